@@ -1,0 +1,1 @@
+//! From manifests to a mesh: sources, checks and compilation.

@@ -1,0 +1,3 @@
+//! Heddle, a service mesh with one proxy per node.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Demonstrations and experiments for Heddle, beside its peers.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The data plane: listeners, workers, collaborators, routes, balancing and pools.

@@ -1,0 +1,1 @@
+//! What the mesh says about itself: metrics and the access log.

@@ -1,0 +1,3 @@
+//! A small bookstore of four services, for demonstrations.
+
+fn main() {}
