@@ -1,1 +1,29 @@
 //! What a mesh is: names, services, workloads, routes. No I/O and no runtime.
+//!
+//! These types are where the two halves of Heddle meet. `heddle-control` compiles manifests into a
+//! [`Mesh`]; `heddle-proxy` serves it. Whatever is written here is already checked: a name is a
+//! DNS name, a header name is a token, a path is canonical, a reference is resolved or says why it
+//! is not. The proxy therefore never validates configuration, and never refuses any.
+//!
+//! A [`Mesh`] is a snapshot: it is built whole, shared behind an `Arc`, and never changed.
+
+mod mesh;
+mod name;
+mod route;
+mod service;
+mod workload;
+
+pub use mesh::Mesh;
+pub use name::{
+    InvalidName, Name, Namespace, ServiceAccountName, ServiceName, WorkloadName, is_dns_label,
+    is_dns_subdomain,
+};
+pub use route::{
+    Backend, BackendTarget, Filters, HeaderEdits, Outcome, PathMatch, PathRewrite, Redirect,
+    Rewrite, RouteAction, RouteMatch, RouteRule,
+};
+pub use service::{AppProtocol, Balancer, Endpoint, Service, ServicePort};
+pub use workload::{Command, Workload, WorkloadPort};
+
+/// The API group of Heddle's own kinds, labels and annotations.
+pub const GROUP: &str = "heddle.dev";

@@ -1,0 +1,48 @@
+use super::*;
+
+#[test]
+fn prefixes_match_whole_elements() {
+    for (prefix, path, expected) in [
+        ("", "/", true),
+        ("", "/a", true),
+        ("", "*", true),
+        ("/a", "/a", true),
+        ("/a", "/a/", true),
+        ("/a", "/a/b", true),
+        ("/a", "/ab", false),
+        ("/a", "/", false),
+        ("/a/b", "/a", false),
+        ("/a", "/A", false),
+    ] {
+        assert_eq!(
+            PathMatch::Prefix(prefix.into()).matches(path),
+            expected,
+            "{prefix} {path}"
+        );
+    }
+    assert!(PathMatch::Exact("/a".into()).matches("/a"));
+    assert!(!PathMatch::Exact("/a".into()).matches("/a/"));
+}
+
+/// The table in the Gateway API's documentation of `replacePrefixMatch`.
+#[test]
+fn a_replaced_prefix_is_what_the_specification_tabulates() {
+    for (path, prefix, replacement, expected) in [
+        ("/foo/bar", "/foo", "/xyz", "/xyz/bar"),
+        ("/foo/", "/foo", "/xyz", "/xyz/"),
+        ("/foo", "/foo", "/xyz", "/xyz"),
+        ("/foo/bar", "/foo", "", "/bar"),
+        ("/foo/", "/foo", "", "/"),
+        ("/foo", "/foo", "", "/"),
+        ("/bar", "", "/xyz", "/xyz/bar"),
+    ] {
+        let rewrite = PathRewrite::ReplacePrefix(replacement.into());
+        assert_eq!(
+            rewrite.apply(&PathMatch::Prefix(prefix.into()), path),
+            expected,
+            "{path}"
+        );
+    }
+    let full = PathRewrite::ReplaceFull("/new".into());
+    assert_eq!(full.apply(&PathMatch::Exact("/old".into()), "/old"), "/new");
+}

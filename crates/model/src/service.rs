@@ -1,0 +1,105 @@
+//! Services: stable names with endpoints behind them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use crate::{Namespace, RouteRule, ServiceName, WorkloadName};
+
+/// A Service, resolved: who answers for it and which routes apply.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Service {
+    /// Its name.
+    pub name: ServiceName,
+    /// `clusterIP: None`: it has no virtual address of its own in a cluster.
+    pub headless: bool,
+    /// How an endpoint is chosen.
+    pub balancer: Balancer,
+    /// Its ports, sorted by number, each once.
+    pub ports: Vec<ServicePort>,
+}
+
+impl Service {
+    /// The port of that number.
+    pub fn port(&self, port: u16) -> Option<&ServicePort> {
+        let found = self
+            .ports
+            .binary_search_by(|known| known.port.cmp(&port))
+            .ok()?;
+        self.ports.get(found)
+    }
+}
+
+/// How an endpoint is chosen among those that are ready.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Balancer {
+    /// Each in turn, by weight.
+    RoundRobin,
+    /// The less busy of two chosen at random ("the power of two choices", Mitzenmacher 2001).
+    #[default]
+    LeastRequest,
+}
+
+/// One port of a Service.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ServicePort {
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Its number, never 0.
+    pub port: u16,
+    /// What is spoken on it.
+    pub protocol: AppProtocol,
+    /// Who answers: only ready endpoints, sorted by address, each once.
+    pub endpoints: Vec<Endpoint>,
+    /// `None`: no route is attached, a request goes straight to the endpoints.
+    /// `Some`: the first rule that matches wins, and a request that none matches is a 404.
+    pub routes: Option<Vec<RouteRule>>,
+    /// Routes that a caller's own namespace attached (Gateway API consumer routes). For callers of
+    /// that namespace they stand in place of `routes`; they do not add to them.
+    pub consumer_routes: BTreeMap<Namespace, Vec<RouteRule>>,
+}
+
+/// What is spoken on a port, as its owner declared it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AppProtocol {
+    /// HTTP/1.1, with upgrades such as WebSocket.
+    Http,
+    /// HTTP/2 without TLS and without upgrade (`kubernetes.io/h2c`).
+    Http2Cleartext,
+    /// gRPC over cleartext HTTP/2.
+    Grpc,
+    /// Bytes.
+    Tcp,
+    /// TLS that Heddle does not end.
+    Tls,
+    /// Nothing was declared; served as HTTP.
+    Undeclared,
+}
+
+impl AppProtocol {
+    /// Its name in messages and tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Http2Cleartext => "h2c",
+            Self::Grpc => "grpc",
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Undeclared => "undeclared",
+        }
+    }
+}
+
+/// One address that answers for a Service's port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Endpoint {
+    /// Where to connect.
+    pub address: SocketAddr,
+    /// Its share beside the other endpoints, at least 1.
+    pub weight: u32,
+    /// The workload behind it, when this process hosts it.
+    pub workload: Option<WorkloadName>,
+}

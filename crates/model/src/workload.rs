@@ -1,0 +1,48 @@
+//! Workloads: the processes that a mesh connects.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::{ServiceAccountName, WorkloadName};
+
+/// One process that serves or calls: on a laptop a LocalWorkload, in a cluster a pod.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Workload {
+    /// Its name, by which it is told apart as a caller.
+    pub name: WorkloadName,
+    /// What Service selectors match.
+    pub labels: BTreeMap<String, String>,
+    /// Whose identity it has; `default` of its namespace unless it says otherwise.
+    pub service_account: ServiceAccountName,
+    /// Where it listens, and where its forward-proxy port is put.
+    pub address: IpAddr,
+    /// The ports that it serves.
+    pub ports: Vec<WorkloadPort>,
+    /// Its share of its Services' requests beside the other endpoints, at least 1.
+    pub weight: u32,
+    /// What to run; none for a process that somebody else starts.
+    pub command: Option<Command>,
+}
+
+/// A port that a workload serves.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkloadPort {
+    /// What a Service's `targetPort` may call it.
+    pub name: Option<String>,
+    /// The port, never 0.
+    pub port: u16,
+}
+
+/// A process that Heddle starts, watches and stops.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Command {
+    /// The program and its arguments; never empty. No shell is involved.
+    pub argv: Vec<String>,
+    /// Environment variables beside those inherited.
+    pub env: BTreeMap<String, String>,
+    /// Where it starts: absolute. The folder of the manifest unless the workload says otherwise.
+    pub working_dir: Option<PathBuf>,
+}
