@@ -1,0 +1,51 @@
+# Every task of this repository has one command here. `make help` lists them.
+#
+# ARGS="…" is passed on to the program a target runs: make demo ARGS=--stay
+# YES=1 installs what is missing without asking.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+RELEASE := $(CARGO_TARGET_DIR)/release
+SETUP := scripts/setup.sh
+
+.PHONY: help demo test check bench dist fuzz setup clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## run a small bookstore mesh on this machine for a minute (ARGS=--stay: until Ctrl-C)
+	@$(SETUP) build
+	@cargo build --locked --release --package heddle --package heddle-lab --package bookstore
+	@PATH="$(RELEASE):$$PATH" heddle-lab demo $(ARGS)
+
+test: ## everything that CI runs: format, lints, docs, tests, instruction counts, fuzz smoke, demo
+	@$(SETUP) build test
+	@scripts/test.sh
+
+check: ## make test, and the dependencies' licences and advisories: before a release
+	@$(SETUP) build test deny
+	@scripts/test.sh deny
+
+bench: ## measure the proxy beside its peers (ARGS=--quick: shorter)
+	@$(SETUP) build bench
+	@cargo build --locked --release --package heddle --package heddle-lab
+	@PATH="$(RELEASE):$$PATH" heddle-lab bench proxy $(ARGS)
+
+dist: ## stripped static binaries with their checksums, in dist/
+	@$(SETUP) build
+	@scripts/dist.sh
+
+fuzz: ## fuzz every parser (ARGS=SECONDS for each target)
+	@$(SETUP) build fuzz
+	@scripts/fuzz.sh $(ARGS)
+
+setup: ## install what `make demo` and `make check` need
+	@$(SETUP) build test deny
+
+clean: ## remove what was built
+	@rm -rf dist
+	@if command -v cargo >/dev/null; then cargo clean; fi

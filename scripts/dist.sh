@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Builds the static, stripped binaries into dist/ and writes their checksums beside them.
+#
+# The C library is linked statically on the host's own gnu target, so that it works with every
+# compiler that `make setup` may have found; no second target and no musl is needed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+host=$(rustc -vV | sed -n 's/^host: //p')
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+target_dir=${CARGO_TARGET_DIR:-target}
+suffix="$version-${host%%-*}-linux"
+
+# An explicit --target keeps the flag away from build scripts and procedural macros.
+RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=." \
+    cargo build --locked --profile dist --target "$host" --package heddle --package heddle-lab
+
+mkdir -p dist
+rm -f dist/heddle-* dist/SHA256SUMS
+for name in heddle heddle-lab; do
+    built="$target_dir/$host/dist/$name"
+    if ldd "$built" 2>/dev/null | grep -q '=>'; then
+        echo "dist: $name is not static:" >&2
+        ldd "$built" >&2
+        exit 1
+    fi
+    install -m 0755 "$built" "dist/$name-$suffix"
+done
+(cd dist && sha256sum heddle-* >SHA256SUMS && sha256sum --check --quiet SHA256SUMS)
+ls -l dist
+cat dist/SHA256SUMS

@@ -1,0 +1,199 @@
+#!/usr/bin/env bash
+# Finds what the given tasks need and this machine lacks, lists it, asks once, installs it.
+#
+#   scripts/setup.sh [build|test|deny|bench|fuzz]...
+#
+# A Debian 12 with bash and git is enough to start from. Where there is no terminal, or with YES=1,
+# nothing is asked. What is already there is left alone, so a second run does nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+export RUSTUP_AUTO_INSTALL=0 # a compiler is installed below, after asking, or not at all
+
+minimum=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+channel=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+deny_version=0.19.0
+fuzz_version=0.13.1
+
+packages=()    # Debian packages
+rust=          # why the compiler must be installed, or empty
+components=()  # rustfmt, clippy: missing from a compiler that is there
+crates=()      # cargo tools, as name@version
+nightly=       # set when fuzzing needs the nightly compiler
+
+have() { command -v "$1" >/dev/null 2>&1; }
+say() { printf '%s\n' "$*" >&2; }
+die() { say "setup: $*"; exit 1; }
+need_package() { # need_package PROGRAM PACKAGE...
+    have "$1" || packages+=("${@:2}")
+}
+at_least() { # at_least HAVE WANT: compares versions
+    [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n1)" = "$2" ]
+}
+rust_version() { rustc --version 2>/dev/null | awk '{print $2}'; }
+
+find_rust() {
+    local found
+    found=$(rust_version) || true
+    if [ -z "$found" ] || ! have cargo; then
+        rust="no usable Rust here"
+    elif ! at_least "$found" "$minimum"; then
+        rust="Rust $found is older than $minimum"
+    fi
+    if [ -n "$rust" ] && ! have rustup; then
+        need_package curl curl ca-certificates
+        [ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
+    fi
+}
+
+find_missing() {
+    local task
+    for task in "$@"; do
+        case $task in
+        build)
+            need_package cc gcc libc6-dev
+            [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
+            find_rust
+            ;;
+        test)
+            need_package valgrind valgrind
+            if [ -z "$rust" ]; then
+                cargo fmt --version >/dev/null 2>&1 || components+=(rustfmt)
+                cargo clippy --version >/dev/null 2>&1 || components+=(clippy)
+            fi
+            ;;
+        deny) have cargo-deny || crates+=("cargo-deny@$deny_version") ;;
+        bench)
+            need_package strace strace
+            need_package nginx nginx-light
+            need_package haproxy haproxy
+            need_package wrk wrk
+            ;;
+        fuzz)
+            need_package c++ g++
+            have cargo-fuzz || crates+=("cargo-fuzz@$fuzz_version")
+            rustc +nightly --version >/dev/null 2>&1 || nightly=1
+            ;;
+        *) die "unknown task '$task'" ;;
+        esac
+    done
+}
+
+list_missing() {
+    say "Missing on this machine:"
+    [ ${#packages[@]} -eq 0 ] || say "  Debian packages   ${packages[*]}"
+    [ -z "$rust" ] || say "  Rust $channel       by rustup, else Debian's rustc-web and cargo-web ($rust)"
+    [ ${#components[@]} -eq 0 ] || say "  Rust components   ${components[*]}"
+    [ -z "$nightly" ] || say "  Rust nightly      by rustup, for fuzzing"
+    [ ${#crates[@]} -eq 0 ] || say "  cargo tools       ${crates[*]} (built from source: some minutes)"
+}
+
+ask() {
+    local answer
+    if [ "${YES:-}" = 1 ] || [ -n "${CI:-}" ] || ! [ -t 0 ]; then
+        return
+    fi
+    read -r -p "Install them now? [Y/n] " answer
+    case $answer in
+    "" | [Yy]*) ;;
+    *) die "nothing installed" ;;
+    esac
+}
+
+# Runs a command as root, or says what to run by hand.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif have sudo && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
+        sudo "$@"
+    else
+        die "this needs root, and sudo is not usable here. Run as root: $*"
+    fi
+}
+
+updated=
+install_packages() { # install_packages PACKAGE...
+    [ $# -gt 0 ] || return 0
+    have apt-get || die "no apt-get here: install by hand what stands for Debian's: $*"
+    if [ -z "$updated" ]; then
+        as_root apt-get update -qq
+        updated=1
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+install_rustup() {
+    local url script
+    have curl || return 1
+    script=$(mktemp)
+    for url in https://sh.rustup.rs https://static.rust-lang.org/rustup/rustup-init.sh; do
+        if curl --proto '=https' --tlsv1.2 -fsSL --max-time 30 -o "$script" "$url" 2>/dev/null; then
+            # The shell's start-up files are left alone: the Makefile finds the compiler by itself.
+            if sh "$script" -y -q --profile minimal --default-toolchain none --no-modify-path; then
+                rm -f "$script"
+                return 0
+            fi
+        fi
+    done
+    rm -f "$script"
+    return 1
+}
+
+install_toolchain() {
+    rustup toolchain install "$channel" --profile minimal -c clippy -c rustfmt
+}
+
+install_rust() {
+    if { have rustup || install_rustup; } && install_toolchain; then
+        return
+    fi
+    say "setup: rustup cannot be used here, taking Debian's packages"
+    install_packages rustc-web cargo-web rustfmt-web rust-web-clippy
+    hash -r
+    local found
+    found=$(rust_version) || true
+    if [ -z "$found" ] || ! at_least "$found" "$minimum"; then
+        die "Rust $minimum or newer is needed, ${found:-none} is here: install it by hand"
+    fi
+}
+
+install_components() {
+    if have rustup; then
+        rustup component add --toolchain "$channel" "$@"
+    else
+        local component names=()
+        for component in "$@"; do
+            case $component in
+            rustfmt) names+=(rustfmt-web) ;;
+            clippy) names+=(rust-web-clippy) ;;
+            esac
+        done
+        install_packages "${names[@]}"
+    fi
+}
+
+install_missing() {
+    install_packages "${packages[@]}"
+    [ -z "$rust" ] || install_rust
+    [ ${#components[@]} -eq 0 ] || install_components "${components[@]}"
+    if [ -n "$nightly" ]; then
+        have rustup || die "fuzzing needs the nightly compiler, which comes by rustup only"
+        rustup toolchain install nightly --profile minimal
+    fi
+    local crate
+    for crate in "${crates[@]}"; do
+        cargo install --locked --quiet "$crate"
+    done
+}
+
+[ $# -gt 0 ] || set -- build test deny
+find_missing "$@"
+if [ ${#packages[@]} -eq 0 ] && [ -z "$rust" ] && [ ${#components[@]} -eq 0 ] &&
+    [ ${#crates[@]} -eq 0 ] && [ -z "$nightly" ]; then
+    exit 0
+fi
+list_missing
+ask
+install_missing
+say "setup: done"

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Runs every check, also after one has failed, and ends with one line per check and the sum of the tests.
+#
+#   scripts/test.sh [deny]      with deny: the dependencies' licences, bans and advisories too
+#
+# A compiler other than the one in rust-toolchain.toml may know more lints and count other
+# instructions. With such a one, lints are shown but not refused and counts are not compared.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+pinned=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+compiler=$(rustc --version | awk '{print $2}')
+binaries=${CARGO_TARGET_DIR:-target}/debug
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+summary=()
+failed=0
+
+step() { # step NAME COMMAND...
+    local name=$1 started=$SECONDS state=ok
+    shift
+    printf '\n== %s\n' "$name"
+    "$@" || { state=FAILED; failed=$((failed + 1)); }
+    summary+=("$(printf '%-14s %-8s %4d s' "$name" "$state" $((SECONDS - started)))")
+}
+skip() { # skip NAME WHY
+    summary+=("$(printf '%-14s %-8s %s' "$1" skipped "$2")")
+}
+
+lints() {
+    local refuse=()
+    [ "$compiler" = "$pinned" ] && refuse=(-D warnings)
+    cargo clippy --locked --workspace --all-targets --quiet -- "${refuse[@]}"
+}
+docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet; }
+tests() { cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"; }
+demo() {
+    cargo build --locked --quiet --package heddle --package heddle-lab --package bookstore &&
+        PATH="$binaries:$PATH" heddle-lab demo --seconds 12
+}
+# The advisory database is fetched from the network: without it, the rest is still checked.
+dependencies() {
+    cargo deny --locked --log-level error check licenses bans sources || return 1
+    if cargo deny --locked --log-level error fetch db 2>/dev/null; then
+        cargo deny --locked --log-level error check advisories
+    else
+        echo "advisories were NOT checked: the advisory database cannot be reached from here"
+    fi
+}
+passed_and_failed() {
+    awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
+         END { printf "%d passed, %d failed, %d ignored\n", passed, failed, ignored }' "$log"
+}
+
+step format cargo fmt --all --check
+step lints lints
+step docs docs
+step tests tests
+if [ "$compiler" = "$pinned" ]; then
+    step instructions scripts/instructions.sh
+else
+    skip instructions "counted with Rust $pinned only, this is $compiler"
+fi
+if cargo +nightly fuzz --version >/dev/null 2>&1; then
+    step "fuzz smoke" scripts/fuzz.sh 5
+else
+    skip "fuzz smoke" "no nightly compiler with cargo-fuzz here: make fuzz brings them"
+fi
+step demo demo
+if [ "${1:-}" = deny ]; then
+    step dependencies dependencies
+fi
+
+printf '\n== summary\n'
+printf '%s\n' "${summary[@]}"
+passed_and_failed
+[ "$failed" -eq 0 ] || echo "$failed of the checks failed"
+[ "$failed" -eq 0 ]
