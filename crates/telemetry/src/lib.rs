@@ -1,1 +1,36 @@
 //! What the mesh says about itself: metrics and the access log.
+//!
+//! A Worker counts and times every request, so what it touches here is built for one writer: a
+//! [`Counter`] is a relaxed load and a relaxed store (no locked instruction), a [`Histogram`]
+//! finds its bucket from the bit length of the value, an access-log line is written into a buffer
+//! that the [`LogSink`] already holds. Nothing on that path allocates, locks or waits.
+//!
+//! Everything dear happens elsewhere: a Worker asks the [`Registry`] for a series once per label
+//! set and keeps it; rendering sums the Workers' series on the control thread; a thread of its own
+//! writes the log, and when it cannot keep up, lines are dropped and counted.
+//!
+//! ```text
+//! Worker ── HttpSeries, WorkerStats ──► Registry ── render ──► /metrics
+//!        └─ LogSink ── full buffers ──► writer thread ──► file or standard output
+//!                  ◄── empty buffers ──
+//! ```
+//!
+//! The exposition is Prometheus' text format 0.0.4, written by [`text`]: about a hundred lines,
+//! because the encoders on offer want to own the metric values, and ours are summed over Workers
+//! at the moment of rendering.
+
+mod access_log;
+mod histogram;
+mod http;
+pub mod process;
+mod registry;
+pub mod text;
+mod value;
+mod worker;
+
+pub use access_log::{AccessLog, LogSink, Record, Target};
+pub use histogram::Histogram;
+pub use http::{HttpLabels, HttpSeries, STATUS_CLASSES, status_class};
+pub use registry::{MAX_LABEL_SETS, Registry};
+pub use value::{Counter, Gauge};
+pub use worker::{ReasonCounters, WorkerStats};

@@ -1,0 +1,24 @@
+//! The access log: one JSON object a line, one line a request.
+//!
+//! A Worker's [`LogSink`] owns a handful of buffers, made once. Records are written into the
+//! current one; when it is full, or at the Worker's next sweep, it goes to the writer thread over
+//! a bounded channel and comes back empty over another. A slow disk or a full pipe therefore costs
+//! log lines, counted in `heddle_access_log_dropped_total`, and never a request's time or memory.
+//!
+//! ```text
+//!            full ──► written ──► empty
+//!  sink ◄──────────────────────────┘       no empty buffer left: drop the line, count it
+//! ```
+
+mod clock;
+mod json;
+mod record;
+mod sink;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use record::Record;
+pub use sink::LogSink;
+pub use writer::{AccessLog, Target};

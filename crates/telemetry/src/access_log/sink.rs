@@ -1,0 +1,95 @@
+//! The Worker's end of the access log.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
+
+use super::clock::Clock;
+use super::record::{MAX_LINE, Record};
+use super::writer::{Chunk, Message};
+use crate::WorkerStats;
+
+/// A buffer is handed over once it holds this much, in bytes.
+const FULL: usize = 16 * 1024;
+/// Buffers of one sink: one is written to while the others are on their way to the disk.
+pub(super) const BUFFERS: usize = 4;
+
+/// Writes a Worker's records. Owned by the Worker; dropping it hands over what is left.
+#[derive(Debug)]
+pub struct LogSink {
+    stats: Arc<WorkerStats>,
+    clock: Clock,
+    /// The buffer that is written to; `None` while all of them are with the writer.
+    current: Option<Vec<u8>>,
+    /// Lines in `current`, to be counted if it has to be dropped.
+    lines: u64,
+    full: SyncSender<Message>,
+    /// Where the writer puts a buffer back; kept to lend with each buffer.
+    give_back: SyncSender<Vec<u8>>,
+    empty: Receiver<Vec<u8>>,
+}
+
+impl LogSink {
+    pub(super) fn new(stats: Arc<WorkerStats>, full: SyncSender<Message>) -> Self {
+        let (give_back, empty) = std::sync::mpsc::sync_channel(BUFFERS);
+        for _ in 1..BUFFERS {
+            let returned = give_back.try_send(Vec::with_capacity(FULL + MAX_LINE));
+            debug_assert!(returned.is_ok(), "the channel holds them all");
+        }
+        let current = Some(Vec::with_capacity(FULL + MAX_LINE));
+        LogSink {
+            stats,
+            clock: Clock::new(),
+            current,
+            lines: 0,
+            full,
+            give_back,
+            empty,
+        }
+    }
+
+    /// Writes one line, or drops it and counts it when no buffer is free. Never allocates,
+    /// never waits.
+    pub fn record(&mut self, record: &Record<'_>) {
+        if self.current.is_none() {
+            self.current = self.empty.try_recv().ok();
+        }
+        let Some(buffer) = &mut self.current else {
+            self.stats.access_log_dropped.inc();
+            return;
+        };
+        record.write(buffer, &mut self.clock);
+        self.lines += 1;
+        if buffer.len() >= FULL {
+            self.flush();
+        }
+    }
+
+    /// Hands over what is buffered. A Worker calls it at each sweep, at least once a second while
+    /// it has written records: it costs a wake-up of the writer, so not after every request.
+    pub fn flush(&mut self) {
+        let Some(bytes) = self.current.take_if(|buffer| !buffer.is_empty()) else {
+            return;
+        };
+        let chunk = Chunk {
+            bytes,
+            give_back: self.give_back.clone(),
+        };
+        match self.full.try_send(Message::Write(chunk)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) => {
+                self.stats.access_log_dropped.add(self.lines);
+                if let Message::Write(mut chunk) = refused {
+                    chunk.bytes.clear();
+                    self.current = Some(chunk.bytes);
+                }
+            }
+        }
+        self.lines = 0;
+    }
+}
+
+impl Drop for LogSink {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}

@@ -1,0 +1,158 @@
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use super::clock::Clock;
+use super::record::MAX_LINE;
+use super::{AccessLog, Record, Target};
+use crate::Registry;
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn record(path: &[u8]) -> Record<'_> {
+    Record {
+        unix_ms: 1_767_225_600_042,
+        source: "shop/web",
+        destination_service: "shop/reviews",
+        route: "shop/split",
+        method: b"GET",
+        path,
+        status: 200,
+        reason: "ok",
+        blame: "",
+        duration_us: 420,
+        upstream: Some(SocketAddr::from(([127, 0, 0, 1], 9080))),
+        request_bytes: 0,
+        response_bytes: 128,
+        attempts: 1,
+    }
+}
+
+#[test]
+fn a_line_has_every_field_and_no_query() {
+    let mut line = Vec::new();
+    record(b"/reviews/0?token=secret").write(&mut line, &mut Clock::new());
+    let expected = concat!(
+        r#"{"time":"2026-01-01T00:00:00.042Z","source":"shop/web","#,
+        r#""destination_service":"shop/reviews","route":"shop/split","method":"GET","#,
+        r#""path":"/reviews/0","status":200,"reason":"ok","blame":"","duration_us":420,"#,
+        r#""upstream":"127.0.0.1:9080","request_bytes":0,"response_bytes":128,"attempts":1}"#,
+        "\n"
+    );
+    assert_eq!(String::from_utf8_lossy(&line), expected);
+}
+
+#[test]
+fn the_worst_record_stays_within_the_longest_line() {
+    let hostile = vec![0xff; 100_000];
+    let name = "\u{1}".repeat(10_000);
+    let worst = Record {
+        unix_ms: u64::MAX,
+        source: &name,
+        destination_service: &name,
+        route: &name,
+        method: &hostile,
+        path: &hostile,
+        status: u16::MAX,
+        reason: &name,
+        blame: &name,
+        duration_us: u64::MAX,
+        upstream: Some(
+            "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535"
+                .parse()
+                .expect("an address"),
+        ),
+        request_bytes: u64::MAX,
+        response_bytes: u64::MAX,
+        attempts: u32::MAX,
+    };
+    let mut line = Vec::new();
+    worst.write(&mut line, &mut Clock::new());
+    assert!(line.len() <= MAX_LINE, "{} bytes", line.len());
+    let parsed: serde_json::Value = serde_json::from_slice(&line).expect("JSON");
+    assert_eq!(parsed["attempts"], u32::MAX);
+}
+
+/// A disk that writes a chunk each time it is told to.
+struct Gated {
+    turns: Receiver<()>,
+    written: SyncSender<Vec<u8>>,
+}
+
+impl Write for Gated {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.turns.recv().map_err(io::Error::other)?;
+        self.written
+            .send(bytes.to_vec())
+            .map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_stuck_disk_costs_lines_and_nothing_else() {
+    let (turn, turns) = sync_channel(64);
+    let (written, chunks) = sync_channel(64);
+    let out = Box::new(Gated { turns, written });
+    let log = AccessLog::start(out, Target::Stdout).expect("a thread");
+    let registry = Registry::new();
+    let stats = registry.worker(&[]);
+    let mut sink = log.sink(stats.clone());
+
+    let total = 1_000;
+    for _ in 0..total {
+        sink.record(&record(b"/"));
+    }
+    let dropped = stats.access_log_dropped.get();
+    assert!(dropped > 0, "four buffers cannot hold {total} lines");
+
+    // The disk comes back: what was kept is written, and there is room for new lines again.
+    for _ in 0..64 {
+        turn.send(()).expect("the writer waits");
+    }
+    assert!(log.wait_written(LONG));
+    sink.record(&record(b"/later"));
+    assert_eq!(stats.access_log_dropped.get(), dropped);
+    drop(sink);
+    assert!(log.wait_written(LONG));
+    let lines: usize = chunks
+        .try_iter()
+        .map(|c| c.iter().filter(|b| **b == b'\n').count())
+        .sum();
+    assert_eq!(lines as u64 + dropped, total + 1);
+}
+
+#[test]
+fn a_renamed_file_is_left_behind_on_request() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (path, rotated) = (
+        dir.path().join("access.log"),
+        dir.path().join("access.log.1"),
+    );
+    let log = AccessLog::open(Target::File(path.clone())).expect("a log");
+    let registry = Registry::new();
+    let mut sink = log.sink(registry.worker(&[]));
+
+    sink.record(&record(b"/before"));
+    sink.flush();
+    assert!(log.wait_written(LONG));
+    std::fs::rename(&path, &rotated).expect("renamed");
+    log.reopen();
+    sink.record(&record(b"/after"));
+    sink.flush();
+    assert!(log.wait_written(LONG));
+
+    let read = |path| std::fs::read_to_string(path).expect("a file");
+    assert!(read(&rotated).contains("/before") && !read(&rotated).contains("/after"));
+    assert!(read(&path).contains("/after"));
+}
+
+#[test]
+fn a_path_that_cannot_be_opened_is_an_error() {
+    let target = Target::File("/proc/no/such/folder/access.log".into());
+    assert!(AccessLog::open(target).is_err());
+}

@@ -1,0 +1,97 @@
+//! Where Workers get their series from, and where they are summed.
+//!
+//! The registry is locked when a Worker meets a label set for the first time and for the moment
+//! in which a rendering copies the list of series; never for a request.
+
+#[cfg(test)]
+mod tests;
+
+mod render;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{HttpLabels, HttpSeries, WorkerStats};
+
+/// How many label sets are told apart. Beyond it, source and route become `other`; beyond a
+/// tenth more, so does the destination.
+pub const MAX_LABEL_SETS: usize = 10_000;
+const MAX_COLLAPSED: usize = MAX_LABEL_SETS / 10;
+const OTHER: &str = "other";
+
+/// All series and all Workers of a process.
+#[derive(Debug, Default)]
+pub struct Registry {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    http: BTreeMap<HttpLabels, Vec<Arc<HttpSeries>>>,
+    /// Label sets that were collapsed because the table was full.
+    overflows: u64,
+    workers: Vec<Arc<WorkerStats>>,
+}
+
+impl Registry {
+    /// An empty registry.
+    pub fn new() -> Self {
+        Registry::default()
+    }
+
+    /// The series of a label set for one Worker, which is its only writer until it drops it.
+    ///
+    /// Ask once and keep it: each call returns a series that nobody else holds, so a second call
+    /// with equal labels gives a second series (rendered as one sum). A series that its writer
+    /// has dropped keeps its counts and is handed out again. When [`MAX_LABEL_SETS`] are in use,
+    /// the labels are collapsed and `heddle_metrics_overflow_total` grows.
+    pub fn http_series(&self, labels: HttpLabels) -> Arc<HttpSeries> {
+        self.lock().http_series(labels)
+    }
+
+    /// The numbers of a new Worker; `reasons` are all the codes it may count in
+    /// [`WorkerStats::requests_rejected`], by index.
+    pub fn worker(&self, reasons: &'static [&'static str]) -> Arc<WorkerStats> {
+        let mut inner = self.lock();
+        let stats = Arc::new(WorkerStats::new(inner.workers.len(), reasons));
+        inner.workers.push(Arc::clone(&stats));
+        stats
+    }
+
+    /// A thread that panicked while it held the lock left nothing half done that matters here:
+    /// every change is one insertion.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn http_series(&mut self, mut labels: HttpLabels) -> Arc<HttpSeries> {
+        if self.is_full_for(&labels, MAX_LABEL_SETS) {
+            // Label sets that nobody writes any more (a deleted route) make room.
+            self.http
+                .retain(|_, all| all.iter_mut().any(|one| Arc::get_mut(one).is_none()));
+            if self.is_full_for(&labels, MAX_LABEL_SETS) {
+                self.overflows += 1;
+                labels.source = OTHER.into();
+                labels.route = OTHER.into();
+                if self.is_full_for(&labels, MAX_LABEL_SETS + MAX_COLLAPSED) {
+                    labels.destination_service = OTHER.into();
+                }
+            }
+        }
+        let all = self.http.entry(labels).or_default();
+        // Exclusive access proves that the last writer is gone (and orders its writes before
+        // ours), so the series may have a new one.
+        if let Some(free) = all.iter_mut().position(|one| Arc::get_mut(one).is_some()) {
+            return Arc::clone(&all[free]);
+        }
+        let series = Arc::new(HttpSeries::default());
+        all.push(Arc::clone(&series));
+        series
+    }
+
+    fn is_full_for(&self, labels: &HttpLabels, bound: usize) -> bool {
+        self.http.len() >= bound && !self.http.contains_key(labels)
+    }
+}

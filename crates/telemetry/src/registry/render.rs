@@ -1,0 +1,221 @@
+//! The registry as Prometheus text.
+
+use std::sync::Arc;
+
+use super::Registry;
+use crate::http::{HttpTotals, STATUS_CLASSES};
+use crate::text::{Encoder, Kind, Label};
+use crate::{Counter, Gauge, HttpLabels, WorkerStats, histogram};
+
+impl Registry {
+    /// Appends all metrics to `out`, in Prometheus' text format ([`crate::text`]).
+    ///
+    /// Families come in a fixed order and samples sorted by label, so that two renderings can be
+    /// compared line by line.
+    pub fn render(&self, out: &mut String) {
+        let (http, overflows, workers) = {
+            let inner = self.lock();
+            let http: Vec<(HttpLabels, HttpTotals)> = inner
+                .http
+                .iter()
+                .map(|(labels, all)| {
+                    let mut totals = HttpTotals::default();
+                    all.iter().for_each(|series| totals.add(series));
+                    (labels.clone(), totals)
+                })
+                .collect();
+            (http, inner.overflows, inner.workers.clone())
+        };
+        let mut encoder = Encoder::new(out);
+        requests(&mut encoder, &http);
+        durations(&mut encoder, &http);
+        bytes(&mut encoder, &http);
+        let help = "Label sets that were counted as `other` because there were too many.";
+        encoder.family("heddle_metrics_overflow_total", Kind::Counter, help);
+        encoder.count("heddle_metrics_overflow_total", &[], overflows);
+        render_workers(&mut encoder, &workers);
+    }
+}
+
+fn labels(of: &HttpLabels) -> [Label<'_>; 3] {
+    [
+        ("source", &of.source),
+        ("destination_service", &of.destination_service),
+        ("route", &of.route),
+    ]
+}
+
+fn requests(encoder: &mut Encoder<'_>, http: &[(HttpLabels, HttpTotals)]) {
+    let name = "heddle_http_requests_total";
+    encoder.family(name, Kind::Counter, "Finished HTTP requests.");
+    for (of, totals) in http {
+        let [source, destination, route] = labels(of);
+        for (class, count) in STATUS_CLASSES.iter().zip(totals.requests) {
+            encoder.count(
+                name,
+                &[source, destination, route, ("status_class", class)],
+                count,
+            );
+        }
+    }
+}
+
+fn durations(encoder: &mut Encoder<'_>, http: &[(HttpLabels, HttpTotals)]) {
+    let name = "heddle_http_request_duration_seconds";
+    let help = "From the first byte of a request to the last byte of its response.";
+    encoder.family(name, Kind::Histogram, help);
+    let bounds = histogram::BOUNDS_S.iter().copied().chain(["+Inf"]);
+    for (of, totals) in http {
+        let [source, destination, route] = labels(of);
+        let mut below = 0;
+        for (bound, count) in bounds.clone().zip(totals.buckets) {
+            below += count;
+            let labels = [source, destination, route, ("le", bound)];
+            encoder.count(
+                "heddle_http_request_duration_seconds_bucket",
+                &labels,
+                below,
+            );
+        }
+        let labels = labels(of);
+        encoder.seconds(
+            "heddle_http_request_duration_seconds_sum",
+            &labels,
+            totals.sum_us,
+        );
+        encoder.count("heddle_http_request_duration_seconds_count", &labels, below);
+    }
+}
+
+fn bytes(encoder: &mut Encoder<'_>, http: &[(HttpLabels, HttpTotals)]) {
+    let name = "heddle_http_request_bytes_total";
+    encoder.family(
+        name,
+        Kind::Counter,
+        "Bytes of request bodies received from clients.",
+    );
+    for (of, totals) in http {
+        encoder.count(name, &labels(of), totals.request_bytes);
+    }
+    let name = "heddle_http_response_bytes_total";
+    encoder.family(
+        name,
+        Kind::Counter,
+        "Bytes of response bodies sent to clients.",
+    );
+    for (of, totals) in http {
+        encoder.count(name, &labels(of), totals.response_bytes);
+    }
+}
+
+/// Where a Worker's counter of a family is found.
+type Pick<T> = fn(&WorkerStats) -> &T;
+
+const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
+    ("heddle_connections_total", "Connections accepted.", |w| {
+        &w.connections_total
+    }),
+    (
+        "heddle_connections_refused_total",
+        "Connections turned away because a bound was reached.",
+        |w| &w.connections_refused,
+    ),
+    (
+        "heddle_upstream_connections_total",
+        "Connections opened to endpoints.",
+        |w| &w.upstream_connections_total,
+    ),
+    (
+        "heddle_upstream_connect_failures_total",
+        "Connections to endpoints that could not be opened.",
+        |w| &w.upstream_connect_failures,
+    ),
+    (
+        "heddle_upstream_retries_total",
+        "Requests sent a second time.",
+        |w| &w.upstream_retries,
+    ),
+    (
+        "heddle_forwarding_headers_stripped_total",
+        "Forwarding fields of untrusted clients that were removed.",
+        |w| &w.forwarding_headers_stripped,
+    ),
+    (
+        "heddle_access_log_dropped_total",
+        "Access-log lines lost because the writer could not keep up.",
+        |w| &w.access_log_dropped,
+    ),
+];
+
+const GAUGES: &[(&str, &str, Pick<Gauge>)] = &[
+    (
+        "heddle_listeners_active",
+        "Listeners that accept now.",
+        |w| &w.listeners,
+    ),
+    (
+        "heddle_connections_active",
+        "Connections from clients, open now.",
+        |w| &w.connections_active,
+    ),
+    ("heddle_requests_active", "Requests in progress.", |w| {
+        &w.requests_active
+    }),
+    (
+        "heddle_upstream_connections_active",
+        "Connections to endpoints, open now.",
+        |w| &w.upstream_connections_active,
+    ),
+    (
+        "heddle_upstream_connections_idle",
+        "Connections to endpoints waiting in a pool.",
+        |w| &w.upstream_connections_idle,
+    ),
+    (
+        "heddle_buffer_blocks_active",
+        "Buffer blocks in use.",
+        |w| &w.buffer_blocks_active,
+    ),
+    (
+        "heddle_worker_config_generation",
+        "Configuration that the worker serves.",
+        |w| &w.config_generation,
+    ),
+];
+
+fn render_workers(encoder: &mut Encoder<'_>, workers: &[Arc<WorkerStats>]) {
+    let ids: Vec<String> = workers.iter().map(|worker| worker.id.to_string()).collect();
+    let each = || ids.iter().zip(workers);
+    for (name, help, pick) in COUNTERS {
+        encoder.family(name, Kind::Counter, help);
+        for (id, worker) in each() {
+            encoder.count(name, &[("worker", id)], pick(worker).get());
+        }
+    }
+    for (name, help, pick) in GAUGES {
+        encoder.family(name, Kind::Gauge, help);
+        for (id, worker) in each() {
+            encoder.level(name, &[("worker", id)], pick(worker).get());
+        }
+    }
+    let name = "heddle_worker_busy_seconds_total";
+    encoder.family(
+        name,
+        Kind::Counter,
+        "Time spent working rather than waiting for events.",
+    );
+    for (id, worker) in each() {
+        encoder.seconds(name, &[("worker", id)], worker.busy_ns.get() / 1_000);
+    }
+    let name = "heddle_requests_rejected_total";
+    encoder.family(
+        name,
+        Kind::Counter,
+        "Requests that the proxy answered itself or gave up.",
+    );
+    for (id, worker) in each() {
+        for (reason, count) in worker.requests_rejected.iter() {
+            encoder.count(name, &[("worker", id), ("reason", reason)], count);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{MAX_COLLAPSED, MAX_LABEL_SETS, Registry};
+use crate::HttpLabels;
+
+fn labels(source: &str, destination: &str, route: &str) -> HttpLabels {
+    HttpLabels {
+        source: source.into(),
+        destination_service: destination.into(),
+        route: route.into(),
+    }
+}
+
+fn rendered(registry: &Registry) -> Exposition {
+    let mut text = String::new();
+    registry.render(&mut text);
+    Exposition::parse(&text)
+}
+
+#[test]
+fn two_workers_are_one_sum() {
+    let registry = Registry::new();
+    let first = registry.http_series(labels("shop/web", "shop/reviews", "shop/split"));
+    let second = registry.http_series(labels("shop/web", "shop/reviews", "shop/split"));
+    assert!(!Arc::ptr_eq(&first, &second), "each writer has its own");
+    first.record(200, 40, 1, 2);
+    second.record(200, 20_000_000, 10, 20);
+    second.record(0, 300, 0, 0);
+
+    let metrics = rendered(&registry);
+    let of = r#"source="shop/web",destination_service="shop/reviews",route="shop/split""#;
+    let value = |name: &str, more: &str| metrics.value(&format!("{name}{{{of}{more}}}"));
+    assert_eq!(
+        value("heddle_http_requests_total", r#",status_class="2xx""#),
+        "2"
+    );
+    assert_eq!(
+        value("heddle_http_requests_total", r#",status_class="none""#),
+        "1"
+    );
+    assert_eq!(value("heddle_http_request_bytes_total", ""), "11");
+    assert_eq!(value("heddle_http_response_bytes_total", ""), "22");
+    let bucket = |le| {
+        value(
+            "heddle_http_request_duration_seconds_bucket",
+            &format!(r#",le="{le}""#),
+        )
+    };
+    assert_eq!(
+        [
+            bucket("0.00005"),
+            bucket("0.0005"),
+            bucket("10"),
+            bucket("+Inf")
+        ],
+        ["1", "2", "2", "3"]
+    );
+    assert_eq!(value("heddle_http_request_duration_seconds_count", ""), "3");
+    assert_eq!(
+        value("heddle_http_request_duration_seconds_sum", ""),
+        "20.00034"
+    );
+}
+
+#[test]
+fn a_dropped_series_keeps_its_counts_and_is_used_again() {
+    let registry = Registry::new();
+    let first = registry.http_series(labels("a", "b", "c"));
+    first.record(200, 1, 0, 0);
+    let address = Arc::as_ptr(&first);
+    drop(first);
+    let second = registry.http_series(labels("a", "b", "c"));
+    assert_eq!(Arc::as_ptr(&second), address);
+    second.record(200, 1, 0, 0);
+    let sample = r#"heddle_http_requests_total{source="a",destination_service="b",route="c",status_class="2xx"}"#;
+    assert_eq!(rendered(&registry).value(sample), "2");
+}
+
+#[test]
+fn label_sets_are_bounded_and_the_rest_is_other() {
+    let registry = Registry::new();
+    let many = MAX_LABEL_SETS + 2 * MAX_COLLAPSED;
+    let held: Vec<_> = (0..many)
+        .map(|n| registry.http_series(labels("a", &format!("ns/{n}"), "c")))
+        .collect();
+    held.iter().for_each(|series| series.record(200, 1, 0, 0));
+    let metrics = rendered(&registry);
+    assert_eq!(
+        metrics.value("heddle_metrics_overflow_total"),
+        (2 * MAX_COLLAPSED).to_string()
+    );
+    let sample = r#"heddle_http_requests_total{source="other",destination_service="other",route="other",status_class="2xx"}"#;
+    assert_eq!(metrics.value(sample), MAX_COLLAPSED.to_string());
+    assert!(registry.lock().http.len() <= MAX_LABEL_SETS + MAX_COLLAPSED + 1);
+
+    // What nobody writes any more makes room for new labels.
+    drop(held);
+    let _kept = registry.http_series(labels("new", "ns/new", "c"));
+    let sample = r#"heddle_http_requests_total{source="new",destination_service="ns/new",route="c",status_class="2xx"}"#;
+    assert_eq!(rendered(&registry).value(sample), "0");
+}
+
+#[test]
+fn workers_and_their_reasons_are_told_apart() {
+    let registry = Registry::new();
+    let stats = [
+        registry.worker(&["no-endpoint", "bad-request"]),
+        registry.worker(&["no-endpoint"]),
+    ];
+    stats[0].requests_rejected.inc(1);
+    stats[0].requests_rejected.inc(99);
+    stats[0].connections_active.inc();
+    stats[1].connections_active.add(4);
+    stats[1].connections_active.dec();
+    stats[1].busy_ns.add(1_500_000_000);
+    let metrics = rendered(&registry);
+    assert_eq!(
+        metrics.value(r#"heddle_requests_rejected_total{worker="0",reason="bad-request"}"#),
+        "1"
+    );
+    assert_eq!(
+        metrics.value(r#"heddle_requests_rejected_total{worker="1",reason="no-endpoint"}"#),
+        "0"
+    );
+    assert_eq!(
+        metrics.value(r#"heddle_connections_active{worker="0"}"#),
+        "1"
+    );
+    assert_eq!(
+        metrics.value(r#"heddle_connections_active{worker="1"}"#),
+        "3"
+    );
+    assert_eq!(
+        metrics.value(r#"heddle_worker_busy_seconds_total{worker="1"}"#),
+        "1.5"
+    );
+}
+
+/// The exposition read back by the rules of the format; panics where it breaks them.
+struct Exposition(BTreeMap<String, String>);
+
+impl Exposition {
+    fn parse(text: &str) -> Self {
+        assert!(text.ends_with('\n'));
+        let mut samples = BTreeMap::new();
+        let mut families = BTreeSet::new();
+        let (mut family, mut kind) = (String::new(), String::new());
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                let name = help.split(' ').next().expect("a name");
+                let of_type = lines
+                    .next()
+                    .and_then(|l| l.strip_prefix("# TYPE "))
+                    .expect("TYPE after HELP");
+                let (typed, of_kind) = of_type.split_once(' ').expect("a kind");
+                assert_eq!(typed, name);
+                assert!(name.starts_with("heddle_"), "{name}");
+                assert_eq!(
+                    of_kind == "counter",
+                    name.ends_with("_total"),
+                    "{name} is a {of_kind}"
+                );
+                assert!(families.insert(name.to_owned()), "{name} comes twice");
+                (family, kind) = (name.to_owned(), of_kind.to_owned());
+                continue;
+            }
+            let (sample, value) = line.rsplit_once(' ').expect("a value");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            let name = sample.split('{').next().expect("a name");
+            let suffix = name
+                .strip_prefix(family.as_str())
+                .unwrap_or_else(|| panic!("{line} is not of {family}"));
+            let allowed: &[&str] = if kind == "histogram" {
+                &["_bucket", "_sum", "_count"]
+            } else {
+                &[""]
+            };
+            assert!(allowed.contains(&suffix), "{line} is not of {family}");
+            let twice = samples.insert(sample.to_owned(), value.to_owned());
+            assert!(twice.is_none(), "{sample} comes twice");
+        }
+        Exposition(samples)
+    }
+
+    fn value(&self, sample: &str) -> &str {
+        self.0
+            .get(sample)
+            .unwrap_or_else(|| panic!("no sample {sample}"))
+    }
+}

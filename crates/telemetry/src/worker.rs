@@ -1,0 +1,100 @@
+//! What a Worker counts beside requests.
+
+use crate::{Counter, Gauge};
+
+/// The numbers of one Worker. One writer: the Worker.
+#[derive(Debug)]
+pub struct WorkerStats {
+    /// Which Worker this is, counted from 0; the label `worker`.
+    pub id: usize,
+    /// Listeners that accept now.
+    pub listeners: Gauge,
+    /// Connections from clients, open now.
+    pub connections_active: Gauge,
+    /// Connections accepted so far.
+    pub connections_total: Counter,
+    /// Connections turned away because a bound was reached.
+    pub connections_refused: Counter,
+    /// Requests between the first byte of their head and the last byte of their response.
+    pub requests_active: Gauge,
+    /// Requests that we answered ourselves or gave up, by reason.
+    pub requests_rejected: ReasonCounters,
+    /// Connections to endpoints, open now.
+    pub upstream_connections_active: Gauge,
+    /// Connections to endpoints that wait in a pool.
+    pub upstream_connections_idle: Gauge,
+    /// Connections to endpoints opened so far.
+    pub upstream_connections_total: Counter,
+    /// Connections to endpoints that could not be opened.
+    pub upstream_connect_failures: Counter,
+    /// Requests sent a second time because the first try failed before a byte of it was used.
+    pub upstream_retries: Counter,
+    /// `Forwarded` and `X-Forwarded-*` fields of untrusted clients that were removed.
+    pub forwarding_headers_stripped: Counter,
+    /// Buffer blocks that hold bytes now.
+    pub buffer_blocks_active: Gauge,
+    /// Access-log lines lost because the writer could not keep up.
+    pub access_log_dropped: Counter,
+    /// Time spent working rather than waiting for events, in nanoseconds.
+    pub busy_ns: Counter,
+    /// Generation of the configuration that the Worker serves.
+    pub config_generation: Gauge,
+}
+
+impl WorkerStats {
+    pub(crate) fn new(id: usize, reasons: &'static [&'static str]) -> Self {
+        WorkerStats {
+            id,
+            listeners: Gauge::default(),
+            connections_active: Gauge::default(),
+            connections_total: Counter::default(),
+            connections_refused: Counter::default(),
+            requests_active: Gauge::default(),
+            requests_rejected: ReasonCounters::new(reasons),
+            upstream_connections_active: Gauge::default(),
+            upstream_connections_idle: Gauge::default(),
+            upstream_connections_total: Counter::default(),
+            upstream_connect_failures: Counter::default(),
+            upstream_retries: Counter::default(),
+            forwarding_headers_stripped: Counter::default(),
+            buffer_blocks_active: Gauge::default(),
+            access_log_dropped: Counter::default(),
+            busy_ns: Counter::default(),
+            config_generation: Gauge::default(),
+        }
+    }
+}
+
+/// One counter for each reason code. The codes are the Worker's own, fixed when it is registered,
+/// so that counting is an index and the label set is bounded by construction.
+#[derive(Debug)]
+pub struct ReasonCounters {
+    reasons: &'static [&'static str],
+    counts: Box<[Counter]>,
+}
+
+impl ReasonCounters {
+    fn new(reasons: &'static [&'static str]) -> Self {
+        ReasonCounters {
+            reasons,
+            counts: reasons.iter().map(|_| Counter::default()).collect(),
+        }
+    }
+
+    /// Counts one for the reason at `index` of the list given to [`crate::Registry::worker`];
+    /// an index outside the list counts nothing. Only the owning thread may call this.
+    #[inline]
+    pub fn inc(&self, index: usize) {
+        if let Some(counter) = self.counts.get(index) {
+            counter.inc();
+        }
+    }
+
+    /// Each reason with its count; any thread.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.reasons
+            .iter()
+            .copied()
+            .zip(self.counts.iter().map(Counter::get))
+    }
+}

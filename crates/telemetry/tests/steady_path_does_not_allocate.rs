@@ -1,0 +1,74 @@
+//! Counting and logging a request allocates nothing once its series exists.
+#![allow(unsafe_code)] // A counting allocator is the measure itself.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use heddle_telemetry::{AccessLog, HttpLabels, Record, Registry, Target};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is passed to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: `at` came from `System.alloc` with this layout.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn ten_thousand_requests_on_one_thread() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let log = AccessLog::open(Target::File(dir.path().join("log"))).expect("a log");
+    let registry = Registry::new();
+    let stats = registry.worker(&["no-endpoint"]);
+    let mut sink = log.sink(stats.clone());
+    let series = registry.http_series(HttpLabels {
+        source: "shop/web".into(),
+        destination_service: "shop/reviews".into(),
+        route: "shop/split".into(),
+    });
+    let upstream = "127.0.0.1:9080".parse().ok();
+
+    let mut requests = |count: u64| {
+        for number in 0..count {
+            series.record(200, number * 37 % 20_000_000, 10, 128);
+            stats.requests_rejected.inc(0);
+            sink.record(&Record {
+                unix_ms: 1_767_225_600_000 + number * 13,
+                source: "shop/web",
+                destination_service: "shop/reviews",
+                route: "shop/split",
+                method: b"GET",
+                path: b"/reviews/\"\xff?q=1",
+                status: 200,
+                reason: "ok",
+                blame: "",
+                duration_us: number,
+                upstream,
+                request_bytes: 10,
+                response_bytes: 128,
+                attempts: 1,
+            });
+        }
+        sink.flush();
+    };
+    requests(100);
+    assert!(log.wait_written(Duration::from_secs(20)));
+    let before = ALLOCATIONS.get();
+    requests(10_000);
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+}
