@@ -1,0 +1,125 @@
+//! Calls another service of the bookstore.
+
+use std::env;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::de::DeserializeOwned;
+
+/// What a service passes on from the request it got to the requests it makes.
+///
+/// A mesh sees single requests; only the application knows which of its calls belong together.
+/// `end-user` is the bookstore's own: routes may match on it.
+const PASSED_ON: [&str; 4] = ["end-user", "traceparent", "tracestate", "x-request-id"];
+
+/// How long another service may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest answer that is read, in bytes.
+const ANSWER_LIMIT: usize = 64 * 1024;
+
+/// Calls one other service, over connections that are kept open between calls.
+#[derive(Clone)]
+pub(crate) struct Client {
+    service: &'static str,
+    authority: String,
+    http: HttpClient<HttpConnector, Empty<Bytes>>,
+}
+
+impl Client {
+    /// Finds `service` by `<SERVICE>_SERVICE_HOST` and `<SERVICE>_SERVICE_PORT`.
+    ///
+    /// # Errors
+    /// One of the two is not set.
+    pub(crate) fn from_env(service: &'static str) -> anyhow::Result<Self> {
+        let variable = |end: &str| {
+            let name = format!("{}_SERVICE_{end}", service.to_uppercase());
+            env::var(&name).with_context(|| format!("{name} is not set: where is {service}?"))
+        };
+        Ok(Self::new(
+            service,
+            format!("{}:{}", variable("HOST")?, variable("PORT")?),
+        ))
+    }
+
+    /// Calls `service` at `authority`, a host and port.
+    pub(crate) fn new(service: &'static str, authority: String) -> Self {
+        let http = HttpClient::builder(TokioExecutor::new()).build_http();
+        Self {
+            service,
+            authority,
+            http,
+        }
+    }
+
+    /// Asks for `path` and reads the JSON answer. `caller` is the head of the request that this
+    /// call is made for.
+    ///
+    /// # Errors
+    /// The service does not answer in time, or answers anything but a success with such JSON.
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        caller: &HeaderMap,
+    ) -> Result<T, BackendError> {
+        tokio::time::timeout(TIMEOUT, self.try_get(path, caller))
+            .await
+            .unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {TIMEOUT:?}")))
+            .map_err(|cause| BackendError {
+                service: self.service,
+                cause,
+            })
+    }
+
+    async fn try_get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        caller: &HeaderMap,
+    ) -> anyhow::Result<T> {
+        let mut request = Request::get(format!("http://{}{path}", self.authority))
+            .header(header::ACCEPT, "application/json");
+        for name in PASSED_ON {
+            if let Some(value) = caller.get(name) {
+                request = request.header(name, value);
+            }
+        }
+        let response = self.http.request(request.body(Empty::new())?).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_LIMIT)
+            .collect()
+            .await
+            .map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
+        if status != StatusCode::OK {
+            bail!("answered {status}");
+        }
+        serde_json::from_slice(&body.to_bytes()).context("the answer is not what it should be")
+    }
+}
+
+/// Another service failed, and with it the request that needed it.
+#[derive(Debug)]
+pub(crate) struct BackendError {
+    service: &'static str,
+    cause: anyhow::Error,
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:#}", self.service, self.cause)
+    }
+}
+
+impl IntoResponse for BackendError {
+    fn into_response(self) -> Response {
+        eprintln!("{self}");
+        (StatusCode::BAD_GATEWAY, format!("{self}\n")).into_response()
+    }
+}
