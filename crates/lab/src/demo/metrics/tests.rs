@@ -1,0 +1,87 @@
+use std::time::{Duration, Instant};
+
+use super::{Edge, History, Reading, Sample};
+
+const PAGE: &str = r#"# HELP heddle_http_requests_total Finished HTTP requests.
+# TYPE heddle_http_requests_total counter
+heddle_http_requests_total{source="ns/a",destination_service="ns/b",route="",status_class="2xx"} 90
+heddle_http_requests_total{source="ns/a",destination_service="ns/b",route="",status_class="5xx"} 10
+heddle_http_request_duration_seconds_bucket{source="ns/a",destination_service="ns/b",route="",le="0.001"} 50
+heddle_http_request_duration_seconds_bucket{source="ns/a",destination_service="ns/b",route="",le="0.003"} 90
+heddle_http_request_duration_seconds_bucket{source="ns/a",destination_service="ns/b",route="",le="+Inf"} 100
+heddle_worker_config_generation{worker="0"} 7
+some_other_metric 3
+"#;
+
+fn edge() -> Edge {
+    Edge {
+        source: "ns/a".into(),
+        service: "ns/b".into(),
+        route: String::new(),
+    }
+}
+
+#[test]
+fn a_page_is_read() {
+    let reading = Reading::parse(PAGE);
+    let traffic = &reading.traffic[&edge()];
+    assert_eq!((traffic.requests, traffic.failed), (100, 10));
+    assert_eq!(reading.generation(), 7);
+    assert_eq!(reading.failed(), 10);
+}
+
+#[test]
+fn latencies_are_even_within_a_bucket() {
+    let reading = Reading::parse(PAGE);
+    let traffic = &reading.traffic[&edge()];
+    assert_eq!(traffic.latency(0.25), Some(Duration::from_micros(500)));
+    assert_eq!(traffic.latency(0.7), Some(Duration::from_micros(2000)));
+    assert_eq!(
+        traffic.latency(0.99),
+        Some(Duration::from_micros(3000)),
+        "as high as is known"
+    );
+}
+
+#[test]
+fn a_window_holds_the_last_seconds_only() {
+    let start = Instant::now();
+    let page = |count: u64| {
+        Reading::parse(&format!(
+            "heddle_http_requests_total{{source=\"ns/a\",status_class=\"2xx\"}} {count}"
+        ))
+    };
+    let mut history = History::default();
+    for second in 0..20 {
+        history.push(start + Duration::from_secs(second), page(second * 10));
+    }
+    let (length, edges) = history.window();
+    assert_eq!(length, Duration::from_secs(5));
+    assert_eq!(edges[0].1.requests, 50);
+
+    history.restart();
+    history.push(start + Duration::from_secs(20), page(203));
+    let (length, edges) = history.window();
+    assert_eq!(length, Duration::from_secs(1));
+    assert_eq!(edges[0].1.requests, 13);
+}
+
+#[test]
+fn labels_are_unescaped_and_broken_lines_passed_over() {
+    let sample = Sample::parse(r#"m{a="x\"y\\z",b="{}"} 2"#).unwrap();
+    assert_eq!(sample.label("a"), r#"x"y\z"#);
+    assert_eq!(sample.label("b"), "{}");
+    for broken in [
+        "",
+        "m",
+        "m{",
+        "m{a",
+        "m{a=\"",
+        "m{a=\"b\"",
+        "m{a=\"b\"}",
+        "m x",
+        "m{a=\"\\",
+    ] {
+        assert!(Sample::parse(broken).is_none(), "{broken}");
+    }
+}

@@ -1,0 +1,122 @@
+//! Shows the traffic: a live table on a terminal, now and then a table elsewhere.
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use super::metrics::{Edge, History, Traffic};
+
+/// Cells of the bar that draws a share of one.
+const BAR: f64 = 20.0;
+
+/// Where the story is told.
+pub(super) struct Screen {
+    started: Instant,
+    live: bool,
+    /// Lines of the table that stands at the end of the screen, to be drawn over.
+    drawn: usize,
+}
+
+impl Screen {
+    pub(super) fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            live: io::stdout().is_terminal(),
+            drawn: 0,
+        }
+    }
+
+    /// Tells something, below what was shown so far.
+    pub(super) fn say(&mut self, text: &str) {
+        self.drawn = 0;
+        println!("[{:4.1} s] {text}", self.started.elapsed().as_secs_f64());
+    }
+
+    /// Draws the table anew on a terminal; elsewhere nothing.
+    pub(super) fn show(&mut self, history: &History) {
+        if self.live {
+            self.draw(history);
+        }
+    }
+
+    /// Leaves the table as it stands.
+    pub(super) fn settle(&mut self, history: &History) {
+        self.draw(history);
+        self.drawn = 0;
+    }
+
+    fn draw(&mut self, history: &History) {
+        let table = table(history);
+        let mut frame = String::new();
+        if self.drawn > 0 {
+            // Up to the first line of the old table, and erase from there.
+            frame = format!("\x1b[{}A\x1b[J", self.drawn);
+        }
+        frame.push_str(&table);
+        // A screen that is gone ends nobody's demo.
+        let mut out = io::stdout().lock();
+        let _ = out.write_all(frame.as_bytes()).and_then(|()| out.flush());
+        self.drawn = table.lines().count();
+    }
+}
+
+/// The traffic of the last seconds, one line for each caller, Service and route.
+fn table(history: &History) -> String {
+    let (length, mut edges) = history.window();
+    // The one from outside comes first.
+    edges.sort_by_key(|(edge, _)| (edge.source != super::SHOPPER, *edge));
+    let mut table = format!(
+        "  {:<12} {:<12} {:<8} {:>7} {:>7} {:>9} {:>9}  {}\n",
+        "CALLER", "SERVICE", "ROUTE", "REQ/S", "FAILED", "P50", "P99", "SHARE"
+    );
+    for (edge, traffic) in &edges {
+        let together: u64 = edges
+            .iter()
+            .filter(|(other, _)| other.source == edge.source && other.route == edge.route)
+            .map(|(_, traffic)| traffic.requests)
+            .sum();
+        let share = if edge.route.is_empty() {
+            String::new()
+        } else {
+            bar(traffic.requests as f64 / together as f64)
+        };
+        table.push_str(&line(edge, traffic, length, &share));
+    }
+    table
+}
+
+fn line(edge: &Edge, traffic: &Traffic, length: Duration, share: &str) -> String {
+    let text = format!(
+        "  {:<12} {:<12} {:<8} {:>7.1} {:>7} {:>9} {:>9}  {share}",
+        short(&edge.source),
+        short(&edge.service),
+        short(&edge.route),
+        traffic.requests as f64 / length.as_secs_f64(),
+        traffic.failed,
+        milliseconds(traffic.latency(0.5)),
+        milliseconds(traffic.latency(0.99)),
+    );
+    text.trim_end().to_owned() + "\n"
+}
+
+/// A name without its namespace: the bookstore has only one.
+fn short(name: &str) -> &str {
+    match name.split_once('/') {
+        Some((_, name)) => name,
+        None if name.is_empty() => "-",
+        None => name,
+    }
+}
+
+fn milliseconds(latency: Option<Duration>) -> String {
+    latency.map_or("-".to_owned(), |latency| {
+        format!("{:.2} ms", latency.as_secs_f64() * 1e3)
+    })
+}
+
+fn bar(share: f64) -> String {
+    let cells = "█".repeat((share * BAR).round() as usize);
+    format!("{:3.0} % {cells}", share * 100.0)
+}
