@@ -4,7 +4,7 @@ use std::env;
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -70,20 +70,20 @@ impl Client {
         path: &str,
         caller: &HeaderMap,
     ) -> Result<T, BackendError> {
-        tokio::time::timeout(TIMEOUT, self.try_get(path, caller))
+        let (status, body) = tokio::time::timeout(TIMEOUT, self.fetch(path, caller))
             .await
             .unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {TIMEOUT:?}")))
-            .map_err(|cause| BackendError {
-                service: self.service,
-                cause,
-            })
+            .map_err(|error| self.failed(StatusCode::BAD_GATEWAY, format!("{error:#}")))?;
+        match status {
+            StatusCode::OK => serde_json::from_slice(&body)
+                .map_err(|error| self.failed(StatusCode::BAD_GATEWAY, error.to_string())),
+            // What is not there is not there for our caller either.
+            StatusCode::NOT_FOUND => Err(self.failed(status, format!("no {path}"))),
+            _ => Err(self.failed(StatusCode::BAD_GATEWAY, format!("answered {status}"))),
+        }
     }
 
-    async fn try_get<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        caller: &HeaderMap,
-    ) -> anyhow::Result<T> {
+    async fn fetch(&self, path: &str, caller: &HeaderMap) -> anyhow::Result<(StatusCode, Bytes)> {
         let mut request = Request::get(format!("http://{}{path}", self.authority))
             .header(header::ACCEPT, "application/json");
         for name in PASSED_ON {
@@ -97,10 +97,15 @@ impl Client {
             .collect()
             .await
             .map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
-        if status != StatusCode::OK {
-            bail!("answered {status}");
+        Ok((status, body.to_bytes()))
+    }
+
+    fn failed(&self, status: StatusCode, reason: String) -> BackendError {
+        BackendError {
+            service: self.service,
+            status,
+            reason,
         }
-        serde_json::from_slice(&body.to_bytes()).context("the answer is not what it should be")
     }
 }
 
@@ -108,18 +113,20 @@ impl Client {
 #[derive(Debug)]
 pub(crate) struct BackendError {
     service: &'static str,
-    cause: anyhow::Error,
+    /// What our own caller is told.
+    status: StatusCode,
+    reason: String,
 }
 
 impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {:#}", self.service, self.cause)
+        write!(f, "{}: {}", self.service, self.reason)
     }
 }
 
 impl IntoResponse for BackendError {
     fn into_response(self) -> Response {
         eprintln!("{self}");
-        (StatusCode::BAD_GATEWAY, format!("{self}\n")).into_response()
+        (self.status, format!("{self}\n")).into_response()
     }
 }

@@ -12,6 +12,7 @@ mod ratings;
 mod reviews;
 
 use std::net::SocketAddr;
+use std::process::ExitCode;
 
 use anyhow::Context;
 use axum::Router;
@@ -50,8 +51,17 @@ enum Role {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+async fn main() -> ExitCode {
+    match run(Arguments::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bookstore: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let service = match arguments.role {
         Role::Productpage => productpage::router(productpage::Backends {
             details: Client::from_env("details")?,

@@ -67,10 +67,25 @@ async fn version_2_shows_the_stars_of_each_reader() {
 }
 
 #[tokio::test]
-async fn a_failing_service_is_named() {
+async fn a_book_that_is_not_there_is_not_found() {
     let bookstore = bookstore(Version::V1).await;
     let error = bookstore
         .get::<Product>("/products/99", &HeaderMap::new())
+        .await
+        .unwrap_err();
+    assert_eq!(error.to_string(), "productpage: no /products/99");
+}
+
+#[tokio::test]
+async fn a_failing_service_fails_the_page() {
+    let nobody = Client::new("reviews", "127.0.0.1:0".to_owned());
+    let backends = Backends {
+        details: serve("details", details::router()).await,
+        reviews: nobody,
+    };
+    let bookstore = serve("productpage", router(backends)).await;
+    let error = bookstore
+        .get::<Product>("/products/1", &HeaderMap::new())
         .await
         .unwrap_err();
     assert_eq!(error.to_string(), "productpage: answered 502 Bad Gateway");
