@@ -51,7 +51,7 @@ find_missing() {
     for task in "$@"; do
         case $task in
         build)
-            need_package cc gcc libc6-dev
+            need_package cc gcc
             [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
             find_rust
             ;;
@@ -119,6 +119,7 @@ install_packages() { # install_packages PACKAGE...
         as_root apt-get update -qq
         updated=1
     fi
+    say "setup: installing $*"
     as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
