@@ -100,21 +100,18 @@ ask() {
     esac
 }
 
-# Runs a command as root, or says what to run by hand.
 as_root() {
-    if [ "$(id -u)" -eq 0 ]; then
-        "$@"
-    elif have sudo && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
-        sudo "$@"
-    else
-        die "this needs root, and sudo is not usable here. Run as root: $*"
-    fi
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+can_be_root() {
+    [ "$(id -u)" -eq 0 ] || { have sudo && { [ -t 0 ] || sudo -n true 2>/dev/null; }; }
 }
 
 updated=
 install_packages() { # install_packages PACKAGE...
     [ $# -gt 0 ] || return 0
     have apt-get || die "no apt-get here: install by hand what stands for Debian's: $*"
+    can_be_root || die "this needs root, and sudo is not usable here. As root: apt-get install $*"
     if [ -z "$updated" ]; then
         as_root apt-get update -qq
         updated=1
