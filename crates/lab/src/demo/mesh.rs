@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde::Deserialize;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
@@ -36,6 +36,7 @@ pub(super) struct Mesh {
 /// What `heddle status --output json` says, as far as the demo uses it.
 #[derive(Deserialize)]
 pub(super) struct Status {
+    ready: bool,
     metrics: Option<SocketAddr>,
     listeners: Vec<Listener>,
 }
@@ -132,14 +133,15 @@ impl Mesh {
                 bail!("heddle up ended: {status}");
             }
             match self.status().await {
-                Ok(status) => {
+                Ok(status) if status.ready => {
                     self.metrics = status.metrics;
                     return Ok(status);
                 }
-                Err(error) if Instant::now() > deadline => {
-                    return Err(error.context(format!("not ready within {START_LIMIT:?}")));
+                outcome if Instant::now() > deadline => {
+                    let said = outcome.err().unwrap_or_else(|| anyhow!("it says so itself"));
+                    return Err(said.context(format!("not ready within {START_LIMIT:?}")));
                 }
-                Err(_) => sleep(Duration::from_millis(50)).await,
+                _ => sleep(Duration::from_millis(50)).await,
             }
         }
     }
