@@ -1,0 +1,80 @@
+//! HTTP/1.1 (RFC 9110 and RFC 9112), strictly.
+//!
+//! A proxy that reads a message differently from the server behind it can be made to forward a
+//! request that it never saw (request smuggling). Everything that two readers could understand
+//! in two ways is therefore refused here, with a status and a reason code, and the connection is
+//! closed; see [`Reject`].
+//!
+//! ```text
+//!             ┌───────────────────────── keep-alive ────────────────────────┐
+//!             ▼                                                             │
+//!   bytes ─▶ RequestHead::parse ─▶ Edits (cut, replace, append) ─▶ BodyTracker::advance
+//!             │      │                   │                            │
+//!             │      └─ path, authority  └─ write_to: verbatim copy   └─ raw bytes, verbatim
+//!             ▼                                                       ▼
+//!           Reject ── answered once, connection closed ◀──────────────┘
+//! ```
+//!
+//! * [`RequestHead`] and [`ResponseHead`] are tables of offsets into the caller's bytes, reused
+//!   from message to message.
+//! * [`Edits`] turns the received head into the head that is sent on.
+//! * [`BodyTracker`] finds where the body ends, without changing a byte.
+//! * [`path`] and [`authority`] bring what routes match on into one canonical form.
+
+pub mod authority;
+mod body;
+mod diagnose;
+mod edits;
+mod field;
+mod framing;
+mod parse;
+pub mod path;
+mod reject;
+mod request;
+mod response;
+mod target;
+
+pub use body::{Advance, BodyTracker};
+pub use edits::Edits;
+pub use field::{Field, FieldKind, Span};
+pub use framing::Framing;
+pub use reject::{REJECTS, Reject};
+pub use request::{Method, RequestHead, Version};
+pub use response::ResponseHead;
+pub use target::TargetForm;
+
+/// Most fields that a head can have, whatever [`Limits::max_fields`] says: the size of the table
+/// on the parser's stack.
+pub const MAX_FIELDS: usize = 128;
+
+/// Bounds on what is parsed. Beyond them a message is refused, never cut short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes in a head, request line and blank line included. At most 65,535 are used.
+    pub max_head_bytes: usize,
+    /// Fields in a head. At most [`MAX_FIELDS`] are used.
+    pub max_fields: usize,
+    /// Bytes in a request target.
+    pub max_target_bytes: usize,
+    /// Bytes in a chunk's size line: size and extensions, without its CRLF.
+    pub max_chunk_line_bytes: u16,
+    /// Bytes in a chunked body's trailer section.
+    pub max_trailer_bytes: u16,
+}
+
+impl Limits {
+    /// 32 KiB heads of 100 fields, targets and trailers of 8 KiB, chunk lines of 256 bytes.
+    pub const DEFAULT: Self = Self {
+        max_head_bytes: 32 * 1024,
+        max_fields: 100,
+        max_target_bytes: 8 * 1024,
+        max_chunk_line_bytes: 256,
+        max_trailer_bytes: 8 * 1024,
+    };
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

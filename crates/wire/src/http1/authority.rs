@@ -1,0 +1,177 @@
+//! The authority in one canonical form (RFC 3986 section 3.2, RFC 9110 section 7.2).
+//!
+//! A Host is what virtual hosts are matched on, so two spellings of one host must become equal
+//! before anything is matched, and what has no clear meaning is refused.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::Reject;
+
+/// Longest name that DNS knows, in bytes.
+const MAX_NAME_BYTES: usize = 253;
+
+/// A canonical authority; its text is in the buffer that [`canonicalise`] was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Authority {
+    /// Bytes of the text that are the host, without the port. An IPv6 address has its brackets.
+    pub host_len: usize,
+    /// The port, unless it was absent or the default.
+    pub port: Option<u16>,
+    /// Whether the text differs from what was given.
+    pub changed: bool,
+}
+
+/// Writes the canonical form of `raw` over `out`: in lower case, an IPv6 address as RFC 5952 says,
+/// without a trailing dot and without a port that equals `default_port`.
+///
+/// # Errors
+/// User information, an empty host, a host that is neither a registered name of letters, digits,
+/// `-`, `.` and `_` nor an address, a name that ends in a number without being an IPv4 address
+/// (which resolvers read in their own ways), a port that is not 1 to 65535 in plain digits.
+pub fn canonicalise(raw: &[u8], default_port: u16, out: &mut Vec<u8>) -> Result<Authority, Reject> {
+    let parts = parse(raw)?;
+    let port = parts.port.filter(|&port| port != default_port);
+    out.clear();
+    match parts.host {
+        Host::Name(name) => {
+            out.extend_from_slice(name);
+            out.make_ascii_lowercase();
+        }
+        Host::V6(address) => write(out, format_args!("[{address}]")),
+    }
+    let host_len = out.len();
+    if let Some(port) = port {
+        write(out, format_args!(":{port}"));
+    }
+    Ok(Authority {
+        host_len,
+        port,
+        changed: out.as_slice() != raw,
+    })
+}
+
+fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // Writing to a vector cannot fail.
+    let _ = std::io::Write::write_fmt(out, text);
+}
+
+/// An authority taken apart.
+pub(super) struct Parts<'a> {
+    host: Host<'a>,
+    pub(super) port: Option<u16>,
+}
+
+enum Host<'a> {
+    /// A name or an IPv4 address, without a trailing dot.
+    Name(&'a [u8]),
+    V6(Ipv6Addr),
+}
+
+/// Checks an authority and takes it apart.
+pub(super) fn parse(raw: &[u8]) -> Result<Parts<'_>, Reject> {
+    if let [b'[', rest @ ..] = raw {
+        return parse_v6(rest);
+    }
+    let mut end = raw.len();
+    for (at, &byte) in raw.iter().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'A'..=b'Z' | b'_' => {}
+            b':' => {
+                end = at;
+                break;
+            }
+            b'@' => return Err(Reject::USERINFO),
+            _ => return Err(refuse_host(raw)),
+        }
+    }
+    let (host, port) = raw.split_at(end);
+    let port = parse_port(port).map_err(|reject| {
+        if raw.contains(&b'@') {
+            Reject::USERINFO
+        } else {
+            reject
+        }
+    })?;
+    Ok(Parts {
+        host: Host::Name(parse_name(host)?),
+        port,
+    })
+}
+
+#[cold]
+fn refuse_host(raw: &[u8]) -> Reject {
+    if raw.contains(&b'@') {
+        Reject::USERINFO
+    } else {
+        Reject::MALFORMED_HOST
+    }
+}
+
+fn parse_v6(after_bracket: &[u8]) -> Result<Parts<'_>, Reject> {
+    let end = memchr::memchr(b']', after_bracket).ok_or(Reject::MALFORMED_HOST)?;
+    let (text, rest) = after_bracket.split_at(end);
+    let address = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let address = address.ok_or(Reject::MALFORMED_HOST)?;
+    let port = &rest[1..];
+    if !port.is_empty() && port[0] != b':' {
+        return Err(refuse_host(port));
+    }
+    Ok(Parts {
+        host: Host::V6(address),
+        port: parse_port(port)?,
+    })
+}
+
+/// Reads what follows the host: nothing, or a colon and a port.
+fn parse_port(text: &[u8]) -> Result<Option<u16>, Reject> {
+    let digits = match text {
+        [] => return Ok(None),
+        [_, digits @ ..] => digits,
+    };
+    let plain = matches!(digits, [b'1'..=b'9', rest @ ..]
+        if rest.len() <= 4 && rest.iter().all(u8::is_ascii_digit));
+    if !plain {
+        return Err(Reject::MALFORMED_PORT);
+    }
+    let value = digits
+        .iter()
+        .fold(0u32, |sum, digit| sum * 10 + u32::from(digit - b'0'));
+    u16::try_from(value)
+        .map(Some)
+        .map_err(|_| Reject::MALFORMED_PORT)
+}
+
+/// Checks a name whose characters are known to be sound.
+fn parse_name(name: &[u8]) -> Result<&[u8], Reject> {
+    if name.is_empty() {
+        return Err(Reject::EMPTY_HOST);
+    }
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    if name.len() > MAX_NAME_BYTES || name.is_empty() || name[0] == b'.' {
+        return Err(Reject::MALFORMED_HOST);
+    }
+    let last = memchr::memrchr(b'.', name).map_or(name, |dot| &name[dot + 1..]);
+    if last.is_empty() || memchr::memmem::find(name, b"..").is_some() {
+        return Err(Reject::MALFORMED_HOST);
+    }
+    if last[0].is_ascii_digit() && is_number(last) && !is_v4(name) {
+        return Err(Reject::MALFORMED_HOST);
+    }
+    Ok(name)
+}
+
+fn is_number(label: &[u8]) -> bool {
+    match label {
+        [b'0', b'x' | b'X', hex @ ..] => hex.iter().all(u8::is_ascii_hexdigit),
+        _ => label.iter().all(u8::is_ascii_digit),
+    }
+}
+
+fn is_v4(name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(|text| text.parse::<Ipv4Addr>().is_ok())
+}
+
+#[cfg(test)]
+mod tests;

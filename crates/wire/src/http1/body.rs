@@ -1,0 +1,140 @@
+//! Where a body ends, found without changing a byte of it.
+
+mod chunked;
+
+use self::chunked::Chunked;
+use super::{Framing, Limits, Reject};
+
+/// Follows one body through however many reads it arrives in.
+///
+/// ```text
+///   None ─────────────────────────────────────────▶ done
+///   Length(n) ── n bytes ─────────────────────────▶ done
+///   Chunked ── size line, data, CRLF ─┐
+///      ▲──────────────────────────────┘
+///      └── size 0, trailers, empty line ──────────▶ done
+///   UntilClose ── everything, never done: the caller sees the connection close
+/// ```
+///
+/// What [`advance`](Self::advance) accepts may be sent on as it is. When it refuses, nothing of
+/// that input may be: the receiver then has an incomplete message, which it cannot take for
+/// another, as long as its connection is closed.
+#[derive(Debug)]
+pub struct BodyTracker {
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Done,
+    Length(u64),
+    Chunked(Chunked),
+    UntilClose,
+}
+
+/// How far a call to [`BodyTracker::advance`] came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Advance {
+    /// Bytes of the input that belong to the body; the next message begins after them.
+    pub consumed: usize,
+    /// Whether the body ends there.
+    pub done: bool,
+}
+
+impl BodyTracker {
+    /// A tracker for a body with this framing, within [`Limits::DEFAULT`].
+    #[must_use]
+    pub fn from_framing(framing: Framing) -> Self {
+        Self::with_limits(framing, &Limits::DEFAULT)
+    }
+
+    /// A tracker for a body with this framing, within `limits`.
+    #[must_use]
+    pub fn with_limits(framing: Framing, limits: &Limits) -> Self {
+        let state = match framing {
+            Framing::None | Framing::Length(0) => State::Done,
+            Framing::Length(length) => State::Length(length),
+            Framing::Chunked => State::Chunked(Chunked::new(limits)),
+            Framing::UntilClose => State::UntilClose,
+        };
+        Self { state }
+    }
+
+    /// Takes the next bytes of the connection. Data is skipped by length, never looked at.
+    ///
+    /// # Errors
+    /// A chunked body that does not follow RFC 9112 section 7.1 to the letter or exceeds the
+    /// limits. From then on every call returns an error.
+    #[inline]
+    pub fn advance(&mut self, input: &[u8]) -> Result<Advance, Reject> {
+        self.advance_decoded(input, &mut |_| ())
+    }
+
+    /// Like [`advance`](Self::advance), and calls `data` with each run of the body's data, without
+    /// any chunk framing: for a receiver that speaks HTTP/1.0.
+    ///
+    /// # Errors
+    /// As for [`advance`](Self::advance); `data` may have been called before.
+    pub fn advance_decoded(
+        &mut self,
+        input: &[u8],
+        data: &mut impl FnMut(&[u8]),
+    ) -> Result<Advance, Reject> {
+        let consumed = match &mut self.state {
+            State::Done => 0,
+            State::Length(left) => {
+                let take = usize::try_from(*left)
+                    .unwrap_or(usize::MAX)
+                    .min(input.len());
+                data(&input[..take]);
+                *left -= take as u64;
+                if *left == 0 {
+                    self.state = State::Done;
+                }
+                take
+            }
+            State::Chunked(chunked) => {
+                let consumed = chunked.advance(input, data)?;
+                if chunked.is_done() {
+                    self.state = State::Done;
+                }
+                consumed
+            }
+            State::UntilClose => {
+                data(input);
+                input.len()
+            }
+        };
+        Ok(Advance {
+            consumed,
+            done: self.is_done(),
+        })
+    }
+
+    /// Whether the body has ended.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// Whether the body is whole if the connection closes now.
+    #[must_use]
+    pub fn is_whole_at_close(&self) -> bool {
+        matches!(self.state, State::Done | State::UntilClose)
+    }
+
+    /// Bytes that are known to come: the rest of the body, or of the chunk. Zero when done, `None`
+    /// when the next size is not known yet.
+    #[must_use]
+    pub fn remaining_hint(&self) -> Option<u64> {
+        match &self.state {
+            State::Done => Some(0),
+            State::Length(left) => Some(*left),
+            State::Chunked(chunked) => chunked.remaining_hint(),
+            State::UntilClose => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! The list of changes that turns a received head into the one that is sent.
+
+use super::Span;
+
+/// What becomes of one span: it is replaced by a part of the texts, empty for a cut.
+#[derive(Debug, Clone, Copy)]
+struct Edit {
+    span: Span,
+    text: (u32, u32),
+}
+
+/// Cuts, replacements and appended fields for one head. Reused from head to head, so that a
+/// steady stream of requests allocates nothing.
+///
+/// Edits may come in any order. One that lies within another is swallowed by it, so a field can
+/// be rewritten by one rule and removed by the next; of two on the same span the last one counts.
+/// Spans that cross each other are a bug of the caller's.
+#[derive(Debug, Default)]
+pub struct Edits {
+    /// In order of their spans, none within another.
+    edits: Vec<Edit>,
+    /// Replacement texts, one after the other.
+    texts: Vec<u8>,
+    /// Whole field lines for the end of the head.
+    appended: Vec<u8>,
+}
+
+impl Edits {
+    /// No edits.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            edits: Vec::new(),
+            texts: Vec::new(),
+            appended: Vec::new(),
+        }
+    }
+
+    /// Forgets all edits and keeps the memory.
+    pub fn clear(&mut self) {
+        self.edits.clear();
+        self.texts.clear();
+        self.appended.clear();
+    }
+
+    /// Whether the head goes out as it came in.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.edits.is_empty() && self.appended.is_empty()
+    }
+
+    /// Leaves out a part of the head.
+    pub fn cut(&mut self, span: Span) {
+        self.insert(Edit { span, text: (0, 0) });
+    }
+
+    /// Writes `text` in place of a part of the head. An empty span inserts.
+    ///
+    /// `text` is written as it is. The caller answers for its having no line ends where none
+    /// belong; what comes from outside belongs in [`append`](Self::append).
+    pub fn replace(&mut self, span: Span, text: &[u8]) {
+        let start = self.texts.len() as u32;
+        self.texts.extend_from_slice(text);
+        self.insert(Edit {
+            span,
+            text: (start, self.texts.len() as u32),
+        });
+    }
+
+    /// Adds a field at the end of the head.
+    ///
+    /// CR, LF and NUL in the value become spaces, so that no value can become a second field.
+    pub fn append(&mut self, name: &[u8], value: &[u8]) {
+        self.append_parts(name, &[value]);
+    }
+
+    /// Like [`append`](Self::append), for a value in several parts.
+    pub fn append_parts(&mut self, name: &[u8], value: &[&[u8]]) {
+        self.appended.extend_from_slice(name);
+        self.appended.extend_from_slice(b": ");
+        let start = self.appended.len();
+        for part in value {
+            self.appended.extend_from_slice(part);
+        }
+        let written = &mut self.appended[start..];
+        while let Some(at) = memchr::memchr3(b'\r', b'\n', 0, written) {
+            written[at] = b' ';
+        }
+        self.appended.extend_from_slice(b"\r\n");
+    }
+
+    fn insert(&mut self, edit: Edit) {
+        let span = edit.span;
+        // Heads are read from front to back, so the place is nearly always the end.
+        let mut at = self.edits.len();
+        while at > 0 && self.edits[at - 1].span >= span {
+            at -= 1;
+        }
+        let before = at.checked_sub(1).map(|before| self.edits[before]);
+        let after = self.edits.get(at).copied();
+        let within_before = before
+            .is_some_and(|before| span.start < before.span.end && span.end <= before.span.end);
+        let within_after = after.is_some_and(|after| {
+            !span.is_empty() && after.span.start == span.start && span.end < after.span.end
+        });
+        if within_before || within_after {
+            return;
+        }
+        let swallowed = self.edits[at..]
+            .iter()
+            .take_while(|later| {
+                later.span == span || (later.span.start < span.end && later.span.end <= span.end)
+            })
+            .count();
+        debug_assert!(
+            before.is_none_or(|before| before.span.end <= span.start)
+                && self
+                    .edits
+                    .get(at + swallowed)
+                    .is_none_or(|after| span.end <= after.span.start),
+            "edits cross at {span:?}"
+        );
+        self.edits.splice(at..at + swallowed, [edit]);
+    }
+
+    /// Appends the edited head to `out`: everything that no edit covers is copied verbatim.
+    ///
+    /// `head` is the whole head, blank line included, as it was parsed.
+    pub fn write_to(&self, head: &[u8], out: &mut Vec<u8>) {
+        let body = head.len().saturating_sub(2);
+        out.reserve(head.len() + self.texts.len() + self.appended.len());
+        let mut at = 0;
+        for edit in &self.edits {
+            let start = usize::from(edit.span.start).clamp(at, body.max(at));
+            out.extend_from_slice(&head[at..start]);
+            let (from, to) = edit.text;
+            out.extend_from_slice(&self.texts[from as usize..to as usize]);
+            at = usize::from(edit.span.end).clamp(start, body.max(start));
+        }
+        out.extend_from_slice(&head[at..body]);
+        out.extend_from_slice(&self.appended);
+        out.extend_from_slice(&head[body..]);
+    }
+}
+
+#[cfg(test)]
+mod tests;

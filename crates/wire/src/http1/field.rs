@@ -1,0 +1,235 @@
+//! Fields as offsets, and the few of them that a proxy acts on.
+
+/// A part of a head, as offsets from the first byte of the buffer that was parsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub struct Span {
+    /// Offset of the first byte.
+    pub start: u16,
+    /// Offset after the last byte.
+    pub end: u16,
+}
+
+impl Span {
+    /// A span of a head, whose length has been checked to fit: what does not is an empty span.
+    pub(crate) fn new(start: usize, end: usize) -> Self {
+        match (u16::try_from(start), u16::try_from(end)) {
+            (Ok(start), Ok(end)) => Self { start, end },
+            _ => Self::default(),
+        }
+    }
+
+    /// The bytes of `buf` that the span covers; none when `buf` is not what was parsed.
+    #[must_use]
+    #[inline]
+    pub fn of(self, buf: &[u8]) -> &[u8] {
+        buf.get(usize::from(self.start)..usize::from(self.end))
+            .unwrap_or_default()
+    }
+
+    /// Bytes in the span.
+    #[must_use]
+    pub fn len(self) -> usize {
+        usize::from(self.end.saturating_sub(self.start))
+    }
+
+    /// Whether the span has no bytes.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.end <= self.start
+    }
+}
+
+/// A field line of a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// The whole line with its CRLF: what to cut to remove the field.
+    pub line: Span,
+    /// The name as it was sent.
+    pub name: Span,
+    /// The value without the whitespace around it.
+    pub value: Span,
+    /// What the field is to a proxy.
+    pub kind: FieldKind,
+}
+
+/// The fields that a proxy acts on; everything else is [`Other`](Self::Other) and just passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is the field of that name")]
+pub enum FieldKind {
+    Other,
+    Authorization,
+    Connection,
+    ContentLength,
+    Cookie,
+    Expect,
+    Forwarded,
+    Host,
+    Http2Settings,
+    KeepAlive,
+    ProxyAuthenticate,
+    ProxyAuthenticationInfo,
+    ProxyAuthorization,
+    ProxyConnection,
+    SetCookie,
+    Te,
+    Trailer,
+    TransferEncoding,
+    Upgrade,
+    XForwardedClientCert,
+    XForwardedFor,
+    XForwardedHost,
+    XForwardedPort,
+    XForwardedProto,
+    /// Any other field whose name begins with `X-Forwarded-`.
+    XForwardedOther,
+    XRealIp,
+    /// Content-Length or Transfer-Encoding spelt with underscores. Servers that turn names into
+    /// environment variables take both spellings for the same field, so heads with such a field
+    /// are refused.
+    FramingAlias,
+}
+
+const X_FORWARDED: &[u8] = b"x-forwarded-";
+
+impl FieldKind {
+    /// The kind of the field called `name`, in any case.
+    ///
+    /// Length and first byte leave one candidate or two, so an unknown name costs one comparison
+    /// of two bytes. A forwarding field spelt with underscores is that forwarding field, for the
+    /// reason given at [`FramingAlias`](Self::FramingAlias).
+    #[must_use]
+    #[inline]
+    pub fn of(name: &[u8]) -> Self {
+        let Some(&first) = name.first() else {
+            return Self::Other;
+        };
+        let (kind, full): (Self, &[u8]) = match (name.len(), first | 0x20) {
+            (2, b't') => (Self::Te, b"te"),
+            (4, b'h') => (Self::Host, b"host"),
+            (6, b'c') => (Self::Cookie, b"cookie"),
+            (6, b'e') => (Self::Expect, b"expect"),
+            (7, b't') => (Self::Trailer, b"trailer"),
+            (7, b'u') => (Self::Upgrade, b"upgrade"),
+            (9, b'f') => (Self::Forwarded, b"forwarded"),
+            (9, b'x') => (Self::XRealIp, b"x-real-ip"),
+            (10, b'c') => (Self::Connection, b"connection"),
+            (10, b'k') => (Self::KeepAlive, b"keep-alive"),
+            (10, b's') => (Self::SetCookie, b"set-cookie"),
+            (13, b'a') => (Self::Authorization, b"authorization"),
+            (14, b'c') => (Self::ContentLength, b"content-length"),
+            (14, b'h') => (Self::Http2Settings, b"http2-settings"),
+            (16, b'p') => (Self::ProxyConnection, b"proxy-connection"),
+            (17, b't') => (Self::TransferEncoding, b"transfer-encoding"),
+            (18, b'p') => (Self::ProxyAuthenticate, b"proxy-authenticate"),
+            (19, b'p') => (Self::ProxyAuthorization, b"proxy-authorization"),
+            (25, b'p') => (Self::ProxyAuthenticationInfo, b"proxy-authentication-info"),
+            (13.., b'x') => return Self::x_forwarded(name),
+            _ => return Self::Other,
+        };
+        if name.eq_ignore_ascii_case(full) {
+            kind
+        } else if same_with_underscores(name, full) {
+            kind.aliased()
+        } else {
+            Self::Other
+        }
+    }
+
+    fn x_forwarded(name: &[u8]) -> Self {
+        let (prefix, rest) = name.split_at(X_FORWARDED.len());
+        if !same_with_underscores(prefix, X_FORWARDED) {
+            return Self::Other;
+        }
+        let kinds: [(&[u8], Self); 5] = [
+            (b"for", Self::XForwardedFor),
+            (b"proto", Self::XForwardedProto),
+            (b"host", Self::XForwardedHost),
+            (b"port", Self::XForwardedPort),
+            (b"client-cert", Self::XForwardedClientCert),
+        ];
+        kinds
+            .iter()
+            .find(|(full, _)| same_with_underscores(rest, full))
+            .map_or(Self::XForwardedOther, |(_, kind)| *kind)
+    }
+
+    /// What a field becomes when it is spelt with underscores.
+    fn aliased(self) -> Self {
+        match self {
+            Self::ContentLength | Self::TransferEncoding => Self::FramingAlias,
+            Self::XRealIp => Self::XRealIp,
+            _ => Self::Other,
+        }
+    }
+
+    /// Fields that say who sent the request and through whom. A client's own are removed unless
+    /// it is trusted.
+    #[must_use]
+    pub fn is_forwarding(self) -> bool {
+        matches!(
+            self,
+            Self::Forwarded
+                | Self::XForwardedClientCert
+                | Self::XForwardedFor
+                | Self::XForwardedHost
+                | Self::XForwardedOther
+                | Self::XForwardedPort
+                | Self::XForwardedProto
+                | Self::XRealIp
+        )
+    }
+
+    /// Fields about one connection, which are never passed on (RFC 9110 section 7.6.1). `TE` is
+    /// one too, but `TE: trailers` is passed on; see
+    /// [`RequestHead::strip_hop_by_hop`](super::RequestHead::strip_hop_by_hop).
+    #[must_use]
+    pub fn is_hop_by_hop(self) -> bool {
+        matches!(
+            self,
+            Self::Connection
+                | Self::Http2Settings
+                | Self::KeepAlive
+                | Self::ProxyAuthenticate
+                | Self::ProxyAuthenticationInfo
+                | Self::ProxyAuthorization
+                | Self::ProxyConnection
+                | Self::Upgrade
+        )
+    }
+
+    /// Fields that `Connection` may not name: removing them would change what the message says,
+    /// where it ends, or who sent it.
+    #[must_use]
+    pub(crate) fn is_protected(self) -> bool {
+        self.is_forwarding()
+            || matches!(
+                self,
+                Self::Authorization
+                    | Self::ContentLength
+                    | Self::Cookie
+                    | Self::Expect
+                    | Self::FramingAlias
+                    | Self::Host
+                    | Self::SetCookie
+                    | Self::TransferEncoding
+            )
+    }
+
+    /// Fields that may not come after the body (RFC 9110 section 6.5.1): framing, routing,
+    /// authentication, control, and whatever a proxy has already acted on.
+    #[must_use]
+    pub(crate) fn is_forbidden_trailer(self) -> bool {
+        self.is_protected() || self.is_hop_by_hop() || matches!(self, Self::Te | Self::Trailer)
+    }
+}
+
+/// Equal but for case and for underscores where `full` has hyphens. `full` is in lower case.
+fn same_with_underscores(name: &[u8], full: &[u8]) -> bool {
+    name.len() == full.len()
+        && name.iter().zip(full).all(|(&byte, &want)| {
+            byte.to_ascii_lowercase() == want || (byte == b'_' && want == b'-')
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! The path in one canonical form (RFC 3986 section 6.2.2).
+//!
+//! A rule for `/admin` must also see `/%61dmin`, and the server must see what the rule saw. The
+//! path is therefore brought into one form, and that form is both matched and forwarded:
+//!
+//! * percent-encoded unreserved characters are decoded, so that each has one spelling;
+//! * other percent-encodings stay, in upper case;
+//! * printable characters that RFC 3986 does not allow in a path are percent-encoded;
+//! * malformed percent-encodings, encoded control characters and backslashes are refused.
+//!
+//! Servers disagree about slashes that are encoded or doubled and about dot segments. Where a path
+//! rule exists (`strict`), encoded slashes and dot segments are refused, including those that only
+//! some servers would see (`/..;x/`), and doubled slashes become one. Where none exists nothing
+//! depends on them, and they pass. A path that is encoded twice (`%252e`) means its one decoding.
+
+use super::Reject;
+
+/// Whether the path had to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Canonical {
+    /// The path is in canonical form as it is; the output buffer was not touched.
+    Verbatim,
+    /// The canonical path is in the output buffer.
+    Rewritten,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Stands for itself, wherever it is.
+    Plain,
+    /// `/` and `.`: plain, but looked at in strict mode.
+    Structure,
+    /// To be looked at: `%`, `\`, and what a path may not contain.
+    Special,
+}
+
+static CLASSES: [Class; 256] = {
+    let mut table = [Class::Special; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            b'/' | b'.' => Class::Structure,
+            // unreserved, sub-delims, ":" and "@"
+            b'0'..=b'9'
+            | b'A'..=b'Z'
+            | b'a'..=b'z'
+            | b'-'
+            | b'_'
+            | b'~'
+            | b'!'
+            | b'$'
+            | b'&'
+            | b'\''
+            | b'('
+            | b')'
+            | b'*'
+            | b'+'
+            | b','
+            | b';'
+            | b'='
+            | b':'
+            | b'@' => Class::Plain,
+            _ => Class::Special,
+        };
+        byte += 1;
+    }
+    table
+};
+
+/// Brings the path of an origin-form or absolute-form target into canonical form. An empty path
+/// (absolute form only) becomes `/`.
+///
+/// `strict` says that a path rule exists on this port. `out` is overwritten when the path changes.
+///
+/// # Errors
+/// A path that does not begin with a slash, a malformed percent-encoding, an encoded control
+/// character, a backslash; in strict mode also `%2F`, `%5C` and dot segments.
+pub fn canonicalise(raw: &[u8], out: &mut Vec<u8>, strict: bool) -> Result<Canonical, Reject> {
+    let Some(clean) = clean_prefix(raw, strict) else {
+        return Ok(Canonical::Verbatim);
+    };
+    out.clear();
+    if raw.is_empty() {
+        out.push(b'/');
+        return Ok(Canonical::Rewritten);
+    }
+    if raw[0] != b'/' {
+        return Err(Reject::PATH_NOT_ABSOLUTE);
+    }
+    rewrite(raw, clean, out, strict)?;
+    if strict {
+        refuse_dot_segments(out)?;
+    }
+    Ok(if out.as_slice() == raw {
+        Canonical::Verbatim
+    } else {
+        Canonical::Rewritten
+    })
+}
+
+/// How many bytes can be taken as they are before the slow path must look; `None` for all.
+fn clean_prefix(raw: &[u8], strict: bool) -> Option<usize> {
+    if raw.first() != Some(&b'/') {
+        return Some(0);
+    }
+    let mut after_slash = false;
+    for (at, &byte) in raw.iter().enumerate() {
+        match CLASSES[usize::from(byte)] {
+            Class::Plain => after_slash = false,
+            Class::Structure => {
+                if strict && after_slash {
+                    // A doubled slash, or a segment that begins with a dot.
+                    return Some(at);
+                }
+                after_slash = byte == b'/';
+            }
+            Class::Special => return Some(at),
+        }
+    }
+    None
+}
+
+fn rewrite(raw: &[u8], clean: usize, out: &mut Vec<u8>, strict: bool) -> Result<(), Reject> {
+    out.extend_from_slice(&raw[..clean]);
+    let mut rest = &raw[clean..];
+    while let [byte, tail @ ..] = rest {
+        rest = tail;
+        match byte {
+            b'%' => {
+                let [high, low, tail @ ..] = rest else {
+                    return Err(Reject::MALFORMED_PERCENT);
+                };
+                rest = tail;
+                decoded(hex(*high)? << 4 | hex(*low)?, out, strict)?;
+            }
+            b'\\' => return Err(Reject::BACKSLASH),
+            b'/' if strict && out.last() == Some(&b'/') => {}
+            _ if CLASSES[usize::from(*byte)] == Class::Special => encode(*byte, out),
+            _ => out.push(*byte),
+        }
+    }
+    Ok(())
+}
+
+/// Writes one percent-encoded byte in its one spelling.
+fn decoded(byte: u8, out: &mut Vec<u8>, strict: bool) -> Result<(), Reject> {
+    match byte {
+        0x00..=0x1f | 0x7f => return Err(Reject::ENCODED_CONTROL),
+        b'/' | b'\\' if strict => return Err(Reject::ENCODED_SEPARATOR),
+        b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => out.push(byte),
+        _ => encode(byte, out),
+    }
+    Ok(())
+}
+
+fn encode(byte: u8, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |nibble: u8| DIGITS[usize::from(nibble & 15)];
+    out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
+}
+
+fn hex(digit: u8) -> Result<u8, Reject> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        b'A'..=b'F' => Ok(digit - b'A' + 10),
+        _ => Err(Reject::MALFORMED_PERCENT),
+    }
+}
+
+/// Refuses `.` and `..`, also with a parameter (`..;x`), which some servers cut off before they
+/// resolve the segment.
+fn refuse_dot_segments(path: &[u8]) -> Result<(), Reject> {
+    let is_dots = |segment: &[u8]| {
+        let name = segment
+            .split(|&byte| byte == b';')
+            .next()
+            .unwrap_or_default();
+        name == b"." || name == b".."
+    };
+    if path.split(|&byte| byte == b'/').any(is_dots) {
+        return Err(Reject::DOT_SEGMENT);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

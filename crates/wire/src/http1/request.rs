@@ -1,0 +1,270 @@
+//! The request head.
+
+use std::mem::MaybeUninit;
+
+use super::field::{Field, FieldKind, Span};
+use super::framing::{Facts, Framing};
+use super::parse::{Window, max_fields};
+use super::target::{self, TargetForm};
+use super::{Edits, Limits, MAX_FIELDS, Reject, authority, diagnose};
+
+/// Request methods (RFC 9110 section 9.3, RFC 5789). Unknown ones are forwarded like any other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[expect(missing_docs, reason = "each is the method of that name")]
+pub enum Method {
+    #[default]
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Connect,
+    Options,
+    Trace,
+    Patch,
+    Other,
+}
+
+/// Bytes in the longest method that is accepted.
+const MAX_METHOD_BYTES: usize = 32;
+
+impl Method {
+    /// The method of that name. Methods are case-sensitive.
+    #[must_use]
+    pub fn of(name: &[u8]) -> Self {
+        match name {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"DELETE" => Self::Delete,
+            b"CONNECT" => Self::Connect,
+            b"OPTIONS" => Self::Options,
+            b"TRACE" => Self::Trace,
+            b"PATCH" => Self::Patch,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether repeating the request has no further effect (RFC 9110 section 9.2.2), so that it
+    /// may be sent again when nobody knows whether it arrived.
+    #[must_use]
+    pub fn is_idempotent(self) -> bool {
+        !matches!(self, Self::Post | Self::Patch | Self::Connect | Self::Other)
+    }
+}
+
+/// The two versions spoken here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    #[default]
+    Http11,
+}
+
+/// A request head as offsets into the bytes that it was parsed from. Reused from head to head.
+#[derive(Debug, Default)]
+pub struct RequestHead {
+    /// Where the request line begins: after empty lines, which are tolerated and not forwarded.
+    pub start: u16,
+    /// The method.
+    pub method: Method,
+    /// The method's name.
+    pub method_span: Span,
+    /// The request target as it was sent.
+    pub target: Span,
+    /// Its form.
+    pub form: TargetForm,
+    /// The path: of an absolute-form target possibly empty, `*` in asterisk form, always empty in
+    /// authority form.
+    pub path: Span,
+    /// What follows the first `?`, which is not part of it.
+    pub query: Option<Span>,
+    /// The target's authority in absolute and authority form. It replaces Host (RFC 9112 section
+    /// 3.2.2).
+    pub target_authority: Option<Span>,
+    /// The value of Host; HTTP/1.1 requests always have one.
+    pub host: Option<Span>,
+    /// The version.
+    pub version: Version,
+    /// The version's text, to be replaced when the request goes on in another.
+    pub version_span: Span,
+    /// The fields in their order.
+    pub fields: Vec<Field>,
+    /// Where the body ends; never [`Framing::UntilClose`].
+    pub framing: Framing,
+    /// Whether the client leaves the connection open.
+    pub keep_alive: bool,
+    /// Whether the client waits for a 100 before it sends the body.
+    pub expect_continue: bool,
+    /// Whether the client offers to change the protocol. The offer is declined by not passing it
+    /// on, which [`strip_hop_by_hop`](Self::strip_hop_by_hop) does.
+    pub upgrade: bool,
+    facts: Facts,
+}
+
+impl RequestHead {
+    /// An empty head, to be filled by [`parse`](Self::parse).
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Parses the head at the front of `buf`.
+    ///
+    /// Returns the bytes that the head takes, leading empty lines included, or `None` when more
+    /// are needed. Nothing is remembered between calls: the work for one head is bounded by its
+    /// own length times the number of reads it arrives in.
+    ///
+    /// # Errors
+    /// Whatever could be understood in more than one way, and what exceeds `limits`. Only after a
+    /// success does `self` mean anything.
+    pub fn parse(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, Reject> {
+        let Some(window) = Window::of(buf, limits)? else {
+            return Ok(None);
+        };
+        let mut table = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+        let mut parsed = httparse::Request::new(&mut []);
+        let table = &mut table[..max_fields(limits)];
+        let length = match parsed.parse_with_uninit_headers(window.message(), table) {
+            Ok(httparse::Status::Complete(length)) => window.start + length,
+            Ok(httparse::Status::Partial) => return incomplete(&window, limits),
+            Err(error) => return Err(diagnose::request(window.message(), Some(error))),
+        };
+        self.clear();
+        self.request_line(&window, &parsed, limits)?;
+        let first_line = usize::from(self.version_span.end) + 2;
+        if !window.fields(parsed.headers, first_line, length, &mut self.fields) {
+            return Err(diagnose::request(window.message(), None));
+        }
+        self.read_fields(buf)?;
+        let target = target::parse(buf, self.target, self.method)?;
+        self.form = target.form;
+        self.path = target.path;
+        self.query = target.query;
+        self.target_authority = target.authority;
+        Ok(Some(length))
+    }
+
+    /// Fills in where method, target and version are. Where they end is where a single space or
+    /// the line end must be, which the caller checks together with the other lines.
+    #[inline]
+    fn request_line(
+        &mut self,
+        window: &Window<'_>,
+        parsed: &httparse::Request<'_, '_>,
+        limits: &Limits,
+    ) -> Result<(), Reject> {
+        let method = parsed.method.unwrap_or_default().as_bytes();
+        let target = parsed.path.unwrap_or_default().as_bytes();
+        if method.len() > MAX_METHOD_BYTES {
+            return Err(Reject::METHOD_TOO_LONG);
+        }
+        if target.len() > limits.max_target_bytes {
+            return Err(Reject::TARGET_TOO_LONG);
+        }
+        let method_end = window.start + method.len();
+        let target_end = method_end + 1 + target.len();
+        self.start = Span::new(window.start, window.start).start;
+        self.method = Method::of(method);
+        self.method_span = Span::new(window.start, method_end);
+        self.target = Span::new(method_end + 1, target_end);
+        self.version = if parsed.version == Some(0) {
+            Version::Http10
+        } else {
+            Version::Http11
+        };
+        self.version_span = Span::new(target_end + 1, target_end + 1 + "HTTP/1.1".len());
+        Ok(())
+    }
+
+    #[inline]
+    fn read_fields(&mut self, buf: &[u8]) -> Result<(), Reject> {
+        let Self {
+            fields,
+            facts,
+            host,
+            ..
+        } = self;
+        let mut expect = false;
+        let mut upgrade = false;
+        for field in fields.iter().filter(|field| field.kind != FieldKind::Other) {
+            match field.kind {
+                FieldKind::Host => {
+                    if host.replace(field.value).is_some() {
+                        return Err(Reject::DUPLICATE_HOST);
+                    }
+                    authority::parse(field.value.of(buf))?;
+                }
+                FieldKind::Expect => {
+                    if !field.value.of(buf).eq_ignore_ascii_case(b"100-continue") {
+                        return Err(Reject::UNKNOWN_EXPECTATION);
+                    }
+                    expect = true;
+                }
+                FieldKind::Upgrade => upgrade = true,
+                _ => facts.note(buf, field)?,
+            }
+        }
+        let http_10 = self.version == Version::Http10;
+        if self.host.is_none() && !http_10 {
+            return Err(Reject::MISSING_HOST);
+        }
+        self.framing = self.facts.declared(http_10)?.unwrap_or(Framing::None);
+        self.keep_alive = self.facts.persists(http_10);
+        // RFC 9110 section 10.1.1: a 100 is not for HTTP/1.0, nor for a request without a body.
+        self.expect_continue =
+            expect && !http_10 && !matches!(self.framing, Framing::None | Framing::Length(0));
+        self.upgrade = upgrade && self.facts.upgrade && !http_10;
+        Ok(())
+    }
+
+    /// Cuts what must not go further than this connection: the fields of RFC 9110 section 7.6.1,
+    /// those that `Connection` names, and empty lines before the request line.
+    ///
+    /// `TE: trailers` stays, since trailers are passed on; any other TE goes.
+    pub fn strip_hop_by_hop(&self, buf: &[u8], edits: &mut Edits) {
+        if self.start > 0 {
+            edits.cut(Span {
+                start: 0,
+                end: self.start,
+            });
+        }
+        for field in &self.fields {
+            let ends_here = match field.kind {
+                FieldKind::Te => !field.value.of(buf).eq_ignore_ascii_case(b"trailers"),
+                kind if kind.is_hop_by_hop() => true,
+                _ => self.facts.nominates(buf, field.name.of(buf)),
+            };
+            if ends_here {
+                edits.cut(field.line);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.fields.clear();
+        self.facts.clear();
+        self.host = None;
+    }
+}
+
+/// What an incomplete head calls for: more bytes, unless it is too long already.
+#[cold]
+fn incomplete(window: &Window<'_>, limits: &Limits) -> Result<Option<usize>, Reject> {
+    let message = window.message();
+    let longest_line = MAX_METHOD_BYTES + limits.max_target_bytes + " HTTP/1.1\r\n".len() + 1;
+    if message.len() > longest_line && !message[..longest_line].contains(&b'\n') {
+        return Err(Reject::TARGET_TOO_LONG);
+    }
+    if window.full {
+        Err(Reject::HEAD_TOO_LARGE)
+    } else {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! The response head.
+
+use std::mem::MaybeUninit;
+
+use super::field::{Field, FieldKind, Span};
+use super::framing::{Facts, Framing};
+use super::parse::{Window, max_fields};
+use super::{Edits, Limits, MAX_FIELDS, Method, Reject, Version, diagnose};
+
+/// A response head as offsets into the bytes that it was parsed from. Reused from head to head.
+#[derive(Debug, Default)]
+pub struct ResponseHead {
+    /// Where the status line begins: after empty lines, which are tolerated and not forwarded.
+    pub start: u16,
+    /// The status: 100 to 599.
+    pub status: u16,
+    /// The status's three digits.
+    pub status_span: Span,
+    /// The version.
+    pub version: Version,
+    /// The version's text.
+    pub version_span: Span,
+    /// The fields in their order.
+    pub fields: Vec<Field>,
+    /// Where the body ends, given the status and the request's method.
+    pub framing: Framing,
+    /// Whether the server leaves the connection open.
+    pub keep_alive: bool,
+    facts: Facts,
+}
+
+impl ResponseHead {
+    /// An empty head, to be filled by [`parse`](Self::parse).
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether another response to the same request follows (RFC 9110 section 15.2). A 101 is not
+    /// one: after it the connection speaks something else.
+    #[must_use]
+    pub fn is_interim(&self) -> bool {
+        (100..200).contains(&self.status) && self.status != 101
+    }
+
+    /// Parses the head at the front of `buf`, which answers a request with `request_method`.
+    ///
+    /// Returns the bytes that the head takes, or `None` when more are needed. A status line
+    /// without a reason may leave out the space before it too; many servers do.
+    ///
+    /// # Errors
+    /// As for [`RequestHead::parse`](super::RequestHead::parse): a response that could be read in
+    /// two ways could make the next client receive a part of it.
+    pub fn parse(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        request_method: Method,
+    ) -> Result<Option<usize>, Reject> {
+        let Some(window) = Window::of(buf, limits)? else {
+            return Ok(None);
+        };
+        let mut table = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+        let mut parsed = httparse::Response::new(&mut []);
+        let config = httparse::ParserConfig::default();
+        let table = &mut table[..max_fields(limits)];
+        let message = window.message();
+        let length = match config.parse_response_with_uninit_headers(&mut parsed, message, table) {
+            Ok(httparse::Status::Complete(length)) => window.start + length,
+            Ok(httparse::Status::Partial) if window.full => return Err(Reject::HEAD_TOO_LARGE),
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(error) => return Err(diagnose::response(message, Some(error))),
+        };
+        self.clear();
+        let version_end = window.start + "HTTP/1.1".len();
+        let status_end = version_end + " 200".len();
+        self.start = Span::new(window.start, window.start).start;
+        self.version = if parsed.version == Some(0) {
+            Version::Http10
+        } else {
+            Version::Http11
+        };
+        self.version_span = Span::new(window.start, version_end);
+        self.status = parsed.code.unwrap_or_default();
+        self.status_span = Span::new(version_end + 1, status_end);
+        if !(100..600).contains(&self.status) {
+            return Err(Reject::STATUS_OUT_OF_RANGE);
+        }
+        let line_end = memchr::memchr(b'\n', &buf[status_end..length]).unwrap_or_default();
+        let first_line = status_end + line_end + 1;
+        if !window.fields(parsed.headers, first_line, length, &mut self.fields) {
+            return Err(diagnose::response(message, None));
+        }
+        for field in self
+            .fields
+            .iter()
+            .filter(|field| field.kind != FieldKind::Other)
+        {
+            self.facts.note(buf, field)?;
+        }
+        self.frame(request_method)?;
+        Ok(Some(length))
+    }
+
+    /// Where the body ends (RFC 9112 section 6.3).
+    fn frame(&mut self, request_method: Method) -> Result<(), Reject> {
+        let http_10 = self.version == Version::Http10;
+        let declared = self.facts.declared(http_10)?;
+        self.framing = if request_method == Method::Head || self.is_bodiless() {
+            Framing::None
+        } else {
+            declared.unwrap_or(Framing::UntilClose)
+        };
+        self.keep_alive = self.facts.persists(http_10) && self.framing != Framing::UntilClose;
+        Ok(())
+    }
+
+    fn is_bodiless(&self) -> bool {
+        matches!(self.status, 100..=199 | 204 | 304)
+    }
+
+    /// Cuts what must not go further than this connection, as for a request. Content-Length and
+    /// Transfer-Encoding of a 1xx or 204, which may have neither, go too (RFC 9110 section 8.6).
+    pub fn strip_hop_by_hop(&self, buf: &[u8], edits: &mut Edits) {
+        if self.start > 0 {
+            edits.cut(Span {
+                start: 0,
+                end: self.start,
+            });
+        }
+        let unframed = matches!(self.status, 100..=199 | 204);
+        for field in &self.fields {
+            let ends_here = match field.kind {
+                FieldKind::Te => true,
+                FieldKind::ContentLength | FieldKind::TransferEncoding => unframed,
+                kind if kind.is_hop_by_hop() => true,
+                _ => self.facts.nominates(buf, field.name.of(buf)),
+            };
+            if ends_here {
+                edits.cut(field.line);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.fields.clear();
+        self.facts.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;
