@@ -1,1 +1,31 @@
 //! The data plane: listeners, workers, collaborators, routes, balancing and pools.
+//!
+//! The modules stand in the order in which a request meets them:
+//!
+//! | module | what happens there |
+//! |---|---|
+//! | [`listener`](Entry) | a connection is accepted; the socket says who calls whom |
+//! | `worker` | a task becomes ready and gets its turn |
+//! | `collaborator` | the request is read, prepared, forwarded and answered |
+//! | `route` | which rule, which backend |
+//! | `balance` | which endpoint |
+//! | `upstream` | over which connection |
+//!
+//! [`Proxy`] is the handle by which the rest of the process starts it, gives it listeners and
+//! configuration, and ends it. Nothing here knows where the configuration came from.
+
+mod balance;
+mod collaborator;
+mod failure;
+mod io;
+mod listener;
+mod proxy;
+mod route;
+mod settings;
+mod upstream;
+mod worker;
+
+pub use failure::{Blame, Failure, Reason, Retry};
+pub use listener::Entry;
+pub use proxy::{Drained, Proxy, ProxyStatus, WorkerStatus};
+pub use settings::{Bounds, Network, Settings, Timeouts};

@@ -1,0 +1,105 @@
+//! Waiting for a request and reading its head.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use super::{Connection, Scratch};
+use crate::failure::{Failure, Reason};
+
+/// How a wait for a request ended.
+pub(super) enum Arrived {
+    /// A head of this many bytes stands at the front of the inbox and has been parsed into the
+    /// scratch.
+    Request { head_bytes: usize },
+    /// What came is no request that can be served.
+    Refused(Failure),
+    /// No request is coming.
+    Closed,
+}
+
+/// How far the search for the end of a head has come.
+#[derive(Default)]
+struct Search {
+    /// Bytes that have been looked at.
+    seen: usize,
+}
+
+impl Connection {
+    /// Waits for the next request's head. Whoever gets [`Arrived::Request`] finds it parsed in the
+    /// scratch until the next await.
+    pub(super) async fn next_request(&mut self) -> Arrived {
+        let mut search = Search::default();
+        let wait = match self.client.inbox.is_empty() {
+            true => self.worker.settings.timeouts.client_idle,
+            false => self.worker.settings.timeouts.request_head,
+        };
+        self.alarm.set(self.after(wait));
+        poll_fn(|cx| self.poll_request(cx, &mut search)).await
+    }
+
+    fn poll_request(&mut self, cx: &mut Context<'_>, search: &mut Search) -> Poll<Arrived> {
+        loop {
+            if self.client.inbox.len() > search.seen {
+                match self.try_parse(search) {
+                    Ok(Some(head_bytes)) => return Poll::Ready(Arrived::Request { head_bytes }),
+                    Ok(None) => {}
+                    Err(failure) => return Poll::Ready(Arrived::Refused(failure)),
+                }
+            }
+            let idle = self.client.inbox.is_empty();
+            if idle && self.worker.is_draining() {
+                return Poll::Ready(Arrived::Closed);
+            }
+            if self.alarm.rang() {
+                return Poll::Ready(match idle {
+                    true => Arrived::Closed,
+                    false => Arrived::Refused(Reason::HeadTimeout.into()),
+                });
+            }
+            let want = self.worker.pool.block_size();
+            match ready!(self.client.poll_fill(cx, &self.worker.pool, want)) {
+                Ok(0) if idle => return Poll::Ready(Arrived::Closed),
+                Ok(0) => return Poll::Ready(Arrived::Refused(Reason::ClientGone.into())),
+                Ok(_) if idle => {
+                    self.alarm
+                        .set(self.after(self.worker.settings.timeouts.request_head));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    return Poll::Ready(Arrived::Refused(Reason::Memory.into()));
+                }
+                Err(_) => return Poll::Ready(Arrived::Closed),
+            }
+        }
+    }
+
+    /// Parses when there is a reason to: at the first bytes, so that nonsense is refused early,
+    /// and when the blank line or the limit is reached. A client that sends byte by byte costs a
+    /// look at each byte, not a parse of all.
+    fn try_parse(&mut self, search: &mut Search) -> Result<Option<usize>, Failure> {
+        let inbox = &self.client.inbox;
+        let limits = &self.worker.limits;
+        let Scratch {
+            request, linear, ..
+        } = &mut *self.worker.scratch.borrow_mut();
+        // One byte more than allowed, so that the codec sees a head that is too long.
+        let bytes = inbox.contiguous(inbox.len().min(limits.max_head_bytes + 1), linear);
+        let first = search.seen == 0;
+        let fresh = &bytes[search.seen.saturating_sub(3).min(bytes.len())..];
+        search.seen = inbox.len();
+        if !first && bytes.len() <= limits.max_head_bytes && !ends_head(fresh) {
+            return Ok(None);
+        }
+        request.parse(bytes, limits).map_err(Failure::request)
+    }
+
+    /// Parses once more a head that was parsed before and still stands in the inbox.
+    pub(super) fn parse_again(&mut self) -> Result<(), Failure> {
+        self.try_parse(&mut Search::default()).map(drop)
+    }
+}
+
+fn ends_head(bytes: &[u8]) -> bool {
+    bytes.windows(4).any(|window| window == b"\r\n\r\n")
+}

@@ -1,0 +1,256 @@
+//! What is changed in a head on its way through.
+//!
+//! A head is forwarded as it came, with a list of edits: what belongs to one connection is cut,
+//! what says who called is replaced by what we know, and the route's own changes are made.
+
+use std::io::Write;
+
+use heddle_model::{HeaderEdits, PathMatch, PathRewrite, Redirect};
+use heddle_wire::http1::{
+    Edits, Field, FieldKind, Framing, RequestHead, ResponseHead, TargetForm, Version,
+};
+
+use super::exchange::Exchange;
+use super::{Connection, Scratch};
+
+impl Connection {
+    /// Writes the request that `scratch.request` describes into `scratch.out`, as the chosen
+    /// backend is to see it. `scratch.path` and `scratch.authority` hold the canonical forms.
+    pub(super) fn encode_request(&self, exchange: &Exchange, scratch: &mut Scratch) {
+        let Scratch {
+            request,
+            edits,
+            linear,
+            out,
+            path,
+            authority,
+            value,
+            ..
+        } = scratch;
+        let buf = self.client.inbox.contiguous(exchange.head_bytes, linear);
+        edits.clear();
+        request.strip_hop_by_hop(buf, edits);
+        if request.version == Version::Http10 {
+            edits.replace(request.version_span, b"HTTP/1.1");
+        }
+
+        let rule = exchange.rule.as_deref();
+        let of_rule = rule.map(|rule| &rule.action.route.filters);
+        let of_backend = exchange.backend().map(|backend| &backend.filters);
+        let filters = [of_rule, of_backend];
+        // Target.
+        let new_path = filters.iter().rev().flatten().find_map(|filters| {
+            let path = filters.rewrite.as_ref()?.path.as_ref()?;
+            Some((path, &rule?.path))
+        });
+        let target_changed = request.form == TargetForm::Absolute
+            || new_path.is_some()
+            || path.as_slice() != request.path.of(buf);
+        if target_changed {
+            value.clear();
+            match new_path {
+                Some((rewrite, matched)) => apply(rewrite, matched, path, value),
+                None => value.extend_from_slice(path),
+            }
+            put_query(request.query.map(|query| query.of(buf)), value);
+            edits.replace(request.target, value);
+        }
+
+        // Host: what the rule says, else the canonical form of what the client said.
+        let hostname = filters
+            .iter()
+            .rev()
+            .flatten()
+            .find_map(|filters| filters.rewrite.as_ref()?.hostname.as_deref());
+        let host = hostname.map_or(authority.as_slice(), str::as_bytes);
+        match request.host {
+            Some(span) if span.of(buf) != host => edits.replace(span, host),
+            Some(_) => {}
+            None => edits.append(b"Host", host),
+        }
+
+        self.forwarding_fields(request, buf, edits, authority, value);
+        for filters in filters.into_iter().flatten() {
+            apply_edits(&filters.request, &request.fields, buf, edits);
+        }
+        out.clear();
+        edits.write_to(buf, out);
+    }
+
+    /// Says who sent the request. What a client says about itself is removed and counted, unless
+    /// it is one that the operator trusts to know.
+    fn forwarding_fields(
+        &self,
+        request: &RequestHead,
+        buf: &[u8],
+        edits: &mut Edits,
+        authority: &[u8],
+        value: &mut Vec<u8>,
+    ) {
+        let (mut has_proto, mut has_host) = (false, false);
+        let mut stripped = 0;
+        value.clear();
+        for field in request
+            .fields
+            .iter()
+            .filter(|field| field.kind.is_forwarding())
+        {
+            if !self.trusted {
+                edits.cut(field.line);
+                stripped += 1;
+                continue;
+            }
+            match field.kind {
+                FieldKind::XForwardedFor => {
+                    // One line for all, ours last.
+                    value.extend_from_slice(field.value.of(buf));
+                    value.extend_from_slice(b", ");
+                    edits.cut(field.line);
+                }
+                FieldKind::XForwardedProto => has_proto = true,
+                FieldKind::XForwardedHost => has_host = true,
+                _ => {}
+            }
+        }
+        if stripped > 0 {
+            self.worker.stats.forwarding_headers_stripped.add(stripped);
+        }
+        value.extend_from_slice(self.peer.as_bytes());
+        edits.append(b"X-Forwarded-For", value);
+        if !has_proto {
+            edits.append(b"X-Forwarded-Proto", b"http");
+        }
+        if !has_host && !authority.is_empty() {
+            edits.append(b"X-Forwarded-Host", authority);
+        }
+    }
+
+    /// Writes the response that `scratch.response` describes, whose head is the first
+    /// `head_bytes` of `buf`, into `out`. `close` is said to the client.
+    pub(super) fn encode_response(
+        &self,
+        exchange: &Exchange,
+        response: &ResponseHead,
+        buf: &[u8],
+        close: bool,
+        edits: &mut Edits,
+        out: &mut Vec<u8>,
+    ) {
+        edits.clear();
+        response.strip_hop_by_hop(buf, edits);
+        if response.version == Version::Http10 {
+            edits.replace(response.version_span, b"HTTP/1.1");
+        }
+        if exchange.http10 && response.framing == Framing::Chunked {
+            // The client knows no chunks: it gets the bare bytes, ended by the connection's end.
+            for field in &response.fields {
+                if matches!(field.kind, FieldKind::TransferEncoding | FieldKind::Trailer) {
+                    edits.cut(field.line);
+                }
+            }
+        }
+        if close {
+            edits.append(b"Connection", b"close");
+        } else if exchange.http10 {
+            edits.append(b"Connection", b"keep-alive");
+        }
+        let of_rule = exchange
+            .rule
+            .as_deref()
+            .map(|rule| &rule.action.route.filters);
+        let of_backend = exchange.backend().map(|backend| &backend.filters);
+        for filters in [of_backend, of_rule].into_iter().flatten() {
+            apply_edits(&filters.response, &response.fields, buf, edits);
+        }
+        out.clear();
+        edits.write_to(buf, out);
+    }
+}
+
+/// Makes a route's changes to a header section.
+fn apply_edits(changes: &HeaderEdits, fields: &[Field], buf: &[u8], edits: &mut Edits) {
+    if changes.is_empty() {
+        return;
+    }
+    let is_named =
+        |field: &Field, name: &str| field.name.of(buf).eq_ignore_ascii_case(name.as_bytes());
+    for field in fields {
+        let replaced = changes.set.iter().any(|(name, _)| is_named(field, name));
+        if replaced || changes.remove.iter().any(|name| is_named(field, name)) {
+            edits.cut(field.line);
+        }
+    }
+    for (name, value) in changes.set.iter().chain(&changes.add) {
+        edits.append(name.as_bytes(), value.as_bytes());
+    }
+}
+
+/// Writes the path that takes the place of `path`, which `matched` matched.
+fn apply(rewrite: &PathRewrite, matched: &PathMatch, path: &[u8], out: &mut Vec<u8>) {
+    match (rewrite, matched) {
+        (PathRewrite::ReplaceFull(full), _) => out.extend_from_slice(full.as_bytes()),
+        (PathRewrite::ReplacePrefix(new), PathMatch::Prefix(old)) => {
+            let rest = path.strip_prefix(old.as_bytes()).unwrap_or(path);
+            out.extend_from_slice(new.as_bytes());
+            out.extend_from_slice(rest);
+            if new.is_empty() && rest.is_empty() {
+                out.push(b'/');
+            }
+        }
+        (PathRewrite::ReplacePrefix(_), PathMatch::Exact(_)) => out.extend_from_slice(path),
+    }
+}
+
+fn put_query(query: Option<&[u8]>, out: &mut Vec<u8>) {
+    if let Some(query) = query {
+        out.push(b'?');
+        out.extend_from_slice(query);
+    }
+}
+
+/// What a request called, in canonical form.
+pub(super) struct Called<'a> {
+    /// Without the port.
+    pub(super) host: &'a [u8],
+    pub(super) path: &'a [u8],
+    pub(super) query: Option<&'a [u8]>,
+}
+
+/// Writes the Location of a redirect into `scratch.value`: what the redirect does not change is
+/// that of the request (Gateway API, HTTPRequestRedirectFilter).
+pub(super) fn location(
+    redirect: &Redirect,
+    matched: &PathMatch,
+    listener_port: u16,
+    called: &Called<'_>,
+    out: &mut Vec<u8>,
+) {
+    let scheme = redirect.scheme.as_deref().unwrap_or("http");
+    out.clear();
+    out.extend_from_slice(scheme.as_bytes());
+    out.extend_from_slice(b"://");
+    out.extend_from_slice(
+        redirect
+            .hostname
+            .as_deref()
+            .map_or(called.host, str::as_bytes),
+    );
+    let well_known = match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    };
+    let port = redirect.port.or(match redirect.scheme {
+        Some(_) => well_known,
+        None => Some(listener_port),
+    });
+    if let Some(port) = port.filter(|_| port != well_known) {
+        // Writing to a vector cannot fail.
+        let _ = write!(out, ":{port}");
+    }
+    match &redirect.path {
+        Some(rewrite) => apply(rewrite, matched, called.path, out),
+        None => out.extend_from_slice(called.path),
+    }
+    put_query(called.query, out);
+}

@@ -1,0 +1,99 @@
+//! One request and its response, from the head's last byte to the last byte of the answer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use heddle_wire::http1::{Framing, Method};
+
+use super::pump::Pump;
+use crate::route::{Backend, PortIndex, Rule};
+use crate::upstream::Lease;
+use crate::worker::{Bound, Millis, Worker};
+
+/// What is remembered of a request while it is under way. No part of it is a buffer.
+pub(super) struct Exchange {
+    /// The configuration that it is served by from beginning to end.
+    pub(super) bound: Rc<Bound>,
+    pub(super) started: Instant,
+    pub(super) method: Method,
+    /// Length of the request's head, which stands at the front of the client's inbox until
+    /// `head_taken`.
+    pub(super) head_bytes: usize,
+    pub(super) head_taken: bool,
+    pub(super) http10: bool,
+    /// Whether the client wants to send another request.
+    pub(super) keep_alive: bool,
+    /// The Service's port that was called.
+    pub(super) port: Option<PortIndex>,
+    pub(super) rule: Option<Arc<Rule>>,
+    /// Which of the rule's backends.
+    backend: usize,
+    /// The port whose endpoints are asked.
+    pub(super) target: Option<PortIndex>,
+    /// When the whole request must be over.
+    pub(super) due: Millis,
+    /// Limit for each attempt, in milliseconds; 0 for none.
+    pub(super) attempt_ms: Millis,
+    pub(super) lease: Option<Lease>,
+    pub(super) attempts: u32,
+    /// Whether the request went out over a pooled connection, which the endpoint may have closed
+    /// while it was on its way.
+    pub(super) reused: bool,
+    /// The request's body on its way to the endpoint.
+    pub(super) upload: Pump,
+    /// The response's body on its way to the client.
+    pub(super) download: Pump,
+    /// The endpoint takes no more of the request's body, though it may still answer.
+    pub(super) upload_broken: bool,
+    /// Whether the endpoint will take another request on this connection.
+    pub(super) reuse_upstream: bool,
+    /// Status of the response that was begun; 0 before.
+    pub(super) status: u16,
+}
+
+impl Exchange {
+    pub(super) fn begin(worker: &Worker) -> Self {
+        Exchange {
+            bound: worker.bound(),
+            started: worker.clock.now(),
+            method: Method::Get,
+            head_bytes: 0,
+            head_taken: false,
+            http10: false,
+            keep_alive: false,
+            port: None,
+            rule: None,
+            backend: 0,
+            target: None,
+            due: Millis::MAX,
+            attempt_ms: 0,
+            lease: None,
+            attempts: 0,
+            reused: false,
+            upload: Pump::new(Framing::None),
+            download: Pump::new(Framing::None),
+            upload_broken: false,
+            reuse_upstream: false,
+            status: 0,
+        }
+    }
+
+    /// The backend chosen by weight; none when requests go straight to the Service's endpoints.
+    pub(super) fn backend(&self) -> Option<&Backend> {
+        self.rule
+            .as_ref()
+            .and_then(|rule| rule.action.backends.get(self.backend))
+    }
+
+    pub(super) fn set_backend(&mut self, index: usize) {
+        self.backend = index;
+    }
+
+    /// Whether a request whose connection broke may be sent again: the connection was an old one,
+    /// so that most likely nobody saw the request; its method promises that twice is as good as
+    /// once (RFC 9110 section 9.2.2); and none of its bytes is gone.
+    pub(super) fn is_replayable(&self) -> bool {
+        self.reused && !self.head_taken && self.method.is_idempotent()
+    }
+}

@@ -1,0 +1,75 @@
+//! Counting and logging a request, once, when it is over.
+
+use std::sync::Arc;
+
+use heddle_telemetry::{HttpLabels, Record};
+
+use super::Connection;
+use super::exchange::Exchange;
+use crate::failure::Failure;
+use crate::upstream::Lease;
+use crate::worker::SeriesKey;
+
+/// The destination of requests that named no Service of the mesh.
+const UNKNOWN: &str = "unknown";
+
+impl Connection {
+    /// The request is over, well or with `failure`.
+    pub(super) fn finish(&mut self, exchange: &Exchange, failure: Option<Failure>) {
+        let stats = &self.worker.stats;
+        stats.requests_active.dec();
+        if let Some(failure) = failure {
+            stats.requests_rejected.inc(failure.reason.index());
+        }
+        // The clock was read when this piece of work began; what it did since then was to send.
+        let duration = self
+            .worker
+            .clock
+            .now()
+            .saturating_duration_since(exchange.started);
+        let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let (request_bytes, response_bytes) = (exchange.upload.bytes(), exchange.download.bytes());
+        let snapshot = &exchange.bound.snapshot;
+        let key = SeriesKey {
+            source: self.listener.key.0,
+            port: exchange.port.map_or(u32::MAX, |port| port.number()),
+            rule: exchange.rule.as_ref().map_or(0, |rule| rule.id),
+        };
+        exchange
+            .bound
+            .series(key, &self.worker.registry, || HttpLabels {
+                source: Arc::clone(&self.listener.source),
+                destination_service: exchange.port.map_or_else(
+                    || UNKNOWN.into(),
+                    |port| Arc::clone(&snapshot.port(port).label),
+                ),
+                route: exchange
+                    .rule
+                    .as_ref()
+                    .map_or_else(|| "".into(), |rule| Arc::clone(&rule.label)),
+            })
+            .record(exchange.status, duration_us, request_bytes, response_bytes);
+
+        let Some(log) = &self.worker.log else { return };
+        log.borrow_mut().record(&Record {
+            unix_ms: self.worker.clock.unix_ms(exchange.started),
+            source: &self.listener.source,
+            destination_service: exchange.port.map_or("", |port| &snapshot.port(port).label),
+            route: exchange.rule.as_ref().map_or("", |rule| &rule.label),
+            method: &self.shown.method,
+            path: &self.shown.path,
+            status: exchange.status,
+            reason: failure.map_or("ok", |failure| failure.code()),
+            blame: failure.map_or("", |failure| failure.blame().as_str()),
+            duration_us,
+            upstream: exchange
+                .lease
+                .as_ref()
+                .map(|lease| Lease::endpoint(lease).address),
+            request_bytes,
+            response_bytes,
+            attempts: exchange.attempts,
+        });
+        self.shown.clear();
+    }
+}

@@ -1,0 +1,209 @@
+//! From a parsed head to a decision: which Service, which rule, which backend, which changes.
+//!
+//! Nothing here waits. What is decided goes into the [`Exchange`]; the request as it will be sent
+//! goes into the scratch.
+
+use std::rc::Rc;
+
+use heddle_model::{AppProtocol, Outcome};
+use heddle_wire::http1::{FieldKind, Method, RequestHead, TargetForm, Version, authority, path};
+
+use super::encode;
+use super::exchange::Exchange;
+use super::pump::Pump;
+use super::{Connection, Scratch};
+use crate::failure::{Failure, Reason};
+use crate::listener::Entry;
+use crate::route::{PortIndex, Request, Target};
+use crate::worker::Millis;
+
+/// What is to be done with a request.
+pub(super) enum Prepared {
+    /// It stands in `scratch.out`, ready for the endpoints of `exchange.target`.
+    Forward,
+    /// Its answer is a redirect to what stands in `scratch.value`.
+    Redirect { status: u16 },
+}
+
+/// The port of a URL or Host field that names none (RFC 9110 section 4.2.1).
+const HTTP_PORT: u16 = 80;
+
+impl Connection {
+    /// Decides what happens to the request whose head was just parsed.
+    pub(super) fn prepare(&mut self, exchange: &mut Exchange) -> Result<Prepared, Failure> {
+        let worker = Rc::clone(&self.worker);
+        let scratch = &mut *worker.scratch.borrow_mut();
+        let Scratch {
+            request,
+            linear,
+            authority: host,
+            path: new_path,
+            value,
+            ..
+        } = scratch;
+        let buf = self.client.inbox.contiguous(exchange.head_bytes, linear);
+
+        exchange.method = request.method;
+        exchange.http10 = request.version == Version::Http10;
+        exchange.keep_alive = request.keep_alive;
+        exchange.upload = Pump::new(request.framing);
+        if self.worker.log.is_some() {
+            self.shown
+                .keep(request.method_span.of(buf), request.path.of(buf));
+        }
+        refuse_unsupported(request, buf)?;
+
+        host.clear();
+        let named = match (request.target_authority, request.host) {
+            (Some(target), _) => Some(target.of(buf)),
+            (None, Some(field)) => Some(field.of(buf)),
+            (None, None) => None,
+        };
+        let named = named
+            .map(|raw| authority::canonicalise(raw, HTTP_PORT, host))
+            .transpose()
+            .map_err(Failure::request)?;
+
+        // Which port of which Service.
+        let bound = exchange.bound.clone();
+        let called = match &self.listener.entry {
+            Entry::Service { service, port, .. } => bound
+                .snapshot
+                .find(service, *port)
+                .ok_or(Reason::ServiceGone)?,
+            Entry::ForwardProxy { caller } => {
+                let named = named.as_ref().ok_or(Reason::NotForwardProxy)?;
+                let host = std::str::from_utf8(&host[..named.host_len]).unwrap_or_default();
+                let service = bound.snapshot.hosts.find(&caller.namespace, host);
+                let service = service.ok_or(Reason::UnknownHost)?;
+                bound
+                    .snapshot
+                    .find(service, named.port.unwrap_or(HTTP_PORT))
+                    .ok_or(Reason::UnknownPort)?
+            }
+        };
+        exchange.port = Some(called);
+        let entry = bound.snapshot.port(called);
+        if !is_supported(entry.protocol) {
+            return Err(Reason::ProtocolNotSupported.into());
+        }
+
+        // One form of the path, for the rules and for the endpoint alike.
+        let routes = entry.routes(self.listener.namespace());
+        let strict = routes.is_some_and(|routes| routes.strict_paths());
+        new_path.clear();
+        let changed = match request.form {
+            TargetForm::Asterisk => false,
+            _ => match path::canonicalise(request.path.of(buf), new_path, strict)
+                .map_err(Failure::request)?
+            {
+                path::Canonical::Verbatim => false,
+                path::Canonical::Rewritten => true,
+            },
+        };
+        if !changed {
+            new_path.clear();
+            new_path.extend_from_slice(request.path.of(buf));
+        }
+
+        let Some(routes) = routes else {
+            exchange.target = Some(called);
+            self.set_deadlines(exchange, None, None);
+            self.encode_request(exchange, scratch);
+            return Ok(Prepared::Forward);
+        };
+        let found = routes.find(&Request {
+            method: request.method_span.of(buf),
+            path: new_path,
+            query: request.query.map(|query| query.of(buf)).unwrap_or_default(),
+            fields: |name: &[u8], each: &mut dyn FnMut(&[u8])| {
+                for field in &request.fields {
+                    if field.name.of(buf).eq_ignore_ascii_case(name) {
+                        each(field.value.of(buf));
+                    }
+                }
+            },
+        });
+        let rule = found.ok_or(Reason::NoRoute)?;
+        exchange.rule = Some(rule.clone());
+        let route = &rule.action.route;
+        if let Outcome::Redirect(redirect) = &route.outcome {
+            let port = match &self.listener.entry {
+                Entry::Service { port, .. } => *port,
+                Entry::ForwardProxy { .. } => HTTP_PORT,
+            };
+            let called = encode::Called {
+                host: &host[..named.map_or(0, |named| named.host_len)],
+                path: new_path,
+                query: request.query.map(|query| query.of(buf)),
+            };
+            encode::location(redirect, &rule.path, port, &called, value);
+            return Ok(Prepared::Redirect {
+                status: redirect.status,
+            });
+        }
+        exchange.target = Some(self.choose_backend(exchange)?);
+        self.set_deadlines(exchange, route.request_timeout_ms, route.backend_timeout_ms);
+        self.encode_request(exchange, scratch);
+        Ok(Prepared::Forward)
+    }
+
+    fn choose_backend(&self, exchange: &mut Exchange) -> Result<PortIndex, Failure> {
+        let rule = exchange.rule.clone().ok_or(Reason::NoRoute)?;
+        let draw = match &*rule.action.backends {
+            [_] => 0,
+            _ => self
+                .worker
+                .random
+                .borrow_mut()
+                .below(rule.action.total_weight),
+        };
+        let (index, backend) = rule.action.backend(draw).ok_or(Reason::NoBackend)?;
+        exchange.set_backend(index);
+        match backend.target {
+            Target::Port(port) => {
+                if is_supported(exchange.bound.snapshot.port(port).protocol) {
+                    Ok(port)
+                } else {
+                    Err(Reason::ProtocolNotSupported.into())
+                }
+            }
+            Target::Unresolved => Err(Reason::NoBackend.into()),
+        }
+    }
+
+    fn set_deadlines(&self, exchange: &mut Exchange, request: Option<u64>, attempt: Option<u64>) {
+        let now = self.worker.clock.now_ms();
+        exchange.due = match request {
+            Some(ms) if ms > 0 => now.saturating_add(ms),
+            _ => Millis::MAX,
+        };
+        exchange.attempt_ms = attempt.unwrap_or(0);
+    }
+}
+
+/// Refuses what is not built yet, with a reason, rather than to serve it wrongly.
+fn refuse_unsupported(request: &RequestHead, buf: &[u8]) -> Result<(), Failure> {
+    if request.method == Method::Connect {
+        return Err(Reason::ConnectMethod.into());
+    }
+    if !request.upgrade {
+        return Ok(());
+    }
+    // A client that offers HTTP/2 does as well without (RFC 9110 section 7.8 lets a server ignore
+    // the offer); one that asks for WebSocket would take any other answer for a broken server.
+    let ignorable = request
+        .fields
+        .iter()
+        .filter(|field| field.kind == FieldKind::Upgrade)
+        .all(|field| field.value.of(buf).eq_ignore_ascii_case(b"h2c"));
+    if ignorable {
+        Ok(())
+    } else {
+        Err(Reason::Upgrade.into())
+    }
+}
+
+fn is_supported(protocol: AppProtocol) -> bool {
+    matches!(protocol, AppProtocol::Http | AppProtocol::Undeclared)
+}

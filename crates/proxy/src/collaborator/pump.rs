@@ -1,0 +1,194 @@
+//! Moving a body from one side to the other, as it is, in constant memory.
+//!
+//! A pump reads only when everything it has read before is written: a slow reader stops the
+//! sender through the kernel's own windows, and one direction of one message never holds more
+//! than its window. The window begins at one block and doubles while reads fill it, so that short
+//! bodies stay cheap and long ones take few system calls.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use heddle_wire::buffer::{Chain, Pool};
+use heddle_wire::http1::{BodyTracker, Framing, Reject};
+
+use crate::io::{Side, poll_write_chain};
+
+/// Bytes moved before other work gets its turn.
+const TURN_BYTES: u64 = 512 * 1024;
+
+/// One direction of one message.
+#[derive(Debug)]
+pub(super) struct Pump {
+    tracker: BodyTracker,
+    /// Bytes at the front of the source's inbox that belong to the body.
+    approved: usize,
+    /// Bytes read at a time.
+    window: usize,
+    /// Bytes of the body seen so far, framing included.
+    bytes: u64,
+    /// Ended by the end of the connection.
+    until_close: bool,
+    ended: bool,
+    /// Chunks are taken apart, for a client that does not know them.
+    decode: bool,
+}
+
+/// Why a pump stopped.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The source closed its connection, or failed, in the middle of the body.
+    Source,
+    /// The source's framing is malformed.
+    Framing(Reject),
+    /// The other side takes no more.
+    Sink,
+    /// No block was left to read into.
+    Memory,
+}
+
+impl Pump {
+    pub(super) fn new(framing: Framing) -> Self {
+        Pump {
+            tracker: BodyTracker::from_framing(framing),
+            approved: 0,
+            window: 0,
+            bytes: 0,
+            until_close: framing == Framing::UntilClose,
+            ended: false,
+            decode: false,
+        }
+    }
+
+    /// Takes chunks apart instead of passing them on.
+    pub(super) fn decoding(mut self) -> Self {
+        self.decode = true;
+        self
+    }
+
+    /// Whether the body's last byte has been read and written, as far as the pump knows; what is
+    /// in an outbox is flushed by [`Pump::poll`].
+    pub(super) fn is_done(&self) -> bool {
+        (self.tracker.is_done() || self.ended) && self.approved == 0
+    }
+
+    /// Whether the source has no byte of the body left to give.
+    pub(super) fn is_read(&self) -> bool {
+        self.tracker.is_done() || self.ended
+    }
+
+    /// Bytes of the body seen so far, with the framing of chunks.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Looks at what stands in the inbox after what was approved, and approves what belongs to
+    /// the body. Returns how many bytes may be sent from the front.
+    pub(super) fn approve(&mut self, inbox: &Chain) -> Result<usize, Reject> {
+        debug_assert_eq!(self.approved, 0, "everything approved was written");
+        for run in inbox.runs() {
+            if self.is_read() {
+                break;
+            }
+            let advance = self.tracker.advance(run)?;
+            self.approved += advance.consumed;
+            self.bytes += advance.consumed as u64;
+            if advance.consumed < run.len() {
+                break;
+            }
+        }
+        Ok(self.approved)
+    }
+
+    /// `sent` of the approved bytes went out by another way.
+    pub(super) fn sent(&mut self, inbox: &mut Chain, sent: usize) {
+        inbox.consume(sent);
+        self.approved -= sent.min(self.approved);
+    }
+
+    /// Moves what can be moved now. `progress` is set when a byte moved.
+    ///
+    /// Ready when the body is through and the sink's outbox is flushed.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        pool: &Pool,
+        source: &mut Side,
+        sink: &mut Side,
+        max_window: usize,
+        progress: &mut bool,
+    ) -> Poll<Result<(), Broken>> {
+        let start = self.bytes;
+        loop {
+            if !sink.outbox.is_empty() {
+                ready!(sink.poll_flush(cx)).map_err(|_| Broken::Sink)?;
+                *progress = true;
+            }
+            while self.approved > 0 {
+                let write = poll_write_chain(&mut sink.stream, cx, &source.inbox, self.approved);
+                let n = ready!(write).map_err(|_| Broken::Sink)?;
+                *progress = true;
+                self.sent(&mut source.inbox, n);
+            }
+            if self.is_read() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.bytes - start > TURN_BYTES {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.window = self
+                .window
+                .clamp(pool.block_size(), max_window.max(pool.block_size()));
+            let n = match ready!(source.poll_fill(cx, pool, self.window)) {
+                Ok(0) if self.until_close => {
+                    self.ended = true;
+                    continue;
+                }
+                Ok(0) => return Poll::Ready(Err(Broken::Source)),
+                Ok(n) => n,
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    return Poll::Ready(Err(Broken::Memory));
+                }
+                Err(_) => return Poll::Ready(Err(Broken::Source)),
+            };
+            *progress = true;
+            if n >= self.window {
+                self.window *= 2;
+            }
+            self.take(pool, source, sink)?;
+        }
+    }
+
+    /// Approves what was read, or takes it apart into the sink's outbox.
+    fn take(&mut self, pool: &Pool, source: &mut Side, sink: &mut Side) -> Result<(), Broken> {
+        if self.decode {
+            return self.decode(pool, &mut source.inbox, &mut sink.outbox);
+        }
+        self.approve(&source.inbox).map_err(Broken::Framing)?;
+        Ok(())
+    }
+
+    /// Takes apart what stands in the inbox.
+    pub(super) fn decode(
+        &mut self,
+        pool: &Pool,
+        inbox: &mut Chain,
+        outbox: &mut Chain,
+    ) -> Result<(), Broken> {
+        while !inbox.is_empty() && !self.is_read() {
+            let mut full = false;
+            let advance = self
+                .tracker
+                .advance_decoded(inbox.front(), &mut |data| {
+                    full |= outbox.extend_from_slice(pool, data).is_err();
+                })
+                .map_err(Broken::Framing)?;
+            if full {
+                return Err(Broken::Memory);
+            }
+            self.bytes += advance.consumed as u64;
+            inbox.consume(advance.consumed);
+        }
+        Ok(())
+    }
+}

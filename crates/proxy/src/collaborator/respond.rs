@@ -1,0 +1,191 @@
+//! Answers of our own: the one place where a failure becomes a response.
+
+use std::future::poll_fn;
+use std::io::Write;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use heddle_wire::buffer::Chain;
+use heddle_wire::http1::Method;
+
+use super::exchange::Exchange;
+use super::{After, Connection};
+use crate::failure::{Failure, Reason};
+
+/// How long to wait for a client that does not take its answer, or does not stop sending.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes read and thrown away before the connection is closed all the same.
+const LINGER_BYTES: usize = 256 * 1024;
+
+impl Connection {
+    /// Tells the client why its request failed, as far as that is still possible, and counts it.
+    pub(super) async fn fail(&mut self, exchange: &mut Exchange, failure: Failure) -> After {
+        let status = failure.status();
+        if exchange.status > 0 || status == 0 {
+            // Either the answer has begun, and only its missing end can say that it is broken, or
+            // nobody is left to tell.
+            self.finish(exchange, Some(failure));
+            return After::Close;
+        }
+        let keep = self.may_go_on(exchange) && failure.reason != Reason::Malformed;
+        exchange.status = status;
+        {
+            let out = &mut self.worker.scratch.borrow_mut().out;
+            let mut text = [0u8; 160];
+            let text = sentence(&mut text, &failure);
+            start(out, status);
+            field(out, "Content-Type", b"text/plain; charset=utf-8");
+            field(out, "Heddle-Reason", failure.code().as_bytes());
+            end(out, keep, text, exchange.method);
+        }
+        self.send_own(exchange, keep, Some(failure)).await
+    }
+
+    /// Sends the redirect whose Location stands in `scratch.value`.
+    pub(super) async fn redirect(&mut self, exchange: &mut Exchange, status: u16) -> After {
+        let keep = self.may_go_on(exchange);
+        exchange.status = status;
+        {
+            let mut scratch = self.worker.scratch.borrow_mut();
+            let super::Scratch { out, value, .. } = &mut *scratch;
+            start(out, status);
+            field(out, "Location", value);
+            end(out, keep, b"", exchange.method);
+        }
+        self.send_own(exchange, keep, None).await
+    }
+
+    /// Whether the connection can carry another request after an answer of ours: only when the
+    /// whole request has been read, since nobody takes what is left of it.
+    fn may_go_on(&self, exchange: &Exchange) -> bool {
+        exchange.keep_alive && exchange.upload.is_done() && !self.worker.is_draining()
+    }
+
+    async fn send_own(
+        &mut self,
+        exchange: &mut Exchange,
+        keep: bool,
+        failure: Option<Failure>,
+    ) -> After {
+        if !exchange.head_taken {
+            self.client.inbox.consume(exchange.head_bytes);
+            exchange.head_taken = true;
+        }
+        self.alarm.set(self.after(PATIENCE));
+        let mut first = true;
+        let told = poll_fn(|cx| self.poll_own(cx, &mut first)).await;
+        self.finish(exchange, failure);
+        self.served += 1;
+        match (told, keep) {
+            (false, _) => After::Close,
+            (true, true) => After::KeepAlive,
+            (true, false) => After::Linger,
+        }
+    }
+
+    /// Sends what stands in `scratch.out` on the first call, the rest of it on later ones.
+    fn poll_own(&mut self, cx: &mut Context<'_>, first: &mut bool) -> Poll<bool> {
+        if self.alarm.rang() {
+            return Poll::Ready(false);
+        }
+        if std::mem::take(first) {
+            let out = &mut self.worker.scratch.borrow_mut().out;
+            if self
+                .client
+                .send(cx, &self.worker.pool, out, &Chain::new(), 0)
+                .is_err()
+            {
+                return Poll::Ready(false);
+            }
+        }
+        let flushed = ready!(self.client.poll_flush(cx));
+        Poll::Ready(flushed.is_ok())
+    }
+
+    /// Closes a connection whose client may still be sending. Closing with unread bytes would make
+    /// the kernel reset it, and the client could lose the answer (RFC 9112 section 9.6).
+    pub(super) async fn linger(&mut self) {
+        self.alarm.set(self.after(PATIENCE));
+        let mut left = LINGER_BYTES;
+        let mut shut = false;
+        poll_fn(|cx| {
+            if !shut {
+                shut = true;
+                // An error means that the other side is gone, which reading will find out too.
+                let _ = rustix::net::shutdown(&self.client.stream, rustix::net::Shutdown::Write);
+            }
+            loop {
+                self.client.inbox.clear();
+                if self.alarm.rang() || left == 0 {
+                    return Poll::Ready(());
+                }
+                let pool = &self.worker.pool;
+                match ready!(self.client.poll_fill(cx, pool, pool.block_size())) {
+                    Ok(0) | Err(_) => return Poll::Ready(()),
+                    Ok(n) => left = left.saturating_sub(n),
+                }
+            }
+        })
+        .await;
+    }
+}
+
+/// `heddle: <detail> (<code>)` in one line, cut to the buffer.
+fn sentence<'a>(buffer: &'a mut [u8], failure: &Failure) -> &'a [u8] {
+    let room = buffer.len();
+    let mut rest = &mut *buffer;
+    // A sentence that does not fit is cut.
+    let _ = writeln!(rest, "heddle: {} ({})", failure.detail(), failure.code());
+    let left = rest.len();
+    &buffer[..room - left]
+}
+
+fn start(out: &mut Vec<u8>, status: u16) {
+    out.clear();
+    // Writing to a vector cannot fail.
+    let _ = write!(out, "HTTP/1.1 {status} {}\r\n", phrase(status));
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn end(out: &mut Vec<u8>, keep: bool, body: &[u8], method: Method) {
+    if !keep {
+        field(out, "Connection", b"close");
+    }
+    // Writing to a vector cannot fail.
+    let _ = write!(out, "Content-Length: {}\r\n\r\n", body.len());
+    if method != Method::Head {
+        out.extend_from_slice(body);
+    }
+}
+
+/// The reason phrases of the statuses that we send (RFC 9110 section 15).
+fn phrase(status: u16) -> &'static str {
+    match status {
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        404 => "Not Found",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}

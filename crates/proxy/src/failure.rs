@@ -1,0 +1,170 @@
+//! What can go wrong with a request: who is to blame, whether trying again is safe, and what the
+//! client is told.
+//!
+//! Code that fails says which [`Reason`]; this table says what a reason means. One place
+//! (`collaborator::respond`) turns it into a response, and the reason code is what the metric
+//! `heddle_http_requests_rejected_total`, the access log and the response field `heddle-reason`
+//! show.
+
+use heddle_wire::http1::Reject;
+
+/// Whose fault a failure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The client.
+    Downstream,
+    /// The endpoint.
+    Upstream,
+    /// Configuration or a bound of our own.
+    Heddle,
+}
+
+impl Blame {
+    /// The word that the access log uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Blame::Downstream => "downstream",
+            Blame::Upstream => "upstream",
+            Blame::Heddle => "heddle",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $blame:ident, $status:literal, $retry:ident, $detail:literal;)*) => {
+        /// Why a request failed.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Reason {
+            $(#[doc = $detail] $name,)*
+        }
+
+        impl Reason {
+            /// Every reason code, by [`Reason::index`].
+            pub const CODES: &'static [&'static str] = &[$($code,)*];
+            const ALL: &'static [(Blame, u16, Retry, &'static str)] =
+                &[$((Blame::$blame, $status, Retry::$retry, $detail),)*];
+        }
+    };
+}
+
+/// Whether a request that failed may be sent again without the client's knowing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Nothing of it reached an endpoint.
+    Safe,
+    /// An endpoint may have seen it: only if its method is idempotent (RFC 9110 section 9.2.2).
+    IfIdempotent,
+    /// Never: it would fail again, or an answer has begun.
+    Never,
+}
+
+reasons! {
+    Malformed = "malformed", Downstream, 400, Never, "the request is malformed or ambiguous";
+    HeadTimeout = "request_head_timeout", Downstream, 408, Never, "the request's head did not arrive in time";
+    BodyTimeout = "request_body_timeout", Downstream, 408, Never, "the request's body stopped arriving";
+    ClientGone = "client_gone", Downstream, 0, Never, "the client closed the connection before it had the answer";
+    ConnectMethod = "connect_not_supported", Downstream, 501, Never, "CONNECT is not supported";
+    Upgrade = "upgrade_not_supported", Downstream, 501, Never, "upgrading the connection is not supported";
+    ProtocolNotSupported = "protocol_not_supported", Heddle, 501, Never, "the port speaks a protocol that is not supported";
+    UnknownHost = "unknown_host", Downstream, 502, Never, "no Service of the mesh has this name";
+    UnknownPort = "unknown_port", Downstream, 502, Never, "the Service has no such port";
+    NotForwardProxy = "absolute_form_expected", Downstream, 400, Never, "a forward proxy needs the whole URL, or a Host field that names a Service";
+    SchemeNotSupported = "scheme_not_supported", Downstream, 501, Never, "only http URLs are forwarded";
+    NoRoute = "no_route", Heddle, 404, Never, "no rule of the Service's routes matches";
+    NoBackend = "backend_not_resolved", Heddle, 500, Never, "the route's backend does not exist or may not be used";
+    NoEndpoint = "no_endpoint", Upstream, 503, Never, "the Service has no ready endpoint";
+    ServiceGone = "service_gone", Heddle, 503, Never, "the Service is no longer configured";
+    ConnectFailed = "upstream_connect_failed", Upstream, 503, Safe, "no endpoint accepted a connection";
+    ConnectTimeout = "upstream_connect_timeout", Upstream, 504, Safe, "no endpoint accepted a connection in time";
+    UpstreamOverflow = "upstream_overflow", Heddle, 503, Never, "every endpoint has as many connections as it may have";
+    UpstreamReset = "upstream_reset", Upstream, 502, IfIdempotent, "the endpoint closed the connection before it answered";
+    UpstreamMalformed = "upstream_malformed", Upstream, 502, Never, "the endpoint's answer is malformed or ambiguous";
+    UpstreamTruncated = "upstream_truncated", Upstream, 502, Never, "the endpoint's answer ended too early";
+    UpstreamSwitched = "upstream_switched_protocols", Upstream, 502, Never, "the endpoint switched protocols without being asked";
+    ResponseTimeout = "upstream_response_timeout", Upstream, 504, Never, "the endpoint did not answer in time";
+    RequestTimeout = "request_timeout", Upstream, 504, Never, "the route's time for the request ran out";
+    StreamIdle = "stream_idle_timeout", Upstream, 504, Never, "the answer stopped arriving";
+    Memory = "buffers_exhausted", Heddle, 503, Never, "all buffers are in use";
+    Draining = "draining", Heddle, 503, Never, "the proxy is shutting down";
+}
+
+impl Reason {
+    /// Its place in [`Reason::CODES`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The stable name that metrics, log and response show.
+    pub fn code(self) -> &'static str {
+        Self::CODES[self.index()]
+    }
+
+    fn row(self) -> (Blame, u16, Retry, &'static str) {
+        Self::ALL[self.index()]
+    }
+}
+
+/// A failed request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// Why.
+    pub reason: Reason,
+    /// What the codec said, when it was the codec that refused.
+    pub reject: Option<Reject>,
+}
+
+impl From<Reason> for Failure {
+    fn from(reason: Reason) -> Self {
+        Failure {
+            reason,
+            reject: None,
+        }
+    }
+}
+
+impl Failure {
+    /// A request that the codec refused.
+    pub fn request(reject: Reject) -> Self {
+        Failure {
+            reason: Reason::Malformed,
+            reject: Some(reject),
+        }
+    }
+
+    /// A response that the codec refused.
+    pub fn response(reject: Reject) -> Self {
+        Failure {
+            reason: Reason::UpstreamMalformed,
+            reject: Some(reject),
+        }
+    }
+
+    /// Who is to blame.
+    pub fn blame(&self) -> Blame {
+        self.reason.row().0
+    }
+
+    /// Whether it may be tried again.
+    pub fn retry(&self) -> Retry {
+        self.reason.row().2
+    }
+
+    /// The status that the client gets; 0 when there is nobody to tell.
+    pub fn status(&self) -> u16 {
+        match (self.reason, self.reject) {
+            (Reason::Malformed, Some(reject)) => reject.status,
+            _ => self.reason.row().1,
+        }
+    }
+
+    /// The most precise code there is.
+    pub fn code(&self) -> &'static str {
+        self.reject.map_or(self.reason.code(), |reject| reject.code)
+    }
+
+    /// One sentence for a person.
+    pub fn detail(&self) -> &'static str {
+        self.reject
+            .map_or(self.reason.row().3, |reject| reject.detail)
+    }
+}

@@ -1,0 +1,207 @@
+//! Sockets and chains: the few ways in which bytes move, each one system call at most.
+//!
+//! Edge-triggered readiness costs nothing as long as a short read or write is taken as "no more
+//! for now": then the next try returns `Pending` without asking the kernel.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use heddle_wire::buffer::{Chain, Pool};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+
+/// Blocks in one vectored call. Linux takes 1,024; beyond this the gain is gone.
+const SLICES: usize = 32;
+/// Up to here, copying into one buffer and sending once is cheaper than gathering.
+pub(crate) const COPY_BYTES: usize = 4096;
+
+/// One side of the proxy: a socket, what was read and not yet used, what was not yet written.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) stream: TcpStream,
+    pub(crate) inbox: Chain,
+    pub(crate) outbox: Chain,
+}
+
+impl Side {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Side {
+            stream,
+            inbox: Chain::new(),
+            outbox: Chain::new(),
+        }
+    }
+
+    /// Reads once, up to `want` bytes, onto the end of the inbox. 0 means the end of the stream.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::OutOfMemory`] when the pool is at its bound, else what the socket says.
+    pub(crate) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        pool: &Pool,
+        want: usize,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            // An idle connection must hold no block, so the socket is asked before the pool.
+            ready!(self.stream.poll_read_ready(cx))?;
+            let room = self.inbox.reserve(pool, want.max(1));
+            let got = if room == 0 {
+                Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()))
+            } else if want <= pool.block_size() {
+                self.fill_one(cx, pool)
+            } else {
+                match self.fill_many() {
+                    // Readiness was stale and is cleared now: ask again, to be woken by the next.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    result => Poll::Ready(result),
+                }
+            };
+            self.inbox.release_spare();
+            return got;
+        }
+    }
+
+    fn fill_one(&mut self, cx: &mut Context<'_>, pool: &Pool) -> Poll<io::Result<usize>> {
+        let Some(spare) = self.inbox.spare(pool) else {
+            return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+        };
+        let mut buffer = ReadBuf::new(spare);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+        let n = buffer.filled().len();
+        self.inbox.commit(n);
+        Poll::Ready(Ok(n))
+    }
+
+    fn fill_many(&mut self) -> io::Result<usize> {
+        let mut slices: [IoSliceMut<'_>; SLICES] =
+            std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let count = self.inbox.spare_slices(&mut slices);
+        let slices = &mut slices[..count];
+        let room: usize = slices.iter().map(|slice| slice.len()).sum();
+        let mut got = 0;
+        let outcome = self.stream.try_io(Interest::READABLE, || {
+            got = rustix::io::readv(&self.stream, slices)?;
+            // Telling the runtime that a short read emptied the socket saves the call that would
+            // only find that out.
+            if got > 0 && got < room {
+                Err(io::ErrorKind::WouldBlock.into())
+            } else {
+                Ok(())
+            }
+        });
+        if got == 0 {
+            outcome?;
+        }
+        self.inbox.commit(got);
+        Ok(got)
+    }
+
+    /// Writes what the outbox holds.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.outbox.is_empty() {
+            let n = ready!(poll_write_chain(
+                &mut self.stream,
+                cx,
+                &self.outbox,
+                usize::MAX
+            ))?;
+            self.outbox.consume(n);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends `head` and then the first `body` bytes of `from` at once, as far as the socket takes
+    /// them; keeps what is left of `head` in the outbox. Returns how many bytes of `from` went.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::OutOfMemory`] when the rest finds no block, else what the socket says.
+    pub(crate) fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        pool: &Pool,
+        head: &mut Vec<u8>,
+        from: &Chain,
+        body: usize,
+    ) -> io::Result<usize> {
+        let head_bytes = head.len();
+        let sent = if !self.outbox.is_empty() {
+            0
+        } else if body == 0 {
+            written(Pin::new(&mut self.stream).poll_write(cx, head))?
+        } else if head_bytes + body <= COPY_BYTES {
+            append(head, from, body);
+            written(Pin::new(&mut self.stream).poll_write(cx, head))?
+        } else {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            slices[0] = IoSlice::new(head);
+            let count = 1 + limited(from, &mut slices[1..], body);
+            written(Pin::new(&mut self.stream).poll_write_vectored(cx, &slices[..count]))?
+        };
+        if sent < head_bytes {
+            self.outbox
+                .extend_from_slice(pool, &head[sent..head_bytes])
+                .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        }
+        Ok(sent.saturating_sub(head_bytes))
+    }
+}
+
+/// A write that could not go at once wrote nothing.
+fn written(poll: Poll<io::Result<usize>>) -> io::Result<usize> {
+    match poll {
+        Poll::Ready(result) => result,
+        Poll::Pending => Ok(0),
+    }
+}
+
+fn append(out: &mut Vec<u8>, from: &Chain, bytes: usize) {
+    let mut left = bytes;
+    for run in from.runs() {
+        let take = run.len().min(left);
+        out.extend_from_slice(&run[..take]);
+        left -= take;
+        if left == 0 {
+            break;
+        }
+    }
+}
+
+/// Fills `out` with the first `bytes` bytes of a chain; returns how many entries were set.
+fn limited<'a>(from: &'a Chain, out: &mut [IoSlice<'a>], bytes: usize) -> usize {
+    let mut left = bytes;
+    let mut count = 0;
+    for (slot, run) in out.iter_mut().zip(from.runs()) {
+        let take = run.len().min(left);
+        *slot = IoSlice::new(&run[..take]);
+        left -= take;
+        count += 1;
+        if left == 0 {
+            break;
+        }
+    }
+    count
+}
+
+/// Writes at most `limit` bytes from the front of a chain, in one call; the caller consumes them.
+pub(crate) fn poll_write_chain(
+    stream: &mut TcpStream,
+    cx: &mut Context<'_>,
+    chain: &Chain,
+    limit: usize,
+) -> Poll<io::Result<usize>> {
+    let front = chain.front();
+    let n = if front.len() >= limit || front.len() == chain.len() {
+        let bytes = &front[..front.len().min(limit)];
+        ready!(Pin::new(stream).poll_write(cx, bytes))?
+    } else {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let count = limited(chain, &mut slices, limit);
+        ready!(Pin::new(stream).poll_write_vectored(cx, &slices[..count]))?
+    };
+    if n == 0 {
+        return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+    }
+    Poll::Ready(Ok(n))
+}

@@ -1,0 +1,107 @@
+//! Which Service a host name means, for requests that name one (the forward proxy).
+//!
+//! The names are those of cluster DNS: `service` within the caller's own namespace, and
+//! `service.namespace`, `service.namespace.svc`, `service.namespace.svc.cluster.local` everywhere.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use heddle_model::{Namespace, ServiceName};
+
+const SUFFIXES: [&str; 2] = [".svc.cluster.local", ".svc"];
+
+/// Service names by the way callers write them.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    /// `namespace/service`, so that a look-up of either form is one hash of one buffer.
+    known: HashMap<Box<str>, ServiceName, RandomState>,
+}
+
+impl Hosts {
+    pub(crate) fn new<'a>(services: impl Iterator<Item = &'a ServiceName>) -> Self {
+        Hosts {
+            known: services
+                .map(|name| (name.to_string().into(), name.clone()))
+                .collect(),
+        }
+    }
+
+    /// The Service that `host` (canonical: lower case, no port) means to a caller of `namespace`.
+    pub(crate) fn find(&self, namespace: &Namespace, host: &str) -> Option<&ServiceName> {
+        let host = SUFFIXES
+            .iter()
+            .find_map(|suffix| host.strip_suffix(suffix))
+            .unwrap_or(host);
+        // A Service's name is a DNS label, so the first dot ends it.
+        let (service, namespace) = match host.split_once('.') {
+            Some((service, namespace)) => (service, namespace),
+            None => (host, namespace.as_str()),
+        };
+        let mut key = [0u8; 160];
+        let length = namespace.len() + 1 + service.len();
+        let key = key.get_mut(..length)?;
+        key[..namespace.len()].copy_from_slice(namespace.as_bytes());
+        key[namespace.len()] = b'/';
+        key[namespace.len() + 1..].copy_from_slice(service.as_bytes());
+        self.known.get(std::str::from_utf8(key).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts() -> Hosts {
+        let names = [
+            ("shop", "reviews"),
+            ("shop", "ratings"),
+            ("other", "reviews"),
+        ]
+        .map(|(namespace, name)| ServiceName::new(namespace, name).unwrap());
+        Hosts::new(names.iter())
+    }
+
+    fn find(namespace: &str, host: &str) -> Option<String> {
+        hosts()
+            .find(&Namespace::parse(namespace).unwrap(), host)
+            .map(ToString::to_string)
+    }
+
+    #[test]
+    fn a_short_name_is_looked_up_in_the_callers_namespace() {
+        assert_eq!(find("shop", "reviews").as_deref(), Some("shop/reviews"));
+        assert_eq!(find("other", "reviews").as_deref(), Some("other/reviews"));
+        assert_eq!(find("other", "ratings"), None);
+    }
+
+    #[test]
+    fn qualified_names_mean_the_same_everywhere() {
+        for host in [
+            "reviews.shop",
+            "reviews.shop.svc",
+            "reviews.shop.svc.cluster.local",
+        ] {
+            assert_eq!(
+                find("other", host).as_deref(),
+                Some("shop/reviews"),
+                "{host}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_service_is_unknown() {
+        let long = format!("{}.shop", "a".repeat(300));
+        for host in [
+            "",
+            ".",
+            "shop",
+            "example.com",
+            "reviews.shop.svc.example",
+            "a/b",
+            &long,
+        ] {
+            assert_eq!(find("shop", host), None, "{host}");
+        }
+    }
+}

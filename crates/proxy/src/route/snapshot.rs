@@ -1,0 +1,270 @@
+//! The configuration as a Worker uses it: built once for each change, then only read.
+//!
+//! Names become indices here. A Service's port is a [`Cluster`] and an entry at the same index, so
+//! a backend is one number.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use heddle_model::{
+    AppProtocol, BackendTarget, Balancer, Filters, Mesh, Namespace, Outcome, PathMatch,
+    RouteAction, RouteRule, ServiceName, ServicePort,
+};
+
+use super::{Hosts, Matcher, Request};
+use crate::balance::Schedule;
+
+/// Index of a Service's port in a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct PortIndex(u32);
+
+/// Everything that the Workers need to know of the mesh.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) generation: u64,
+    pub(crate) hosts: Hosts,
+    ports: Vec<PortEntry>,
+    by_name: HashMap<(ServiceName, u16), PortIndex, RandomState>,
+}
+
+/// One port of one Service: its routes, and the endpoints of requests that go straight there.
+#[derive(Debug)]
+pub(crate) struct PortEntry {
+    pub(crate) label: Arc<str>,
+    pub(crate) protocol: AppProtocol,
+    pub(crate) cluster: Cluster,
+    routes: Option<RouteTable>,
+    consumer_routes: HashMap<Namespace, RouteTable>,
+}
+
+/// The endpoints of one Service's port.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) balancer: Balancer,
+    pub(crate) endpoints: Vec<SocketAddr>,
+    pub(crate) schedule: Schedule,
+}
+
+/// Rules in order of precedence.
+#[derive(Debug)]
+pub(crate) struct RouteTable {
+    rules: Vec<Arc<Rule>>,
+    /// Whether a rule depends on the path: then a path that two programs could read in two ways is
+    /// refused.
+    strict_paths: bool,
+}
+
+/// One match of one route.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    /// Unique within the snapshot.
+    pub(crate) id: u32,
+    /// `namespace/route`.
+    pub(crate) label: Arc<str>,
+    pub(crate) path: PathMatch,
+    pub(crate) action: Arc<Action>,
+    matcher: Matcher,
+}
+
+/// What happens to the requests of a rule.
+#[derive(Debug)]
+pub(crate) struct Action {
+    pub(crate) route: Arc<RouteAction>,
+    pub(crate) backends: Vec<Backend>,
+    pub(crate) total_weight: u64,
+}
+
+/// One backend of a rule.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    pub(crate) weight: u32,
+    pub(crate) target: Target,
+    pub(crate) filters: Filters,
+}
+
+/// Where a backend is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    Port(PortIndex),
+    /// The reference leads nowhere; its share is answered 500.
+    Unresolved,
+}
+
+impl Snapshot {
+    /// Compiles a mesh.
+    pub(crate) fn new(mesh: &Mesh) -> Self {
+        let mut by_name = HashMap::default();
+        let all = || {
+            mesh.services
+                .iter()
+                .flat_map(|s| s.ports.iter().map(move |port| (s, port)))
+        };
+        for (index, (service, port)) in (0..).zip(all()) {
+            by_name.insert((service.name.clone(), port.port), PortIndex(index));
+        }
+        let mut compiler = Compiler {
+            by_name: &by_name,
+            next_rule: 0,
+        };
+        let ports = all()
+            .map(|(service, port)| compiler.port(&service.name, service.balancer, port))
+            .collect();
+        Snapshot {
+            generation: mesh.generation,
+            hosts: Hosts::new(mesh.services.iter().map(|service| &service.name)),
+            ports,
+            by_name,
+        }
+    }
+
+    pub(crate) fn find(&self, service: &ServiceName, port: u16) -> Option<PortIndex> {
+        // The key is owned, but its parts are reference-counted: nothing is allocated.
+        self.by_name.get(&(service.clone(), port)).copied()
+    }
+
+    /// The entry at an index that this snapshot gave out.
+    pub(crate) fn port(&self, index: PortIndex) -> &PortEntry {
+        &self.ports[index.0 as usize]
+    }
+
+    pub(crate) fn ports(&self) -> &[PortEntry] {
+        &self.ports
+    }
+}
+
+impl PortIndex {
+    pub(crate) fn get(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
+
+impl PortEntry {
+    /// The rules for a caller; `None` when requests go straight to the endpoints.
+    pub(crate) fn routes(&self, caller: Option<&Namespace>) -> Option<&RouteTable> {
+        if self.consumer_routes.is_empty() {
+            return self.routes.as_ref();
+        }
+        caller
+            .and_then(|namespace| self.consumer_routes.get(namespace))
+            .or(self.routes.as_ref())
+    }
+}
+
+impl RouteTable {
+    pub(crate) fn strict_paths(&self) -> bool {
+        self.strict_paths
+    }
+
+    /// The first rule that matches.
+    pub(crate) fn find<F>(&self, request: &Request<'_, F>) -> Option<&Arc<Rule>>
+    where
+        F: Fn(&[u8], &mut dyn FnMut(&[u8])),
+    {
+        self.rules.iter().find(|rule| rule.matcher.matches(request))
+    }
+}
+
+impl Action {
+    /// The backend whose share of the weights holds `draw` (below `total_weight`), and its index.
+    pub(crate) fn backend(&self, mut draw: u64) -> Option<(usize, &Backend)> {
+        self.backends.iter().enumerate().find(|(_, backend)| {
+            let weight = u64::from(backend.weight);
+            let here = draw < weight;
+            draw = draw.saturating_sub(weight);
+            here
+        })
+    }
+}
+
+struct Compiler<'a> {
+    by_name: &'a HashMap<(ServiceName, u16), PortIndex, RandomState>,
+    next_rule: u32,
+}
+
+impl Compiler<'_> {
+    fn port(&mut self, service: &ServiceName, balancer: Balancer, port: &ServicePort) -> PortEntry {
+        let weights: Vec<u32> = port
+            .endpoints
+            .iter()
+            .map(|endpoint| endpoint.weight)
+            .collect();
+        PortEntry {
+            label: service.to_string().into(),
+            protocol: port.protocol,
+            cluster: Cluster {
+                balancer,
+                endpoints: port
+                    .endpoints
+                    .iter()
+                    .map(|endpoint| endpoint.address)
+                    .collect(),
+                schedule: Schedule::new(&weights),
+            },
+            routes: port.routes.as_deref().map(|rules| self.table(rules)),
+            consumer_routes: port
+                .consumer_routes
+                .iter()
+                .map(|(namespace, rules)| (namespace.clone(), self.table(rules)))
+                .collect(),
+        }
+    }
+
+    fn table(&mut self, rules: &[RouteRule]) -> RouteTable {
+        let rules: Vec<_> = rules.iter().map(|rule| Arc::new(self.rule(rule))).collect();
+        let strict_paths = rules.iter().any(|rule| rule.matcher.looks_at_path());
+        RouteTable {
+            rules,
+            strict_paths,
+        }
+    }
+
+    fn rule(&mut self, rule: &RouteRule) -> Rule {
+        self.next_rule += 1;
+        Rule {
+            id: self.next_rule,
+            label: Arc::clone(&rule.name),
+            path: rule.matcher.path.clone(),
+            action: Arc::new(self.action(&rule.action)),
+            matcher: Matcher::new(&rule.matcher),
+        }
+    }
+
+    fn action(&self, route: &Arc<RouteAction>) -> Action {
+        let backends: Vec<Backend> = match &route.outcome {
+            Outcome::Redirect(_) => Vec::new(),
+            Outcome::Forward(backends) => backends
+                .iter()
+                .map(|backend| Backend {
+                    weight: backend.weight,
+                    target: self.target(&backend.target),
+                    filters: backend.filters.clone(),
+                })
+                .collect(),
+        };
+        let total_weight = backends
+            .iter()
+            .map(|backend| u64::from(backend.weight))
+            .sum();
+        Action {
+            route: Arc::clone(route),
+            backends,
+            total_weight,
+        }
+    }
+
+    fn target(&self, target: &BackendTarget) -> Target {
+        match target {
+            BackendTarget::Service { service, port } => self
+                .by_name
+                .get(&(service.clone(), *port))
+                .map_or(Target::Unresolved, |&index| Target::Port(index)),
+            BackendTarget::Unresolved { .. } => Target::Unresolved,
+        }
+    }
+}

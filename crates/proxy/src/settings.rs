@@ -1,0 +1,142 @@
+//! What an operator can set about the data plane. Every limit has a default that is safe on a
+//! small node.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Settings of the data plane, fixed while it runs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settings {
+    /// How long each kind of wait may last.
+    pub timeouts: Timeouts,
+    /// How much of everything there may be.
+    pub bounds: Bounds,
+    /// Sources whose own `X-Forwarded-*` and `Forwarded` fields are kept.
+    pub trusted_sources: Vec<Network>,
+}
+
+/// How long each kind of wait may last. A zero duration means no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From a request's first byte to the end of its head.
+    pub request_head: Duration,
+    /// A client's connection between two requests.
+    pub client_idle: Duration,
+    /// Connecting to an endpoint, for each attempt.
+    pub connect: Duration,
+    /// From the end of the request to the head of the response, where no route says otherwise.
+    pub response_head: Duration,
+    /// Either direction of a message without a byte moving.
+    pub stream_idle: Duration,
+    /// A pooled upstream connection without a request.
+    pub upstream_idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            request_head: Duration::from_secs(10),
+            client_idle: Duration::from_secs(300),
+            connect: Duration::from_secs(5),
+            response_head: Duration::from_secs(60),
+            stream_idle: Duration::from_secs(300),
+            upstream_idle: Duration::from_secs(60),
+        }
+    }
+}
+
+/// How much of everything there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Client connections of the process; one more is closed at once and counted.
+    pub connections: usize,
+    /// Upstream connections for each endpoint.
+    pub connections_per_endpoint: usize,
+    /// Idle upstream connections kept for each endpoint.
+    pub idle_per_endpoint: usize,
+    /// A request's or response's head, in bytes, at most 65,535.
+    pub head_bytes: usize,
+    /// Fields in a head.
+    pub head_fields: usize,
+    /// Size of a buffer block, in bytes.
+    pub block_bytes: usize,
+    /// Buffer blocks of the process; a connection that needs one more is refused or waits.
+    pub blocks: usize,
+    /// Bytes that one direction of one message may hold while the other side is slow.
+    pub stream_window_bytes: usize,
+    /// Requests on one client connection before it is closed, so that clients spread again.
+    pub requests_per_connection: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds {
+            connections: 8192,
+            connections_per_endpoint: 1024,
+            idle_per_endpoint: 256,
+            head_bytes: 32 * 1024,
+            head_fields: 100,
+            block_bytes: 8 * 1024,
+            blocks: 65_536,
+            stream_window_bytes: 128 * 1024,
+            requests_per_connection: u64::MAX,
+        }
+    }
+}
+
+/// A range of addresses in CIDR notation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl Network {
+    /// The range of all addresses that share the first `prefix` bits with `address`.
+    ///
+    /// Returns `None` when the prefix is longer than the address.
+    pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        (prefix <= bits).then_some(Network { address, prefix })
+    }
+
+    /// Whether the range holds `address`. An IPv4-mapped IPv6 address counts as its IPv4 one.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                let differ = u32::from(a) ^ u32::from(b);
+                differ.leading_zeros() >= u32::from(self.prefix)
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                let differ = u128::from(a) ^ u128::from(b);
+                differ.leading_zeros() >= u32::from(self.prefix)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl std::str::FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address
+            .parse()
+            .map_err(|_| format!("`{address}` is not an IP address"))?;
+        let prefix = match prefix {
+            Some(prefix) => prefix
+                .parse()
+                .map_err(|_| format!("`{prefix}` is no prefix length"))?,
+            None if address.is_ipv4() => 32,
+            None => 128,
+        };
+        Network::new(address, prefix).ok_or_else(|| format!("/{prefix} is too long for {address}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! Endpoints and their connections.
+//!
+//! One entry for each address, whatever Services it answers for and however often the
+//! configuration changes: a new snapshot touches no connection to an endpoint that is still in it.
+//!
+//! Idle connections are kept last in, first out, so that the ones used least grow old and go. They
+//! stay registered with the runtime: whether one is still alive is known from its readiness,
+//! without a system call.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use foldhash::fast::RandomState;
+use heddle_telemetry::WorkerStats;
+
+use crate::balance::Load;
+use crate::io::Side;
+use crate::settings::Bounds;
+use crate::worker::Millis;
+
+mod connect;
+
+pub(crate) use connect::connect;
+
+/// How long an endpoint is passed over after its first failed connection, in milliseconds; twice
+/// as long after each further one.
+const AVOID_MS: Millis = 500;
+/// Longest time for which an endpoint is passed over, in milliseconds.
+const AVOID_MAX_MS: Millis = 30_000;
+
+/// All endpoints that a Worker knows.
+pub(crate) struct Upstreams {
+    by_address: RefCell<HashMap<SocketAddr, Rc<Endpoint>, RandomState>>,
+    bounds: Bounds,
+    idle_timeout_ms: Millis,
+    stats: Arc<WorkerStats>,
+}
+
+/// One address.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) address: SocketAddr,
+    /// The address as the access log shows it.
+    pub(crate) label: Box<str>,
+    /// Requests under way.
+    active: Cell<u32>,
+    /// Connections, idle ones included.
+    open: Rc<Cell<u32>>,
+    idle: RefCell<Vec<Idle>>,
+    failures: Cell<u32>,
+    avoid_until: Cell<Millis>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    side: Side,
+    open: Open,
+    since: Millis,
+}
+
+impl Upstreams {
+    pub(crate) fn new(bounds: Bounds, idle_timeout_ms: Millis, stats: Arc<WorkerStats>) -> Self {
+        Upstreams {
+            by_address: RefCell::default(),
+            bounds,
+            idle_timeout_ms,
+            stats,
+        }
+    }
+
+    /// The entry of an address, made at first sight.
+    pub(crate) fn endpoint(&self, address: SocketAddr) -> Rc<Endpoint> {
+        let mut by_address = self.by_address.borrow_mut();
+        Rc::clone(
+            by_address
+                .entry(address)
+                .or_insert_with(|| Rc::new(Endpoint::new(address))),
+        )
+    }
+
+    /// Forgets every endpoint that nobody else refers to, and closes its idle connections. Called
+    /// when a configuration has been replaced.
+    pub(crate) fn forget_unused(&self) {
+        self.by_address.borrow_mut().retain(|_, endpoint| {
+            let used = Rc::strong_count(endpoint) > 1;
+            if !used {
+                self.drop_idle(endpoint, |_| true);
+            }
+            used
+        });
+    }
+
+    /// How busy an endpoint is at `now`.
+    pub(crate) fn load(&self, endpoint: &Endpoint, now: Millis) -> Load {
+        let full = endpoint.idle.borrow().is_empty()
+            && endpoint.open.get() as usize >= self.bounds.connections_per_endpoint;
+        Load {
+            active: endpoint.active.get(),
+            avoid: full || now < endpoint.avoid_until.get(),
+        }
+    }
+
+    /// Whether another connection to the endpoint may be opened.
+    pub(crate) fn may_connect(&self, endpoint: &Endpoint) -> bool {
+        (endpoint.open.get() as usize) < self.bounds.connections_per_endpoint
+    }
+
+    /// Takes the idle connection used last that is still alive.
+    pub(crate) fn take_idle(&self, endpoint: &Endpoint) -> Option<Upstream> {
+        loop {
+            let mut idle = endpoint.idle.borrow_mut().pop()?;
+            self.stats.upstream_connections_idle.dec();
+            if is_alive(&mut idle.side) {
+                return Some(Upstream {
+                    side: idle.side,
+                    open: idle.open,
+                });
+            }
+        }
+    }
+
+    /// A connection just made becomes an upstream.
+    pub(crate) fn opened(&self, endpoint: &Endpoint, side: Side) -> Upstream {
+        endpoint.failures.set(0);
+        endpoint.avoid_until.set(0);
+        endpoint.open.set(endpoint.open.get() + 1);
+        self.stats.upstream_connections_total.inc();
+        self.stats.upstream_connections_active.inc();
+        let open = Open {
+            count: Rc::clone(&endpoint.open),
+            stats: Arc::clone(&self.stats),
+        };
+        Upstream { side, open }
+    }
+
+    /// A connection could not be made: the endpoint is passed over for a while.
+    pub(crate) fn failed(&self, endpoint: &Endpoint, now: Millis) {
+        let failures = endpoint.failures.get();
+        endpoint.failures.set(failures.saturating_add(1));
+        let wait = AVOID_MS
+            .saturating_mul(1 << failures.min(16))
+            .min(AVOID_MAX_MS);
+        endpoint.avoid_until.set(now.saturating_add(wait));
+        self.stats.upstream_connect_failures.inc();
+    }
+
+    /// Keeps a connection for the next request. It must be between two messages.
+    pub(crate) fn give_back(&self, endpoint: &Endpoint, upstream: Upstream, now: Millis) {
+        debug_assert!(upstream.side.inbox.is_empty() && upstream.side.outbox.is_empty());
+        let mut idle = endpoint.idle.borrow_mut();
+        if idle.len() < self.bounds.idle_per_endpoint {
+            self.stats.upstream_connections_idle.inc();
+            idle.push(Idle {
+                side: upstream.side,
+                open: upstream.open,
+                since: now,
+            });
+        }
+    }
+
+    /// Closes idle connections that are too old or whose endpoint has closed them.
+    pub(crate) fn sweep(&self, now: Millis) {
+        let oldest = match self.idle_timeout_ms {
+            0 => 0,
+            timeout => now.saturating_sub(timeout),
+        };
+        for endpoint in self.by_address.borrow().values() {
+            self.drop_idle(endpoint, |idle| {
+                idle.since < oldest || !is_alive(&mut idle.side)
+            });
+        }
+    }
+
+    /// Whether no idle connection is kept, so that there is nothing to sweep.
+    pub(crate) fn has_idle(&self) -> bool {
+        self.stats.upstream_connections_idle.get() > 0
+    }
+
+    fn drop_idle(&self, endpoint: &Endpoint, mut drop: impl FnMut(&mut Idle) -> bool) {
+        endpoint.idle.borrow_mut().retain_mut(|idle| {
+            let drop = drop(idle);
+            if drop {
+                self.stats.upstream_connections_idle.dec();
+            }
+            !drop
+        });
+    }
+}
+
+/// An idle connection is alive while there is nothing to read from it: neither the end of the
+/// stream nor bytes that nobody asked for.
+fn is_alive(side: &mut Side) -> bool {
+    side.stream
+        .poll_read_ready(&mut Context::from_waker(Waker::noop()))
+        .is_pending()
+}
+
+impl Endpoint {
+    fn new(address: SocketAddr) -> Self {
+        Endpoint {
+            address,
+            label: address.to_string().into(),
+            active: Cell::new(0),
+            open: Rc::default(),
+            idle: RefCell::default(),
+            failures: Cell::new(0),
+            avoid_until: Cell::new(0),
+        }
+    }
+}
+
+/// A request's claim on an endpoint: counts as its load until dropped.
+#[derive(Debug)]
+pub(crate) struct Lease(Rc<Endpoint>);
+
+impl Lease {
+    pub(crate) fn new(endpoint: Rc<Endpoint>) -> Self {
+        endpoint.active.set(endpoint.active.get() + 1);
+        Lease(endpoint)
+    }
+
+    pub(crate) fn endpoint(&self) -> &Rc<Endpoint> {
+        &self.0
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.active.set(self.0.active.get().saturating_sub(1));
+    }
+}
+
+/// A connection to an endpoint, in use by one request. Dropping it closes it.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) side: Side,
+    open: Open,
+}
+
+/// Counts a connection as open for as long as it lives.
+#[derive(Debug)]
+struct Open {
+    count: Rc<Cell<u32>>,
+    stats: Arc<WorkerStats>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.count.set(self.count.get().saturating_sub(1));
+        self.stats.upstream_connections_active.dec();
+    }
+}

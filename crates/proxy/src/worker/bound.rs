@@ -1,0 +1,111 @@
+//! A configuration snapshot bound to one Worker: its endpoints are the Worker's own entries, and
+//! what is counted for its routes is at hand.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use heddle_telemetry::{HttpLabels, HttpSeries, Registry};
+
+use crate::balance::{self, Load, Random};
+use crate::route::{PortIndex, Snapshot};
+use crate::upstream::{Endpoint, Upstreams};
+
+/// A snapshot and what one Worker keeps beside it.
+pub(crate) struct Bound {
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// By port, in the order of the snapshot.
+    clusters: Vec<Cluster>,
+    series: RefCell<HashMap<SeriesKey, Arc<HttpSeries>, RandomState>>,
+}
+
+struct Cluster {
+    endpoints: Box<[Rc<Endpoint>]>,
+    /// Choices made so far.
+    turn: Cell<u64>,
+}
+
+/// Which series a request belongs to, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SeriesKey {
+    /// The listener's source, as the gate numbers accounts.
+    pub(crate) source: u32,
+    /// The port that was called; `u32::MAX` when there is none.
+    pub(crate) port: u32,
+    /// The rule that matched; 0 when there is none.
+    pub(crate) rule: u32,
+}
+
+impl Bound {
+    pub(crate) fn new(snapshot: Arc<Snapshot>, upstreams: &Upstreams) -> Self {
+        let clusters = snapshot
+            .ports()
+            .iter()
+            .map(|port| Cluster {
+                endpoints: port
+                    .cluster
+                    .endpoints
+                    .iter()
+                    .map(|&a| upstreams.endpoint(a))
+                    .collect(),
+                turn: Cell::new(0),
+            })
+            .collect();
+        Bound {
+            snapshot,
+            clusters,
+            series: RefCell::default(),
+        }
+    }
+
+    /// Chooses an endpoint of a port, passing over `tried` as long as there is another.
+    ///
+    /// Returns `None` when the port has no endpoint.
+    pub(crate) fn choose(
+        &self,
+        port: PortIndex,
+        random: &mut Random,
+        load: impl Fn(&Endpoint) -> Load,
+    ) -> Option<&Rc<Endpoint>> {
+        let cluster = self.clusters.get(port.get())?;
+        if let [only] = &*cluster.endpoints {
+            return Some(only);
+        }
+        let turn = cluster.turn.get();
+        cluster.turn.set(turn.wrapping_add(1));
+        let wanted = &self.snapshot.port(port).cluster;
+        let index = balance::choose(
+            wanted.balancer,
+            &wanted.schedule,
+            turn,
+            random.next(),
+            |index| {
+                cluster.endpoints.get(index).map_or(
+                    Load {
+                        active: 0,
+                        avoid: true,
+                    },
+                    |e| load(e),
+                )
+            },
+        )?;
+        cluster.endpoints.get(index)
+    }
+
+    /// The series of a key, made from `labels` when the key is met for the first time.
+    pub(crate) fn series(
+        &self,
+        key: SeriesKey,
+        registry: &Registry,
+        labels: impl FnOnce() -> HttpLabels,
+    ) -> Arc<HttpSeries> {
+        let mut series = self.series.borrow_mut();
+        Arc::clone(
+            series
+                .entry(key)
+                .or_insert_with(|| registry.http_series(labels())),
+        )
+    }
+}

@@ -1,0 +1,141 @@
+use super::*;
+use std::future::poll_fn;
+
+/// Polls the gate once, as its root future would be.
+fn run(gate: &Gate, budget: usize) -> bool {
+    gate.run(&Context::from_waker(Waker::noop()), budget, Instant::now)
+}
+
+/// A task that notes each of its turns and ends after `turns`.
+fn noting(
+    name: u32,
+    turns: usize,
+    notes: &Rc<RefCell<Vec<u32>>>,
+) -> impl Future<Output = ()> + use<> {
+    let notes = Rc::clone(notes);
+    let mut left = turns;
+    poll_fn(move |cx| {
+        notes.borrow_mut().push(name);
+        left -= 1;
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+}
+
+#[test]
+fn ready_tasks_take_turns_in_order() {
+    let gate = Gate::new();
+    let notes = Rc::default();
+    gate.spawn(WorkKey::OWN, noting(1, 2, &notes));
+    gate.spawn(WorkKey::OWN, noting(2, 3, &notes));
+    assert!(!run(&gate, 100));
+    assert_eq!(*notes.borrow(), [1, 2, 1, 2, 2]);
+}
+
+#[test]
+fn a_budget_that_is_used_up_leaves_work() {
+    let gate = Gate::new();
+    let notes = Rc::default();
+    gate.spawn(WorkKey::OWN, noting(1, 5, &notes));
+    assert!(run(&gate, 3));
+    assert_eq!(notes.borrow().len(), 3);
+    assert!(!run(&gate, 3));
+    assert_eq!(notes.borrow().len(), 5);
+}
+
+#[test]
+fn a_wake_for_a_task_that_has_ended_finds_nobody_else() {
+    let gate = Gate::new();
+    let stale = Rc::new(RefCell::new(None));
+    let keep = Rc::clone(&stale);
+    gate.spawn(
+        WorkKey::OWN,
+        poll_fn(move |cx| {
+            *keep.borrow_mut() = Some(cx.waker().clone());
+            Poll::Ready(())
+        }),
+    );
+    run(&gate, 10);
+    let notes = Rc::default();
+    gate.spawn(WorkKey::OWN, noting(1, 2, &notes));
+    run(&gate, 1);
+    assert_eq!(notes.borrow().len(), 1);
+    if let Some(waker) = stale.borrow_mut().take() {
+        waker.wake();
+    }
+    run(&gate, 1);
+    run(&gate, 1);
+    assert_eq!(notes.borrow().len(), 2);
+}
+
+#[test]
+fn a_wake_from_another_thread_arrives() {
+    let gate = Gate::new();
+    let shared = Rc::new(RefCell::new(None));
+    let done = Rc::new(Cell::new(false));
+    let (keep, flag) = (Rc::clone(&shared), Rc::clone(&done));
+    gate.spawn(
+        WorkKey::OWN,
+        poll_fn(move |cx| {
+            if keep.borrow().is_some() {
+                flag.set(true);
+                return Poll::Ready(());
+            }
+            *keep.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        }),
+    );
+    assert!(!run(&gate, 10));
+    let waker = shared.borrow().clone().expect("the task has run");
+    std::thread::spawn(move || waker.wake())
+        .join()
+        .expect("the thread ends");
+    run(&gate, 10);
+    assert!(done.get());
+}
+
+#[test]
+fn time_is_charged_to_the_account_that_used_it() {
+    let gate = Gate::new();
+    let ann = gate.account(&"ann".into());
+    assert_eq!(ann, gate.account(&"ann".into()));
+    gate.spawn(ann, std::future::ready(()));
+    let base = Instant::now();
+    let mut reads = 0;
+    gate.run(&Context::from_waker(Waker::noop()), 10, || {
+        reads += 1;
+        base + Duration::from_millis(5 * reads)
+    });
+    let costs: Vec<(String, u64)> = gate
+        .costs()
+        .into_iter()
+        .map(|(owner, ns)| (owner.to_string(), ns))
+        .collect();
+    assert_eq!(costs, [("heddle".into(), 0), ("ann".into(), 5_000_000)]);
+}
+
+#[test]
+fn a_task_may_spawn_and_clearing_drops_everything() {
+    let gate = Rc::new(Gate::new());
+    let inner = Rc::clone(&gate);
+    let held = Rc::new(());
+    let keep = Rc::clone(&held);
+    gate.spawn(
+        WorkKey::OWN,
+        poll_fn(move |_| {
+            let keep = Rc::clone(&keep);
+            inner.spawn(WorkKey::OWN, async move {
+                std::future::pending::<()>().await;
+                drop(keep);
+            });
+            Poll::Ready(())
+        }),
+    );
+    run(&gate, 10);
+    assert_eq!(Rc::strong_count(&held), 2);
+    gate.clear();
+    assert_eq!(Rc::strong_count(&held), 1);
+}

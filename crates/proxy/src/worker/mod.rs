@@ -1,0 +1,75 @@
+//! A Worker: one thread with its own runtime, connections, buffers, upstreams, configuration and
+//! numbers. Nothing of it is shared with another thread, so nothing is locked.
+
+mod alarm;
+mod bound;
+mod clock;
+mod gate;
+mod mailbox;
+mod thread;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use heddle_telemetry::{LogSink, Registry, WorkerStats};
+use heddle_wire::buffer::Pool;
+use heddle_wire::http1::Limits;
+
+use crate::balance::Random;
+use crate::collaborator::Scratch;
+use crate::settings::Settings;
+use crate::upstream::Upstreams;
+
+pub(crate) use alarm::{Alarm, Alarms};
+pub(crate) use bound::{Bound, SeriesKey};
+pub(crate) use clock::{Clock, Millis};
+pub(crate) use gate::{Gate, WorkKey};
+pub(crate) use mailbox::{Command, Mailbox};
+pub(crate) use thread::{Handle, spawn};
+
+/// What the tasks of a Worker share among themselves.
+pub(crate) struct Worker {
+    pub(crate) settings: Settings,
+    pub(crate) limits: Limits,
+    pub(crate) pool: Pool,
+    pub(crate) clock: Clock,
+    pub(crate) gate: Gate,
+    pub(crate) alarms: Rc<Alarms>,
+    pub(crate) upstreams: Upstreams,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) stats: Arc<WorkerStats>,
+    /// The configuration that new requests are served by. A request under way keeps its own.
+    bound: RefCell<Rc<Bound>>,
+    /// Reused by every request, between two awaits only.
+    pub(crate) scratch: RefCell<Scratch>,
+    pub(crate) random: RefCell<Random>,
+    /// `None` while no access log is wanted.
+    pub(crate) log: Option<RefCell<LogSink>>,
+    draining: Cell<bool>,
+    shown: Arc<Mutex<Shown>>,
+}
+
+/// What a Worker shows of itself beside its numbers, brought up to date at each sweep.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    /// Nanoseconds of work by the caller on whose account it was.
+    pub(crate) costs: Vec<(Arc<str>, u64)>,
+}
+
+impl Worker {
+    /// The configuration for a request that begins now.
+    pub(crate) fn bound(&self) -> Rc<Bound> {
+        Rc::clone(&self.bound.borrow())
+    }
+
+    /// Whether connections are to be closed as soon as they are between two requests.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Client connections open now.
+    pub(crate) fn connections(&self) -> usize {
+        usize::try_from(self.stats.connections_active.get()).unwrap_or(0)
+    }
+}

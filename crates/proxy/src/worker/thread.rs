@@ -1,0 +1,267 @@
+//! A Worker's thread: its runtime, its root future, and the task that obeys the mailbox.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+use std::{io, thread};
+
+use heddle_telemetry::{AccessLog, Registry, WorkerStats};
+use heddle_wire::buffer::Pool;
+use heddle_wire::http1::Limits;
+use tokio::sync::oneshot;
+use tokio::time::Sleep;
+
+use super::{Alarms, Bound, Clock, Command, Gate, Mailbox, Shown, WorkKey, Worker};
+use crate::balance::Random;
+use crate::collaborator::Scratch;
+use crate::listener::Listener;
+use crate::route::Snapshot;
+use crate::settings::Settings;
+use crate::upstream::Upstreams;
+
+/// Pieces of work between two looks at the sockets.
+const BUDGET: usize = 128;
+/// Idle buffer blocks kept through a sweep.
+const KEEP_BLOCKS: usize = 64;
+/// Nothing on a Worker recurses; the default of 2 MiB would only be reserved.
+const STACK_BYTES: usize = 512 * 1024;
+
+/// A running Worker as the rest of the process sees it.
+pub(crate) struct Handle {
+    pub(crate) mailbox: Mailbox,
+    pub(crate) stats: Arc<WorkerStats>,
+    pub(crate) shown: Arc<Mutex<Shown>>,
+    /// Resolves when the Worker has ended, with the number of connections it had to cut.
+    pub(crate) ended: oneshot::Receiver<usize>,
+    pub(crate) thread: JoinHandle<()>,
+}
+
+/// Starts a Worker.
+///
+/// # Errors
+/// When the thread or its runtime cannot be made.
+pub(crate) fn spawn(
+    settings: Settings,
+    registry: Arc<Registry>,
+    stats: Arc<WorkerStats>,
+    log: Option<AccessLog>,
+    seed: u64,
+) -> io::Result<Handle> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let mailbox = Mailbox::default();
+    let (done, ended) = oneshot::channel();
+    let inbox = mailbox.clone();
+    let shown: Arc<Mutex<Shown>> = Arc::default();
+    let (outside_stats, outside_shown) = (Arc::clone(&stats), Arc::clone(&shown));
+    let thread = thread::Builder::new()
+        .name(format!("worker-{}", stats.id))
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            let worker = Rc::new(Worker::new(settings, registry, stats, shown, log, seed));
+            let cut = runtime.block_on(tokio::task::coop::unconstrained(run(&worker, inbox)));
+            worker.gate.clear();
+            // Nobody waits any more when the receiver is gone.
+            let _ = done.send(cut);
+        })?;
+    Ok(Handle {
+        mailbox,
+        stats: outside_stats,
+        shown: outside_shown,
+        ended,
+        thread,
+    })
+}
+
+impl Worker {
+    fn new(
+        settings: Settings,
+        registry: Arc<Registry>,
+        stats: Arc<WorkerStats>,
+        shown: Arc<Mutex<Shown>>,
+        log: Option<AccessLog>,
+        seed: u64,
+    ) -> Self {
+        let idle_ms = u64::try_from(settings.timeouts.upstream_idle.as_millis()).unwrap_or(0);
+        let upstreams = Upstreams::new(settings.bounds, idle_ms, Arc::clone(&stats));
+        let empty = Arc::new(Snapshot::new(&heddle_model::Mesh::default()));
+        let bound = Rc::new(Bound::new(empty, &upstreams));
+        let pool = Pool::new(settings.bounds.block_bytes, settings.bounds.blocks);
+        Worker {
+            limits: Limits {
+                max_head_bytes: settings.bounds.head_bytes.min(usize::from(u16::MAX)),
+                max_fields: settings.bounds.head_fields,
+                ..Limits::default()
+            },
+            pool,
+            clock: Clock::new(Instant::now(), SystemTime::now()),
+            gate: Gate::new(),
+            alarms: Alarms::new(),
+            upstreams,
+            registry,
+            log: log.map(|log| RefCell::new(log.sink(Arc::clone(&stats)))),
+            stats,
+            bound: RefCell::new(bound),
+            scratch: RefCell::new(Scratch::new()),
+            random: RefCell::new(Random::new(seed)),
+            draining: Cell::new(false),
+            shown,
+            settings,
+        }
+    }
+
+    fn apply(&self, snapshot: Arc<Snapshot>) {
+        self.stats
+            .config_generation
+            .set(i64::try_from(snapshot.generation).unwrap_or(i64::MAX));
+        let bound = Rc::new(Bound::new(snapshot, &self.upstreams));
+        // Dropped outside the borrow.
+        let old = self.bound.replace(bound);
+        drop(old);
+        self.upstreams.forget_unused();
+    }
+
+    /// What is done now and then, off the path of any request.
+    fn sweep(&self) {
+        let now = self.clock.now_ms();
+        self.alarms.sweep(now);
+        self.upstreams.sweep(now);
+        self.upstreams.forget_unused();
+        self.pool.trim(KEEP_BLOCKS);
+        self.stats
+            .buffer_blocks_active
+            .set(i64::try_from(self.pool.blocks_in_use()).unwrap_or(i64::MAX));
+        self.shown
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .costs = self.gate.costs();
+        if let Some(log) = &self.log {
+            log.borrow_mut().flush();
+        }
+    }
+}
+
+/// Drives every task of the Worker until it is told to end. Returns how many connections were
+/// still open.
+async fn run(worker: &Rc<Worker>, mailbox: Mailbox) -> usize {
+    let until = Rc::new(Cell::new(None));
+    worker.gate.spawn(
+        WorkKey::OWN,
+        obey(Rc::clone(worker), mailbox, Rc::clone(&until)),
+    );
+    let mut timer = Timer {
+        sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+        due: None,
+    };
+    poll_fn(|cx| {
+        let began = Instant::now();
+        worker.clock.set(began);
+        if timer.is_due(began) {
+            worker.sweep();
+        }
+        let more = worker.gate.run(cx, BUDGET, || {
+            let now = Instant::now();
+            worker.clock.set(now);
+            now
+        });
+        let busy = worker.clock.now().saturating_duration_since(began);
+        worker
+            .stats
+            .busy_ns
+            .add(u64::try_from(busy.as_nanos()).unwrap_or(0));
+        if let Some(until) = until.get()
+            && (worker.connections() == 0 || worker.clock.now() >= until)
+        {
+            return Poll::Ready(worker.connections());
+        }
+        if !more {
+            timer.plan(worker, until.get(), cx);
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// The one timer of a Worker: when to sweep next.
+struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    due: Option<Instant>,
+}
+
+impl Timer {
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = self.due.is_some_and(|due| due <= now);
+        if due {
+            self.due = None;
+        }
+        due
+    }
+
+    /// Sleeps until the next sweep, unless it does already.
+    fn plan(&mut self, worker: &Worker, until: Option<Instant>, cx: &mut Context<'_>) {
+        let alarms = worker
+            .alarms
+            .next_sweep()
+            .map(|ms| worker.clock.instant(ms));
+        // Pooled connections and blocks are given up after a while even when nobody calls.
+        let tidy = (worker.upstreams.has_idle() || worker.pool.blocks_free() > KEEP_BLOCKS)
+            .then(|| worker.clock.now() + Duration::from_secs(1));
+        let Some(next) = [alarms, tidy.filter(|_| alarms.is_none()), until]
+            .into_iter()
+            .flatten()
+            .min()
+        else {
+            return;
+        };
+        if self.due.is_some_and(|due| due <= next) {
+            return;
+        }
+        self.due = Some(next);
+        self.sleep.as_mut().reset(next.into());
+        if self.sleep.as_mut().poll(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
+    }
+}
+
+/// Does what the mailbox says.
+async fn obey(worker: Rc<Worker>, mailbox: Mailbox, until: Rc<Cell<Option<Instant>>>) {
+    let mut listeners: HashMap<u64, Rc<Listener>> = HashMap::new();
+    loop {
+        match poll_fn(|cx| mailbox.poll_next(cx)).await {
+            Command::Apply(snapshot) => worker.apply(snapshot),
+            Command::Listen { id, socket, entry } => match Listener::open(&worker, socket, entry) {
+                Ok(listener) => {
+                    worker.stats.listeners.inc();
+                    if let Some(old) = listeners.insert(id, listener) {
+                        worker.stats.listeners.dec();
+                        old.close();
+                    }
+                }
+                Err(error) => tracing::error!(%error, "a listener cannot be served"),
+            },
+            Command::Unlisten { id } => {
+                if let Some(listener) = listeners.remove(&id) {
+                    worker.stats.listeners.dec();
+                    listener.close();
+                }
+            }
+            Command::Drain { until: by } => {
+                for (_, listener) in listeners.drain() {
+                    worker.stats.listeners.dec();
+                    listener.close();
+                }
+                worker.draining.set(true);
+                worker.gate.wake_all();
+                until.set(Some(by));
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! A proxy with one Service, an upstream that a test scripts byte by byte, and a client that sends
+//! bytes as they are.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use heddle_model::{
+    AppProtocol, Balancer, Endpoint, Mesh, RouteRule, Service, ServiceName, ServicePort,
+};
+use heddle_proxy::{Entry, Proxy, Settings};
+use heddle_telemetry::Registry;
+
+/// Longest wait for anything in a test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Bed {
+    pub(crate) proxy: Proxy,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) address: SocketAddr,
+}
+
+pub(crate) fn service(name: &str, endpoints: &[SocketAddr]) -> Service {
+    Service {
+        name: ServiceName::parse(name).unwrap(),
+        headless: false,
+        balancer: Balancer::RoundRobin,
+        ports: vec![ServicePort {
+            name: None,
+            port: 80,
+            protocol: AppProtocol::Http,
+            endpoints: endpoints
+                .iter()
+                .map(|&address| Endpoint {
+                    address,
+                    weight: 1,
+                    workload: None,
+                })
+                .collect(),
+            routes: None,
+            consumer_routes: BTreeMap::new(),
+        }],
+    }
+}
+
+pub(crate) fn mesh(endpoints: &[SocketAddr], routes: Option<Vec<RouteRule>>) -> Mesh {
+    let mut echo = service("test/echo", endpoints);
+    echo.ports[0].routes = routes;
+    Mesh {
+        generation: 1,
+        services: vec![echo],
+        workloads: Vec::new(),
+    }
+}
+
+impl Bed {
+    /// A proxy before `test/echo` with these endpoints.
+    pub(crate) fn new(endpoints: &[SocketAddr]) -> Bed {
+        Bed::with(Settings::default(), &mesh(endpoints, None))
+    }
+
+    pub(crate) fn with(settings: Settings, mesh: &Mesh) -> Bed {
+        let registry = Arc::new(Registry::new());
+        let proxy = Proxy::start(settings, Arc::clone(&registry), None).unwrap();
+        proxy.apply(mesh);
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let service = ServiceName::parse("test/echo").unwrap();
+        proxy.listen(
+            1,
+            socket,
+            Entry::Service {
+                caller: None,
+                service,
+                port: 80,
+            },
+        );
+        Bed {
+            proxy,
+            registry,
+            address,
+        }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// The value of a metric, summed over the lines that contain all of `labels`.
+    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let mut text = String::new();
+        self.registry.render(&mut text);
+        text.lines()
+            .filter(|line| {
+                line.strip_prefix(name)
+                    .is_some_and(|rest| rest.starts_with(['{', ' ']))
+                    && labels.iter().all(|label| line.contains(label))
+            })
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+}
+
+/// A raw connection.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    unread: Vec<u8>,
+}
+
+/// A response as it was read.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Response {
+    pub(crate) fn status(&self) -> u16 {
+        self.head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap_or(0)
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        field(&self.head, name)
+    }
+}
+
+/// The first value of a field in a head.
+pub(crate) fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().skip(1).find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        key.eq_ignore_ascii_case(name).then_some(value.trim())
+    })
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client {
+            stream,
+            unread: Vec::new(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Reads a head up to and with its blank line.
+    pub(crate) fn head(&mut self) -> String {
+        self.try_head().expect("a head, not the end of the stream")
+    }
+
+    /// Reads a head; `None` when the stream ends before one begins.
+    pub(crate) fn try_head(&mut self) -> Option<String> {
+        loop {
+            if let Some(at) = self.unread.windows(4).position(|w| w == b"\r\n\r\n") {
+                let rest = self.unread.split_off(at + 4);
+                let head = std::mem::replace(&mut self.unread, rest);
+                return Some(String::from_utf8(head).expect("text"));
+            }
+            if self.fill() == 0 {
+                assert!(
+                    self.unread.is_empty(),
+                    "the head is whole: {:?}",
+                    self.unread
+                );
+                return None;
+            }
+        }
+    }
+
+    /// Reads exactly this many bytes.
+    pub(crate) fn exact(&mut self, n: usize) -> Vec<u8> {
+        while self.unread.len() < n {
+            assert!(
+                self.fill() > 0,
+                "the stream ended after {} of {n} bytes",
+                self.unread.len()
+            );
+        }
+        let rest = self.unread.split_off(n);
+        std::mem::replace(&mut self.unread, rest)
+    }
+
+    /// Reads a response whose body has a Content-Length (or none).
+    pub(crate) fn response(&mut self) -> Response {
+        let head = self.head();
+        let length = field(&head, "content-length").map_or(0, |n| n.parse().unwrap());
+        let body = self.exact(length);
+        Response { head, body }
+    }
+
+    /// Everything until the other side closes.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        while self.fill() > 0 {}
+        std::mem::take(&mut self.unread)
+    }
+
+    fn fill(&mut self) -> usize {
+        let mut buffer = [0; 65536];
+        let n = match self.stream.read(&mut buffer) {
+            Ok(n) => n,
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => 0,
+            Err(error) => panic!("reading: {error}"),
+        };
+        self.unread.extend_from_slice(&buffer[..n]);
+        n
+    }
+}
+
+/// An upstream whose connections a test takes one by one.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    connections: Receiver<TcpStream>,
+}
+
+impl Upstream {
+    pub(crate) fn new() -> Upstream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (send, connections): (SyncSender<TcpStream>, _) = sync_channel(64);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if send.send(stream).is_err() {
+                    return;
+                }
+            }
+        });
+        Upstream {
+            address,
+            connections,
+        }
+    }
+
+    /// The next connection.
+    pub(crate) fn accept(&self) -> Client {
+        let stream = self
+            .connections
+            .recv_timeout(PATIENCE)
+            .expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client {
+            stream,
+            unread: Vec::new(),
+        }
+    }
+
+    /// Whether a connection waits to be taken.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.connections.try_recv().is_err()
+    }
+}
+
+/// An upstream that answers every request with 200 and what `answer` makes of its head.
+pub(crate) fn serve(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = Arc::new(answer);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let answer = Arc::clone(&answer);
+            thread::spawn(move || {
+                let mut client = Client {
+                    stream,
+                    unread: Vec::new(),
+                };
+                while let Some(head) = client.try_head() {
+                    let length = field(&head, "content-length").map_or(0, |n| n.parse().unwrap());
+                    client.exact(length);
+                    let body = answer(&head);
+                    client.send(format!(
+                        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+                        body.len()
+                    ));
+                }
+            });
+        }
+    });
+    address
+}
