@@ -10,4 +10,6 @@
 //!   forwarded verbatim with a list of edits; there is no header map.
 
 pub mod buffer;
+#[cfg(any(test, feature = "corpus"))]
+pub mod corpus;
 pub mod http1;

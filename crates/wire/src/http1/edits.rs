@@ -82,9 +82,10 @@ impl Edits {
         for part in value {
             self.appended.extend_from_slice(part);
         }
-        let written = &mut self.appended[start..];
-        while let Some(at) = memchr::memchr3(b'\r', b'\n', 0, written) {
-            written[at] = b' ';
+        for byte in &mut self.appended[start..] {
+            if matches!(byte, b'\r' | b'\n' | 0) {
+                *byte = b' ';
+            }
         }
         self.appended.extend_from_slice(b"\r\n");
     }
@@ -92,8 +93,19 @@ impl Edits {
     fn insert(&mut self, edit: Edit) {
         let span = edit.span;
         // Heads are read from front to back, so the place is nearly always the end.
+        if self
+            .edits
+            .last()
+            .is_none_or(|last| last.span < span && last.span.end <= span.start)
+        {
+            self.edits.push(edit);
+            return;
+        }
         let mut at = self.edits.len();
-        while at > 0 && self.edits[at - 1].span >= span {
+        let comes_after = |other: Span| {
+            other >= span || (other.start == span.start && !other.is_empty() && !span.is_empty())
+        };
+        while at > 0 && comes_after(self.edits[at - 1].span) {
             at -= 1;
         }
         let before = at.checked_sub(1).map(|before| self.edits[before]);

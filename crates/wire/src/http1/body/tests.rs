@@ -198,7 +198,7 @@ fn feed(input: &[u8], cuts: &[usize]) -> Result<(usize, bool, Vec<u8>), &'static
         let piece = cuts.next().unwrap_or(1).clamp(1, input.len() - at);
         let end = body
             .advance_decoded(&input[at..at + piece], &mut |run| {
-                data.extend_from_slice(run)
+                data.extend_from_slice(run);
             })
             .map_err(|reject| reject.code)?;
         at += end.consumed;
