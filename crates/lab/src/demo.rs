@@ -162,7 +162,7 @@ impl<'mesh> Stage<'mesh> {
         let reading = mesh.metrics().await?;
         let failed_before = reading.failed();
         let mut history = History::default();
-        history.push(Instant::now(), reading);
+        history.push(Instant::now(), reading, shopper.tally().versions);
         Ok(Self {
             mesh,
             shopper,
@@ -181,8 +181,9 @@ impl<'mesh> Stage<'mesh> {
         frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while Instant::now() < end {
             frames.tick().await;
+            let reading = self.mesh.metrics().await?;
             self.history
-                .push(Instant::now(), self.mesh.metrics().await?);
+                .push(Instant::now(), reading, self.shopper.tally().versions);
             self.screen.show(&self.history);
         }
         self.screen.settle(&self.history);

@@ -138,7 +138,9 @@ impl Mesh {
                     return Ok(status);
                 }
                 outcome if Instant::now() > deadline => {
-                    let said = outcome.err().unwrap_or_else(|| anyhow!("it says so itself"));
+                    let said = outcome
+                        .err()
+                        .unwrap_or_else(|| anyhow!("it says so itself"));
                     return Err(said.context(format!("not ready within {START_LIMIT:?}")));
                 }
                 _ => sleep(Duration::from_millis(50)).await,

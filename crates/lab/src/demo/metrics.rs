@@ -113,43 +113,58 @@ impl Reading {
     }
 }
 
-/// The readings of the last few seconds.
+/// All there is to see at one moment.
+struct Moment {
+    at: Instant,
+    reading: Reading,
+    /// Pages that the shopper got so far, by version of the reviews.
+    pages: [u64; 2],
+}
+
+/// The last few seconds.
 #[derive(Default)]
-pub(super) struct History(VecDeque<(Instant, Reading)>);
+pub(super) struct History(VecDeque<Moment>);
+
+/// What happened in the last few seconds.
+#[derive(Default)]
+pub(super) struct Window<'history> {
+    pub(super) length: Duration,
+    /// Every edge that was used.
+    pub(super) edges: Vec<(&'history Edge, Traffic)>,
+    /// Pages that the shopper got, by version of the reviews.
+    pub(super) pages: [u64; 2],
+}
 
 impl History {
-    /// Adds a reading and forgets those that no window needs any more.
-    pub(super) fn push(&mut self, at: Instant, reading: Reading) {
-        self.0.push_back((at, reading));
-        while self
-            .0
-            .get(1)
-            .is_some_and(|(second, _)| at.duration_since(*second) >= WINDOW)
-        {
+    /// Adds a moment and forgets those that no window needs any more.
+    pub(super) fn push(&mut self, at: Instant, reading: Reading, pages: [u64; 2]) {
+        self.0.push_back(Moment { at, reading, pages });
+        let old = |moment: &Moment| at.duration_since(moment.at) >= WINDOW;
+        while self.0.get(1).is_some_and(old) {
             self.0.pop_front();
         }
     }
 
-    /// Forgets all but the last reading, so that what follows is not mixed with what was before.
+    /// Forgets all but the last moment, so that what follows is not mixed with what was before.
     pub(super) fn restart(&mut self) {
         self.0.drain(..self.0.len().saturating_sub(1));
     }
 
-    /// Every edge that was used in the window, and its traffic since the window began; and the
-    /// length of the window.
-    pub(super) fn window(&self) -> (Duration, Vec<(&Edge, Traffic)>) {
-        let (Some((begin, first)), Some((end, last))) = (self.0.front(), self.0.back()) else {
-            return (Duration::ZERO, Vec::new());
+    pub(super) fn window(&self) -> Window<'_> {
+        let (Some(first), Some(last)) = (self.0.front(), self.0.back()) else {
+            return Window::default();
         };
         let none = Traffic::default();
-        let edges = last.traffic.iter().map(|(edge, traffic)| {
-            (
-                edge,
-                traffic.since(first.traffic.get(edge).unwrap_or(&none)),
-            )
-        });
-        let used = edges.filter(|(_, traffic)| traffic.requests > 0).collect();
-        (end.duration_since(*begin), used)
+        let before = |edge: &Edge| first.reading.traffic.get(edge).unwrap_or(&none);
+        let edges = last.reading.traffic.iter();
+        Window {
+            length: last.at.duration_since(first.at),
+            edges: edges
+                .map(|(edge, traffic)| (edge, traffic.since(before(edge))))
+                .filter(|(_, traffic)| traffic.requests > 0)
+                .collect(),
+            pages: [0, 1].map(|version| last.pages[version] - first.pages[version]),
+        }
     }
 }
 

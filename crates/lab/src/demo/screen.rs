@@ -6,7 +6,7 @@ mod tests;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::metrics::{Edge, History, Traffic};
+use super::metrics::{Edge, History, Traffic, Window};
 
 /// Cells of the bar that draws a share of one.
 const BAR: f64 = 20.0;
@@ -62,34 +62,37 @@ impl Screen {
     }
 }
 
-/// The traffic of the last seconds, one line for each caller, Service and route.
+/// The traffic of the last seconds, one line for each caller, Service and route, as the proxy
+/// counts it; and what the shopper sees of the split.
 fn table(history: &History) -> String {
-    let (length, mut edges) = history.window();
+    let Window {
+        length,
+        mut edges,
+        pages,
+    } = history.window();
     // The one from outside comes first.
     edges.sort_by_key(|(edge, _)| (edge.source != super::SHOPPER, *edge));
     let mut table = format!(
-        "  {:<12} {:<12} {:<8} {:>7} {:>7} {:>9} {:>9}  {}\n",
-        "CALLER", "SERVICE", "ROUTE", "REQ/S", "FAILED", "P50", "P99", "SHARE"
+        "  {:<12} {:<12} {:<8} {:>7} {:>7} {:>9} {:>9}\n",
+        "CALLER", "SERVICE", "ROUTE", "REQ/S", "FAILED", "P50", "P99"
     );
     for (edge, traffic) in &edges {
-        let together: u64 = edges
-            .iter()
-            .filter(|(other, _)| other.source == edge.source && other.route == edge.route)
-            .map(|(_, traffic)| traffic.requests)
-            .sum();
-        let share = if edge.route.is_empty() {
-            String::new()
-        } else {
-            bar(traffic.requests as f64 / together as f64)
-        };
-        table.push_str(&line(edge, traffic, length, &share));
+        table.push_str(&line(edge, traffic, length));
+    }
+    let total = pages.iter().sum::<u64>().max(1);
+    for (version, count) in ["v1", "v2"].iter().zip(pages) {
+        let share = count as f64 / total as f64;
+        table.push_str(&format!(
+            "  readers with reviews {version} {}\n",
+            bar(share)
+        ));
     }
     table
 }
 
-fn line(edge: &Edge, traffic: &Traffic, length: Duration, share: &str) -> String {
-    let text = format!(
-        "  {:<12} {:<12} {:<8} {:>7.1} {:>7} {:>9} {:>9}  {share}",
+fn line(edge: &Edge, traffic: &Traffic, length: Duration) -> String {
+    format!(
+        "  {:<12} {:<12} {:<8} {:>7.1} {:>7} {:>9} {:>9}\n",
         short(&edge.source),
         short(&edge.service),
         short(&edge.route),
@@ -97,8 +100,7 @@ fn line(edge: &Edge, traffic: &Traffic, length: Duration, share: &str) -> String
         traffic.failed,
         milliseconds(traffic.latency(0.5)),
         milliseconds(traffic.latency(0.99)),
-    );
-    text.trim_end().to_owned() + "\n"
+    )
 }
 
 /// A name without its namespace: the bookstore has only one.
@@ -116,7 +118,10 @@ fn milliseconds(latency: Option<Duration>) -> String {
     })
 }
 
+/// A share of one, in figures and as a bar.
 fn bar(share: f64) -> String {
-    let cells = "█".repeat((share * BAR).round() as usize);
-    format!("{:3.0} % {cells}", share * 100.0)
+    let cells = (share * BAR).round() as usize;
+    format!("{:>5.1} % {}", share * 100.0, "█".repeat(cells))
+        .trim_end()
+        .to_owned()
 }

@@ -53,17 +53,23 @@ fn a_window_holds_the_last_seconds_only() {
     };
     let mut history = History::default();
     for second in 0..20 {
-        history.push(start + Duration::from_secs(second), page(second * 10));
+        history.push(
+            start + Duration::from_secs(second),
+            page(second * 10),
+            [second, 0],
+        );
     }
-    let (length, edges) = history.window();
-    assert_eq!(length, Duration::from_secs(5));
-    assert_eq!(edges[0].1.requests, 50);
+    let window = history.window();
+    assert_eq!(window.length, Duration::from_secs(5));
+    assert_eq!(window.edges[0].1.requests, 50);
+    assert_eq!(window.pages, [5, 0]);
 
     history.restart();
-    history.push(start + Duration::from_secs(20), page(203));
-    let (length, edges) = history.window();
-    assert_eq!(length, Duration::from_secs(1));
-    assert_eq!(edges[0].1.requests, 13);
+    history.push(start + Duration::from_secs(20), page(203), [19, 4]);
+    let window = history.window();
+    assert_eq!(window.length, Duration::from_secs(1));
+    assert_eq!(window.edges[0].1.requests, 13);
+    assert_eq!(window.pages, [0, 4]);
 }
 
 #[test]

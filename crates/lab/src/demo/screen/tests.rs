@@ -4,40 +4,39 @@ use super::table;
 use crate::demo::metrics::{History, Reading};
 
 #[test]
-fn each_edge_has_a_line_and_routes_show_how_they_share() {
-    let page = |pages: u64| {
-        let sample = |source: &str, service: &str, route: &str, count: u64| {
-            format!(
-                "heddle_http_requests_total{{source=\"bookstore/{source}\",\
-                 destination_service=\"bookstore/{service}\",route=\"{route}\",\
-                 status_class=\"2xx\"}} {count}\n"
-            )
-        };
-        sample(
-            "productpage",
-            "reviews-v1",
-            "bookstore/reviews",
-            pages * 9 / 10,
-        ) + &sample("productpage", "reviews-v2", "bookstore/reviews", pages / 10)
-            + &sample("shopper", "productpage", "", pages)
+fn each_edge_that_is_used_has_a_line_and_the_split_a_bar() {
+    let sample = |source: &str, service: &str, route: &str, count: u64| {
+        format!(
+            "heddle_http_requests_total{{source=\"bookstore/{source}\",\
+             destination_service=\"bookstore/{service}\",route=\"{route}\",\
+             status_class=\"2xx\"}} {count}\n"
+        )
+    };
+    let page = |count: u64| {
+        sample("productpage", "reviews", "bookstore/reviews", count)
             + &sample("productpage", "unused", "", 4)
+            + &sample("shopper", "productpage", "", count)
     };
     let now = Instant::now();
     let mut history = History::default();
-    history.push(now, Reading::parse(&page(0)));
-    history.push(now + Duration::from_secs(2), Reading::parse(&page(100)));
+    history.push(now, Reading::parse(&page(10)), [10, 0]);
+    history.push(
+        now + Duration::from_secs(2),
+        Reading::parse(&page(110)),
+        [100, 10],
+    );
 
     let table = table(&history);
     let lines: Vec<Vec<&str>> = table
         .lines()
         .map(|line| line.split_whitespace().collect())
         .collect();
-    assert_eq!(lines[1][..4], ["shopper", "productpage", "-", "50.0"]);
+    assert_eq!(lines[1][..5], ["shopper", "productpage", "-", "50.0", "0"]);
     assert_eq!(
-        lines[2][..4],
-        ["productpage", "reviews-v1", "reviews", "45.0"]
+        lines[2][..5],
+        ["productpage", "reviews", "reviews", "50.0", "0"]
     );
-    assert_eq!(lines[2][7..], ["90", "%", "██████████████████"]);
-    assert_eq!(lines[3][7..], ["10", "%", "██"]);
-    assert_eq!(lines.len(), 4, "{table}");
+    assert_eq!(lines[3][3..], ["v1", "90.0", "%", "██████████████████"]);
+    assert_eq!(lines[4][3..], ["v2", "10.0", "%", "██"]);
+    assert_eq!(lines.len(), 5, "{table}");
 }
