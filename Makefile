@@ -30,8 +30,8 @@ check: ## make test, and the dependencies' licences and advisories: before a rel
 	@$(SETUP) build test deny
 	@scripts/test.sh deny
 
-bench: ## measure the proxy beside its peers (ARGS=--quick: shorter)
-	@$(SETUP) build bench
+bench: ## measure the proxy beside its peers, which it installs (ARGS=--quick: shorter)
+	@$(SETUP) build
 	@cargo build --locked --release --package heddle --package heddle-lab
 	@PATH="$(RELEASE):$$PATH" heddle-lab bench proxy $(ARGS)
 

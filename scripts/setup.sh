@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Finds what the given tasks need and this machine lacks, lists it, asks once, installs it.
 #
-#   scripts/setup.sh [build|test|deny|bench|fuzz]...
+#   scripts/setup.sh [build|test|deny|fuzz]...
 #
 # A Debian 12 with bash and git is enough to start from. Where there is no terminal, or with YES=1,
 # nothing is asked. What is already there is left alone, so a second run does nothing.
@@ -63,12 +63,6 @@ find_missing() {
             fi
             ;;
         deny) have cargo-deny || crates+=("cargo-deny@$deny_version") ;;
-        bench)
-            need_package strace strace
-            need_package nginx nginx-light
-            need_package haproxy haproxy
-            need_package wrk wrk
-            ;;
         fuzz)
             need_package c++ g++
             have cargo-fuzz || crates+=("cargo-fuzz@$fuzz_version")
