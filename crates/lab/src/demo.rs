@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 async fn tell(options: &Options) -> anyhow::Result<()> {
     let manifests = Manifests::write()?;
-    let mut mesh = Mesh::start(&options.heddle, manifests.dir())?;
+    let mut mesh = Mesh::start(&options.heddle, manifests.dir(), manifests.scratch())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let outcome = tokio::select! {
@@ -74,15 +74,15 @@ async fn tell(options: &Options) -> anyhow::Result<()> {
         _ = interrupt.recv() => Ok(None),
         _ = terminate.recv() => Ok(None),
     };
-    if let Err(error) = &outcome {
-        // Before the mesh goes: what it said last is the best hint.
-        eprintln!("heddle-lab: {error:#}\n{}", mesh.last_words());
+    if outcome.is_err() {
+        // What the mesh said last is the best hint.
+        eprintln!("{}", mesh.last_words());
     }
-    mesh.stop().await?;
-    match outcome? {
-        Some(verdict) => verdict.into_result(),
-        None => Ok(()),
+    let stopped = mesh.stop().await;
+    if let Some(verdict) = outcome? {
+        verdict.into_result()?;
     }
+    stopped
 }
 
 /// Everything that happens while the mesh is up.
@@ -124,9 +124,7 @@ async fn scenes(
     stage.screen.say(&verdict.to_string());
     if options.stay {
         stage.screen.say("staying until Ctrl-C");
-        loop {
-            stage.play(half, SHARES[1]).await?;
-        }
+        stage.play(Duration::MAX, SHARES[1]).await?;
     }
     Ok(verdict)
 }
@@ -176,10 +174,10 @@ impl<'mesh> Stage<'mesh> {
     async fn play(&mut self, length: Duration, expected: f64) -> anyhow::Result<Phase> {
         self.history.restart();
         let begun = self.shopper.tally();
-        let end = Instant::now() + length;
+        let started = Instant::now();
         let mut frames = interval(Duration::from_millis(500));
         frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while Instant::now() < end {
+        while started.elapsed() < length {
             frames.tick().await;
             let reading = self.mesh.metrics().await?;
             self.history

@@ -29,9 +29,10 @@ const FILES: [(&str, &str); 4] = [
     ),
 ];
 
-/// A folder of manifests; removed when dropped.
+/// A folder of manifests in a folder of our own; removed when dropped.
 pub(super) struct Manifests {
-    dir: TempDir,
+    dir: PathBuf,
+    scratch: TempDir,
 }
 
 impl Manifests {
@@ -40,24 +41,30 @@ impl Manifests {
     /// # Errors
     /// The folder for temporary files cannot be written to.
     pub(super) fn write() -> anyhow::Result<Self> {
-        let dir = tempfile::Builder::new()
+        let scratch = tempfile::Builder::new()
             .prefix("heddle-demo-")
             .tempdir()
             .context("cannot make a folder for the manifests")?;
+        let dir = scratch.path().join("manifests");
+        fs::create_dir(&dir)?;
         for (name, text) in FILES {
-            fs::write(dir.path().join(name), text)
-                .with_context(|| format!("cannot write {name}"))?;
+            fs::write(dir.join(name), text).with_context(|| format!("cannot write {name}"))?;
         }
-        Ok(Self { dir })
+        Ok(Self { dir, scratch })
     }
 
     pub(super) fn dir(&self) -> &Path {
-        self.dir.path()
+        &self.dir
+    }
+
+    /// A folder beside them, for what the mesh writes; it is not watched.
+    pub(super) fn scratch(&self) -> &Path {
+        self.scratch.path()
     }
 
     /// The file of the reviews' route.
     pub(super) fn route(&self) -> PathBuf {
-        self.dir.path().join("route.yaml")
+        self.dir.join("route.yaml")
     }
 
     /// Edits how the route shares traffic between the versions, the way editors save: the new
@@ -68,7 +75,7 @@ impl Manifests {
     pub(super) fn set_weights(&self, v1: u32, v2: u32) -> anyhow::Result<()> {
         let path = self.route();
         let edited = with_weights(&fs::read_to_string(&path)?, [v1, v2])?;
-        let beside = self.dir.path().join(".route.yaml.new");
+        let beside = self.dir.join(".route.yaml.new");
         fs::write(&beside, edited)?;
         fs::rename(&beside, &path).context("cannot replace the route")
     }

@@ -1,5 +1,6 @@
 //! The mesh under demonstration: a `heddle up` of our own.
 
+use std::env;
 use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
@@ -87,17 +88,18 @@ impl Status {
 }
 
 impl Mesh {
-    /// Starts `heddle up` on the manifests in `dir`. Its admin socket and its log are there too.
+    /// Starts `heddle up` on the manifests in `dir`, with its admin socket and its log in `scratch`.
     ///
     /// # Errors
     /// The program cannot be started.
-    pub(super) fn start(heddle: &Path, dir: &Path) -> anyhow::Result<Self> {
-        let (socket, log) = (dir.join("heddle.sock"), dir.join("heddle.log"));
+    pub(super) fn start(heddle: &Path, dir: &Path, scratch: &Path) -> anyhow::Result<Self> {
+        let heddle = find(heddle)?;
+        let (socket, log) = (scratch.join("heddle.sock"), scratch.join("heddle.log"));
         let output = File::create(&log)?;
         // By way of `confine`, so that the mesh goes when we do, however that happens.
-        let child = Command::new(std::env::current_exe()?)
+        let child = Command::new(env::current_exe()?)
             .args(["confine", "--parent", &std::process::id().to_string(), "--"])
-            .arg(heddle)
+            .arg(&heddle)
             .arg("up")
             .arg(dir)
             .arg("--socket")
@@ -111,7 +113,7 @@ impl Mesh {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("cannot start {}", heddle.display()))?;
-        let (heddle, browser) = (heddle.to_owned(), Browser::new());
+        let browser = Browser::new();
         Ok(Self {
             heddle,
             socket,
@@ -163,11 +165,13 @@ impl Mesh {
         serde_json::from_slice(&output.stdout).context("heddle status is not understood")
     }
 
-    /// What to type to ask for the status.
+    /// What to type, from this folder, to ask for the status.
     pub(super) fn status_command(&self) -> String {
+        let here = env::current_dir().unwrap_or_default();
+        let heddle = self.heddle.strip_prefix(here).unwrap_or(&self.heddle);
         format!(
             "{} status --socket {}",
-            self.heddle.display(),
+            heddle.display(),
             self.socket.display()
         )
     }
@@ -236,4 +240,16 @@ impl Mesh {
             rustix::process::Signal::TERM,
         )?)
     }
+}
+
+/// The path of a program, looked for as a shell looks for it.
+fn find(program: &Path) -> anyhow::Result<PathBuf> {
+    if program.components().count() > 1 {
+        return Ok(program.to_owned());
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .map(|dir| dir.join(program))
+        .find(|found| found.is_file())
+        .with_context(|| format!("there is no {} in PATH", program.display()))
 }
