@@ -1,0 +1,34 @@
+//! Checks of single values: what the API server would refuse, and what could not be served.
+//!
+//! Pure functions from text to a checked value or a [`Flaw`]. They know nothing of objects.
+
+mod address;
+mod duration;
+mod header;
+mod path;
+mod timestamp;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use address::{endpoint_address, hostname, port};
+pub(crate) use duration::duration_ms;
+pub(crate) use header::{Direction, edit_name, edit_value, match_name, match_value};
+pub(crate) use path::{exact_path, full_path, path_prefix, replacement_prefix};
+pub(crate) use timestamp::timestamp;
+
+/// What is wrong with a value, and how to right it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Flaw {
+    pub(crate) reason: String,
+    pub(crate) remedy: String,
+}
+
+impl Flaw {
+    pub(crate) fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            remedy: remedy.into(),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Header names and values, in matches and in edits.
+
+use super::Flaw;
+
+/// Longest header name and value (Gateway API `HeaderName`, `HTTPHeader.value`).
+const MAX_NAME: usize = 256;
+const MAX_VALUE: usize = 4096;
+
+/// Fields that speak about one connection (RFC 9110 section 7.6.1) or frame a message (RFC 9112
+/// section 6). The proxy writes them itself; an edit would break framing or be lost.
+const OWN: [&str; 9] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
+];
+
+/// Fields that say where a request came from. The proxy sets them from what it knows.
+const FORWARDING: [&str; 5] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+];
+
+/// Which header section is edited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Request,
+    Response,
+}
+
+fn token(name: &str) -> Result<(), Flaw> {
+    let is_token_byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_token_byte) {
+        return Err(Flaw::new(
+            format!("{name:?} is no header name"),
+            "use letters, digits and !#$%&'*+-.^_`|~, at most 256 characters",
+        ));
+    }
+    Ok(())
+}
+
+/// A header's or query parameter's name in a match.
+pub(crate) fn match_name(name: &str) -> Result<(), Flaw> {
+    token(name)
+}
+
+/// A header's or query parameter's value in a match, of at most `longest` bytes.
+pub(crate) fn match_value(value: &str, longest: usize) -> Result<(), Flaw> {
+    if value.is_empty() {
+        return Err(Flaw::new(
+            "the value is empty",
+            "write the value to compare with",
+        ));
+    }
+    if value.len() > longest {
+        let remedy = format!("the Gateway API takes {longest}");
+        return Err(Flaw::new(
+            format!("the value has {} bytes", value.len()),
+            remedy,
+        ));
+    }
+    no_controls(value)
+}
+
+/// The name of a header that a filter sets, adds or removes.
+pub(crate) fn edit_name(name: &str, direction: Direction) -> Result<(), Flaw> {
+    token(name)?;
+    let lower = name.to_ascii_lowercase();
+    if OWN.contains(&lower.as_str()) {
+        return Err(Flaw::new(
+            format!(
+                "{name} belongs to the connection or frames the message; a filter cannot change it"
+            ),
+            "remove it from the filter",
+        ));
+    }
+    if direction == Direction::Request && lower == "host" {
+        return Err(Flaw::new(
+            "a header filter cannot change Host",
+            "use a URLRewrite filter with hostname",
+        ));
+    }
+    if direction == Direction::Request && FORWARDING.contains(&lower.as_str()) {
+        return Err(Flaw::new(
+            format!("{name} says where a request came from; the proxy sets it itself"),
+            "use another name",
+        ));
+    }
+    Ok(())
+}
+
+/// The value of a header that a filter sets or adds.
+pub(crate) fn edit_value(value: &str) -> Result<(), Flaw> {
+    match_value(value, MAX_VALUE)
+}
+
+/// RFC 9110 section 5.5: visible ASCII, inner spaces and tabs. No bytes beyond ASCII: the Gateway
+/// API does not take them either.
+fn no_controls(value: &str) -> Result<(), Flaw> {
+    if let Some(bad) = value.chars().find(|c| !matches!(c, '\t' | ' '..='~')) {
+        return Err(Flaw::new(
+            format!("the value holds the character {bad:?}"),
+            "use visible ASCII characters, spaces and tabs",
+        ));
+    }
+    if value.starts_with([' ', '\t']) || value.ends_with([' ', '\t']) {
+        return Err(Flaw::new(
+            "the value starts or ends with a space",
+            "remove it",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Objects to a mesh.
+//!
+//! Everything that needs more than one object happens here: who a selector selects, where a
+//! reference leads, which rule goes first. The order is fixed by what depends on what:
+//! [`index`] (what there is, each once), [`workload`], [`service`] (ports and endpoints), then
+//! [`route`] and its parts, and last [`attach`], which puts rules in order and on ports.
+//!
+//! Compilation always goes to the end, so that one run reports every problem. The mesh that comes
+//! out counts only when the report holds no error.
+
+use std::path::Path;
+
+use heddle_model::Mesh;
+
+use crate::check::Flaw;
+use crate::manifest::node::FieldPath;
+use crate::manifest::{Object, Origin};
+use crate::problem::{Report, Severity};
+
+mod attach;
+mod backend;
+mod filter;
+mod index;
+mod matcher;
+mod parent;
+mod precedence;
+mod protocol;
+mod route;
+mod service;
+mod slice;
+mod workload;
+
+#[cfg(test)]
+mod tests;
+
+use index::Index;
+
+/// Compiles objects, of which those of the folder `base` may name files relative to it.
+pub(crate) fn compile(objects: &[Object], base: &Path, report: &mut Report) -> Mesh {
+    let index = Index::build(objects, report);
+    let workloads = workload::compile(&index, base, report);
+    let mut services = service::compile(&index, &workloads, report);
+    let routes = route::compile(&index, &services, report);
+    attach::attach(&mut services, &routes, base, report);
+    Mesh {
+        generation: 1,
+        services,
+        workloads,
+    }
+}
+
+/// An object under judgement: a place to report problems with its fields.
+struct Scope<'a> {
+    origin: &'a Origin,
+    report: &'a mut Report,
+}
+
+impl<'a> Scope<'a> {
+    fn of(object: &'a Object, report: &'a mut Report) -> Self {
+        Self {
+            origin: &object.origin,
+            report,
+        }
+    }
+
+    fn error(&mut self, path: &FieldPath, reason: impl Into<String>, remedy: impl Into<String>) {
+        self.push(Severity::Error, path, reason.into(), remedy.into());
+    }
+
+    fn warn(&mut self, path: &FieldPath, reason: impl Into<String>, remedy: impl Into<String>) {
+        self.push(Severity::Warning, path, reason.into(), remedy.into());
+    }
+
+    fn push(&mut self, severity: Severity, path: &FieldPath, reason: String, remedy: String) {
+        self.report
+            .push(self.origin.problem(severity, path, reason, remedy));
+    }
+
+    /// The checked value, or none and an error with the field at `path`.
+    fn check<T>(&mut self, path: &FieldPath, checked: Result<T, Flaw>) -> Option<T> {
+        match checked {
+            Ok(value) => Some(value),
+            Err(flaw) => {
+                self.error(path, flaw.reason, flaw.remedy);
+                None
+            }
+        }
+    }
+
+    /// An error when a list holds more items than the API allows.
+    fn at_most(&mut self, path: &FieldPath, count: usize, most: usize) {
+        if count > most {
+            self.error(
+                path,
+                format!("there are {count} items"),
+                format!("the API takes {most}"),
+            );
+        }
+    }
+}
+
+/// `did you mean x?` when there is an x, and otherwise what to say instead.
+fn did_you_mean<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+    otherwise: &str,
+) -> String {
+    crate::manifest::suggest::nearest(word, candidates).map_or_else(
+        || otherwise.to_owned(),
+        |meant| format!("did you mean {meant}?"),
+    )
+}

@@ -1,0 +1,206 @@
+//! Where a rule's requests go.
+//!
+//! A reference that leads nowhere is no error: the Gateway API wants its share of the requests
+//! answered 500 and the rest served. It is reported as a warning.
+
+use heddle_model::{Backend, BackendTarget, ServiceName};
+
+use super::route::Context;
+use super::workload::MAX_WEIGHT;
+use super::{Scope, did_you_mean, filter, protocol};
+use crate::check;
+use crate::manifest::gateway::HttpBackendRef;
+use crate::manifest::kind::GATEWAY_GROUP;
+use crate::manifest::node::FieldPath;
+
+/// Backends of one rule (Gateway API).
+const MAX_BACKENDS: usize = 16;
+
+/// Compiles the backends of the rule at `rule`.
+pub(super) fn compile(
+    context: &Context<'_>,
+    written: &[HttpBackendRef],
+    rule: &FieldPath,
+    scope: &mut Scope<'_>,
+) -> Vec<Backend> {
+    let at = rule.field("backendRefs");
+    scope.at_most(&at, written.len(), MAX_BACKENDS);
+    let backends = written.iter().enumerate();
+    backends
+        .map(|(position, backend)| one(context, backend, &at.index(position), scope))
+        .collect()
+}
+
+fn one(
+    context: &Context<'_>,
+    written: &HttpBackendRef,
+    at: &FieldPath,
+    scope: &mut Scope<'_>,
+) -> Backend {
+    let weight = written.weight.unwrap_or(1);
+    let weight = match u32::try_from(weight) {
+        Ok(valid) if weight <= MAX_WEIGHT => valid,
+        _ => {
+            let remedy = format!("use 0 to {MAX_WEIGHT}");
+            scope.error(
+                &at.field("weight"),
+                format!("{weight} is no weight"),
+                remedy,
+            );
+            1
+        }
+    };
+    let filters = filter::of_backend(&written.filters, &at.field("filters"), scope);
+    let target = match resolve(context, written, at, scope) {
+        Ok((service, port)) => BackendTarget::Service { service, port },
+        Err(unresolved) => {
+            let share = match weight {
+                0 => "it has no share of the requests",
+                _ => "its share of the requests is answered 500",
+            };
+            let reason = format!("{}: {share}", unresolved.reason);
+            scope.warn(&at.field(unresolved.field), reason, unresolved.remedy);
+            BackendTarget::Unresolved {
+                reason: unresolved.reason,
+            }
+        }
+    };
+    Backend {
+        weight,
+        target,
+        filters,
+    }
+}
+
+struct Unresolved {
+    field: &'static str,
+    reason: String,
+    remedy: String,
+}
+
+fn unresolved(
+    field: &'static str,
+    reason: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Unresolved {
+    Unresolved {
+        field,
+        reason: reason.into(),
+        remedy: remedy.into(),
+    }
+}
+
+fn resolve(
+    context: &Context<'_>,
+    written: &HttpBackendRef,
+    at: &FieldPath,
+    scope: &mut Scope<'_>,
+) -> Result<(ServiceName, u16), Unresolved> {
+    let group = written.group.as_deref().unwrap_or("");
+    let kind = written.kind.as_deref().unwrap_or("Service");
+    if (group, kind) != ("", "Service") {
+        let field = if kind == "Service" { "group" } else { "kind" };
+        let reason = format!("a backend of kind {kind} in group {group:?} is not known");
+        return Err(unresolved(
+            field,
+            reason,
+            "only Services are: leave group and kind out",
+        ));
+    }
+    let own = context.object.namespace.as_str();
+    let namespace = written
+        .namespace
+        .as_deref()
+        .filter(|n| !n.is_empty())
+        .unwrap_or(own);
+    let name = ServiceName::new(namespace, &written.name)
+        .map_err(|error| unresolved("name", error.to_string(), ""))?;
+    // The API server itself refuses a Service without a port.
+    let Some(port) = written.port else {
+        scope.error(
+            &at.field("port"),
+            "this field is required for a Service",
+            "add port",
+        );
+        return Err(unresolved("port", "there is no port", ""));
+    };
+    let Some(port) = scope.check(&at.field("port"), check::port(port)) else {
+        return Err(unresolved("port", "there is no such port", ""));
+    };
+    if !is_permitted(context, &name) {
+        return Err(unresolved(
+            "namespace",
+            format!("namespace {namespace} does not let this route refer to {name}"),
+            format!("add a ReferenceGrant to {namespace} from HTTPRoutes of {own} to Services"),
+        ));
+    }
+    let Some(service) = context.service(&name) else {
+        let known = context
+            .services
+            .iter()
+            .filter(|known| known.name.namespace == name.namespace);
+        let names = known.map(|service| service.name.name.as_str());
+        let remedy = did_you_mean(&written.name, names, "add the Service");
+        return Err(unresolved(
+            "name",
+            format!("there is no Service {name}"),
+            remedy,
+        ));
+    };
+    let Some(found) = service.port(port) else {
+        let ports: Vec<String> = service
+            .ports
+            .iter()
+            .map(|known| known.port.to_string())
+            .collect();
+        let reason = format!("Service {name} has no port {port}");
+        return Err(unresolved(
+            "port",
+            reason,
+            format!("it has {}", ports.join(", ")),
+        ));
+    };
+    if !protocol::takes_routes(found.protocol) {
+        let reason = format!(
+            "port {port} of {name} speaks {}, not HTTP/1",
+            found.protocol.as_str()
+        );
+        return Err(unresolved(
+            "port",
+            reason,
+            "route to a port that speaks HTTP/1",
+        ));
+    }
+    Ok((name, port))
+}
+
+/// Whether the route may refer to a Service of another namespace.
+///
+/// That takes a ReferenceGrant there, with one exception: a consumer route may send requests to
+/// the namespace of the Service it is attached to, where its callers were going anyway (GEP-1294,
+/// and the conformance test `MeshConsumerRoute`).
+fn is_permitted(context: &Context<'_>, target: &ServiceName) -> bool {
+    let own = &context.object.namespace;
+    if target.namespace == *own || context.parent_namespaces.contains(&target.namespace) {
+        return true;
+    }
+    context
+        .index
+        .grants
+        .iter()
+        .filter(|(grant, _)| grant.namespace == target.namespace)
+        .any(|(_, grant)| {
+            let from = grant.spec.from.iter().any(|from| {
+                from.group == GATEWAY_GROUP
+                    && from.kind == "HTTPRoute"
+                    && from.namespace == own.as_str()
+            });
+            let to = grant.spec.to.iter().any(|to| {
+                let name = to.name.as_deref().filter(|name| !name.is_empty());
+                to.group.is_empty()
+                    && to.kind == "Service"
+                    && name.is_none_or(|name| name == target.name.as_str())
+            });
+            from && to
+        })
+}

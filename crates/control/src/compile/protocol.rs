@@ -1,0 +1,66 @@
+//! What is spoken on a Service's port.
+
+use heddle_model::AppProtocol;
+
+use super::{Scope, did_you_mean};
+use crate::manifest::core::ServicePortSpec;
+use crate::manifest::node::FieldPath;
+
+/// `appProtocol` values (Kubernetes KEP-3726, and those that meshes have in common).
+const APP_PROTOCOLS: [(&str, AppProtocol); 11] = [
+    ("http", AppProtocol::Http),
+    ("kubernetes.io/ws", AppProtocol::Http),
+    ("kubernetes.io/h2c", AppProtocol::Http2Cleartext),
+    ("h2c", AppProtocol::Http2Cleartext),
+    ("http2", AppProtocol::Http2Cleartext),
+    ("grpc", AppProtocol::Grpc),
+    ("grpc-web", AppProtocol::Http),
+    ("tcp", AppProtocol::Tcp),
+    ("tls", AppProtocol::Tls),
+    ("https", AppProtocol::Tls),
+    ("kubernetes.io/wss", AppProtocol::Tls),
+];
+
+/// The protocol of a port: by `appProtocol`, else by its name, else undeclared.
+pub(super) fn of(port: &ServicePortSpec, at: &FieldPath, scope: &mut Scope<'_>) -> AppProtocol {
+    match port.app_protocol.as_deref().filter(|text| !text.is_empty()) {
+        Some(text) => declared(text, at, scope),
+        None => port
+            .name
+            .as_deref()
+            .map_or(AppProtocol::Undeclared, by_name),
+    }
+}
+
+fn declared(text: &str, at: &FieldPath, scope: &mut Scope<'_>) -> AppProtocol {
+    let lower = text.to_ascii_lowercase();
+    if let Some((_, protocol)) = APP_PROTOCOLS.iter().find(|(known, _)| *known == lower) {
+        return *protocol;
+    }
+    let path = at.field("appProtocol");
+    let known = APP_PROTOCOLS.iter().map(|(known, _)| *known);
+    let reason = format!("the protocol {text:?} is not known and is carried as tcp");
+    let remedy = did_you_mean(text, known, "declare tcp to say so, or http");
+    scope.warn(&path, reason, remedy);
+    AppProtocol::Tcp
+}
+
+/// A port's name says its protocol up to the first '-': `http`, `grpc-api`.
+fn by_name(name: &str) -> AppProtocol {
+    if name == "grpc-web" || name.starts_with("grpc-web-") {
+        return AppProtocol::Http;
+    }
+    match name.split('-').next().unwrap_or(name) {
+        "http" => AppProtocol::Http,
+        "http2" | "h2c" => AppProtocol::Http2Cleartext,
+        "grpc" => AppProtocol::Grpc,
+        "tcp" => AppProtocol::Tcp,
+        "tls" | "https" => AppProtocol::Tls,
+        _ => AppProtocol::Undeclared,
+    }
+}
+
+/// Whether requests can be routed to and from a port today. HTTP/2 comes later; bytes never can.
+pub(super) fn takes_routes(protocol: AppProtocol) -> bool {
+    matches!(protocol, AppProtocol::Http | AppProtocol::Undeclared)
+}

@@ -1,0 +1,333 @@
+//! Services to ports with endpoints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use heddle_model::{Balancer, Endpoint, Service, ServiceName, ServicePort, Workload};
+
+use super::index::{BALANCER_ANNOTATION, Index};
+use super::slice::SlicePorts;
+use super::{Scope, did_you_mean, protocol, slice};
+use crate::check;
+use crate::manifest::Object;
+use crate::manifest::core::{self, IntOrString, ServicePortSpec, ServiceSpec};
+use crate::manifest::node::FieldPath;
+use crate::problem::Report;
+
+/// Ports of one Service.
+const MAX_PORTS: usize = 256;
+
+/// Compiles every Service, sorted by name, without routes.
+pub(super) fn compile(
+    index: &Index<'_>,
+    workloads: &[Workload],
+    report: &mut Report,
+) -> Vec<Service> {
+    let slices = slice::by_service(index, report);
+    index
+        .services
+        .iter()
+        .map(|(name, (object, body))| {
+            let mut scope = Scope::of(object, report);
+            let slices = slices.get(name).map_or(&[][..], Vec::as_slice);
+            service(name, object, body, workloads, slices, &mut scope)
+        })
+        .collect()
+}
+
+fn service(
+    name: &ServiceName,
+    object: &Object,
+    body: &core::Service,
+    workloads: &[Workload],
+    slices: &[SlicePorts],
+    scope: &mut Scope<'_>,
+) -> Service {
+    let spec = &body.spec;
+    check_spec(spec, scope);
+    let selected: Vec<&Workload> = match spec.selector.is_empty() {
+        true => Vec::new(),
+        false => workloads
+            .iter()
+            .filter(|workload| workload.name.namespace == name.namespace)
+            .filter(|workload| {
+                spec.selector
+                    .iter()
+                    .all(|(k, v)| workload.labels.get(k) == Some(v))
+            })
+            .collect(),
+    };
+    if !spec.selector.is_empty() && selected.is_empty() && slices.is_empty() {
+        scope.warn(
+            &FieldPath::of("spec.selector"),
+            "no LocalWorkload of this namespace has these labels: requests are answered 503",
+            "compare them with metadata.labels of the workloads",
+        );
+    } else if spec.selector.is_empty() && slices.is_empty() && !is_external(spec) {
+        scope.warn(
+            &FieldPath::of("spec"),
+            "there is neither a selector nor an EndpointSlice: requests are answered 503",
+            "add a selector, or an EndpointSlice labelled kubernetes.io/service-name",
+        );
+    }
+    Service {
+        name: name.clone(),
+        headless: spec.cluster_ip.as_deref() == Some("None"),
+        balancer: balancer(object, scope),
+        ports: ports(spec, &selected, slices, scope),
+    }
+}
+
+fn is_external(spec: &ServiceSpec) -> bool {
+    spec.kind.as_deref() == Some("ExternalName")
+}
+
+fn check_spec(spec: &ServiceSpec, scope: &mut Scope<'_>) {
+    let at = FieldPath::of("spec");
+    match spec.kind.as_deref() {
+        None | Some("ClusterIP" | "NodePort" | "LoadBalancer") => {
+            if spec
+                .external_name
+                .as_deref()
+                .is_some_and(|name| !name.is_empty())
+            {
+                let remedy = "remove it";
+                scope.error(
+                    &at.field("externalName"),
+                    "only an ExternalName Service has this",
+                    remedy,
+                );
+            }
+        }
+        Some("ExternalName") => scope.error(
+            &at.field("type"),
+            "an ExternalName Service is only a DNS alias: there is nothing to balance",
+            "use type ClusterIP and an EndpointSlice with the addresses",
+        ),
+        Some(other) => {
+            let known = ["ClusterIP", "NodePort", "LoadBalancer"];
+            let remedy = did_you_mean(other, known, "use ClusterIP");
+            scope.error(
+                &at.field("type"),
+                format!("{other:?} is no type of Service"),
+                remedy,
+            );
+        }
+    }
+    match spec.session_affinity.as_deref() {
+        None | Some("None" | "") => {}
+        Some("ClientIP") => scope.warn(
+            &at.field("sessionAffinity"),
+            "sessions are not kept: each request is balanced for itself",
+            "remove it",
+        ),
+        Some(other) => {
+            let remedy = did_you_mean(other, ["None", "ClientIP"], "use None");
+            scope.error(
+                &at.field("sessionAffinity"),
+                format!("{other:?} is not known"),
+                remedy,
+            );
+        }
+    }
+}
+
+fn balancer(object: &Object, scope: &mut Scope<'_>) -> Balancer {
+    match object
+        .metadata
+        .annotations
+        .get(BALANCER_ANNOTATION)
+        .map(String::as_str)
+    {
+        None | Some("least-request") => Balancer::LeastRequest,
+        Some("round-robin") => Balancer::RoundRobin,
+        Some(other) => {
+            let known = ["least-request", "round-robin"];
+            let remedy = did_you_mean(other, known, "use least-request or round-robin");
+            let path = FieldPath::of("metadata.annotations").field(BALANCER_ANNOTATION);
+            scope.error(&path, format!("{other:?} is no way to balance"), remedy);
+            Balancer::default()
+        }
+    }
+}
+
+fn ports(
+    spec: &ServiceSpec,
+    selected: &[&Workload],
+    slices: &[SlicePorts],
+    scope: &mut Scope<'_>,
+) -> Vec<ServicePort> {
+    let at = FieldPath::of("spec.ports");
+    scope.at_most(&at, spec.ports.len(), MAX_PORTS);
+    if spec.ports.is_empty() && !is_external(spec) {
+        scope.error(&at, "there is no port", "add ports with at least one port");
+    }
+    let mut names = BTreeSet::new();
+    let mut ports: BTreeMap<u16, ServicePort> = BTreeMap::new();
+    for (position, written) in spec.ports.iter().enumerate() {
+        let at = at.index(position);
+        if !is_tcp(written.protocol.as_deref(), &at, scope) {
+            continue;
+        }
+        check_name(written, spec.ports.len(), &mut names, &at, scope);
+        let Some(port) = scope.check(&at.field("port"), check::port(written.port)) else {
+            continue;
+        };
+        if ports.contains_key(&port) {
+            scope.error(
+                &at.field("port"),
+                format!("port {port} is written twice"),
+                "remove one",
+            );
+            continue;
+        }
+        ports.insert(
+            port,
+            ServicePort {
+                name: port_name(written).map(str::to_owned),
+                port,
+                protocol: protocol::of(written, &at, scope),
+                endpoints: endpoints(written, port, selected, slices, &at, scope),
+                routes: None,
+                consumer_routes: BTreeMap::new(),
+            },
+        );
+    }
+    ports.into_values().collect()
+}
+
+/// A port's name; the API server takes an empty one for none.
+fn port_name(written: &ServicePortSpec) -> Option<&str> {
+    written.name.as_deref().filter(|name| !name.is_empty())
+}
+
+fn check_name<'s>(
+    written: &'s ServicePortSpec,
+    count: usize,
+    names: &mut BTreeSet<&'s str>,
+    at: &FieldPath,
+    scope: &mut Scope<'_>,
+) {
+    match port_name(written) {
+        Some(name) if !heddle_model::is_dns_label(name) => {
+            let remedy = "use a-z, 0-9 and '-', at most 63 characters";
+            scope.error(
+                &at.field("name"),
+                format!("{name:?} is no port name"),
+                remedy,
+            );
+        }
+        Some(name) if !names.insert(name) => {
+            scope.error(
+                &at.field("name"),
+                format!("{name:?} is written twice"),
+                "rename one",
+            );
+        }
+        None if count > 1 => {
+            scope.error(
+                &at.field("name"),
+                "of several ports each needs a name",
+                "add a name",
+            );
+        }
+        _ => {}
+    }
+}
+
+/// Whether a port is TCP's. Others are left out, which a DNS Service must survive.
+pub(super) fn is_tcp(protocol: Option<&str>, at: &FieldPath, scope: &mut Scope<'_>) -> bool {
+    match protocol {
+        None | Some("" | "TCP") => true,
+        Some("UDP" | "SCTP") => {
+            let reason = "only TCP is carried: this port is left out";
+            scope.warn(&at.field("protocol"), reason, "");
+            false
+        }
+        Some(other) => {
+            let remedy = did_you_mean(other, ["TCP", "UDP", "SCTP"], "use TCP");
+            scope.error(
+                &at.field("protocol"),
+                format!("{other:?} is no protocol"),
+                remedy,
+            );
+            false
+        }
+    }
+}
+
+/// Who answers on a port: selected workloads and endpoint slices together, each address once.
+fn endpoints(
+    written: &ServicePortSpec,
+    port: u16,
+    selected: &[&Workload],
+    slices: &[SlicePorts],
+    at: &FieldPath,
+    scope: &mut Scope<'_>,
+) -> Vec<Endpoint> {
+    let mut found: BTreeMap<SocketAddr, Endpoint> = BTreeMap::new();
+    for slice in slices {
+        for address in slice.endpoints(port_name(written)) {
+            found.insert(
+                address,
+                Endpoint {
+                    address,
+                    weight: 1,
+                    workload: None,
+                },
+            );
+        }
+    }
+    let mut without = Vec::new();
+    for workload in selected {
+        let target = match &written.target_port {
+            None => Some(port),
+            // The API server takes 0 for absent.
+            Some(IntOrString::Int(0)) => Some(port),
+            Some(IntOrString::Int(number)) => {
+                match scope.check(&at.field("targetPort"), check::port(*number)) {
+                    Some(number) => Some(number),
+                    None => break,
+                }
+            }
+            Some(IntOrString::String(name)) => workload
+                .ports
+                .iter()
+                .find(|port| port.name.as_deref() == Some(name))
+                .map(|port| port.port),
+        };
+        match target {
+            Some(port) => {
+                let address = SocketAddr::new(workload.address, port);
+                let (weight, name) = (workload.weight, Some(workload.name.clone()));
+                found.insert(
+                    address,
+                    Endpoint {
+                        address,
+                        weight,
+                        workload: name,
+                    },
+                );
+            }
+            None => without.push(*workload),
+        }
+    }
+    if let (Some(first), Some(IntOrString::String(name))) = (without.first(), &written.target_port)
+    {
+        let ports = first.ports.iter().filter_map(|port| port.name.as_deref());
+        let remedy = did_you_mean(name, ports, "name the port there, or give its number here");
+        let more = match without.len() - 1 {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        scope.warn(
+            &at.field("targetPort"),
+            format!(
+                "LocalWorkload {}{more} has no port named {name:?} and is left out",
+                first.name
+            ),
+            remedy,
+        );
+    }
+    found.into_values().collect()
+}

@@ -1,0 +1,263 @@
+//! LocalWorkloads to workloads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use heddle_model::{Command, Name, ServiceAccountName, Workload, WorkloadName, WorkloadPort};
+
+use super::index::Index;
+use super::{Scope, did_you_mean};
+use crate::check;
+use crate::manifest::Object;
+use crate::manifest::local::LocalWorkloadSpec;
+use crate::manifest::node::FieldPath;
+use crate::problem::Report;
+
+/// The account of workloads that name none; it need not be written down.
+const DEFAULT_ACCOUNT: &str = "default";
+/// Ports of one workload.
+const MAX_PORTS: usize = 256;
+/// Highest weight, that of a Gateway API backend.
+pub(super) const MAX_WEIGHT: i64 = 1_000_000;
+
+/// Compiles every LocalWorkload, sorted by name.
+pub(super) fn compile(index: &Index<'_>, base: &Path, report: &mut Report) -> Vec<Workload> {
+    let mut addresses: BTreeMap<IpAddr, &WorkloadName> = BTreeMap::new();
+    let mut workloads = Vec::new();
+    for (name, (object, body)) in &index.workloads {
+        let mut scope = Scope::of(object, report);
+        let Some(address) = address(&body.spec, &mut scope) else {
+            continue;
+        };
+        if let Some(other) = addresses.get(&address) {
+            scope.error(
+                &FieldPath::of("spec.address"),
+                format!("{address} is already the address of LocalWorkload {other}"),
+                "give each its own, such as 127.1.0.2: an address tells callers apart",
+            );
+        } else {
+            addresses.insert(address, name);
+        }
+        workloads.push(Workload {
+            name: name.clone(),
+            labels: object.metadata.labels.clone(),
+            service_account: service_account(index, object, &body.spec, &mut scope),
+            address,
+            ports: ports(&body.spec, &mut scope),
+            weight: weight(&body.spec, &mut scope),
+            command: command(&body.spec, &folder_of(object, base), &mut scope),
+        });
+    }
+    workloads
+}
+
+fn address(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Option<IpAddr> {
+    let path = FieldPath::of("spec.address");
+    let address = scope.check(&path, check::endpoint_address(&spec.address))?;
+    if is_listener_range(address) {
+        scope.error(
+            &path,
+            format!("{address} is in 127.64.0.0/10, where Heddle puts its own listeners"),
+            "take one below, such as 127.1.0.1",
+        );
+        return None;
+    }
+    Some(address)
+}
+
+/// 127.64.0.0/10.
+fn is_listener_range(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(v4) if v4.octets()[0] == 127 && v4.octets()[1] & 0xc0 == 0x40)
+}
+
+fn service_account(
+    index: &Index<'_>,
+    object: &Object,
+    spec: &LocalWorkloadSpec,
+    scope: &mut Scope<'_>,
+) -> ServiceAccountName {
+    let namespace = &object.namespace;
+    let default = || ServiceAccountName {
+        namespace: namespace.clone(),
+        name: Name::parse(DEFAULT_ACCOUNT).expect("the default account has a valid name"),
+    };
+    let Some(text) = spec
+        .service_account_name
+        .as_deref()
+        .filter(|text| !text.is_empty())
+    else {
+        return default();
+    };
+    let path = FieldPath::of("spec.serviceAccountName");
+    match ServiceAccountName::new(namespace.as_str(), text) {
+        Ok(account) if text == DEFAULT_ACCOUNT || index.accounts.contains(&account) => account,
+        Ok(account) => {
+            let known = index
+                .accounts
+                .iter()
+                .filter(|known| known.namespace == *namespace)
+                .map(|known| known.name.as_str());
+            let remedy = did_you_mean(text, known, "add the ServiceAccount");
+            scope.error(
+                &path,
+                format!("there is no ServiceAccount {account}"),
+                remedy,
+            );
+            account
+        }
+        Err(error) => {
+            scope.error(&path, error.to_string(), "");
+            default()
+        }
+    }
+}
+
+fn ports(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Vec<WorkloadPort> {
+    let at = FieldPath::of("spec.ports");
+    scope.at_most(&at, spec.ports.len(), MAX_PORTS);
+    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    let mut ports = Vec::new();
+    for (position, written) in spec.ports.iter().enumerate() {
+        let at = at.index(position);
+        let Some(port) = scope.check(&at.field("port"), check::port(written.port)) else {
+            continue;
+        };
+        if !numbers.insert(port) {
+            scope.error(
+                &at.field("port"),
+                format!("port {port} is written twice"),
+                "remove one",
+            );
+        }
+        if let Some(name) = &written.name {
+            if !heddle_model::is_dns_label(name) {
+                let remedy = "use a-z, 0-9 and '-'";
+                scope.error(
+                    &at.field("name"),
+                    format!("{name:?} is no port name"),
+                    remedy,
+                );
+            } else if !names.insert(name) {
+                scope.error(
+                    &at.field("name"),
+                    format!("{name:?} is written twice"),
+                    "rename one",
+                );
+            }
+        }
+        ports.push(WorkloadPort {
+            name: written.name.clone(),
+            port,
+        });
+    }
+    ports
+}
+
+fn weight(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> u32 {
+    let weight = spec.weight.unwrap_or(1);
+    match u32::try_from(weight) {
+        Ok(valid) if (1..=MAX_WEIGHT).contains(&weight) => valid,
+        _ => {
+            let remedy = format!("use 1 to {MAX_WEIGHT}; to take it out, remove its label");
+            scope.error(
+                &FieldPath::of("spec.weight"),
+                format!("{weight} is no weight"),
+                remedy,
+            );
+            1
+        }
+    }
+}
+
+/// The folder that holds an object's file.
+fn folder_of(object: &Object, base: &Path) -> PathBuf {
+    let folder = object.origin.file.parent().unwrap_or(base);
+    std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf())
+}
+
+fn command(spec: &LocalWorkloadSpec, folder: &Path, scope: &mut Scope<'_>) -> Option<Command> {
+    let at = FieldPath::of("spec");
+    let Some(program) = spec.command.first() else {
+        for (field, there) in [
+            ("args", !spec.args.is_empty()),
+            ("env", !spec.env.is_empty()),
+            ("workingDir", spec.working_dir.is_some()),
+        ] {
+            if there {
+                scope.error(
+                    &at.field(field),
+                    "this needs a command",
+                    "add command, or remove it",
+                );
+            }
+        }
+        return None;
+    };
+    if program.is_empty() {
+        scope.error(
+            &at.field("command").index(0),
+            "the program is empty",
+            "name a program",
+        );
+    }
+    let words = spec
+        .command
+        .iter()
+        .enumerate()
+        .map(|(i, word)| (at.field("command").index(i), word));
+    let args = spec
+        .args
+        .iter()
+        .enumerate()
+        .map(|(i, word)| (at.field("args").index(i), word));
+    for (path, word) in words.chain(args) {
+        if word.contains('\0') {
+            scope.error(&path, "an argument cannot hold a NUL", "remove it");
+        }
+    }
+    let working_dir = folder.join(spec.working_dir.as_deref().unwrap_or(""));
+    let mut argv: Vec<String> = spec.command.iter().chain(&spec.args).cloned().collect();
+    // A relative path to a program means the folder it is written in, not wherever `heddle` was
+    // started; a bare name is looked up in PATH.
+    if let Some(first) = argv.first_mut()
+        && first.contains('/')
+        && let Some(path) = working_dir.join(&*first).to_str()
+    {
+        *first = path.to_owned();
+    }
+    Some(Command {
+        argv,
+        env: environment(spec, scope),
+        working_dir: Some(working_dir),
+    })
+}
+
+fn environment(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::new();
+    for (position, variable) in spec.env.iter().enumerate() {
+        let at = FieldPath::of("spec.env").index(position);
+        let name = &variable.name;
+        if name.is_empty() || name.contains(['=', '\0']) {
+            let remedy = "use letters, digits and '_'";
+            scope.error(
+                &at.field("name"),
+                format!("{name:?} names no variable"),
+                remedy,
+            );
+        } else if variable.value.contains('\0') {
+            scope.error(
+                &at.field("value"),
+                "a variable cannot hold a NUL",
+                "remove it",
+            );
+        } else if env.insert(name.clone(), variable.value.clone()).is_some() {
+            scope.error(
+                &at.field("name"),
+                format!("{name} is written twice"),
+                "remove one",
+            );
+        }
+    }
+    env
+}

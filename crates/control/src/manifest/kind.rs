@@ -1,0 +1,138 @@
+//! Which kinds are read, and what to say of those that are not.
+
+use super::suggest;
+
+/// A kind that Heddle reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Service,
+    ServiceAccount,
+    Namespace,
+    LocalWorkload,
+    EndpointSlice,
+    HttpRoute,
+    ReferenceGrant,
+}
+
+/// Kind, its API's spelling, its group, and the versions that are read (the newest first).
+const KINDS: [(Kind, &str, &str, &[&str]); 7] = [
+    (Kind::Service, "Service", "", &["v1"]),
+    (Kind::ServiceAccount, "ServiceAccount", "", &["v1"]),
+    (Kind::Namespace, "Namespace", "", &["v1"]),
+    (
+        Kind::LocalWorkload,
+        "LocalWorkload",
+        heddle_model::GROUP,
+        &["v1alpha1"],
+    ),
+    (
+        Kind::EndpointSlice,
+        "EndpointSlice",
+        "discovery.k8s.io",
+        &["v1"],
+    ),
+    (
+        Kind::HttpRoute,
+        "HTTPRoute",
+        GATEWAY_GROUP,
+        &["v1", "v1beta1"],
+    ),
+    (
+        Kind::ReferenceGrant,
+        "ReferenceGrant",
+        GATEWAY_GROUP,
+        &["v1", "v1beta1"],
+    ),
+];
+
+/// The API group of routes.
+pub(crate) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+impl Kind {
+    /// As the API spells it.
+    pub(crate) fn as_str(self) -> &'static str {
+        KINDS
+            .iter()
+            .find(|(kind, ..)| *kind == self)
+            .map_or("", |(_, name, ..)| name)
+    }
+
+    /// Whether its objects live in a namespace.
+    pub(crate) fn is_namespaced(self) -> bool {
+        self != Kind::Namespace
+    }
+}
+
+/// What to do with an object.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Read(Kind),
+    /// Not of use here; counted under this name.
+    Skip(String),
+    /// Its author means something else.
+    Refuse {
+        field: &'static str,
+        reason: String,
+        remedy: String,
+    },
+}
+
+/// Judges an object by its `apiVersion` and `kind`.
+///
+/// A kind of somebody else's is skipped. What looks like a slip is refused: skipping a misspelt
+/// HTTPRoute would leave its traffic unrouted without a word.
+pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    if let Some((known, name, _, versions)) = KINDS
+        .iter()
+        .find(|(_, name, known_group, _)| *name == kind && *known_group == group)
+    {
+        if versions.contains(&version) {
+            return Verdict::Read(*known);
+        }
+        return Verdict::Refuse {
+            field: "apiVersion",
+            reason: format!("{name} is not read in version {version:?}"),
+            remedy: format!("write {}", versions_of(group, versions)),
+        };
+    }
+    if let Some((_, name, right_group, versions)) = KINDS.iter().find(|(_, name, right, _)| {
+        *name == kind && (group.is_empty() || suggest::distance(group, right) <= 2)
+    }) {
+        return Verdict::Refuse {
+            field: "apiVersion",
+            reason: format!("there is no {name} in {api_version:?}"),
+            remedy: format!("write {}", versions_of(right_group, versions)),
+        };
+    }
+    let ours = group == heddle_model::GROUP;
+    let slip = KINDS
+        .iter()
+        .filter(|(_, _, known_group, _)| *known_group == group)
+        .find(|(_, name, ..)| ours || suggest::distance(kind, name) <= 1);
+    match slip {
+        Some((_, name, ..)) => Verdict::Refuse {
+            field: "kind",
+            reason: format!("there is no kind {kind:?} in {api_version:?}"),
+            remedy: format!("did you mean {name}?"),
+        },
+        None if KINDS.iter().any(|(_, name, ..)| *name == kind) => {
+            Verdict::Skip(format!("{kind}.{group}"))
+        }
+        None => Verdict::Skip(kind.to_owned()),
+    }
+}
+
+fn versions_of(group: &str, versions: &[&str]) -> String {
+    let full: Vec<String> = versions
+        .iter()
+        .map(|v| {
+            if group.is_empty() {
+                (*v).to_owned()
+            } else {
+                format!("{group}/{v}")
+            }
+        })
+        .collect();
+    format!("apiVersion: {}", full.join(" or "))
+}

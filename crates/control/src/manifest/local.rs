@@ -1,0 +1,42 @@
+//! `LocalWorkload`, Heddle's own kind for a laptop: which process runs where.
+//!
+//! It stands in for a pod and is never applied to a cluster. Its command is written as a container's
+//! is (`command`, `args`, `env`, `workingDir`), so that nothing new has to be learned.
+
+use serde::Deserialize;
+
+/// heddle.dev/v1alpha1 LocalWorkload.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LocalWorkload {
+    pub(crate) spec: LocalWorkloadSpec,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LocalWorkloadSpec {
+    pub(crate) service_account_name: Option<String>,
+    pub(crate) address: String,
+    #[serde(default)]
+    pub(crate) ports: Vec<LocalPort>,
+    pub(crate) weight: Option<i64>,
+    #[serde(default)]
+    pub(crate) command: Vec<String>,
+    #[serde(default)]
+    pub(crate) args: Vec<String>,
+    #[serde(default)]
+    pub(crate) env: Vec<LocalVariable>,
+    pub(crate) working_dir: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct LocalPort {
+    pub(crate) name: Option<String>,
+    pub(crate) port: i64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct LocalVariable {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) value: String,
+}

@@ -1,0 +1,168 @@
+//! A document as a tree that remembers its lines.
+//!
+//! Every later stage names a field by its path; the tree turns the path back into a line. So the
+//! line of a problem is found once it is needed, and typed structs carry no positions.
+
+use std::fmt;
+
+/// A value and the line on which it is written (or, for a YAML alias, used).
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) line: u32,
+    pub(crate) value: Value,
+}
+
+/// What YAML and JSON have in common, which is all that a manifest may use.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Value {
+    Null,
+    /// A plain scalar that is no string, with the text as it is written: `yes`, `1.20`.
+    Plain(Plain, String),
+    Text(String),
+    Sequence(Vec<Node>),
+    Mapping(Vec<Entry>),
+}
+
+/// What a plain scalar means.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Plain {
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+}
+
+/// A key of a mapping and what it holds.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) line: u32,
+    pub(crate) value: Node,
+}
+
+impl Node {
+    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
+        match &self.value {
+            Value::Mapping(entries) => entries
+                .iter()
+                .find(|entry| entry.key == key)
+                .map(|entry| &entry.value),
+            _ => None,
+        }
+    }
+
+    /// How many values there are, this one included.
+    pub(crate) fn count(&self) -> usize {
+        1 + match &self.value {
+            Value::Sequence(items) => items.iter().map(Node::count).sum(),
+            Value::Mapping(entries) => entries.iter().map(|entry| entry.value.count()).sum(),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The line of a field: that of its key. Where the path leads further than the document, the
+    /// line of the last step that exists.
+    pub(crate) fn line_of(&self, path: &FieldPath) -> u32 {
+        let mut node = self;
+        let mut line = self.line;
+        for step in &path.0 {
+            match (step, &node.value) {
+                (Step::Field(name), Value::Mapping(entries)) => {
+                    let Some(entry) = entries.iter().find(|entry| entry.key == *name) else {
+                        return line;
+                    };
+                    (node, line) = (&entry.value, entry.line);
+                }
+                (Step::Index(index), Value::Sequence(items)) => {
+                    let Some(item) = items.get(*index) else {
+                        return line;
+                    };
+                    (node, line) = (item, item.line);
+                }
+                _ => return line,
+            }
+        }
+        line
+    }
+
+    /// The value in the words of a message: `the number 1.20`.
+    pub(crate) fn describe(&self) -> String {
+        match &self.value {
+            Value::Null => "nothing".to_owned(),
+            Value::Plain(Plain::Bool(_), raw) => format!("the boolean {}", short(raw)),
+            Value::Plain(_, raw) => format!("the number {}", short(raw)),
+            Value::Text(text) => format!("the string {:?}", short(text)),
+            Value::Sequence(_) => "a list".to_owned(),
+            Value::Mapping(_) => "a mapping".to_owned(),
+        }
+    }
+}
+
+/// The start of a text, short enough for a message.
+fn short(text: &str) -> String {
+    const LONGEST: usize = 60;
+    if text.chars().count() <= LONGEST {
+        return text.to_owned();
+    }
+    text.chars().take(LONGEST).chain("…".chars()).collect()
+}
+
+/// Where a field is: `spec.rules[0].matches`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FieldPath(Vec<Step>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Field(String),
+    Index(usize),
+}
+
+impl FieldPath {
+    /// Reads `spec.ports`: field names joined by dots.
+    pub(crate) fn of(dotted: &str) -> Self {
+        Self(
+            dotted
+                .split('.')
+                .filter(|s| !s.is_empty())
+                .map(|s| Step::Field(s.into()))
+                .collect(),
+        )
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Self {
+        self.with(Step::Field(name.to_owned()))
+    }
+
+    pub(crate) fn index(&self, index: usize) -> Self {
+        self.with(Step::Index(index))
+    }
+
+    fn with(&self, step: Step) -> Self {
+        let mut steps = Vec::with_capacity(self.0.len() + 1);
+        steps.extend_from_slice(&self.0);
+        steps.push(step);
+        Self(steps)
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Field(name) if name.contains(['.', '/', ' ', '[']) => {
+                    write!(f, "[{}]", short(name))?;
+                }
+                Step::Field(name) if position == 0 => f.write_str(&short(name))?,
+                Step::Field(name) => write!(f, ".{}", short(name))?,
+            }
+        }
+        Ok(())
+    }
+}

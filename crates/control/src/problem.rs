@@ -1,0 +1,130 @@
+//! What is wrong with the manifests, said so that its author can mend it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+#[cfg(test)]
+mod tests;
+
+/// How many problems a report spells out; the rest is counted.
+const MAX_PROBLEMS: usize = 500;
+
+/// Whether the configuration can be served all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It cannot: the last good configuration stays.
+    Error,
+    /// It can, and does something that its author may not expect.
+    Warning,
+}
+
+/// One thing that is wrong, where, why, and what to do about it.
+///
+/// Shown as `file:line: severity: object: field: reason (remedy)`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Whether it stops the configuration from being served.
+    pub severity: Severity,
+    /// The file, as a path that starts with the folder as it was given.
+    pub file: PathBuf,
+    /// The line in it, from 1; none when the whole file is meant.
+    pub line: Option<u32>,
+    /// The object, as `Kind namespace/name`; none when it could not be told.
+    pub object: Option<String>,
+    /// The field, as `spec.rules[0].matches[0].path.type`; empty when no single one is to blame.
+    pub field: String,
+    /// What is wrong.
+    pub reason: String,
+    /// What to do; empty when the reason says it all.
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        f.write_str(match self.severity {
+            Severity::Error => ": error",
+            Severity::Warning => ": warning",
+        })?;
+        if let Some(object) = &self.object {
+            write!(f, ": {object}")?;
+        }
+        if !self.field.is_empty() {
+            write!(f, ": {}", self.field)?;
+        }
+        write!(f, ": {}", self.reason)?;
+        if !self.remedy.is_empty() {
+            write!(f, " ({})", self.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+/// What reading a folder came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// What is wrong, by file and line; at most 500 are spelled out.
+    pub problems: Vec<Problem>,
+    /// How many more problems there are.
+    pub omitted: usize,
+    /// How many objects were left aside because Heddle has no use for their kind, by kind.
+    pub skipped: BTreeMap<String, usize>,
+    /// How many objects were read.
+    pub objects: usize,
+    errors: usize,
+}
+
+impl Report {
+    /// Whether the configuration cannot be served.
+    pub fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// How many errors there are, those not spelled out included.
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// One line on what was left aside; none when nothing was.
+    pub fn skipped_summary(&self) -> Option<String> {
+        let total: usize = self.skipped.values().sum();
+        if total == 0 {
+            return None;
+        }
+        let kinds: Vec<String> = self
+            .skipped
+            .iter()
+            .map(|(kind, count)| format!("{kind} {count}"))
+            .collect();
+        let objects = if total == 1 { "object" } else { "objects" };
+        Some(format!(
+            "skipped {total} {objects} of kinds that are not used: {}",
+            kinds.join(", ")
+        ))
+    }
+
+    pub(crate) fn push(&mut self, problem: Problem) {
+        if problem.severity == Severity::Error {
+            self.errors += 1;
+        }
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(problem);
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    /// Puts the problems in the order in which a reader goes through the files.
+    pub(crate) fn sort(&mut self) {
+        self.problems.sort_by(|a, b| {
+            (&a.file, a.line, a.severity, &a.field).cmp(&(&b.file, b.line, b.severity, &b.field))
+        });
+    }
+}

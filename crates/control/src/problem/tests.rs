@@ -1,0 +1,57 @@
+use super::*;
+
+fn problem(severity: Severity, line: u32) -> Problem {
+    Problem {
+        severity,
+        file: "mesh/route.yaml".into(),
+        line: Some(line),
+        object: Some("HTTPRoute shop/split".into()),
+        field: "spec.rules[0].backendRefs".into(),
+        reason: "there are 17".into(),
+        remedy: "the Gateway API takes 16".into(),
+    }
+}
+
+#[test]
+fn a_problem_reads_like_a_compiler_message() {
+    assert_eq!(
+        problem(Severity::Error, 12).to_string(),
+        "mesh/route.yaml:12: error: HTTPRoute shop/split: spec.rules[0].backendRefs: \
+         there are 17 (the Gateway API takes 16)"
+    );
+    let bare = Problem {
+        line: None,
+        object: None,
+        field: String::new(),
+        remedy: String::new(),
+        ..problem(Severity::Warning, 1)
+    };
+    assert_eq!(bare.to_string(), "mesh/route.yaml: warning: there are 17");
+}
+
+#[test]
+fn a_report_is_bounded_and_still_counts() {
+    let mut report = Report::default();
+    for line in 0..600 {
+        report.push(problem(Severity::Warning, line));
+    }
+    assert!(!report.has_errors());
+    report.push(problem(Severity::Error, 1));
+    assert!(report.has_errors());
+    assert_eq!(
+        (report.problems.len(), report.omitted, report.errors()),
+        (500, 101, 1)
+    );
+}
+
+#[test]
+fn skipped_kinds_take_one_line() {
+    let mut report = Report::default();
+    assert_eq!(report.skipped_summary(), None);
+    report.skipped.insert("Deployment".into(), 2);
+    report.skipped.insert("ConfigMap".into(), 1);
+    assert_eq!(
+        report.skipped_summary().unwrap(),
+        "skipped 3 objects of kinds that are not used: ConfigMap 1, Deployment 2"
+    );
+}

@@ -1,0 +1,65 @@
+//! Where manifests come from.
+//!
+//! Today that is a [`folder`], read once by [`load`] or followed by a [`Watcher`]. Both go through
+//! [`read`], so that `heddle validate` and `heddle up` say the same of the same files.
+
+use std::path::Path;
+
+use heddle_model::Mesh;
+
+use crate::problem::{Problem, Report, Severity};
+use crate::{compile, manifest};
+
+mod folder;
+mod watcher;
+
+pub use watcher::Watcher;
+
+use folder::Scan;
+
+/// Objects in one folder.
+const MAX_OBJECTS: usize = 50_000;
+/// Values in all files of one folder together.
+const MAX_VALUES: usize = 4_000_000;
+
+/// Reads a folder of manifests.
+///
+/// Files named `*.yaml`, `*.yml` and `*.json` are read, those of subfolders too; hidden files and
+/// editors' temporary files are not. The mesh is there unless the report holds an error. This call
+/// reads from disk and blocks.
+pub fn load(dir: &Path) -> (Option<Mesh>, Report) {
+    read(dir, &folder::scan(dir))
+}
+
+/// Compiles what a scan of a folder found.
+fn read(dir: &Path, scan: &Scan) -> (Option<Mesh>, Report) {
+    let mut report = Report::default();
+    for problem in &scan.problems {
+        report.push(problem.clone());
+    }
+    let mut objects = Vec::new();
+    let mut values_left = MAX_VALUES;
+    for file in &scan.files {
+        objects.extend(manifest::read(
+            &file.path,
+            &file.bytes,
+            &mut values_left,
+            &mut report,
+        ));
+        if objects.len() > MAX_OBJECTS {
+            report.push(Problem {
+                severity: Severity::Error,
+                file: file.path.clone(),
+                line: None,
+                object: None,
+                field: String::new(),
+                reason: format!("with this file there are more than {MAX_OBJECTS} objects"),
+                remedy: "split the mesh over several folders".to_owned(),
+            });
+            break;
+        }
+    }
+    let mesh = compile::compile(&objects, dir, &mut report);
+    report.sort();
+    ((!report.has_errors()).then_some(mesh), report)
+}

@@ -1,0 +1,250 @@
+//! Given a folder that is followed, when it changes in one of the ways in which folders change in
+//! real life, then the change is seen, and nothing else is.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// Below the slow look: a test that passes within it was woken by an event.
+const SOON: Duration = Duration::from_secs(4);
+
+fn service(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{port: 80}}]}}\n"
+    )
+}
+
+fn write(path: impl AsRef<Path>, content: &str) {
+    fs::write(path, content).unwrap();
+}
+
+fn names(mesh: &Mesh) -> Vec<String> {
+    mesh.services
+        .iter()
+        .map(|service| service.name.name.to_string())
+        .collect()
+}
+
+async fn next(watcher: &mut Watcher) -> (Option<Mesh>, Report) {
+    timeout(SOON, watcher.next())
+        .await
+        .expect("the change is seen soon")
+}
+
+/// Asserts that the next change leads to exactly these Services.
+async fn expect(watcher: &mut Watcher, services: &[&str]) {
+    let (mesh, report) = next(watcher).await;
+    let mesh = mesh.unwrap_or_else(|| panic!("no mesh: {:?}", report.problems));
+    assert_eq!(names(&mesh), services);
+}
+
+/// A folder with one Service, followed.
+async fn followed() -> (TempDir, Watcher) {
+    let dir = TempDir::new().unwrap();
+    write(dir.path().join("a.yaml"), &service("a"));
+    let mut watcher = Watcher::new(dir.path());
+    expect(&mut watcher, &["a"]).await;
+    (dir, watcher)
+}
+
+#[tokio::test]
+async fn a_file_written_in_place() {
+    let (dir, mut watcher) = followed().await;
+    write(dir.path().join("a.yaml"), &service("b"));
+    expect(&mut watcher, &["b"]).await;
+}
+
+#[tokio::test]
+async fn a_file_added_and_removed() {
+    let (dir, mut watcher) = followed().await;
+    write(
+        dir.path().join("b.json"),
+        r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}"#,
+    );
+    write(dir.path().join("c.yml"), &service("c"));
+    expect(&mut watcher, &["a", "c"]).await;
+    fs::remove_file(dir.path().join("a.yaml")).unwrap();
+    expect(&mut watcher, &["c"]).await;
+}
+
+#[tokio::test]
+async fn a_file_renamed_into_place() {
+    let (dir, mut watcher) = followed().await;
+    write(dir.path().join(".a.yaml.tmp"), &service("b"));
+    fs::rename(dir.path().join(".a.yaml.tmp"), dir.path().join("a.yaml")).unwrap();
+    expect(&mut watcher, &["b"]).await;
+}
+
+/// The way a kubelet changes a mounted ConfigMap.
+#[tokio::test]
+async fn a_config_map_swapped() {
+    let dir = TempDir::new().unwrap();
+    let version = |name: &str, content: &str| {
+        let folder = dir.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        write(folder.join("a.yaml"), content);
+    };
+    version("..2026_01", &service("a"));
+    symlink("..2026_01", dir.path().join("..data")).unwrap();
+    symlink("..data/a.yaml", dir.path().join("a.yaml")).unwrap();
+    let mut watcher = Watcher::new(dir.path());
+    expect(&mut watcher, &["a"]).await;
+
+    for (version_name, name) in [("..2026_02", "b"), ("..2026_03", "c")] {
+        version(version_name, &service(name));
+        symlink(version_name, dir.path().join("..data_tmp")).unwrap();
+        fs::rename(dir.path().join("..data_tmp"), dir.path().join("..data")).unwrap();
+        expect(&mut watcher, &[name]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_folder_deleted_and_made_again() {
+    let parent = TempDir::new().unwrap();
+    let dir = parent.path().join("mesh");
+    fs::create_dir(&dir).unwrap();
+    write(dir.join("a.yaml"), &service("a"));
+    let mut watcher = Watcher::new(&dir);
+    expect(&mut watcher, &["a"]).await;
+
+    for name in ["b", "c"] {
+        fs::remove_dir_all(&dir).unwrap();
+        let (mesh, report) = next(&mut watcher).await;
+        assert!(mesh.is_none() && report.has_errors(), "{report:?}");
+        fs::create_dir(&dir).unwrap();
+        write(dir.join("a.yaml"), &service(name));
+        // Between the two steps there may be a look at an empty folder.
+        let mut seen = next(&mut watcher).await;
+        while seen.0.as_ref().is_none_or(|mesh| mesh.services.is_empty()) {
+            seen = next(&mut watcher).await;
+        }
+        assert_eq!(names(&seen.0.unwrap()), [name]);
+    }
+    // The new folder is watched like the first.
+    write(dir.join("a.yaml"), &service("d"));
+    expect(&mut watcher, &["d"]).await;
+}
+
+#[tokio::test]
+async fn a_folder_that_does_not_exist_yet() {
+    let parent = TempDir::new().unwrap();
+    let dir = parent.path().join("some/where");
+    let mut watcher = Watcher::new(&dir);
+    let (mesh, report) = next(&mut watcher).await;
+    assert!(mesh.is_none());
+    assert_eq!(report.errors(), 1);
+
+    let staged = parent.path().join(".staged");
+    fs::create_dir_all(staged.join("where")).unwrap();
+    write(staged.join("where/a.yaml"), &service("a"));
+    fs::rename(staged, parent.path().join("some")).unwrap();
+    expect(&mut watcher, &["a"]).await;
+}
+
+#[tokio::test]
+async fn a_link_to_the_folder_that_is_turned() {
+    let parent = TempDir::new().unwrap();
+    for name in ["v1", "v2"] {
+        fs::create_dir(parent.path().join(name)).unwrap();
+        write(parent.path().join(name).join("a.yaml"), &service(name));
+    }
+    let link = parent.path().join("current");
+    symlink("v1", &link).unwrap();
+    let mut watcher = Watcher::new(&link);
+    expect(&mut watcher, &["v1"]).await;
+    symlink("v2", parent.path().join("next")).unwrap();
+    fs::rename(parent.path().join("next"), &link).unwrap();
+    expect(&mut watcher, &["v2"]).await;
+    write(parent.path().join("v2/a.yaml"), &service("v3"));
+    expect(&mut watcher, &["v3"]).await;
+}
+
+#[tokio::test]
+async fn the_target_of_a_link_to_elsewhere() {
+    let (dir, mut watcher) = followed().await;
+    let elsewhere = TempDir::new().unwrap();
+    write(elsewhere.path().join("b"), &service("b"));
+    symlink(elsewhere.path().join("b"), dir.path().join("b.yaml")).unwrap();
+    expect(&mut watcher, &["a", "b"]).await;
+    write(elsewhere.path().join("b"), &service("c"));
+    expect(&mut watcher, &["a", "c"]).await;
+}
+
+#[tokio::test]
+async fn files_in_folders_within() {
+    let (dir, mut watcher) = followed().await;
+    fs::create_dir_all(dir.path().join("x/y")).unwrap();
+    write(dir.path().join("x/y/b.yaml"), &service("b"));
+    expect(&mut watcher, &["a", "b"]).await;
+    write(dir.path().join("x/y/b.yaml"), &service("c"));
+    expect(&mut watcher, &["a", "c"]).await;
+}
+
+#[tokio::test]
+async fn a_file_that_breaks_and_is_mended() {
+    let (dir, mut watcher) = followed().await;
+    let whole = service("b");
+    write(dir.path().join("a.yaml"), &whole[..whole.len() - 8]);
+    let (mesh, report) = next(&mut watcher).await;
+    assert!(mesh.is_none());
+    assert!(report.has_errors());
+    write(dir.path().join("a.yaml"), &whole);
+    expect(&mut watcher, &["b"]).await;
+}
+
+#[tokio::test]
+async fn what_leaves_the_content_as_it_was_is_no_change() {
+    let (dir, mut watcher) = followed().await;
+    write(dir.path().join("a.yaml"), &service("a"));
+    write(dir.path().join("notes.txt"), "nothing");
+    write(dir.path().join(".a.yaml.swp"), "nothing");
+    write(dir.path().join("a.yaml~"), "nothing");
+    assert!(timeout(QUIET * 8, watcher.next()).await.is_err());
+    // The call above was dropped half way; the next one still sees what comes.
+    write(dir.path().join("a.yaml"), &service("b"));
+    let (mesh, _) = next(&mut watcher).await;
+    assert_eq!(mesh.unwrap().generation, 2);
+}
+
+#[tokio::test]
+async fn a_dropped_call_loses_nothing() {
+    let (dir, mut watcher) = followed().await;
+    write(dir.path().join("a.yaml"), &service("b"));
+    // Long enough to take the event, too short to see it through.
+    assert!(timeout(QUIET / 2, watcher.next()).await.is_err());
+    expect(&mut watcher, &["b"]).await;
+}
+
+#[tokio::test]
+async fn without_the_kernels_help() {
+    let dir = TempDir::new().unwrap();
+    write(dir.path().join("a.yaml"), &service("a"));
+    let mut watcher = Watcher::new(dir.path());
+    {
+        let mut eyes = watcher.eyes.lock().unwrap();
+        (eyes.notify, eyes.blind) = (None, true);
+    }
+    expect(&mut watcher, &["a"]).await;
+    write(dir.path().join("a.yaml"), &service("b"));
+    expect(&mut watcher, &["b"]).await;
+}
+
+#[tokio::test]
+async fn a_quiet_folder_is_let_be() {
+    let (dir, mut watcher) = followed().await;
+    let _beside = TempDir::new_in(dir.path().parent().unwrap()).unwrap();
+    let mut wakes = 0;
+    let quiet = async {
+        loop {
+            watcher.events.recv().await;
+            wakes += 1;
+        }
+    };
+    assert!(timeout(QUIET * 5, quiet).await.is_err());
+    // What the setting up itself caused, at most; nothing of what others do beside the folder.
+    assert!(wakes <= 1, "{wakes} events in an idle folder");
+}
