@@ -195,13 +195,15 @@ impl Gate {
         WorkKey(u32::try_from(row).unwrap_or(0))
     }
 
-    /// Who has used how much of this Worker's time, in nanoseconds.
-    pub(crate) fn costs(&self) -> Vec<(Arc<str>, u64)> {
+    /// Who has used how much of this Worker's time, in nanoseconds, in place of what `out` held.
+    pub(crate) fn costs(&self, out: &mut Vec<(Arc<str>, u64)>) {
         let costs = self.costs.borrow();
-        costs
-            .iter()
-            .map(|cost| (Arc::clone(&cost.owner), cost.spent_ns))
-            .collect()
+        out.clear();
+        out.extend(
+            costs
+                .iter()
+                .map(|cost| (Arc::clone(&cost.owner), cost.spent_ns)),
+        );
     }
 
     /// Adds a task; it runs for the first time when the root next takes work.

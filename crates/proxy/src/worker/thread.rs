@@ -138,10 +138,9 @@ impl Worker {
         self.stats
             .buffer_blocks_active
             .set(i64::try_from(self.pool.blocks_in_use()).unwrap_or(i64::MAX));
-        self.shown
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .costs = self.gate.costs();
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        self.gate.costs(&mut shown.costs);
+        drop(shown);
         if let Some(log) = &self.log {
             log.borrow_mut().flush();
         }

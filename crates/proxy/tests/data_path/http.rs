@@ -1,8 +1,6 @@
 //! One client, one proxy, one endpoint: what passes, and how.
 
-mod support;
-
-use support::{Bed, Upstream, field, serve};
+use crate::support::{Bed, Upstream, field, serve};
 
 #[test]
 fn a_request_passes_and_comes_back() {
@@ -33,10 +31,7 @@ fn a_connection_carries_many_requests_and_so_does_its_upstream() {
         assert_eq!(client.response().body, b"ok");
     }
     assert!(upstream.is_quiet());
-    assert_eq!(
-        bed.metric("heddle_http_requests_total", &["2xx", "test/echo"]),
-        5.0
-    );
+    bed.expect_metric("heddle_http_requests_total", &["2xx", "test/echo"], 5.0);
 }
 
 #[test]
@@ -230,8 +225,5 @@ fn a_clients_own_forwarding_fields_are_stripped_and_counted() {
     let seen = String::from_utf8(client.response().body).unwrap();
     assert!(!seen.contains("1.2.3.4"), "{seen}");
     assert_eq!(field(&seen, "x-forwarded-for"), Some("127.0.0.1"));
-    assert_eq!(
-        bed.metric("heddle_forwarding_headers_stripped_total", &[]),
-        5.0
-    );
+    bed.expect_metric("heddle_forwarding_headers_stripped_total", &[], 5.0);
 }

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heddle_model::{
     AppProtocol, Balancer, Endpoint, Mesh, RouteRule, Service, ServiceName, ServicePort,
@@ -103,6 +103,19 @@ impl Bed {
             })
             .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
             .sum()
+    }
+
+    /// Waits until a metric has this value: a request is counted just after its answer is sent.
+    pub(crate) fn expect_metric(&self, name: &str, labels: &[&str], value: f64) {
+        let patience = Instant::now() + PATIENCE;
+        while self.metric(name, labels) != value {
+            let now = self.metric(name, labels);
+            assert!(
+                Instant::now() < patience,
+                "{name} {labels:?} is {now}, not {value}"
+            );
+            thread::yield_now();
+        }
     }
 }
 

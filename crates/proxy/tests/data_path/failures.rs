@@ -1,0 +1,371 @@
+//! What goes wrong, who is told, and what it costs everybody else.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use crate::support::{Bed, Client, Upstream, mesh, serve};
+use heddle_proxy::{Bounds, Settings, Timeouts};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: echo\r\n\r\n";
+
+/// An address at which nobody listens.
+fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}
+
+fn quick(change: impl Fn(&mut Timeouts)) -> Settings {
+    let mut settings = Settings::default();
+    change(&mut settings.timeouts);
+    settings
+}
+
+/// The status and reason that a client gets.
+fn answer(client: &mut Client) -> (u16, String) {
+    let response = client.response();
+    (
+        response.status(),
+        response.field("heddle-reason").unwrap_or("").to_owned(),
+    )
+}
+
+#[test]
+fn a_service_without_endpoints_is_a_503_and_keeps_the_connection() {
+    let bed = Bed::new(&[]);
+    let mut client = bed.client();
+    for _ in 0..2 {
+        client.send(GET);
+        assert_eq!(answer(&mut client), (503, "no_endpoint".into()));
+    }
+    bed.expect_metric("heddle_requests_rejected_total", &["no_endpoint"], 2.0);
+}
+
+#[test]
+fn an_endpoint_that_refuses_is_passed_over_for_one_that_does_not() {
+    let bed = Bed::new(&[nobody(), serve(|_| "here".into())]);
+    let mut client = bed.client();
+    for _ in 0..4 {
+        client.send(GET);
+        assert_eq!(client.response().body, b"here");
+    }
+    // After the first failure it is not asked again for a while.
+    bed.expect_metric("heddle_upstream_connect_failures_total", &[], 1.0);
+}
+
+#[test]
+fn endpoints_that_all_refuse_are_a_503() {
+    let bed = Bed::new(&[nobody(), nobody()]);
+    let mut client = bed.client();
+    client.send(GET);
+    assert_eq!(answer(&mut client), (503, "upstream_connect_failed".into()));
+}
+
+#[test]
+fn a_request_on_a_stale_connection_is_sent_again() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut first = upstream.accept();
+    first.head();
+    first.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    client.response();
+    // The endpoint closes as the next request is on its way: it reads the request and hangs up.
+    client.send(GET);
+    first.head();
+    drop(first);
+    let mut second = upstream.accept();
+    second.head();
+    second.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nagain");
+    assert_eq!(client.response().body, b"again");
+    bed.expect_metric("heddle_upstream_retries_total", &[], 1.0);
+}
+
+#[test]
+fn a_post_on_a_stale_connection_is_not_sent_again() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut first = upstream.accept();
+    first.head();
+    first.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    client.response();
+    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 0\r\n\r\n");
+    first.head();
+    drop(first);
+    assert_eq!(answer(&mut client), (502, "upstream_reset".into()));
+    assert!(upstream.is_quiet());
+}
+
+#[test]
+fn a_pooled_connection_that_was_closed_is_not_used() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut first = upstream.accept();
+    first.head();
+    first.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    client.response();
+    drop(first);
+    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 0\r\n\r\n");
+    let mut second = upstream.accept();
+    second.head();
+    second.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(client.response().status(), 200);
+}
+
+#[test]
+fn an_endpoint_that_talks_out_of_turn_is_not_believed() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut first = upstream.accept();
+    first.head();
+    // A second answer that nobody asked for must not become the next request's.
+    first.send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb");
+    assert_eq!(client.response().body, b"a");
+    client.send(GET);
+    let mut second = upstream.accept();
+    second.head();
+    second.send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nc");
+    assert_eq!(client.response().body, b"c");
+}
+
+#[test]
+fn malformed_answers_are_a_502() {
+    for bad in [
+        "nonsense\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\nContent-Length: 0\n\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+    ] {
+        let upstream = Upstream::new();
+        let bed = Bed::new(&[upstream.address]);
+        let mut client = bed.client();
+        client.send(GET);
+        let mut server = upstream.accept();
+        server.head();
+        server.send(bad);
+        assert_eq!(answer(&mut client).0, 502, "{bad:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_breaks_off_ends_the_connection() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    client.head();
+    drop(server);
+    assert_eq!(client.rest(), b"half");
+    bed.expect_metric(
+        "heddle_requests_rejected_total",
+        &["upstream_truncated"],
+        1.0,
+    );
+}
+
+#[test]
+fn a_malformed_request_is_refused_with_its_reason_and_closed() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(
+        "GET / HTTP/1.1\r\nHost: echo\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
+    assert_eq!(
+        answer(&mut client),
+        (400, "content_length_with_transfer_encoding".into())
+    );
+    assert_eq!(client.rest(), b"");
+    assert!(upstream.is_quiet());
+}
+
+#[test]
+fn what_is_not_built_is_refused_with_a_reason() {
+    let bed = Bed::new(&[serve(|_| String::new())]);
+    for (request, reason) in [
+        (
+            "CONNECT echo:80 HTTP/1.1\r\nHost: echo:80\r\n\r\n",
+            "connect_not_supported",
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: echo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+            "upgrade_not_supported",
+        ),
+    ] {
+        let mut client = bed.client();
+        client.send(request);
+        assert_eq!(answer(&mut client), (501, reason.into()));
+    }
+}
+
+#[test]
+fn a_port_of_another_protocol_is_refused_with_a_reason() {
+    let mut mesh = mesh(&[], None);
+    mesh.services[0].ports[0].protocol = heddle_model::AppProtocol::Grpc;
+    let bed = Bed::with(Settings::default(), &mesh);
+    let mut client = bed.client();
+    client.send(GET);
+    assert_eq!(answer(&mut client), (501, "protocol_not_supported".into()));
+}
+
+#[test]
+fn a_head_that_does_not_end_in_time_is_a_408() {
+    let settings = quick(|timeouts| timeouts.request_head = Duration::from_millis(50));
+    let bed = Bed::with(settings, &mesh(&[], None));
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost:");
+    assert_eq!(answer(&mut client), (408, "request_head_timeout".into()));
+    assert_eq!(client.rest(), b"");
+}
+
+#[test]
+fn an_idle_connection_is_closed_in_silence() {
+    let settings = quick(|timeouts| timeouts.client_idle = Duration::from_millis(50));
+    let bed = Bed::with(settings, &mesh(&[], None));
+    assert_eq!(bed.client().rest(), b"");
+}
+
+#[test]
+fn an_endpoint_that_does_not_answer_in_time_is_a_504() {
+    let settings = quick(|timeouts| timeouts.response_head = Duration::from_millis(50));
+    let upstream = Upstream::new();
+    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send(GET);
+    let _server = upstream.accept();
+    assert_eq!(
+        answer(&mut client),
+        (504, "upstream_response_timeout".into())
+    );
+}
+
+#[test]
+fn an_answer_that_stops_arriving_is_cut() {
+    let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(50));
+    let upstream = Upstream::new();
+    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    client.head();
+    assert_eq!(client.rest(), b"half");
+    bed.expect_metric(
+        "heddle_requests_rejected_total",
+        &["stream_idle_timeout"],
+        1.0,
+    );
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_request_with_it() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    drop(client);
+    assert_eq!(server.rest(), b"", "the endpoint sees the connection close");
+}
+
+#[test]
+fn one_connection_too_many_is_closed_and_counted() {
+    let settings = Settings {
+        bounds: Bounds {
+            connections: 1,
+            ..Bounds::default()
+        },
+        ..Settings::default()
+    };
+    let bed = Bed::with(settings, &mesh(&[serve(|_| String::new())], None));
+    let mut first = bed.client();
+    first.send(GET);
+    assert_eq!(first.response().status(), 200);
+    assert_eq!(bed.client().rest(), b"");
+    bed.expect_metric("heddle_connections_refused_total", &[], 1.0);
+}
+
+#[test]
+fn a_slow_reader_stops_the_sender_and_memory_stays_bounded() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    client.head();
+    // Nobody reads: the sender must come to a stop long before a gigabyte.
+    server.stream.set_nonblocking(true).unwrap();
+    let (mut sent, mut stuck) = (0usize, 0);
+    let block = vec![0u8; 65536];
+    while stuck < 200 && sent < 500_000_000 {
+        match server.stream.write(&block) {
+            Ok(n) => (sent, stuck) = (sent + n, 0),
+            Err(_) => {
+                stuck += 1;
+                std::thread::yield_now();
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        }
+    }
+    assert!(
+        sent < 100_000_000,
+        "{sent} bytes were taken for a client that reads nothing"
+    );
+}
+
+#[tokio::test]
+async fn draining_finishes_what_has_begun_and_ends() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let (mut busy, mut idle) = (bed.client(), bed.client());
+    idle.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    idle.response();
+    busy.send(GET);
+    server.head();
+    let drained = tokio::spawn(bed.proxy.drain(Duration::from_secs(10)));
+    assert_eq!(
+        tokio::task::spawn_blocking(move || idle.rest())
+            .await
+            .unwrap(),
+        b""
+    );
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone");
+    let response = tokio::task::spawn_blocking(move || busy.response())
+        .await
+        .unwrap();
+    assert_eq!(response.body, b"done");
+    assert_eq!(response.field("connection"), Some("close"));
+    assert_eq!(drained.await.unwrap().cut, 0);
+}
+
+#[tokio::test]
+async fn draining_cuts_what_does_not_end() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    let drained = bed.proxy.drain(Duration::from_millis(50)).await;
+    assert_eq!(drained.cut, 1);
+}
