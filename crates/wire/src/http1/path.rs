@@ -73,8 +73,8 @@ static CLASSES: [Class; 256] = {
 /// `strict` says that a path rule exists on this port. `out` is overwritten when the path changes.
 ///
 /// # Errors
-/// A path that does not begin with a slash, a malformed percent-encoding, an encoded control
-/// character, a backslash; in strict mode also `%2F`, `%5C` and dot segments.
+/// A path that does not begin with a slash, a malformed percent-encoding, a control character
+/// whether encoded or not, a backslash; in strict mode also `%2F`, `%5C` and dot segments.
 pub fn canonicalise(raw: &[u8], out: &mut Vec<u8>, strict: bool) -> Result<Canonical, Reject> {
     let Some(clean) = clean_prefix(raw, strict) else {
         return Ok(Canonical::Verbatim);
@@ -134,6 +134,7 @@ fn rewrite(raw: &[u8], clean: usize, out: &mut Vec<u8>, strict: bool) -> Result<
                 decoded(hex(*high)? << 4 | hex(*low)?, out, strict)?;
             }
             b'\\' => return Err(Reject::BACKSLASH),
+            0x00..=0x1f | 0x7f => return Err(Reject::CONTROL_CHARACTER),
             b'/' if strict && out.last() == Some(&b'/') => {}
             _ if CLASSES[usize::from(*byte)] == Class::Special => encode(*byte, out),
             _ => out.push(*byte),

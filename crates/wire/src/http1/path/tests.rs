@@ -59,6 +59,8 @@ fn one_form_with_and_without_a_path_rule() {
         ("/%g0", Err("malformed_percent"), Err("malformed_percent")),
         ("/%0A", Err("encoded_control"), Err("encoded_control")),
         ("/%7f", Err("encoded_control"), Err("encoded_control")),
+        ("/a\x01", Err("control_character"), Err("control_character")),
+        ("/a b\u{e9}", Ok("/a%20b%C3%A9"), Ok("/a%20b%C3%A9")),
         ("a", Err("path_not_absolute"), Err("path_not_absolute")),
         ("*", Err("path_not_absolute"), Err("path_not_absolute")),
     ];

@@ -1,0 +1,82 @@
+//! What the fuzz targets compare the parsers with: the same grammar, read naively.
+
+use heddle_wire::http1::Field;
+
+/// The name and value of each field line of `head`, read by splitting: lines at CR LF, fields at
+/// their first colon, values without the spaces and tabs around them.
+pub fn naive_fields(head: &[u8]) -> Vec<(&[u8], &[u8])> {
+    let text = head
+        .strip_suffix(b"\r\n\r\n")
+        .expect("a head ends with an empty line");
+    assert!(!text.contains(&0));
+    let lines = split_lines(text);
+    lines[1..]
+        .iter()
+        .map(|line| {
+            let colon = line.iter().position(|&byte| byte == b':').expect("a colon");
+            let (name, value) = (&line[..colon], &line[colon + 1..]);
+            assert!(!name.is_empty() && name.iter().all(|byte| byte.is_ascii_graphic()));
+            assert!(
+                value
+                    .iter()
+                    .all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
+            );
+            (name, trim(value))
+        })
+        .collect()
+}
+
+/// Lines ended by CR LF; no CR and no LF occurs otherwise.
+pub fn split_lines(text: &[u8]) -> Vec<&[u8]> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while let Some(end) = rest.windows(2).position(|two| two == b"\r\n") {
+        lines.push(&rest[..end]);
+        rest = &rest[end + 2..];
+    }
+    lines.push(rest);
+    for line in &lines {
+        assert!(
+            !line.contains(&b'\r') && !line.contains(&b'\n'),
+            "a bare CR or LF"
+        );
+    }
+    lines
+}
+
+fn trim(value: &[u8]) -> &[u8] {
+    let blank = |byte: &u8| *byte == b' ' || *byte == b'\t';
+    let start = value
+        .iter()
+        .position(|byte| !blank(byte))
+        .unwrap_or(value.len());
+    let end = value
+        .iter()
+        .rposition(|byte| !blank(byte))
+        .map_or(start, |last| last + 1);
+    &value[start..end]
+}
+
+/// The same from a parsed head, after checking that the lines cover the head without a gap.
+pub fn parsed_fields<'a>(
+    buf: &'a [u8],
+    fields: &[Field],
+    length: usize,
+) -> Vec<(&'a [u8], &'a [u8])> {
+    let mut next = fields
+        .first()
+        .map_or(length - 2, |field| usize::from(field.line.start));
+    let mut out = Vec::new();
+    for field in fields {
+        assert_eq!(
+            usize::from(field.line.start),
+            next,
+            "field lines follow each other"
+        );
+        assert!(field.line.of(buf).ends_with(b"\r\n"));
+        next = usize::from(field.line.end);
+        out.push((field.name.of(buf), field.value.of(buf)));
+    }
+    assert_eq!(next, length - 2, "the empty line follows the last field");
+    out
+}

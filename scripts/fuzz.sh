@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Fuzzes every parser for some time each, from the corpus in fuzz/corpus.
+#
+#   scripts/fuzz.sh [SECONDS] [TARGET]...   60 seconds and all targets unless told otherwise
+#   scripts/fuzz.sh --minimise [TARGET]...  takes what was found into fuzz/corpus, as little as covers the same
+#
+# What is found on the way is kept outside the repository, beside the build. A finding fails the
+# script and says how to repeat it.
+set -euo pipefail
+cd "$(dirname "$0")/../fuzz"
+
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/../target}
+found=$CARGO_TARGET_DIR/fuzz-corpus
+bounds=(-max_len=4096 -timeout=10 -rss_limit_mb=2048)
+
+minimise() { # minimise TARGET
+    mkdir -p "$found/$1" "corpus/$1"
+    cargo run --quiet --example seeds "$found"
+    cp -n "corpus/$1"/* "$found/$1" 2>/dev/null || true
+    rm -rf "corpus/$1"
+    mkdir -p "corpus/$1"
+    cargo +nightly fuzz run "$1" "corpus/$1" "$found/$1" -- -merge=1 "${bounds[@]}" 2>/dev/null
+    echo "$1: $(find "corpus/$1" -type f | wc -l) inputs kept"
+}
+
+run() { # run TARGET SECONDS
+    local log=$found/$1.log
+    mkdir -p "$found/$1" "corpus/$1"
+    if ! cargo +nightly fuzz run "$1" "$found/$1" "corpus/$1" -- \
+        -max_total_time="$2" -print_final_stats=1 "${bounds[@]}" >"$log" 2>&1; then
+        tail -n 60 "$log"
+        echo "$1: FINDING after $(executions "$log") inputs, see above"
+        return 1
+    fi
+    echo "$1: $2 s, $(executions "$log") inputs, no finding"
+}
+executions() { awk '/stat::number_of_executed_units/ { n = $2 } END { print n + 0 }' "$1"; }
+
+seconds=60
+action=run
+case ${1:-} in
+--minimise) action=minimise && shift ;;
+[0-9]*) seconds=$1 && shift ;;
+esac
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then
+    mapfile -t targets < <(cargo +nightly fuzz list)
+fi
+
+failed=0
+for target in "${targets[@]}"; do
+    "$action" "$target" "$seconds" || failed=1
+done
+exit $failed
