@@ -23,7 +23,13 @@ pub(super) enum Arrived {
 struct Search {
     /// Bytes that have been looked at.
     seen: usize,
+    /// Bytes that there were when they were last parsed.
+    parsed: usize,
 }
+
+/// So many new bytes are worth a parse even without a blank line: what can be refused is refused
+/// before the limit of the head, and the work stays a small multiple of the head's length.
+const PARSE_AGAIN_BYTES: usize = 1024;
 
 impl Connection {
     /// Waits for the next request's head. Whoever gets [`Arrived::Request`] finds it parsed in the
@@ -74,9 +80,9 @@ impl Connection {
         }
     }
 
-    /// Parses when there is a reason to: at the first bytes, so that nonsense is refused early,
-    /// and when the blank line or the limit is reached. A client that sends byte by byte costs a
-    /// look at each byte, not a parse of all.
+    /// Parses when there is a reason to: at the first bytes and after many more, so that nonsense
+    /// is refused early, and when the blank line is there. A client that sends byte by byte costs
+    /// a look at each byte, not a parse of all.
     fn try_parse(&mut self, search: &mut Search) -> Result<Option<usize>, Failure> {
         let inbox = &self.client.inbox;
         let limits = &self.worker.limits;
@@ -88,9 +94,10 @@ impl Connection {
         let first = search.seen == 0;
         let fresh = &bytes[search.seen.saturating_sub(3).min(bytes.len())..];
         search.seen = inbox.len();
-        if !first && bytes.len() <= limits.max_head_bytes && !ends_head(fresh) {
+        if !first && inbox.len() - search.parsed < PARSE_AGAIN_BYTES && !ends_head(fresh) {
             return Ok(None);
         }
+        search.parsed = inbox.len();
         request.parse(bytes, limits).map_err(Failure::request)
     }
 

@@ -1,5 +1,8 @@
 //! The data path from both ends, with scripted clients and endpoints on loopback.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod corpus;
 mod failures;
 mod http;
 mod routes;

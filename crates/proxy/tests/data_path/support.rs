@@ -1,6 +1,5 @@
 //! A proxy with one Service, an upstream that a test scripts byte by byte, and a client that sends
 //! bytes as they are.
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

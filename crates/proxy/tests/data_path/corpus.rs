@@ -1,0 +1,160 @@
+//! Every request of the codec's corpus, sent through a whole proxy to an endpoint that records
+//! what reaches it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use heddle_model::{
+    Backend, BackendTarget, Filters, Outcome, PathMatch, RouteAction, RouteMatch, RouteRule,
+    ServiceName,
+};
+use heddle_proxy::Settings;
+use heddle_wire::corpus::{Case, Outcome as Expected, Stage, requests};
+use heddle_wire::http1::{BodyTracker, Limits, RequestHead};
+
+use crate::support::{Bed, Client, field, mesh};
+
+/// An endpoint that keeps every byte, and answers once what it has is a whole request.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<u8>>>);
+
+impl Recorder {
+    fn start(&self) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let recorder = self.clone();
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let recorder = recorder.clone();
+                thread::spawn(move || {
+                    let mut buffer = [0; 4096];
+                    while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                        recorder.0.lock().unwrap().extend_from_slice(&buffer[..n]);
+                        if whole(&recorder.0.lock().unwrap()).is_some() {
+                            let answer =
+                                "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                            let _ = stream.write_all(answer.as_bytes());
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// The length of the request at the front, if it is there with its whole body.
+fn whole(bytes: &[u8]) -> Option<usize> {
+    let mut head = RequestHead::new();
+    let head_bytes = head.parse(bytes, &Limits::DEFAULT).ok()??;
+    let advance = BodyTracker::from_framing(head.framing)
+        .advance(&bytes[head_bytes..])
+        .ok()?;
+    advance.done.then_some(head_bytes + advance.consumed)
+}
+
+/// Rules on paths, so that paths have to be unambiguous.
+fn rules() -> Vec<RouteRule> {
+    let backend = Backend {
+        weight: 1,
+        target: BackendTarget::Service {
+            service: ServiceName::parse("test/echo").unwrap(),
+            port: 80,
+        },
+        filters: Filters::default(),
+    };
+    let action = Arc::new(RouteAction {
+        filters: Filters::default(),
+        outcome: Outcome::Forward(vec![backend]),
+        request_timeout_ms: None,
+        backend_timeout_ms: None,
+    });
+    ["/rule", ""]
+        .map(|prefix| RouteRule {
+            name: "test/route".into(),
+            rule: 0,
+            matcher: RouteMatch {
+                path: PathMatch::Prefix(prefix.into()),
+                method: None,
+                headers: Vec::new(),
+                query: Vec::new(),
+            },
+            action: Arc::clone(&action),
+        })
+        .into()
+}
+
+/// Sends a case and says what is wrong with what became of it.
+fn check(bed: &Bed, recorder: &Recorder, case: &Case) -> Result<(), String> {
+    let mut client = Client::connect(bed.address);
+    client.send(&case.bytes);
+    let response = client.response();
+    let status = response.status();
+    let reason = response.field("heddle-reason").unwrap_or("none");
+    match &case.outcome {
+        Expected::Refused {
+            stage,
+            status: expected,
+            code,
+        } => {
+            client.rest();
+            let seen = recorder.take();
+            if (status, reason) != (*expected, &**code) {
+                return Err(format!("answered {status} {reason}, not {expected} {code}"));
+            }
+            if whole(&seen).is_some() || (!matches!(stage, Stage::Body) && !seen.is_empty()) {
+                return Err(format!(
+                    "reached the endpoint: {:?}",
+                    String::from_utf8_lossy(&seen)
+                ));
+            }
+        }
+        // What we have not built is refused, however well formed it is.
+        Expected::Forwarded { .. } if status == 501 => {}
+        Expected::Forwarded { target, host } => {
+            let seen = recorder.take();
+            if status != 200 {
+                return Err(format!("answered {status} {reason}, not forwarded"));
+            }
+            let text = String::from_utf8_lossy(&seen);
+            let line = text.lines().next().unwrap_or_default();
+            if line.split(' ').nth(1) != Some(&**target) || field(&text, "host") != Some(&**host) {
+                return Err(format!("forwarded as {text:?}"));
+            }
+            if whole(&seen) != Some(seen.len()) {
+                return Err(format!("forwarded with something behind it: {text:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_ambiguous_request_reaches_an_endpoint() {
+    let recorder = Recorder::default();
+    let endpoint = recorder.start();
+    let bed = Bed::with(Settings::default(), &mesh(&[endpoint], Some(rules())));
+    let cases = requests();
+    assert!(cases.len() >= 80);
+    let wrong: Vec<String> = cases
+        .iter()
+        .filter_map(|case| {
+            let error = check(&bed, &recorder, case).err()?;
+            Some(format!("{}: {error}", case.name))
+        })
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        cases.len(),
+        wrong.join("\n")
+    );
+}
