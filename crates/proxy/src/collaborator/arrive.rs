@@ -25,10 +25,14 @@ struct Search {
     seen: usize,
     /// Bytes that there were when they were last parsed.
     parsed: usize,
+    /// How often they were parsed.
+    parses: u32,
 }
 
-/// So many new bytes are worth a parse even without a blank line: what can be refused is refused
-/// before the limit of the head, and the work stays a small multiple of the head's length.
+/// Reads that are parsed without asking: heads arrive in one or two.
+const FREE_PARSES: u32 = 16;
+/// After that, so many new bytes are worth a parse even without a blank line. What can be refused
+/// is refused early, and the work stays a small multiple of the head's length.
 const PARSE_AGAIN_BYTES: usize = 1024;
 
 impl Connection {
@@ -80,9 +84,8 @@ impl Connection {
         }
     }
 
-    /// Parses when there is a reason to: at the first bytes and after many more, so that nonsense
-    /// is refused early, and when the blank line is there. A client that sends byte by byte costs
-    /// a look at each byte, not a parse of all.
+    /// Parses what has arrived. A client that sends byte by byte soon costs a look at each byte
+    /// for the end of the head, not a parse of all.
     fn try_parse(&mut self, search: &mut Search) -> Result<Option<usize>, Failure> {
         let inbox = &self.client.inbox;
         let limits = &self.worker.limits;
@@ -91,13 +94,16 @@ impl Connection {
         } = &mut *self.worker.scratch.borrow_mut();
         // One byte more than allowed, so that the codec sees a head that is too long.
         let bytes = inbox.contiguous(inbox.len().min(limits.max_head_bytes + 1), linear);
-        let first = search.seen == 0;
         let fresh = &bytes[search.seen.saturating_sub(3).min(bytes.len())..];
         search.seen = inbox.len();
-        if !first && inbox.len() - search.parsed < PARSE_AGAIN_BYTES && !ends_head(fresh) {
+        let due = search.parses < FREE_PARSES
+            || inbox.len() - search.parsed >= PARSE_AGAIN_BYTES
+            || ends_head(fresh);
+        if !due {
             return Ok(None);
         }
         search.parsed = inbox.len();
+        search.parses += 1;
         request.parse(bytes, limits).map_err(Failure::request)
     }
 
