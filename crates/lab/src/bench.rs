@@ -1,33 +1,45 @@
 //! Experiments that measure Heddle beside other proxies.
+//!
+//! `proxy` is the experiment; the rest are its instruments. The load generator, the upstream and the
+//! confinement of every process are processes of this same program.
 
-use std::path::PathBuf;
+use clap::Subcommand;
 
-use clap::{Args, Subcommand};
+pub(crate) use confine::{Confine, run as become_confined};
+pub(crate) use load::{Load, run as offer_load};
+pub(crate) use upstream::{Upstream, run as serve_upstream};
+
+mod account;
+mod cgroup;
+mod child;
+mod confine;
+mod http;
+mod install;
+mod instructions;
+mod load;
+mod machine;
+mod plot;
+mod proxy;
+mod report;
+mod statistics;
+mod syscalls;
+mod systems;
+mod table;
+mod upstream;
 
 /// The experiments.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// One proxy of each kind, the same work, the same machine, interleaved.
-    Proxy(Proxy),
-}
-
-/// What the user may say to `bench proxy`.
-#[derive(Args)]
-pub(crate) struct Proxy {
-    /// Three short rounds of the main cells instead of five of all.
-    #[arg(long)]
-    quick: bool,
-    /// Write the figures to FILE as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    Proxy(proxy::Proxy),
 }
 
 /// Runs one experiment to its report.
-pub(crate) fn run(command: Command) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When something it needs is missing or does not start.
+pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
-        Command::Proxy(options) => {
-            println!("quick: {}, json: {:?}", options.quick, options.json);
-            Ok(())
-        }
+        Command::Proxy(options) => proxy::run(options),
     }
 }

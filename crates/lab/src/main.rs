@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod demo;
 
 /// Demonstrations and experiments for Heddle, beside its peers.
 #[derive(Parser)]
@@ -19,11 +20,32 @@ enum Command {
     /// Experiments that measure Heddle beside other proxies.
     #[command(subcommand)]
     Bench(bench::Command),
+    Demo(demo::Options),
+    #[command(flatten)]
+    Part(HiddenPart),
+}
+
+/// What the lab starts of itself; nobody types these.
+#[derive(Subcommand)]
+enum HiddenPart {
+    /// Offers load to a proxy and prints what came of it.
+    #[command(hide = true)]
+    Load(bench::Load),
+    /// Answers what a proxy forwards.
+    #[command(hide = true)]
+    Upstream(bench::Upstream),
+    /// Becomes a program, held to a core and a control group.
+    #[command(hide = true)]
+    Confine(bench::Confine),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Bench(command) => bench::run(command),
+        Command::Bench(command) => bench::run(&command),
+        Command::Demo(options) => demo::run(&options),
+        Command::Part(HiddenPart::Load(options)) => bench::offer_load(&options),
+        Command::Part(HiddenPart::Upstream(options)) => bench::serve_upstream(&options),
+        Command::Part(HiddenPart::Confine(options)) => bench::become_confined(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

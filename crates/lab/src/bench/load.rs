@@ -1,0 +1,361 @@
+//! The load generator: one thread, one epoll, keep-alive connections, every answer checked.
+//!
+//! Two ways to offer load. *Closed loop*: each connection sends its next request when its answer has
+//! come, which finds the highest throughput. *Fixed rate*: requests are due at times fixed in advance
+//! (a Poisson process with a fixed seed), whichever connection is free takes the next, and latency
+//! counts from the time a request was **due**. So a proxy that stalls is charged for all the requests
+//! that the stall delayed, not only for those in flight (no coordinated omission).
+//!
+//! The process that measures reads the accounts of the others itself, exactly at the edges of its
+//! window, so that CPU time and completed requests belong to the same interval.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use hdrhistogram::Histogram;
+use rustix::event::epoll;
+use serde::{Deserialize, Serialize};
+
+use super::account;
+use connection::{Connection, Failure, Progress};
+use schedule::Schedule;
+
+mod connection;
+mod schedule;
+
+/// Errors after which a run ends: something is broken, not merely loaded.
+const MAX_ERRORS: u64 = 1_000;
+
+/// What `heddle-lab load` is told.
+#[derive(Args, Clone)]
+pub(crate) struct Load {
+    /// `AUTHORITY@ADDRESS:PORT` to send to; connections take these in turn.
+    #[arg(long = "target", required = true)]
+    targets: Vec<Target>,
+    /// Keep-alive connections.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: u32,
+    /// Bytes of body to ask for, and to insist on.
+    #[arg(long, default_value_t = 128)]
+    body_bytes: u64,
+    /// Requests per second offered; without it each connection sends as fast as it is answered.
+    #[arg(long)]
+    rate: Option<f64>,
+    /// Seconds of load before the window.
+    #[arg(long, default_value_t = 0.3)]
+    warm_up: f64,
+    /// Seconds of the window.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// End after this many requests instead of by time; no warm-up.
+    #[arg(long)]
+    requests: Option<u64>,
+    /// `NAME=PID`: read the accounts of this process tree over the window.
+    #[arg(long = "watch")]
+    watched: Vec<Watched>,
+    /// Seed of the arrivals.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Where to send, and in whose name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    authority: String,
+    address: SocketAddr,
+}
+
+impl std::str::FromStr for Target {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Target, String> {
+        let (authority, address) = text
+            .split_once('@')
+            .ok_or("expected AUTHORITY@ADDRESS:PORT")?;
+        let address = address
+            .parse()
+            .map_err(|error| format!("{address}: {error}"))?;
+        Ok(Target {
+            authority: authority.to_owned(),
+            address,
+        })
+    }
+}
+
+/// A process tree to account for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Watched {
+    name: String,
+    pid: u32,
+}
+
+impl std::str::FromStr for Watched {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Watched, String> {
+        let (name, pid) = text.split_once('=').ok_or("expected NAME=PID")?;
+        let pid = pid.parse().map_err(|error| format!("{pid}: {error}"))?;
+        Ok(Watched {
+            name: name.to_owned(),
+            pid,
+        })
+    }
+}
+
+/// What one run found. Latencies are in microseconds.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Outcome {
+    /// Length of the window.
+    pub(super) seconds: f64,
+    /// Requests answered well within the window.
+    pub(super) requests: u64,
+    /// What went wrong, by kind, over the whole run. A run with any is invalid.
+    pub(super) errors: BTreeMap<String, u64>,
+    pub(super) p50_us: f64,
+    pub(super) p90_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) p999_us: f64,
+    pub(super) max_us: f64,
+    /// The most requests that were due and had no connection free.
+    pub(super) backlog: usize,
+    /// CPU of each watched process tree, and of the load generator as `client`.
+    pub(super) cpu: BTreeMap<String, account::Usage>,
+    /// Memory of each watched tree at the end of the window, all connections open.
+    pub(super) memory: BTreeMap<String, account::Memory>,
+    /// How busy each core was, 0 to 1.
+    pub(super) cores: Vec<f64>,
+}
+
+/// Runs the load and prints the outcome as one line of JSON.
+pub(crate) fn run(options: &Load) -> anyhow::Result<()> {
+    // The kernel may otherwise fire timers 50 µs late, which the latencies would show.
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
+    let outcome = Generator::new(options)?.run(options)?;
+    let mut line = serde_json::to_vec(&outcome)?;
+    line.push(b'\n');
+    std::io::stdout().write_all(&line).context("stdout")
+}
+
+struct Generator {
+    epoll: rustix::fd::OwnedFd,
+    connections: Vec<Connection>,
+    body_bytes: u64,
+    schedule: Option<Schedule>,
+    /// Requests still to be started, when the run is bounded by their number.
+    budget: Option<u64>,
+    in_flight: usize,
+    latencies: Histogram<u64>,
+    completed: u64,
+    errors: BTreeMap<&'static str, u64>,
+    scratch: Vec<u8>,
+}
+
+/// The accounts at one edge of the window.
+struct Edge {
+    at: Instant,
+    readings: Vec<(String, account::Reading)>,
+    cores: account::Cores,
+}
+
+impl Generator {
+    fn new(options: &Load) -> anyhow::Result<Generator> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut connections = Vec::new();
+        for index in 0..options.connections as usize {
+            let target = &options.targets[index % options.targets.len()];
+            let connection =
+                Connection::open(target.address, &target.authority, options.body_bytes)
+                    .with_context(|| format!("cannot connect to {}", target.address))?;
+            let data = epoll::EventData::new_u64(index as u64);
+            epoll::add(&epoll, &connection, data, epoll::EventFlags::IN)?;
+            connections.push(connection);
+        }
+        let count = connections.len();
+        Ok(Generator {
+            epoll,
+            connections,
+            body_bytes: options.body_bytes,
+            schedule: options
+                .rate
+                .map(|rate| Schedule::new(rate, count, options.seed)),
+            budget: options.requests,
+            in_flight: 0,
+            // 1 µs to 60 s, two significant digits: under 1 % of error
+            latencies: Histogram::new_with_bounds(1, 60_000_000, 2)?,
+            completed: 0,
+            errors: BTreeMap::new(),
+            // as much as a body of one MiB arrives in at once
+            scratch: vec![
+                0;
+                if options.body_bytes > 64 << 10 {
+                    256 << 10
+                } else {
+                    16 << 10
+                }
+            ],
+        })
+    }
+
+    fn run(mut self, options: &Load) -> anyhow::Result<Outcome> {
+        let started = Instant::now();
+        if let Some(schedule) = &mut self.schedule {
+            schedule.start(started);
+        } else {
+            for index in 0..self.connections.len() {
+                self.begin(index, Instant::now());
+            }
+        }
+        let start = if options.requests.is_some() {
+            let start = edge(&options.watched)?;
+            self.until(None)?;
+            start
+        } else {
+            self.until(Some(started + Duration::from_secs_f64(options.warm_up)))?;
+            self.latencies.clear();
+            self.completed = 0;
+            let start = edge(&options.watched)?;
+            self.until(Some(start.at + Duration::from_secs_f64(options.seconds)))?;
+            start
+        };
+        let end = edge(&options.watched)?;
+        self.outcome(&start, &end, options)
+    }
+
+    /// Works until the time has come, or until the budget is used and every answer is in.
+    fn until(&mut self, end: Option<Instant>) -> anyhow::Result<()> {
+        let mut events = Vec::with_capacity(512);
+        loop {
+            let now = Instant::now();
+            if end.is_some_and(|end| now >= end) || (self.budget == Some(0) && self.in_flight == 0)
+            {
+                return Ok(());
+            }
+            let errors: u64 = self.errors.values().sum();
+            anyhow::ensure!(errors < MAX_ERRORS, "too many errors: {:?}", self.errors);
+            while let Some((index, due)) = self.schedule.as_mut().and_then(|s| s.next_due(now)) {
+                self.begin(index, due);
+            }
+            let wake = [end, self.schedule.as_ref().map(Schedule::wakes)];
+            let wake = wake.into_iter().flatten().min();
+            let wait = wake.map(|wake| wake.saturating_duration_since(Instant::now()));
+            let wait = wait.map(rustix::time::Timespec::try_from).transpose()?;
+            events.clear();
+            let space = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, space, wait.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("epoll_wait"),
+            }
+            for event in &events {
+                self.receive(usize::try_from(event.data.u64())?)?;
+            }
+        }
+    }
+
+    /// Sends the next request of a connection, due at that time.
+    fn begin(&mut self, index: usize, due: Instant) {
+        match &mut self.budget {
+            Some(0) => return,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.in_flight += 1;
+        if self.connections[index].send(due).is_err() {
+            // The reading side will find the connection broken and count it once.
+        }
+    }
+
+    fn receive(&mut self, index: usize) -> anyhow::Result<()> {
+        let connection = &mut self.connections[index];
+        match connection.receive(&mut self.scratch, self.body_bytes) {
+            Ok(Progress::Waiting) => return Ok(()),
+            Ok(Progress::Answered { due }) => {
+                let now = Instant::now();
+                let took = now.saturating_duration_since(due).as_micros();
+                self.latencies
+                    .saturating_record(u64::try_from(took).unwrap_or(u64::MAX).max(1));
+                self.completed += 1;
+                self.in_flight -= 1;
+            }
+            Err(failure) => {
+                *self.errors.entry(failure.name()).or_default() += 1;
+                if connection.busy() {
+                    self.in_flight -= 1;
+                }
+                self.reopen(index, failure)?;
+            }
+        }
+        match &mut self.schedule {
+            Some(schedule) => schedule.freed(index),
+            None => self.begin(index, Instant::now()),
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self, index: usize, failure: Failure) -> anyhow::Result<()> {
+        let connection = &mut self.connections[index];
+        connection
+            .reopen()
+            .with_context(|| format!("cannot connect again after {failure:?}"))?;
+        let data = epoll::EventData::new_u64(index as u64);
+        epoll::add(&self.epoll, &*connection, data, epoll::EventFlags::IN)?;
+        Ok(())
+    }
+
+    fn outcome(self, start: &Edge, end: &Edge, options: &Load) -> anyhow::Result<Outcome> {
+        let mut errors: BTreeMap<String, u64> = self
+            .errors
+            .iter()
+            .map(|(kind, count)| ((*kind).to_owned(), *count))
+            .collect();
+        let backlog = self.schedule.as_ref().map_or(0, Schedule::worst_backlog);
+        if let Some(lost) = self
+            .schedule
+            .as_ref()
+            .map(Schedule::lost)
+            .filter(|lost| *lost > 0)
+        {
+            errors.insert("not sent, too many already due".to_owned(), lost);
+        }
+        let pairs = start.readings.iter().zip(&end.readings);
+        let cpu =
+            pairs.map(|((name, start), (_, end))| (name.clone(), account::between(start, end)));
+        let mut memory = BTreeMap::new();
+        for watched in &options.watched {
+            memory.insert(watched.name.clone(), account::memory(watched.pid)?);
+        }
+        let quantile = |quantile: f64| self.latencies.value_at_quantile(quantile) as f64;
+        Ok(Outcome {
+            seconds: end.at.duration_since(start.at).as_secs_f64(),
+            requests: self.completed,
+            p50_us: quantile(0.5),
+            p90_us: quantile(0.9),
+            p99_us: quantile(0.99),
+            p999_us: quantile(0.999),
+            max_us: self.latencies.max() as f64,
+            backlog,
+            cpu: cpu.collect(),
+            memory,
+            cores: end.cores.busy_since(&start.cores),
+            errors,
+        })
+    }
+}
+
+fn edge(watched: &[Watched]) -> anyhow::Result<Edge> {
+    let mut readings = Vec::with_capacity(watched.len() + 1);
+    for watched in watched {
+        readings.push((watched.name.clone(), account::read(watched.pid)?));
+    }
+    readings.push(("client".to_owned(), account::read(std::process::id())?));
+    Ok(Edge {
+        at: Instant::now(),
+        readings,
+        cores: account::cores()?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! When each request of a fixed rate is due, and which connection carries it.
+//!
+//! Arrivals form a Poisson process: many independent callers, as a shared proxy sees them. The seed is
+//! fixed, so every system of a round meets the same arrivals. Due requests wait for a free connection
+//! in a bounded queue, and keep the time they were due.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Due requests without a connection beyond which further ones are dropped and counted.
+const MAX_BACKLOG: usize = 200_000;
+
+pub(super) struct Schedule {
+    mean_gap_s: f64,
+    next: Option<Instant>,
+    /// Free connections; the one that has been free longest goes first, so that all are used.
+    free: VecDeque<usize>,
+    due: VecDeque<Instant>,
+    worst_backlog: usize,
+    lost: u64,
+    random: u64,
+}
+
+impl Schedule {
+    /// Arrivals at `rate` per second for that many connections, all of them free.
+    pub(super) fn new(rate: f64, connections: usize, seed: u64) -> Schedule {
+        Schedule {
+            mean_gap_s: 1.0 / rate.max(0.001),
+            next: None,
+            free: (0..connections).collect(),
+            due: VecDeque::new(),
+            worst_backlog: 0,
+            lost: 0,
+            random: seed,
+        }
+    }
+
+    /// Lets the first request be due at that time.
+    pub(super) fn start(&mut self, at: Instant) {
+        self.next = Some(at);
+    }
+
+    /// The next request to send now, if one is due and a connection is free.
+    pub(super) fn next_due(&mut self, now: Instant) -> Option<(usize, Instant)> {
+        while let Some(next) = self.next.filter(|next| *next <= now) {
+            if self.due.len() < MAX_BACKLOG {
+                self.due.push_back(next);
+            } else {
+                self.lost += 1;
+            }
+            self.next = Some(next + self.gap());
+        }
+        let sent = if self.due.is_empty() {
+            None
+        } else {
+            self.free.pop_front()
+        };
+        let sent = sent.and_then(|index| Some((index, self.due.pop_front()?)));
+        if sent.is_none() {
+            self.worst_backlog = self.worst_backlog.max(self.due.len());
+        }
+        sent
+    }
+
+    /// When to look again, if no connection becomes free before.
+    pub(super) fn wakes(&self) -> Instant {
+        self.next.unwrap_or_else(Instant::now)
+    }
+
+    /// A connection has had its answer.
+    pub(super) fn freed(&mut self, index: usize) {
+        self.free.push_back(index);
+    }
+
+    /// The most requests that waited for a connection at one time.
+    pub(super) fn worst_backlog(&self) -> usize {
+        self.worst_backlog
+    }
+
+    /// Requests that were due and never sent.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// An exponentially distributed gap.
+    fn gap(&mut self) -> Duration {
+        // SplitMix64 (Steele, Lea, Flood 2014)
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        // uniform in (0, 1], so that the logarithm is finite
+        let uniform = ((z >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
+        Duration::from_secs_f64(-uniform.ln() * self.mean_gap_s)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! The machine that figures belong to, and a network namespace of our own on it.
+//!
+//! A namespace has a loopback interface that nobody else uses, and a congestion control of its own: with
+//! BBR, a common default, the kernel paces even loopback with a timer per packet, which says nothing about
+//! proxies.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::Context;
+use serde::Serialize;
+
+/// What a reader needs to know to place the figures.
+#[derive(Debug, Clone, Serialize, Default)]
+pub(super) struct Machine {
+    pub(super) cpu: String,
+    pub(super) cores: usize,
+    pub(super) memory_mib: u64,
+    pub(super) kernel: String,
+    pub(super) congestion_control: String,
+}
+
+const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+impl Machine {
+    /// Describes this one.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub(super) fn describe() -> anyhow::Result<Machine> {
+        let cpu = fs::read_to_string("/proc/cpuinfo").context("/proc/cpuinfo")?;
+        let memory = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
+        let number = |text: &str| text.split_ascii_whitespace().next()?.parse::<u64>().ok();
+        Ok(Machine {
+            cpu: value(&cpu, "model name").unwrap_or("unknown").to_owned(),
+            cores: std::thread::available_parallelism()?.get(),
+            memory_mib: value(&memory, "MemTotal").and_then(number).unwrap_or(0) / 1024,
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            congestion_control: congestion_control(),
+        })
+    }
+}
+
+/// The value of `name : value`, the first of them.
+fn value<'text>(text: &'text str, name: &str) -> Option<&'text str> {
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find_map(|(key, value)| (key.trim() == name).then_some(value.trim()))
+}
+
+fn congestion_control() -> String {
+    fs::read_to_string(CONGESTION_CONTROL)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// As root, starts this program again in a network namespace of its own and does not return; otherwise,
+/// or where that is not allowed, returns and the experiment uses the machine's loopback.
+///
+/// # Errors
+/// When the program cannot be started again.
+pub(super) fn enter_own_network() -> anyhow::Result<()> {
+    let allowed = Command::new("unshare").args(["--net", "true"]).output();
+    let allowed = allowed.is_ok_and(|output| output.status.success());
+    if !rustix::process::geteuid().is_root() || !allowed {
+        return Ok(());
+    }
+    let program = std::env::current_exe()?;
+    let arguments = std::env::args_os().skip(1);
+    let mut again = Command::new("unshare");
+    again
+        .args(["--net", "--"])
+        .arg(program)
+        .args(arguments)
+        .arg("--isolated");
+    Err(again.exec()).context("cannot start again in a network namespace")
+}
+
+/// Brings the loopback interface of the own namespace up, and leaves BBR; returns what is used then.
+///
+/// # Errors
+/// When the interface does not come up.
+pub(super) fn use_plain_congestion_control() -> anyhow::Result<String> {
+    let up = Command::new("ip")
+        .args(["link", "set", "lo", "up"])
+        .status()
+        .context("ip")?;
+    anyhow::ensure!(up.success(), "the loopback interface does not come up");
+    // A namespace may only choose what its host offers to everyone; Reno always is. Without loss, both
+    // behave the same.
+    if fs::write(CONGESTION_CONTROL, "cubic").is_err() {
+        fs::write(CONGESTION_CONTROL, "reno").context(CONGESTION_CONTROL)?;
+    }
+    Ok(congestion_control())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! `heddle-lab bench proxy`: what one proxy costs, beside its peers, doing the same work.
+//!
+//! The proxy under test has core 0 to itself; the load generator and the upstream share core 1. All
+//! systems run at once but only one of them is loaded at a time, in an order that rotates, so that each
+//! figure of a round has its counterparts seconds away. `docs/benchmarks.md` explains every choice.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::install::{self, Peers};
+use super::machine::{self, Machine};
+use super::report::{Report, Run};
+use super::systems::{Kind, System};
+use super::{plot, table};
+use plan::Plan;
+
+mod experiment;
+mod plan;
+mod stage;
+
+/// What the user may say to `bench proxy`.
+#[derive(Args, Clone)]
+pub(crate) struct Proxy {
+    /// Three short rounds of the main cells instead of five of all.
+    #[arg(long)]
+    quick: bool,
+    /// Write every figure to FILE as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the main figures into FILE.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Another Heddle to measure beside, such as an older build.
+    #[arg(long = "peer", value_name = "NAME=PATH", value_parser = named_path)]
+    peers: Vec<(String, PathBuf)>,
+    /// The Heddle to measure; the one beside this program unless said.
+    #[arg(long, value_name = "PATH")]
+    heddle: Option<PathBuf>,
+    /// Only these systems (for a closer look; ratios need both sides).
+    #[arg(long, value_name = "NAME", value_delimiter = ',', hide = true)]
+    only: Vec<String>,
+    /// Set once the process has a network namespace of its own.
+    #[arg(long, hide = true)]
+    isolated: bool,
+}
+
+fn named_path(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, path) = text.split_once('=').ok_or("expected NAME=PATH")?;
+    let valid = !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    if !valid {
+        return Err(format!("{name:?}: letters, digits, - and _ make a name"));
+    }
+    Ok((name.to_owned(), PathBuf::from(path)))
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// When a peer or tool is missing, the machine is too small, or a file cannot be written.
+pub(super) fn run(options: &Proxy) -> anyhow::Result<()> {
+    let peers = install::peers()?;
+    if !options.isolated {
+        machine::enter_own_network()?;
+    }
+    let mut machine = Machine::describe()?;
+    anyhow::ensure!(
+        machine.cores >= 2,
+        "this experiment needs two cores, one for the proxy alone"
+    );
+    if options.isolated {
+        machine.congestion_control = machine::use_plain_congestion_control()?;
+    }
+    let mut notes = Vec::new();
+    let systems = systems(options, &peers, &mut notes)?;
+    let plan = if options.quick {
+        Plan::quick()
+    } else {
+        Plan::full()
+    };
+    let runs = experiment::run(&plan, &systems, &mut notes)?;
+    let report = Report::new(machine, &systems, &runs, plan.main(), options.quick, notes);
+    table::print(&report);
+    write_files(options, &report, &runs)
+}
+
+fn write_files(options: &Proxy, report: &Report, runs: &[Run]) -> anyhow::Result<()> {
+    if let Some(file) = &options.json {
+        let text = serde_json::to_string_pretty(report)?;
+        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if let Some(file) = &options.svg {
+        plot::draw(report, file)?;
+    }
+    let broken = runs.iter().filter(|run| run.problem.is_some()).count();
+    if broken > 0 {
+        eprintln!(
+            "{broken} of {} runs are invalid; their rows say why.",
+            runs.len()
+        );
+    }
+    Ok(())
+}
+
+fn systems(options: &Proxy, peers: &Peers, notes: &mut Vec<String>) -> anyhow::Result<Vec<System>> {
+    let mut systems = Vec::new();
+    let beside = std::env::current_exe()?.with_file_name("heddle");
+    match &options.heddle {
+        Some(path) => systems.push(System::new("heddle", Kind::Heddle, path)?),
+        None if beside.exists() => systems.push(System::new("heddle", Kind::Heddle, &beside)?),
+        None => notes.push(format!(
+            "Heddle itself was not measured: there is no {} and no --heddle",
+            beside.display()
+        )),
+    }
+    for (name, path) in &options.peers {
+        systems.push(System::new(name, Kind::Heddle, path)?);
+    }
+    systems.push(System::new("envoy", Kind::Envoy, &peers.envoy)?);
+    systems.push(System::new("haproxy", Kind::Haproxy, &peers.haproxy)?);
+    systems.push(System::new("nginx", Kind::Nginx, &peers.nginx)?);
+    let mut names: Vec<&str> = systems.iter().map(|system| system.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    anyhow::ensure!(
+        names.len() == systems.len(),
+        "two systems have the same name"
+    );
+    if !options.only.is_empty() {
+        systems.retain(|system| options.only.contains(&system.name));
+    }
+    anyhow::ensure!(!systems.is_empty(), "nothing to measure");
+    Ok(systems)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! How long the experiment runs, and over which cells.
+
+use crate::bench::report::Cell;
+
+/// The part of the slowest system's best that all are offered.
+pub(super) const OFFERED_SHARE: f64 = 0.7;
+
+/// What is measured, and for how long. Times are in seconds.
+pub(super) struct Plan {
+    pub(super) rounds: usize,
+    pub(super) cells: Vec<Cell>,
+    pub(super) warm_up_s: f64,
+    pub(super) calibration_s: f64,
+    /// Window of the main cell, which the bars use.
+    pub(super) main_window_s: f64,
+    /// Window of the other cells.
+    pub(super) window_s: f64,
+    /// Rounds in which memory and system calls are read; they hardly vary.
+    pub(super) count_rounds: usize,
+}
+
+const SMALL: u64 = 128;
+const MEDIUM: u64 = 4 << 10;
+const LARGE: u64 = 1 << 20;
+
+impl Plan {
+    /// About a quarter of an hour.
+    pub(super) fn full() -> Plan {
+        let cells = [SMALL, MEDIUM, LARGE].into_iter().flat_map(|body_bytes| {
+            [64, 1, 256].map(|connections| Cell {
+                connections,
+                body_bytes,
+            })
+        });
+        Plan {
+            rounds: 5,
+            cells: cells.collect(),
+            warm_up_s: 0.4,
+            calibration_s: 1.0,
+            main_window_s: 4.0,
+            window_s: 2.0,
+            count_rounds: 3,
+        }
+    }
+
+    /// A few minutes: the main cell in earnest, a look at the corners.
+    pub(super) fn quick() -> Plan {
+        let cells = [
+            (64, SMALL),
+            (1, SMALL),
+            (256, SMALL),
+            (64, MEDIUM),
+            (64, LARGE),
+        ];
+        Plan {
+            rounds: 3,
+            cells: cells
+                .map(|(connections, body_bytes)| Cell {
+                    connections,
+                    body_bytes,
+                })
+                .into(),
+            warm_up_s: 0.3,
+            calibration_s: 0.7,
+            main_window_s: 2.5,
+            window_s: 1.2,
+            count_rounds: 1,
+        }
+    }
+
+    /// The cell that the bars use.
+    pub(super) fn main(&self) -> Cell {
+        self.cells[0]
+    }
+
+    /// The window of a cell.
+    pub(super) fn window(&self, cell: Cell) -> f64 {
+        if cell == self.main() {
+            self.main_window_s
+        } else {
+            self.window_s
+        }
+    }
+
+    /// How many steps the progress bar has for so many systems.
+    pub(super) fn steps(&self, systems: usize) -> usize {
+        let per_round = self.cells.len() + 1;
+        // system calls twice, memory once
+        let counted = 3 * self.count_rounds.min(self.rounds);
+        systems * (self.cells.len() + self.rounds * per_round + counted)
+    }
+}

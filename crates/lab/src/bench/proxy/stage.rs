@@ -1,0 +1,179 @@
+//! The processes of the experiment and where they run: proxies on core 0, each in a control group of its
+//! own; load generator and upstream on core 1.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::bench::cgroup::Group;
+use crate::bench::child::{Child, Place, words};
+use crate::bench::load::Outcome;
+use crate::bench::report::Cell;
+use crate::bench::systems::{Running, System, Work};
+
+/// Everything that runs, except the proxies themselves. Fields end in this order: a group can only be
+/// removed once nobody is inside.
+pub(super) struct Stage<'a> {
+    pub(super) systems: &'a [System],
+    upstream: Upstream,
+    pub(super) client: Place,
+    pub(super) dir: tempfile::TempDir,
+    lab: PathBuf,
+    warm_up_s: f64,
+    _load_group: Option<Group>,
+    /// One group per system, or why there is none.
+    pub(super) groups: Result<Vec<Group>, String>,
+}
+
+/// The upstream and the port it serves on.
+struct Upstream {
+    child: Child,
+    port: u16,
+}
+
+impl<'a> Stage<'a> {
+    /// Makes the groups, as far as that is allowed, and starts an upstream with that many addresses.
+    ///
+    /// # Errors
+    /// When the upstream does not start.
+    pub(super) fn set(
+        systems: &'a [System],
+        addresses: u32,
+        warm_up_s: f64,
+    ) -> anyhow::Result<Stage<'a>> {
+        let groups: anyhow::Result<Vec<Group>> = systems
+            .iter()
+            .map(|system| Group::create(&system.name))
+            .collect();
+        let load_group = if groups.is_ok() {
+            Some(Group::create("load")?)
+        } else {
+            None
+        };
+        let client = Place {
+            core: Some(1),
+            groups: load_group
+                .iter()
+                .map(|group| group.dir().to_owned())
+                .collect(),
+        };
+        let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+        Ok(Stage {
+            systems,
+            upstream: Upstream::start(addresses, &client, dir.path())?,
+            client,
+            dir,
+            lab: std::env::current_exe()?,
+            warm_up_s,
+            _load_group: load_group,
+            groups: groups.map_err(|error| format!("{error:#}")),
+        })
+    }
+
+    /// So many services with so many endpoints each, all of them the upstream.
+    pub(super) fn work(&self, services: u32, endpoints: u32) -> Work {
+        Work::new(services, endpoints, self.upstream.port)
+    }
+
+    /// Starts every system with one service.
+    ///
+    /// # Errors
+    /// When one of them does not start.
+    pub(super) fn start_all(&self) -> anyhow::Result<Vec<Running>> {
+        let work = self.work(1, 1);
+        let start =
+            |(index, system): (usize, &System)| system.start(&work, &self.place(index), &[]);
+        self.systems.iter().enumerate().map(start).collect()
+    }
+
+    /// Where a system runs.
+    pub(super) fn place(&self, index: usize) -> Place {
+        let groups = self
+            .groups
+            .as_ref()
+            .ok()
+            .map(|groups| groups[index].dir().to_owned());
+        Place {
+            core: Some(0),
+            groups: groups.into_iter().collect(),
+        }
+    }
+
+    /// The systems, starting with another one each turn.
+    pub(super) fn order(&self, turn: usize) -> Vec<usize> {
+        let count = self.systems.len();
+        (0..count).map(|index| (index + turn) % count).collect()
+    }
+
+    /// The command line of the load generator, without how long and how fast.
+    pub(super) fn load_command(&self, targets: &[String], cell: Cell) -> Vec<OsString> {
+        let mut command = vec![self.lab.clone().into_os_string()];
+        command.extend(words([
+            "load",
+            "--connections",
+            &cell.connections.to_string(),
+        ]));
+        command.extend(words(["--body-bytes", &cell.body_bytes.to_string()]));
+        command.extend(
+            targets
+                .iter()
+                .flat_map(|target| words(["--target", target])),
+        );
+        command
+    }
+
+    /// Loads one proxy for a window of so many seconds, at a rate or as fast as it goes.
+    ///
+    /// # Errors
+    /// When the load generator gives up.
+    pub(super) fn load(
+        &self,
+        proxy: &Running,
+        cell: Cell,
+        rate: Option<f64>,
+        seconds: f64,
+    ) -> anyhow::Result<Outcome> {
+        let mut command = self.load_command(&proxy.targets, cell);
+        command.extend(words(["--seconds", &seconds.to_string()]));
+        command.extend(words(["--warm-up", &self.warm_up_s.to_string()]));
+        command.extend(words(["--watch", &format!("proxy={}", proxy.child.pid())]));
+        command.extend(words([
+            "--watch",
+            &format!("upstream={}", self.upstream.child.pid()),
+        ]));
+        if let Some(rate) = rate {
+            command.extend(words(["--rate", &rate.to_string()]));
+        }
+        let log = self.dir.path().join("load.log");
+        let child = Child::start("the load generator", &self.client, &command, &log, true)?;
+        let within = Duration::from_secs_f64(seconds + self.warm_up_s + 20.0);
+        parse(&child.finish(within)?)
+    }
+}
+
+impl Upstream {
+    fn start(addresses: u32, place: &Place, dir: &Path) -> anyhow::Result<Upstream> {
+        let mut command = vec![std::env::current_exe()?.into_os_string()];
+        command.extend(words(["upstream", "--addresses", &addresses.to_string()]));
+        let log = dir.join("upstream.log");
+        let mut child = Child::start("upstream", place, &command, &log, true)?;
+        let mut line = String::new();
+        BufReader::new(child.output()?).read_line(&mut line)?;
+        let port = line.trim().parse().with_context(|| {
+            let log = std::fs::read_to_string(&log).unwrap_or_default();
+            format!("the upstream did not start: {log}")
+        })?;
+        Ok(Upstream { child, port })
+    }
+}
+
+/// Reads what the load generator prints.
+///
+/// # Errors
+/// When it is something else.
+pub(super) fn parse(printed: &str) -> anyhow::Result<Outcome> {
+    serde_json::from_str(printed).context("the load generator printed something else")
+}

@@ -1,0 +1,21 @@
+use super::*;
+
+#[test]
+fn a_peer_needs_a_name_and_a_path() {
+    assert_eq!(
+        named_path("old=/opt/x"),
+        Ok(("old".to_owned(), PathBuf::from("/opt/x")))
+    );
+    assert!(named_path("/opt/x").is_err());
+    assert!(named_path("=/opt/x").is_err());
+    assert!(named_path("a b=/opt/x").is_err());
+}
+
+#[test]
+fn plans_have_the_main_cell_and_enough_rounds() {
+    for (plan, rounds) in [(Plan::quick(), 3), (Plan::full(), 5)] {
+        assert!(plan.rounds >= rounds);
+        assert!(plan.cells.contains(&plan.main()));
+    }
+    assert_eq!(Plan::full().cells.len(), 9);
+}

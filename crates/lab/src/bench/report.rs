@@ -1,0 +1,327 @@
+//! From single runs to the report: rows with medians, ratios round by round, the values that bars use.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::load::Outcome;
+use super::machine::Machine;
+use super::statistics::{self, Spread};
+use super::systems::{Kind, System};
+
+/// What a run measured.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Measure {
+    /// The same offered rate for all: CPU per request and latency.
+    #[default]
+    FixedRate,
+    /// As fast as it goes, the proxy held to half a core.
+    HalfCore,
+    /// As fast as it goes with a whole core; the load generator or upstream may be the limit.
+    WholeCore,
+    /// System calls per request, as fast as it goes.
+    SystemCallsBusy,
+    /// System calls per request at the fixed rate.
+    SystemCallsFixedRate,
+    /// User instructions per request.
+    Instructions,
+    /// Resident memory after start, one service.
+    MemoryIdle,
+    /// Resident memory after start, 1,000 endpoints.
+    MemoryConfigured,
+    /// Resident memory with 1,000 endpoints and 500 connections in use.
+    MemoryLoaded,
+}
+
+/// So many connections, and bodies of that length.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Cell {
+    pub(super) connections: u32,
+    pub(super) body_bytes: u64,
+}
+
+impl Cell {
+    /// Without load.
+    pub(super) const NONE: Cell = Cell {
+        connections: 0,
+        body_bytes: 0,
+    };
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cell {
+            connections,
+            body_bytes,
+        } = self;
+        match body_bytes {
+            0 => write!(f, "no load"),
+            bytes if bytes % (1 << 20) == 0 => write!(f, "{connections} × {} MiB", bytes >> 20),
+            bytes if bytes % (1 << 10) == 0 => write!(f, "{connections} × {} KiB", bytes >> 10),
+            bytes => write!(f, "{connections} × {bytes} B"),
+        }
+    }
+}
+
+/// One measurement of one system in one round.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Run {
+    pub(super) round: usize,
+    pub(super) system: String,
+    pub(super) measure: Measure,
+    pub(super) cell: Cell,
+    pub(super) offered_per_s: Option<f64>,
+    pub(super) figures: BTreeMap<&'static str, f64>,
+    /// Why it does not count, if it does not.
+    pub(super) problem: Option<String>,
+}
+
+impl Run {
+    /// Takes the figures of a run of the load generator.
+    pub(super) fn add_load(&mut self, outcome: &Outcome) {
+        let requests = outcome.requests as f64;
+        let cpu = |name: &str| outcome.cpu.get(name).copied().unwrap_or_default();
+        let mut add = |name, figure: f64| {
+            self.figures.insert(name, figure);
+        };
+        let per_request_us = |name: &str| cpu(name).cpu_ns as f64 / 1e3 / requests;
+        let of_a_core = |name: &str| cpu(name).cpu_ns as f64 / 1e9 / outcome.seconds;
+        add("requests_per_s", requests / outcome.seconds);
+        add("cpu_us_per_request", per_request_us("proxy"));
+        add(
+            "cpu_user_us_per_request",
+            per_request_us("proxy") * cpu("proxy").user_share,
+        );
+        add("p50_us", outcome.p50_us);
+        add("p90_us", outcome.p90_us);
+        add("p99_us", outcome.p99_us);
+        add("p999_us", outcome.p999_us);
+        add("max_us", outcome.max_us);
+        add("proxy_cores", of_a_core("proxy"));
+        add("client_cores", of_a_core("client"));
+        add("upstream_cores", of_a_core("upstream"));
+        add("core_0_busy", outcome.cores.first().copied().unwrap_or(0.0));
+        add("core_1_busy", outcome.cores.get(1).copied().unwrap_or(0.0));
+    }
+}
+
+/// All rounds of one system, measure and cell.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row {
+    pub(super) system: String,
+    pub(super) measure: Measure,
+    #[serde(flatten)]
+    pub(super) cell: Cell,
+    pub(super) offered_per_s: Option<f64>,
+    /// False when any of its rounds was invalid; `problem` says why.
+    pub(super) valid: bool,
+    pub(super) problem: Option<String>,
+    pub(super) figures: BTreeMap<&'static str, Spread>,
+}
+
+/// Everything that was found.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Report {
+    pub(super) scenario: &'static str,
+    pub(super) quick: bool,
+    pub(super) machine: Machine,
+    pub(super) versions: BTreeMap<String, String>,
+    pub(super) rows: Vec<Row>,
+    /// Medians of ratios taken round by round, in the main cell; below 1 is better except for `rps_…`.
+    pub(super) ratios: BTreeMap<String, f64>,
+    /// The rounds behind `ratios`.
+    pub(super) ratio_spreads: BTreeMap<String, Spread>,
+    /// Medians by name, for whoever compares two reports.
+    pub(super) values: BTreeMap<String, f64>,
+    pub(super) notes: Vec<String>,
+    #[serde(skip)]
+    pub(super) main: Cell,
+}
+
+impl Report {
+    /// Sums the runs up. `main` is the cell of ratios and values.
+    pub(super) fn new(
+        machine: Machine,
+        systems: &[System],
+        runs: &[Run],
+        main: Cell,
+        quick: bool,
+        mut notes: Vec<String>,
+    ) -> Report {
+        let rows = rows(systems, runs);
+        notes.extend(disturbance(&rows));
+        let ratio_spreads = ratios(systems, runs, main);
+        let values = values(&rows, main);
+        Report {
+            scenario: "proxy",
+            quick,
+            machine,
+            versions: systems
+                .iter()
+                .map(|s| (s.name.clone(), s.version.clone()))
+                .collect(),
+            rows,
+            ratios: ratio_spreads
+                .iter()
+                .map(|(name, s)| (name.clone(), s.median))
+                .collect(),
+            ratio_spreads,
+            values,
+            notes,
+            main,
+        }
+    }
+}
+
+fn rows(systems: &[System], runs: &[Run]) -> Vec<Row> {
+    let mut keys: Vec<(Measure, Cell)> = Vec::new();
+    for run in runs {
+        if !keys.contains(&(run.measure, run.cell)) {
+            keys.push((run.measure, run.cell));
+        }
+    }
+    keys.sort_by_key(|(measure, _)| *measure);
+    let pairs = keys
+        .iter()
+        .flat_map(|key| systems.iter().map(move |system| (key, system)));
+    let row = |(&(measure, cell), system): (&(Measure, Cell), &System)| {
+        let runs: Vec<&Run> = runs
+            .iter()
+            .filter(|run| (run.measure, run.cell) == (measure, cell) && run.system == system.name)
+            .collect();
+        let first = runs.first()?;
+        let problem = runs.iter().find_map(|run| run.problem.clone());
+        // The rounds that count; if none does, what they found still says how bad it is.
+        let mut counted: Vec<&&Run> = runs.iter().filter(|run| run.problem.is_none()).collect();
+        if counted.is_empty() {
+            counted = runs.iter().collect();
+        }
+        let names = counted.first()?.figures.keys();
+        let figures = names.filter_map(|&name| {
+            let rounds: Vec<f64> = counted
+                .iter()
+                .filter_map(|run| run.figures.get(name).copied())
+                .collect();
+            Some((name, Spread::of(&rounds)?))
+        });
+        Some(Row {
+            system: system.name.clone(),
+            measure,
+            cell,
+            offered_per_s: first.offered_per_s,
+            valid: problem.is_none(),
+            problem,
+            figures: figures.collect(),
+        })
+    };
+    pairs.filter_map(row).collect()
+}
+
+/// Says so when something else used the cores: it takes caches and, on hyperthreads, execution units, so
+/// that CPU per request looks higher for everyone.
+fn disturbance(rows: &[Row]) -> Option<String> {
+    let others = |row: &&Row| {
+        let median = |name: &str| row.figures.get(name).map(|spread| spread.median);
+        Some(median("core_0_busy")? - median("proxy_cores")?)
+    };
+    let rows = rows.iter().filter(|row| row.measure == Measure::FixedRate);
+    let shares: Vec<f64> = rows.filter_map(|row| others(&row)).collect();
+    let share = Spread::of(&shares)?.median;
+    (share > 0.1).then(|| {
+        format!(
+            "The machine was not quiet: other work took {:.0} % of the proxy's core, which inflates \
+             every figure",
+            share * 100.0
+        )
+    })
+}
+
+/// Ratios of the first Heddle to everybody else.
+fn ratios(systems: &[System], runs: &[Run], main: Cell) -> BTreeMap<String, Spread> {
+    let mut found = BTreeMap::new();
+    let Some(ours) = systems.iter().find(|system| system.kind == Kind::Heddle) else {
+        return found;
+    };
+    let rounds = runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
+    let by_round = |system: &System, measure: Measure, figure: &str| -> Vec<Option<f64>> {
+        let mut figures = vec![None; rounds];
+        let memory = measure == Measure::MemoryLoaded;
+        for run in runs
+            .iter()
+            .filter(|run| run.system == system.name && run.measure == measure)
+        {
+            if run.problem.is_none() && (memory || run.cell == main) {
+                figures[run.round] = run.figures.get(figure).copied();
+            }
+        }
+        figures
+    };
+    for theirs in systems.iter().filter(|system| system.name != ours.name) {
+        for (name, measure, figure) in [
+            ("cpu", Measure::FixedRate, "cpu_us_per_request"),
+            ("p99", Measure::FixedRate, "p99_us"),
+            ("rps", Measure::HalfCore, "requests_per_s"),
+            ("rss", Measure::MemoryLoaded, "rss_mib"),
+            (
+                "system_calls",
+                Measure::SystemCallsBusy,
+                "system_calls_per_request",
+            ),
+        ] {
+            let ratio = statistics::ratio(
+                &by_round(ours, measure, figure),
+                &by_round(theirs, measure, figure),
+            );
+            if let Some(ratio) = ratio {
+                found.insert(format!("{name}_vs_{}", theirs.name), ratio);
+            }
+        }
+    }
+    found
+}
+
+fn values(rows: &[Row], main: Cell) -> BTreeMap<String, f64> {
+    let mut values = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.valid) {
+        let of_main = row.cell == main;
+        let wanted: &[(&str, &str)] = match row.measure {
+            Measure::FixedRate if of_main => &[
+                ("cpu_us_per_request", "cpu_us_per_request"),
+                ("p50_us", "p50_us"),
+                ("p99_us", "p99_us"),
+            ],
+            Measure::HalfCore if of_main => &[("requests_per_s", "half_core_requests_per_s")],
+            Measure::WholeCore if of_main => &[("requests_per_s", "whole_core_requests_per_s")],
+            Measure::SystemCallsBusy => &[("system_calls_per_request", "system_calls_per_request")],
+            Measure::SystemCallsFixedRate => &[(
+                "system_calls_per_request",
+                "system_calls_per_request_fixed_rate",
+            )],
+            Measure::Instructions => &[(
+                "user_instructions_per_request",
+                "user_instructions_per_request",
+            )],
+            Measure::MemoryIdle => &[("rss_mib", "rss_idle_mib")],
+            Measure::MemoryConfigured => &[("rss_mib", "rss_configured_mib")],
+            Measure::MemoryLoaded => &[("rss_mib", "rss_loaded_mib")],
+            _ => &[],
+        };
+        for (figure, name) in wanted {
+            if let Some(spread) = row.figures.get(figure) {
+                values.insert(format!("{}_{name}", row.system), spread.median);
+            }
+        }
+        if of_main && row.measure == Measure::FixedRate {
+            values.extend(
+                row.offered_per_s
+                    .map(|rate| ("offered_per_s".to_owned(), rate)),
+            );
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests;

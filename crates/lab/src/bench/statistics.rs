@@ -1,0 +1,51 @@
+//! Medians with their spread, and ratios taken round by round.
+
+use serde::Serialize;
+
+/// What several rounds found of one figure.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+    /// The figure of each round, in order.
+    pub(super) rounds: Vec<f64>,
+}
+
+impl Spread {
+    /// The spread of some figures; none when there are none, or one is not a number.
+    pub(super) fn of(rounds: &[f64]) -> Option<Spread> {
+        if rounds.is_empty() || rounds.iter().any(|figure| !figure.is_finite()) {
+            return None;
+        }
+        let mut sorted = rounds.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        };
+        Some(Spread {
+            median,
+            min: sorted[0],
+            max: sorted[sorted.len() - 1],
+            rounds: rounds.to_vec(),
+        })
+    }
+}
+
+/// The ratio of two systems, taken within each round where both have a figure. Machines drift between
+/// rounds; within one, the systems were measured seconds apart.
+pub(super) fn ratio(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Option<Spread> {
+    let ratios: Vec<f64> = ours
+        .iter()
+        .zip(theirs)
+        .filter_map(|(ours, theirs)| Some((*ours)? / (*theirs)?))
+        .filter(|ratio| ratio.is_finite())
+        .collect();
+    Spread::of(&ratios)
+}
+
+#[cfg(test)]
+mod tests;

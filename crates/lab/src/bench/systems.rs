@@ -1,0 +1,258 @@
+//! The proxies under test: how each is configured, started and known to be ready.
+//!
+//! All get the same work from one description, through the templates in `peers/`: routing by host, path
+//! and one header, statistics on, access log off, timeouts, strict header validation, forwarding headers
+//! of the proxy's own, upstream pools larger than the number of connections.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::child::{Child, Place, words};
+
+/// How long a proxy may take until it serves. Under callgrind everything takes fifty times as long.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Which program a system is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Heddle,
+    Envoy,
+    Haproxy,
+    Nginx,
+}
+
+/// A proxy to measure.
+#[derive(Debug, Clone)]
+pub(super) struct System {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    pub(super) program: PathBuf,
+    pub(super) version: String,
+}
+
+/// What a proxy has to route.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Work {
+    pub(super) services: Vec<Service>,
+}
+
+/// A service: requests for `host` below `/api/` go to its endpoints.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Service {
+    pub(super) name: String,
+    pub(super) host: String,
+    pub(super) endpoints: Vec<Endpoint>,
+}
+
+/// Where an upstream serves.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Endpoint {
+    pub(super) address: Ipv4Addr,
+    pub(super) port: u16,
+}
+
+/// A proxy that serves. Dropping it stops it.
+pub(super) struct Running {
+    pub(super) child: Child,
+    /// Where the load generator sends: `AUTHORITY@ADDRESS:PORT`.
+    pub(super) targets: Vec<String>,
+    _dir: tempfile::TempDir,
+}
+
+impl Work {
+    /// So many services with so many endpoints each, on the addresses of one upstream.
+    pub(super) fn new(services: u32, endpoints: u32, upstream_port: u16) -> Work {
+        let service = |index: u32| Service {
+            name: format!("echo{index}"),
+            host: format!("echo{index}.lab"),
+            endpoints: (index * endpoints..(index + 1) * endpoints)
+                .map(|index| Endpoint {
+                    address: super::upstream::address(index),
+                    port: upstream_port,
+                })
+                .collect(),
+        };
+        Work {
+            services: (0..services).map(service).collect(),
+        }
+    }
+}
+
+impl System {
+    /// A system, if its program runs and says a version.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub(super) fn new(name: &str, kind: Kind, program: &Path) -> anyhow::Result<System> {
+        let flag = match kind {
+            Kind::Heddle | Kind::Envoy => "--version",
+            Kind::Haproxy | Kind::Nginx => "-v",
+        };
+        let output = Command::new(program)
+            .arg(flag)
+            .output()
+            .with_context(|| format!("cannot run {}", program.display()))?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        Ok(System {
+            name: name.to_owned(),
+            kind,
+            program: program.to_owned(),
+            version: version(&text).unwrap_or("unknown").to_owned(),
+        })
+    }
+
+    /// Starts it and waits until it serves. `wrapper` stands before its command line, as valgrind does.
+    ///
+    /// # Errors
+    /// When it does not start or does not serve in time; the end of its log is quoted.
+    pub(super) fn start(
+        &self,
+        work: &Work,
+        place: &Place,
+        wrapper: &[std::ffi::OsString],
+    ) -> anyhow::Result<Running> {
+        let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+        let path = dir.path();
+        let listen = free_address()?;
+        let admin = free_address()?;
+        let (file, template) = match self.kind {
+            Kind::Heddle => ("mesh/lab.yaml", include_str!("../../peers/heddle.yaml.j2")),
+            Kind::Envoy => ("envoy.yaml", include_str!("../../peers/envoy.yaml.j2")),
+            Kind::Haproxy => ("haproxy.cfg", include_str!("../../peers/haproxy.cfg.j2")),
+            Kind::Nginx => ("nginx.conf", include_str!("../../peers/nginx.conf.j2")),
+        };
+        fs::create_dir(path.join("mesh"))?;
+        let config = path.join(file);
+        fs::write(&config, render(template, work, listen, admin, path)?)?;
+
+        let mut command = wrapper.to_vec();
+        command.push(self.program.clone().into());
+        command.extend(self.arguments(&config, path));
+        let mut child = Child::start(&self.name, place, &command, &path.join("log"), false)?;
+        let targets = child.wait_until(READY_WITHIN, || {
+            if self.kind == Kind::Heddle {
+                self.heddle_targets(path, work)
+            } else {
+                TcpStream::connect(listen).ok()?;
+                let target = |service: &Service| format!("{}@{listen}", service.host);
+                Some(work.services.iter().map(target).collect())
+            }
+        })?;
+        Ok(Running {
+            child,
+            targets,
+            _dir: dir,
+        })
+    }
+
+    fn arguments(&self, config: &Path, dir: &Path) -> Vec<std::ffi::OsString> {
+        let config = config.as_os_str();
+        match self.kind {
+            Kind::Heddle => {
+                let mut command = words(["up"]);
+                command.push(dir.join("mesh").into());
+                command.push("--socket".into());
+                command.push(dir.join("admin.sock").into());
+                command.extend(words(["--metrics", "127.0.0.1:0"]));
+                command
+            }
+            Kind::Envoy => {
+                let fixed = [
+                    "--concurrency",
+                    "1",
+                    "--disable-hot-restart",
+                    "--log-level",
+                    "warn",
+                    "-c",
+                ];
+                let mut command = words(fixed);
+                command.push(config.into());
+                command
+            }
+            Kind::Haproxy => words(["-db".as_ref(), "-f".as_ref(), config]),
+            Kind::Nginx => words(["-p".as_ref(), dir.as_os_str(), "-c".as_ref(), config]),
+        }
+    }
+
+    /// Asks a Heddle where its services listen; none until all of them do.
+    fn heddle_targets(&self, dir: &Path, work: &Work) -> Option<Vec<String>> {
+        let output = Command::new(&self.program)
+            .arg("status")
+            .arg("--socket")
+            .arg(dir.join("admin.sock"))
+            .args(["--output", "json"])
+            .output()
+            .ok()?;
+        targets_from_status(&output.stdout, work)
+    }
+}
+
+/// The addresses for unidentified callers out of `heddle status --output json`.
+fn targets_from_status(json: &[u8], work: &Work) -> Option<Vec<String>> {
+    let status: serde_json::Value = serde_json::from_slice(json).ok()?;
+    let listeners = status.get("listeners")?.as_array()?;
+    let target = |service: &Service| {
+        let name = format!("lab/{}", service.name);
+        let found = listeners.iter().find(|listener| {
+            listener["service"] == name.as_str()
+                && listener["caller"].is_null()
+                && listener["kind"] == "service"
+        })?;
+        Some(format!("{}@{}", service.host, found["address"].as_str()?))
+    };
+    work.services.iter().map(target).collect()
+}
+
+fn render(
+    template: &str,
+    work: &Work,
+    listen: SocketAddr,
+    admin: SocketAddr,
+    dir: &Path,
+) -> anyhow::Result<String> {
+    let mut environment = minijinja::Environment::new();
+    environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
+    environment.set_keep_trailing_newline(true);
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    let context = minijinja::context! {
+        services => work.services,
+        listen => listen.to_string(),
+        listen_host => listen.ip().to_string(),
+        listen_port => listen.port(),
+        admin => admin.to_string(),
+        admin_host => admin.ip().to_string(),
+        admin_port => admin.port(),
+        dir => dir.display().to_string(),
+    };
+    environment
+        .render_str(template, context)
+        .context("template")
+}
+
+/// A loopback address that nobody listens on. Another process could take it before the proxy does, and
+/// then the proxy says so.
+fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// The first thing that looks like `1.2` or `1.2.3` in what a program says about itself.
+fn version(text: &str) -> Option<&str> {
+    text.split(|c: char| c.is_whitespace() || c == '/' || c == '-')
+        .find(|word| {
+            word.split('.').count() >= 2
+                && word
+                    .split('.')
+                    .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+        })
+}
+
+#[cfg(test)]
+mod tests;

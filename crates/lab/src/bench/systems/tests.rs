@@ -1,0 +1,96 @@
+use super::*;
+
+fn rendered(template: &str) -> String {
+    let listen = "127.0.0.1:8000".parse().expect("address");
+    let admin = "127.0.0.1:8001".parse().expect("address");
+    render(
+        template,
+        &Work::new(2, 3, 9000),
+        listen,
+        admin,
+        Path::new("/run/lab"),
+    )
+    .expect("renders")
+}
+
+#[test]
+fn every_peer_gets_every_endpoint_once_and_one_for_the_canary() {
+    for template in [
+        include_str!("../../../peers/nginx.conf.j2"),
+        include_str!("../../../peers/haproxy.cfg.j2"),
+        include_str!("../../../peers/envoy.yaml.j2"),
+        include_str!("../../../peers/heddle.yaml.j2"),
+    ] {
+        let text = rendered(template);
+        assert!(!text.contains("{{") && !text.contains("{%"), "{text}");
+        for index in 0..6_u8 {
+            let address = format!("127.1.0.{}", index + 1);
+            let expected = if index % 3 == 0 { 2 } else { 1 };
+            assert_eq!(
+                text.matches(&address).count(),
+                expected,
+                "{address} in {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_peers_do_the_same_work() {
+    let nginx = rendered(include_str!("../../../peers/nginx.conf.j2"));
+    assert!(nginx.contains("keepalive 512") && nginx.contains("access_log off"));
+    assert!(nginx.contains("stub_status") && nginx.contains("worker_processes 1"));
+    assert!(nginx.contains("proxy_set_header X-Forwarded-For $remote_addr"));
+    let haproxy = rendered(include_str!("../../../peers/haproxy.cfg.j2"));
+    assert!(haproxy.contains("nbthread 1") && haproxy.contains("http-reuse always"));
+    assert!(haproxy.contains("set-header X-Forwarded-For %[src]"));
+    let envoy = rendered(include_str!("../../../peers/envoy.yaml.j2"));
+    assert!(envoy.contains("use_remote_address: true") && envoy.contains("normalize_path: true"));
+    for text in [nginx, haproxy, envoy] {
+        assert!(
+            text.contains("echo1.lab") && text.contains("/api/"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_status_yields_the_addresses_for_anybody() {
+    let work = Work::new(2, 1, 9000);
+    let listener = |service: &str, caller: &str, address: &str| {
+        format!(
+            r#"{{"service":"lab/{service}","port":8080,"caller":{caller},"kind":"service","address":"{address}"}}"#
+        )
+    };
+    let only_one = [
+        listener("echo0", "\"lab/echo0\"", "127.64.0.1:8080"),
+        listener("echo0", "null", "127.64.0.2:8080"),
+    ];
+    let json = |listeners: &[String]| format!(r#"{{"listeners":[{}]}}"#, listeners.join(","));
+    assert_eq!(targets_from_status(json(&only_one).as_bytes(), &work), None);
+    let [first, second] = only_one;
+    let all = [first, second, listener("echo1", "null", "127.64.0.3:8080")];
+    assert_eq!(
+        targets_from_status(json(&all).as_bytes(), &work),
+        Some(vec![
+            "echo0.lab@127.64.0.2:8080".to_owned(),
+            "echo1.lab@127.64.0.3:8080".to_owned()
+        ])
+    );
+    assert_eq!(targets_from_status(b"not ready", &work), None);
+}
+
+#[test]
+fn versions_are_found_in_what_programs_say() {
+    assert_eq!(version("nginx version: nginx/1.22.1"), Some("1.22.1"));
+    assert_eq!(
+        version("HAProxy version 2.6.12-1+deb12u4 2026/10/17"),
+        Some("2.6.12")
+    );
+    assert_eq!(
+        version("envoy  version: 9e558093/1.40.0/Clean/RELEASE"),
+        Some("1.40.0")
+    );
+    assert_eq!(version("heddle 0.1.0"), Some("0.1.0"));
+    assert_eq!(version("none"), None);
+}

@@ -1,0 +1,263 @@
+//! The server behind every proxy: one thread, one epoll, answers made in advance.
+//!
+//! It has to cost less than any proxy under test, or the experiment would measure the upstream. The
+//! last segment of the path says how long the body is: `/api/v1/items/4096?x=y` answers 4,096 bytes.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+
+use anyhow::Context;
+use clap::Args;
+use rustix::event::epoll;
+use slab::Slab;
+
+use super::http;
+
+/// The largest body that a request may ask for, in bytes.
+const MAX_BODY: u64 = 16 << 20;
+/// The largest request head that is waited for, in bytes.
+const MAX_HEAD: usize = 64 << 10;
+
+/// What `heddle-lab upstream` is told.
+#[derive(Args)]
+pub(crate) struct Upstream {
+    /// How many addresses of 127.1.0.0/16 to serve on, all with the same port.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    addresses: u32,
+}
+
+/// The `index`th address that an upstream serves on.
+pub(super) fn address(index: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + index)
+}
+
+enum Peer {
+    Listener(TcpListener),
+    Connection(Connection),
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// A request head of which the end has not arrived.
+    partial: Vec<u8>,
+    /// The answer being written: which one, and how much of it has gone out.
+    writing: Option<(usize, usize)>,
+}
+
+/// Serves until the process is stopped. Prints the port on a line of its own once it listens.
+pub(crate) fn run(options: &Upstream) -> anyhow::Result<()> {
+    let mut server = Server::bind(options.addresses)?;
+    println!("{}", server.port);
+    server.serve()
+}
+
+struct Server {
+    epoll: rustix::fd::OwnedFd,
+    peers: Slab<Peer>,
+    answers: Answers,
+    scratch: Vec<u8>,
+    port: u16,
+}
+
+impl Server {
+    fn bind(addresses: u32) -> anyhow::Result<Server> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut server = Server {
+            epoll,
+            peers: Slab::new(),
+            answers: Answers::default(),
+            scratch: vec![0; 64 << 10],
+            port: 0,
+        };
+        for index in 0..addresses {
+            let wanted = SocketAddr::V4(SocketAddrV4::new(address(index), server.port));
+            let listener =
+                TcpListener::bind(wanted).with_context(|| format!("cannot listen on {wanted}"))?;
+            listener.set_nonblocking(true)?;
+            server.port = listener.local_addr()?.port();
+            let entry = server.peers.vacant_entry();
+            let data = epoll::EventData::new_u64(entry.key() as u64);
+            epoll::add(&server.epoll, &listener, data, epoll::EventFlags::IN)?;
+            entry.insert(Peer::Listener(listener));
+        }
+        Ok(server)
+    }
+
+    fn serve(&mut self) -> anyhow::Result<()> {
+        let mut events = Vec::with_capacity(512);
+        loop {
+            events.clear();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                None,
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("epoll_wait"),
+            }
+            for event in &events {
+                let key = usize::try_from(event.data.u64())?;
+                match self.peers.get_mut(key) {
+                    Some(Peer::Listener(_)) => self.accept(key)?,
+                    Some(Peer::Connection(connection)) => {
+                        let alive = connection.step(
+                            &self.epoll,
+                            key,
+                            event.flags,
+                            &mut self.scratch,
+                            &mut self.answers,
+                        );
+                        if !alive {
+                            self.peers.remove(key);
+                        }
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, listener: usize) -> anyhow::Result<()> {
+        loop {
+            let Some(Peer::Listener(socket)) = self.peers.get(listener) else {
+                return Ok(());
+            };
+            let stream = match socket.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error).context("accept"),
+            };
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            let entry = self.peers.vacant_entry();
+            let data = epoll::EventData::new_u64(entry.key() as u64);
+            epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN)?;
+            entry.insert(Peer::Connection(Connection {
+                stream,
+                partial: Vec::new(),
+                writing: None,
+            }));
+        }
+    }
+}
+
+impl Connection {
+    /// Does what the event allows; false when the connection is over.
+    fn step(
+        &mut self,
+        epoll: &rustix::fd::OwnedFd,
+        key: usize,
+        flags: epoll::EventFlags,
+        scratch: &mut [u8],
+        answers: &mut Answers,
+    ) -> bool {
+        let waited = self.writing.is_some();
+        let outcome = if waited && flags.contains(epoll::EventFlags::OUT) {
+            self.write(answers)
+        } else if waited && !flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) {
+            Ok(true)
+        } else {
+            self.read(scratch, answers)
+        };
+        let waits = self.writing.is_some();
+        if waits != waited && matches!(outcome, Ok(true)) {
+            let interest = if waits {
+                epoll::EventFlags::OUT
+            } else {
+                epoll::EventFlags::IN
+            };
+            let data = epoll::EventData::new_u64(key as u64);
+            return epoll::modify(epoll, &self.stream, data, interest).is_ok();
+        }
+        matches!(outcome, Ok(true))
+    }
+
+    fn read(&mut self, scratch: &mut [u8], answers: &mut Answers) -> io::Result<bool> {
+        let count = match self.stream.read(scratch) {
+            Ok(0) => return Ok(false),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        if self.partial.is_empty() {
+            let Some((len, target)) = http::request(&scratch[..count]) else {
+                self.partial.extend_from_slice(&scratch[..count]);
+                return Ok(true);
+            };
+            // A proxy has one request in flight on a connection: more bytes are a fault of its.
+            if len != count {
+                return Ok(false);
+            }
+            self.writing = Some((answers.find(target), 0));
+        } else {
+            self.partial.extend_from_slice(&scratch[..count]);
+            match http::request(&self.partial) {
+                None => return Ok(self.partial.len() < MAX_HEAD),
+                Some((len, _)) if len != self.partial.len() => return Ok(false),
+                Some((_, target)) => self.writing = Some((answers.find(target), 0)),
+            }
+            self.partial.clear();
+        }
+        self.write(answers)
+    }
+
+    fn write(&mut self, answers: &Answers) -> io::Result<bool> {
+        while let Some((which, done)) = self.writing {
+            let answer = answers.bytes(which);
+            match self.stream.write(&answer[done..]) {
+                Ok(count) if done + count == answer.len() => self.writing = None,
+                Ok(count) => self.writing = Some((which, done + count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whole responses by length of body, made the first time that a length is asked for.
+#[derive(Default)]
+struct Answers {
+    made: Vec<(u64, Vec<u8>)>,
+}
+
+impl Answers {
+    fn find(&mut self, target: &[u8]) -> usize {
+        let length = body_length(target).min(MAX_BODY);
+        if let Some(found) = self.made.iter().position(|(len, _)| *len == length) {
+            return found;
+        }
+        // A handful of lengths in practice; a stray client must not grow this without end.
+        if self.made.len() == 64 {
+            return 0;
+        }
+        self.made.push((length, answer(length)));
+        self.made.len() - 1
+    }
+
+    fn bytes(&self, which: usize) -> &[u8] {
+        &self.made[which].1
+    }
+}
+
+/// The body length that a target asks for: the number in its last path segment, else 0.
+fn body_length(target: &[u8]) -> u64 {
+    let path = memchr::memchr(b'?', target).map_or(target, |query| &target[..query]);
+    let last = memchr::memrchr(b'/', path).map_or(path, |slash| &path[slash + 1..]);
+    http::number(last).unwrap_or(0)
+}
+
+fn answer(length: u64) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\nServer: lab\r\n\
+         Content-Type: application/octet-stream\r\nCache-Control: no-store\r\n\
+         X-Content-Type-Options: nosniff\r\nContent-Length: {length}\r\n\r\n"
+    );
+    let mut bytes = head.into_bytes();
+    let body = usize::try_from(length).unwrap_or(0);
+    bytes.extend(b"0123456789abcdef".iter().cycle().take(body));
+    bytes
+}
+
+#[cfg(test)]
+mod tests;
