@@ -1,3 +1,38 @@
 //! Heddle, a service mesh with one proxy per node.
+//!
+//! `main` reads the command line and finds the command; each command is a page in [`commands`].
+//! What `heddle up` does after its first page is in [`up`].
 
-fn main() {}
+mod admin;
+mod cli;
+mod commands;
+mod console;
+mod exit;
+mod logging;
+mod settings;
+mod status;
+mod table;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    // clap itself exits with 2 when the command line is wrong.
+    let done = match Cli::parse().command {
+        Command::Up(args) => commands::up::run(args),
+        Command::Validate(args) => commands::validate::run(&args),
+        Command::Status(args) => commands::status::run(args),
+        Command::Config(args) => commands::config::run(args),
+        Command::Completion(args) => commands::completion::run(&args),
+        Command::Version => commands::version::run(),
+    };
+    done.unwrap_or_else(|failure| {
+        eprintln!("heddle: {failure}");
+        failure.exit
+    })
+    .into()
+}

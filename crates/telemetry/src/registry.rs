@@ -17,6 +17,9 @@ use crate::{HttpLabels, HttpSeries, WorkerStats};
 /// tenth more, so does the destination.
 pub const MAX_LABEL_SETS: usize = 10_000;
 const MAX_COLLAPSED: usize = MAX_LABEL_SETS / 10;
+/// A full table is searched for unused label sets once in so many overflows: a search takes long
+/// enough to be felt by the Worker that asks.
+const LOOK_EVERY: u64 = 256;
 const OTHER: &str = "other";
 
 /// All series and all Workers of a process.
@@ -67,17 +70,17 @@ impl Registry {
 
 impl Inner {
     fn http_series(&mut self, mut labels: HttpLabels) -> Arc<HttpSeries> {
-        if self.is_full_for(&labels, MAX_LABEL_SETS) {
+        if self.is_full_for(&labels, MAX_LABEL_SETS) && self.overflows.is_multiple_of(LOOK_EVERY) {
             // Label sets that nobody writes any more (a deleted route) make room.
             self.http
                 .retain(|_, all| all.iter_mut().any(|one| Arc::get_mut(one).is_none()));
-            if self.is_full_for(&labels, MAX_LABEL_SETS) {
-                self.overflows += 1;
-                labels.source = OTHER.into();
-                labels.route = OTHER.into();
-                if self.is_full_for(&labels, MAX_LABEL_SETS + MAX_COLLAPSED) {
-                    labels.destination_service = OTHER.into();
-                }
+        }
+        if self.is_full_for(&labels, MAX_LABEL_SETS) {
+            self.overflows += 1;
+            labels.source = OTHER.into();
+            labels.route = OTHER.into();
+            if self.is_full_for(&labels, MAX_LABEL_SETS + MAX_COLLAPSED) {
+                labels.destination_service = OTHER.into();
             }
         }
         let all = self.http.entry(labels).or_default();

@@ -64,6 +64,11 @@ impl LogSink {
         }
     }
 
+    /// Whether lines wait for [`LogSink::flush`], so that the Worker plans a sweep for them.
+    pub fn has_lines(&self) -> bool {
+        self.lines > 0
+    }
+
     /// Hands over what is buffered. A Worker calls it at each sweep, at least once a second while
     /// it has written records: it costs a wake-up of the writer, so not after every request.
     pub fn flush(&mut self) {

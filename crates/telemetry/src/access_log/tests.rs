@@ -137,8 +137,11 @@ fn a_renamed_file_is_left_behind_on_request() {
     let registry = Registry::new();
     let mut sink = log.sink(registry.worker(&[]));
 
+    assert!(!sink.has_lines());
     sink.record(&record(b"/before"));
+    assert!(sink.has_lines());
     sink.flush();
+    assert!(!sink.has_lines());
     assert!(log.wait_written(LONG));
     std::fs::rename(&path, &rotated).expect("renamed");
     log.reopen();

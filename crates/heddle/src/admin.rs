@@ -1,0 +1,76 @@
+//! Who may talk to a running process, and how.
+//!
+//! Operator commands use a Unix socket: mode 0600 in a folder of the user's own, and whoever
+//! connects must be the same user or root. TCP serves `/metrics` and `/ready`, nothing else.
+//! Both are bounded: a fixed number of connections, one request each, a deadline for all of it.
+//!
+//! The server knows nothing about the mesh. It turns requests into [`Ask`]s, which the process's
+//! main loop answers between two events, so that there is no shared state to lock.
+
+mod client;
+mod serve;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use client::{ClientError, get};
+pub(crate) use serve::{serve_tcp, serve_unix};
+pub(crate) use socket::{AdminSocket, Location, SocketError};
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// `GET /status`: [`crate::status::Status`] as JSON.
+    Status,
+    /// `GET /config`: settings and mesh as JSON.
+    Config,
+    /// `GET /metrics`: Prometheus text.
+    Metrics,
+    /// `GET /ready`: 200 once requests are served as the manifests say, else 503.
+    Ready,
+    /// `POST /log-reopen`: open the access log's file anew.
+    LogReopen,
+}
+
+/// A question and where its answer goes.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) question: Question,
+    pub(crate) answer: oneshot::Sender<Answer>,
+}
+
+/// An HTTP response, not yet HTTP.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// A line of text.
+    pub(crate) fn text(status: u16, body: impl Into<String>) -> Self {
+        Answer {
+            status,
+            content_type: "text/plain; charset=utf-8",
+            body: body.into() + "\n",
+        }
+    }
+
+    /// A JSON document.
+    pub(crate) fn json(value: &impl serde::Serialize) -> Self {
+        match serde_json::to_string(value) {
+            Ok(body) => Answer {
+                status: 200,
+                content_type: "application/json",
+                body,
+            },
+            Err(error) => Answer::text(500, error.to_string()),
+        }
+    }
+}
+
+/// Questions on their way to the main loop.
+pub(crate) type Asks = mpsc::Sender<Ask>;

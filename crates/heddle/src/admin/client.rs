@@ -1,0 +1,109 @@
+//! The other end of the Unix socket: one blocking request.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+
+use super::Location;
+
+/// For each read and write.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longer answers are not ours.
+const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum ClientError {
+    /// Nobody listens there.
+    NotRunning(Location, io::Error),
+    /// Whoever listens at the default path is neither this user nor root.
+    Impostor(Location, u32),
+    /// It was closed without an answer, which is how a wrong user is treated.
+    NoAnswer(Location, io::Error),
+    /// An answer other than 200.
+    Status(u16, String),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::NotRunning(at, error) => write!(
+                f,
+                "no heddle answers at {}: {error}; start one with `heddle up DIR` or name its \
+                 socket with --socket",
+                at.path.display()
+            ),
+            ClientError::Impostor(at, uid) => {
+                write!(
+                    f,
+                    "{} is served by user {uid}, not by you or root",
+                    at.path.display()
+                )
+            }
+            ClientError::NoAnswer(at, error) => write!(
+                f,
+                "heddle at {} gave no answer: {error}; it answers its own user and root",
+                at.path.display()
+            ),
+            ClientError::Status(status, body) => {
+                write!(f, "heddle answered {status}: {}", body.trim_end())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// Asks a running process for a path and returns the body of its answer.
+///
+/// # Errors
+/// When nobody answers, or with another status than 200.
+pub(crate) fn get(at: &Location, path: &str) -> Result<String, ClientError> {
+    let mut stream = UnixStream::connect(&at.path)
+        .map_err(|error| ClientError::NotRunning(at.clone(), error))?;
+    check_server(at, &stream)?;
+    let answer =
+        exchange(&mut stream, path).map_err(|error| ClientError::NoAnswer(at.clone(), error))?;
+    let (status, body) = split(&answer).ok_or_else(|| {
+        ClientError::NoAnswer(at.clone(), io::Error::from(io::ErrorKind::UnexpectedEof))
+    })?;
+    match status {
+        200 => Ok(body.to_owned()),
+        status => Err(ClientError::Status(status, body.to_owned())),
+    }
+}
+
+/// In a folder that everybody can write, somebody else may have made our default folder first.
+fn check_server(at: &Location, stream: &UnixStream) -> Result<(), ClientError> {
+    let peer = socket_peercred(stream)
+        .map_err(|error| ClientError::NotRunning(at.clone(), error.into()))?;
+    let trusted = at.is_given || peer.uid.is_root() || peer.uid == geteuid();
+    if trusted {
+        Ok(())
+    } else {
+        Err(ClientError::Impostor(at.clone(), peer.uid.as_raw()))
+    }
+}
+
+fn exchange(stream: &mut UnixStream, path: &str) -> io::Result<String> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: heddle\r\nconnection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Status and body. Our server always gives a length and closes, so the body is all the rest.
+fn split(answer: &str) -> Option<(u16, &str)> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+    Some((status, body))
+}

@@ -1,0 +1,199 @@
+//! Both admin servers: HTTP/1.1, one request a connection.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::process::geteuid;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::{Answer, Ask, Asks, Question};
+
+/// Connections of each server at a time. One more is closed at once: whoever waits would only
+/// hold a descriptor.
+pub(super) const MAX_CONNECTIONS: usize = 16;
+/// From accept to the last byte of the answer.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// From accept to the end of the request's head.
+const HEAD_DEADLINE: Duration = Duration::from_secs(5);
+/// Largest head of a request, in bytes. hyper's smallest.
+const MAX_HEAD_BYTES: usize = 8 * 1024;
+/// Pause after a failed accept, which is most often for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a server lets be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Surface {
+    /// Everything.
+    Operator,
+    /// Metrics and readiness.
+    Network,
+}
+
+/// Serves the operator's socket until the runtime ends.
+pub(crate) async fn serve_unix(listener: UnixListener, asks: Asks) {
+    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                accept_failed("admin socket", &error).await;
+                continue;
+            }
+        };
+        match stream.peer_cred() {
+            Ok(peer) if may_operate(peer.uid(), geteuid().as_raw()) => {}
+            Ok(peer) => {
+                tracing::warn!(uid = peer.uid(), "refused at the admin socket");
+                continue;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "refused at the admin socket: no credentials");
+                continue;
+            }
+        }
+        let Ok(permit) = Arc::clone(&free).try_acquire_owned() else {
+            continue;
+        };
+        let asks = asks.clone();
+        tokio::spawn(async move {
+            connection(stream, Surface::Operator, asks).await;
+            drop(permit);
+        });
+    }
+}
+
+/// Serves metrics and readiness over TCP until the runtime ends.
+pub(crate) async fn serve_tcp(listener: TcpListener, asks: Asks) {
+    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                accept_failed("metrics listener", &error).await;
+                continue;
+            }
+        };
+        let Ok(permit) = Arc::clone(&free).try_acquire_owned() else {
+            continue;
+        };
+        let asks = asks.clone();
+        tokio::spawn(async move {
+            connection(stream, Surface::Network, asks).await;
+            drop(permit);
+        });
+    }
+}
+
+/// The same user, or root.
+pub(super) fn may_operate(peer_uid: u32, own_uid: u32) -> bool {
+    peer_uid == own_uid || peer_uid == 0
+}
+
+async fn accept_failed(whose: &str, error: &std::io::Error) {
+    tracing::warn!(%error, "cannot accept at the {whose}");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, surface: Surface, asks: Asks) {
+    let service = service_fn(|request| respond(request, surface, asks.clone()));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_DEADLINE)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(DEADLINE, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "admin connection failed"),
+        Err(_) => tracing::debug!("admin connection was too slow"),
+    }
+}
+
+/// A request's body is never read: nothing here takes one.
+async fn respond(
+    request: Request<Incoming>,
+    surface: Surface,
+    asks: Asks,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let answer = match route(request.method(), request.uri().path(), surface) {
+        Ok(question) => ask(question, &asks).await,
+        Err(refusal) => return Ok(refusal.response()),
+    };
+    Ok(response(answer))
+}
+
+async fn ask(question: Question, asks: &Asks) -> Answer {
+    let (sender, answer) = oneshot::channel();
+    if asks
+        .send(Ask {
+            question,
+            answer: sender,
+        })
+        .await
+        .is_err()
+    {
+        return Answer::text(503, "shutting down");
+    }
+    answer
+        .await
+        .unwrap_or_else(|_| Answer::text(503, "shutting down"))
+}
+
+/// Why a request is no question.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    NotFound,
+    /// The path exists for this method.
+    Only(&'static str),
+}
+
+impl Refusal {
+    fn response(&self) -> Response<Full<Bytes>> {
+        match self {
+            Refusal::NotFound => response(Answer::text(404, "no such path")),
+            Refusal::Only(method) => {
+                let mut response = response(Answer::text(405, format!("only {method}")));
+                response
+                    .headers_mut()
+                    .insert(ALLOW, HeaderValue::from_static(method));
+                response
+            }
+        }
+    }
+}
+
+fn route(method: &Method, path: &str, surface: Surface) -> Result<Question, Refusal> {
+    let (question, is_write) = match (surface, path) {
+        (_, "/metrics") => (Question::Metrics, false),
+        (_, "/ready") => (Question::Ready, false),
+        (Surface::Operator, "/status") => (Question::Status, false),
+        (Surface::Operator, "/config") => (Question::Config, false),
+        (Surface::Operator, "/log-reopen") => (Question::LogReopen, true),
+        _ => return Err(Refusal::NotFound),
+    };
+    match (is_write, method) {
+        (false, &Method::GET | &Method::HEAD) | (true, &Method::POST) => Ok(question),
+        (false, _) => Err(Refusal::Only("GET, HEAD")),
+        (true, _) => Err(Refusal::Only("POST")),
+    }
+}
+
+fn response(answer: Answer) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(answer.body)));
+    *response.status_mut() =
+        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
+    response
+}

@@ -1,0 +1,200 @@
+//! The Unix socket's place in the file system.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
+
+/// Where the socket is, and whether somebody said so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub(crate) path: PathBuf,
+    /// Given on the command line or in the settings, rather than our default.
+    pub(crate) is_given: bool,
+}
+
+impl Location {
+    /// The path that was given, else `$XDG_RUNTIME_DIR/heddle.sock`, else
+    /// `/tmp/heddle-<uid>/heddle.sock`.
+    pub(crate) fn new(given: Option<PathBuf>) -> Self {
+        if let Some(path) = given {
+            return Location {
+                path,
+                is_given: true,
+            };
+        }
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let folder = runtime
+            .filter(|folder| folder.is_absolute())
+            .unwrap_or_else(|| PathBuf::from(format!("/tmp/heddle-{}", geteuid().as_raw())));
+        Location {
+            path: folder.join("heddle.sock"),
+            is_given: false,
+        }
+    }
+
+    fn folder(&self) -> &Path {
+        match self.path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        }
+    }
+}
+
+/// Why there is no admin socket.
+#[derive(Debug)]
+pub(crate) enum SocketError {
+    /// Another process serves it.
+    Busy(PathBuf),
+    /// Somebody else could replace the socket there.
+    Unsafe(PathBuf, &'static str),
+    /// Anything else, with what was being done.
+    Io(String, io::Error),
+}
+
+impl std::fmt::Display for SocketError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SocketError::Busy(path) => {
+                write!(
+                    f,
+                    "another heddle serves {}; give this one its own with --socket",
+                    path.display()
+                )
+            }
+            SocketError::Unsafe(path, why) => {
+                write!(
+                    f,
+                    "{} {why}; choose another folder with --socket",
+                    path.display()
+                )
+            }
+            SocketError::Io(what, error) => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SocketError {}
+
+/// Our claim on the socket's path. Dropping it removes the file.
+#[derive(Debug)]
+pub(crate) struct AdminSocket {
+    path: PathBuf,
+    /// Held locked for as long as the socket is ours. The kernel lets go of it however we end, so
+    /// with the lock in hand a socket file that is there is a dead process's.
+    _lock: File,
+}
+
+impl AdminSocket {
+    /// Makes the folder if need be, refuses one that others can write, takes the lock, replaces a
+    /// stale socket, and listens. Non-blocking.
+    ///
+    /// # Errors
+    /// [`SocketError::Busy`] when a live process serves the path.
+    pub(crate) fn bind(location: &Location) -> Result<(Self, UnixListener), SocketError> {
+        let path = &location.path;
+        make_folder(location.folder())?;
+        check_folder(location)?;
+        let lock = lock(path)?;
+        // The lock does not know about programs that are not ours.
+        if UnixStream::connect(path).is_ok() {
+            return Err(SocketError::Busy(path.clone()));
+        }
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("cannot replace the stale socket", path, error));
+            }
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)
+            .map_err(|error| failed("cannot listen on the admin socket", path, error))?;
+        // Until this line the mode is the umask's, and the check of credentials stands alone.
+        fs::set_permissions(path, Permissions::from_mode(0o600))
+            .and_then(|()| listener.set_nonblocking(true))
+            .map_err(|error| failed("cannot protect the admin socket", path, error))?;
+        Ok((
+            AdminSocket {
+                path: path.clone(),
+                _lock: lock,
+            },
+            listener,
+        ))
+    }
+}
+
+impl Drop for AdminSocket {
+    fn drop(&mut self) {
+        let _already_gone = fs::remove_file(&self.path);
+    }
+}
+
+fn make_folder(folder: &Path) -> Result<(), SocketError> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(
+            "cannot make the admin socket's folder",
+            folder,
+            error,
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Our default folder must be ours alone. One that the operator chose must not let others
+/// replace what is in it.
+fn check_folder(location: &Location) -> Result<(), SocketError> {
+    let folder = location.folder();
+    // A symbolic link in /tmp would be somebody's trap; one that the operator named is a choice.
+    let found = if location.is_given {
+        fs::metadata(folder)
+    } else {
+        fs::symlink_metadata(folder)
+    };
+    let found = found.map_err(|error| failed("cannot look at", folder, error))?;
+    let own = geteuid().as_raw();
+    let refuse = |why| Err(SocketError::Unsafe(folder.to_owned(), why));
+    if !found.is_dir() {
+        return refuse("is no folder");
+    }
+    if location.is_given {
+        let others_write = found.mode() & 0o022 != 0;
+        let sticky = found.mode() & 0o1000 != 0;
+        if others_write && !sticky {
+            return refuse("can be written by others");
+        }
+        if found.uid() != own && found.uid() != 0 {
+            return refuse("belongs to another user");
+        }
+    } else if found.uid() != own {
+        return refuse("belongs to another user");
+    } else if found.mode() & 0o077 != 0 {
+        return refuse("is open to others (its mode should be 0700)");
+    }
+    Ok(())
+}
+
+fn lock(path: &Path) -> Result<File, SocketError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let name = PathBuf::from(name);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(&name)
+        .map_err(|error| failed("cannot open", &name, error))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(SocketError::Busy(path.to_owned())),
+        Err(error) => Err(failed("cannot lock", &name, error.into())),
+    }
+}
+
+fn failed(what: &str, path: &Path, error: io::Error) -> SocketError {
+    SocketError::Io(format!("{what} {}", path.display()), error)
+}

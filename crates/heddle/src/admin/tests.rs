@@ -1,0 +1,265 @@
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::mpsc;
+
+use super::serve::{MAX_CONNECTIONS, may_operate, serve_tcp, serve_unix};
+use super::{AdminSocket, Answer, Ask, ClientError, Location, SocketError, get};
+
+fn given(path: PathBuf) -> Location {
+    Location {
+        path,
+        is_given: true,
+    }
+}
+
+fn private_folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).expect("a mode");
+    dir
+}
+
+/// Answers every question with its name.
+fn answering() -> mpsc::Sender<Ask> {
+    let (asks, mut questions) = mpsc::channel::<Ask>(8);
+    tokio::spawn(async move {
+        while let Some(ask) = questions.recv().await {
+            let _gone = ask
+                .answer
+                .send(Answer::text(200, format!("{:?}", ask.question)));
+        }
+    });
+    asks
+}
+
+async fn exchange(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin), head: &str) -> String {
+    stream.write_all(head.as_bytes()).await.expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    answer
+}
+
+async fn tcp(request: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(serve_tcp(listener, answering()));
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    exchange(
+        &mut stream,
+        &format!("{request} HTTP/1.1\r\nhost: x\r\n\r\n"),
+    )
+    .await
+}
+
+async fn unix(request: &str) -> String {
+    let dir = private_folder();
+    let listener = UnixListener::bind(dir.path().join("s")).expect("a socket");
+    tokio::spawn(serve_unix(listener, answering()));
+    let mut stream = UnixStream::connect(dir.path().join("s"))
+        .await
+        .expect("connected");
+    exchange(
+        &mut stream,
+        &format!("{request} HTTP/1.1\r\nhost: x\r\n\r\n"),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn the_network_sees_metrics_and_readiness_only() {
+    assert!(tcp("GET /metrics").await.ends_with("\r\n\r\nMetrics\n"));
+    assert!(tcp("GET /ready").await.ends_with("\r\n\r\nReady\n"));
+    for request in [
+        "GET /status",
+        "GET /config",
+        "POST /log-reopen",
+        "GET /",
+        "GET /metrics/",
+    ] {
+        assert!(tcp(request).await.starts_with("HTTP/1.1 404 "), "{request}");
+    }
+    let refused = tcp("POST /metrics").await;
+    assert!(
+        refused.starts_with("HTTP/1.1 405 ") && refused.contains("allow: GET, HEAD\r\n"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn the_operator_sees_everything() {
+    for (request, expected) in [
+        ("GET /metrics", "Metrics"),
+        ("GET /ready", "Ready"),
+        ("GET /status", "Status"),
+        ("GET /config?x", "Config"),
+        ("POST /log-reopen", "LogReopen"),
+    ] {
+        let answer = unix(request).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200 ")
+                && answer.ends_with(&format!("\r\n\r\n{expected}\n")),
+            "{answer}"
+        );
+    }
+    assert!(unix("GET /log-reopen").await.starts_with("HTTP/1.1 405 "));
+    assert!(unix("HEAD /ready").await.ends_with("\r\n\r\n"));
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let long = "x".repeat(64 * 1024);
+    let answer = tcp(&format!("GET /{long}")).await;
+    assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_sends_nothing_is_gone_after_the_deadline() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(serve_tcp(listener, answering()));
+    let began = tokio::time::Instant::now();
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    stream
+        .write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\nslow: ")
+        .await
+        .expect("written");
+    let mut rest = Vec::new();
+    let _reset_is_an_end_too = stream.read_to_end(&mut rest).await;
+    let waited = began.elapsed();
+    assert!(waited <= Duration::from_secs(11), "{waited:?}");
+}
+
+#[tokio::test]
+async fn more_connections_than_the_bound_are_closed_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(serve_tcp(listener, answering()));
+    let mut held = Vec::new();
+    for _ in 0..MAX_CONNECTIONS {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        stream
+            .write_all(b"GET /ready HTTP/1.1\r\n")
+            .await
+            .expect("written");
+        held.push(stream);
+    }
+    let mut one_more = TcpStream::connect(address).await.expect("connected");
+    let mut nothing = Vec::new();
+    let _reset_is_an_end_too = one_more.read_to_end(&mut nothing).await;
+    assert!(nothing.is_empty());
+    // Those who were there first are served.
+    let mut first = held.swap_remove(0);
+    assert!(
+        exchange(&mut first, "host: x\r\n\r\n")
+            .await
+            .contains("Ready")
+    );
+}
+
+#[test]
+fn only_the_same_user_and_root_may_operate() {
+    assert!(may_operate(1_000, 1_000));
+    assert!(may_operate(0, 1_000));
+    assert!(!may_operate(1_001, 1_000));
+    assert!(!may_operate(1_000, 0));
+}
+
+#[test]
+fn a_live_socket_is_left_alone_and_a_stale_one_replaced() {
+    let dir = private_folder();
+    let at = given(dir.path().join("heddle.sock"));
+    let (first, _listener) = AdminSocket::bind(&at).expect("bound");
+    let mode = fs::metadata(&at.path).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(matches!(AdminSocket::bind(&at), Err(SocketError::Busy(_))));
+    drop(first);
+    assert!(!at.path.exists());
+
+    // A process that was killed leaves its file behind.
+    drop(std::os::unix::net::UnixListener::bind(&at.path).expect("bound"));
+    assert!(at.path.exists());
+    AdminSocket::bind(&at).expect("replaced");
+}
+
+#[test]
+fn another_programs_socket_is_left_alone() {
+    let dir = private_folder();
+    let path = dir.path().join("other.sock");
+    let _other = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+    assert!(matches!(
+        AdminSocket::bind(&given(path)),
+        Err(SocketError::Busy(_))
+    ));
+}
+
+#[test]
+fn a_missing_folder_is_made_for_us_alone() {
+    let dir = private_folder();
+    let at = Location {
+        path: dir.path().join("heddle-1/heddle.sock"),
+        is_given: false,
+    };
+    let _socket = AdminSocket::bind(&at).expect("bound");
+    let mode = fs::metadata(dir.path().join("heddle-1"))
+        .expect("there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn a_folder_that_others_can_write_is_refused() {
+    let dir = private_folder();
+    let folder = dir.path().join("open");
+    fs::create_dir(&folder).expect("a folder");
+    let mode = |mode| fs::set_permissions(&folder, Permissions::from_mode(mode)).expect("a mode");
+    let bind = |is_given| {
+        AdminSocket::bind(&Location {
+            path: folder.join("s"),
+            is_given,
+        })
+    };
+    mode(0o777);
+    assert!(matches!(bind(true), Err(SocketError::Unsafe(..))));
+    // As /tmp is: others may add files but not replace ours.
+    mode(0o1777);
+    assert!(bind(true).is_ok());
+    // Our own default folder must be ours alone.
+    mode(0o755);
+    assert!(matches!(bind(false), Err(SocketError::Unsafe(..))));
+    std::os::unix::fs::symlink(&folder, dir.path().join("link")).expect("a link");
+    mode(0o700);
+    let linked = Location {
+        path: dir.path().join("link/s"),
+        is_given: false,
+    };
+    assert!(matches!(
+        AdminSocket::bind(&linked),
+        Err(SocketError::Unsafe(..))
+    ));
+}
+
+#[test]
+fn nobody_at_the_socket_is_told_from_a_refusal() {
+    let dir = private_folder();
+    let at = given(dir.path().join("none.sock"));
+    assert!(matches!(
+        get(&at, "/status"),
+        Err(ClientError::NotRunning(..))
+    ));
+}
+
+#[test]
+fn a_given_path_wins_over_the_default() {
+    let at = Location::new(Some("/run/x.sock".into()));
+    assert_eq!(
+        (at.path.as_path(), at.is_given),
+        (Path::new("/run/x.sock"), true)
+    );
+    let default = Location::new(None);
+    assert!(default.path.ends_with("heddle.sock") && !default.is_given);
+}

@@ -1,0 +1,36 @@
+//! The command line.
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::{commands, exit};
+
+/// A service mesh with one proxy per node
+///
+/// Heddle carries the HTTP traffic of every workload on a machine through one process, routed by
+/// Kubernetes manifests: Services, Gateway API HTTPRoutes, and LocalWorkloads for what runs here.
+#[derive(Debug, Parser)]
+#[command(name = "heddle", version, after_help = exit::HELP)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Up(commands::up::Args),
+    Validate(commands::validate::Args),
+    Status(commands::status::Args),
+    Config(commands::config::Args),
+    Completion(commands::completion::Args),
+    /// Print the version
+    Version,
+}
+
+/// How a command prints its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// For people
+    Text,
+    /// For programs: fields are only ever added
+    Json,
+}

@@ -1,0 +1,149 @@
+//! `heddle status`.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use crate::admin::{self, Location};
+use crate::cli::OutputFormat;
+use crate::exit::{Exit, Failure};
+use crate::status::{ConfigStatus, Status, WorkloadStatus};
+use crate::table;
+
+/// Show what a running heddle serves, where, and how it is doing
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle status
+  heddle status --output json | jq -r '.listeners[].address'")]
+pub(crate) struct Args {
+    /// The admin socket of the running heddle [default: as for `heddle up`]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    output: OutputFormat,
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let answer = admin::get(&Location::new(args.socket), "/status").map_err(super::unanswered)?;
+    super::print(&match args.output {
+        OutputFormat::Json => answer + "\n",
+        OutputFormat::Text => {
+            text(&serde_json::from_str(&answer).context("the answer is not understood")?)
+        }
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn text(status: &Status) -> String {
+    let Status {
+        version,
+        pid,
+        uptime_s,
+        usage,
+        ..
+    } = status;
+    let state = match (status.draining, status.ready) {
+        (true, _) => "draining",
+        (false, true) => "ready",
+        (false, false) => "not ready",
+    };
+    let mut out = format!(
+        "heddle {version}, process {pid}, up {}, {state}\n",
+        duration(*uptime_s)
+    );
+    let _infallible = writeln!(
+        out,
+        "{:.1} MiB resident, {:.1} s of CPU, {} threads, {} descriptors",
+        usage.resident_bytes as f64 / (1024.0 * 1024.0),
+        usage.cpu_ms as f64 / 1e3,
+        usage.threads,
+        usage.open_fds
+    );
+    if let Some(metrics) = status.metrics {
+        let _infallible = writeln!(out, "metrics at http://{metrics}/metrics");
+    }
+    out.push_str(&config(
+        &status.config,
+        &status.folder.display().to_string(),
+    ));
+    let _infallible = write!(out, "\n{}", table::listeners(&status.listeners));
+    if !status.workloads.is_empty() {
+        let _infallible = write!(out, "\n{}", workloads(&status.workloads));
+    }
+    out
+}
+
+fn config(config: &ConfigStatus, folder: &str) -> String {
+    let ConfigStatus {
+        generation,
+        services,
+        ..
+    } = config;
+    let mut out = format!("{folder}: generation {generation}, {services} services");
+    if config.stale {
+        out.push_str("; NOT as the folder is now, which was refused:");
+    }
+    out.push('\n');
+    for problem in config.problems.iter().chain(&config.listener_problems) {
+        let _infallible = writeln!(out, "  {problem}");
+    }
+    out
+}
+
+fn workloads(all: &[WorkloadStatus]) -> String {
+    let rows = all.iter().map(|workload| {
+        let process = match &workload.process {
+            None => "not ours".to_owned(),
+            Some(process) => {
+                let now = process
+                    .pid
+                    .map_or("down".to_owned(), |pid| format!("process {pid}"));
+                let last = process
+                    .last_exit
+                    .as_ref()
+                    .map(|end| format!(", last {end}"));
+                format!(
+                    "{now}, {} restarts{}",
+                    process.restarts,
+                    last.unwrap_or_default()
+                )
+            }
+        };
+        [workload.name.clone(), workload.address.to_string(), process]
+    });
+    table::render(["WORKLOAD", "ADDRESS", "PROCESS"], rows)
+}
+
+/// The two largest units: `3 d 4 h`, `5 min 6 s`.
+fn duration(seconds: u64) -> String {
+    match (
+        seconds / 86_400,
+        seconds / 3_600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+    ) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, min, s) => format!("{min} min {s} s"),
+        (0, h, min, _) => format!("{h} h {min} min"),
+        (d, h, _, _) => format!("{d} d {h} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration;
+
+    #[test]
+    fn durations_have_two_units() {
+        for (seconds, expected) in [
+            (0, "0 s"),
+            (61, "1 min 1 s"),
+            (3_660, "1 h 1 min"),
+            (90_000, "1 d 1 h"),
+        ] {
+            assert_eq!(duration(seconds), expected);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `heddle up`.
+
+use std::path::PathBuf;
+
+use crate::exit::{Exit, Failure};
+use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
+use crate::up;
+
+/// Serve a mesh from a folder of manifests
+///
+/// Control plane and proxy in one process, without root and without a cluster. Every Service gets
+/// a loopback address, every LocalWorkload gets addresses of its own and a forward proxy, so that
+/// its requests are counted as its own. Commands of LocalWorkloads are started, watched and
+/// stopped. A change in the folder takes effect within a second and touches no connection; a
+/// change that is wrong is reported and the last good state stays.
+///
+/// Signals: SIGTERM or SIGINT drains and stops, a second one stops at once; SIGHUP opens the
+/// access log anew.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle up examples/bookstore
+  heddle up DIR --access-log - --metrics 127.0.0.1:9464
+  heddle up DIR --config heddle.yaml --socket /run/user/1000/second.sock --metrics none")]
+pub(crate) struct Args {
+    /// The folder of manifests
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Settings of the process; flags win over the file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The admin socket [default: $XDG_RUNTIME_DIR/heddle.sock, else /tmp/heddle-UID/heddle.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Where to serve /metrics and /ready over TCP, or `none` [default: 127.0.0.1:15020]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<Metrics>,
+    /// Write an access log, one JSON line a request, to this file or to standard output (`-`)
+    #[arg(long, value_name = "PATH")]
+    access_log: Option<PathBuf>,
+    /// Do not run the commands of LocalWorkloads
+    #[arg(long)]
+    no_run: bool,
+    /// Least important messages on standard error [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+    /// How messages are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let dir = args.dir.clone();
+    up::run(dir, settings(args)?)
+}
+
+/// The file, with the flags over it.
+fn settings(args: Args) -> Result<Settings, Failure> {
+    let mut settings = match &args.config {
+        Some(file) => Settings::load(file).map_err(|error| Failure::new(Exit::Refused, error))?,
+        None => Settings::default(),
+    };
+    if args.socket.is_some() {
+        settings.admin.socket = args.socket;
+    }
+    if args.access_log.is_some() {
+        settings.access_log.path = args.access_log;
+    }
+    if args.no_run {
+        settings.workloads.run = false;
+    }
+    settings.admin.metrics = args.metrics.unwrap_or(settings.admin.metrics);
+    settings.log.level = args.log_level.unwrap_or(settings.log.level);
+    settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    Ok(settings)
+}

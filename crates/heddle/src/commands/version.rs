@@ -1,0 +1,8 @@
+//! `heddle version`.
+
+use crate::exit::{Exit, Failure};
+
+pub(crate) fn run() -> Result<Exit, Failure> {
+    super::print(&format!("heddle {}\n", env!("CARGO_PKG_VERSION")))?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,67 @@
+//! How a command ends.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// What a command's exit code says. The codes are part of the interface: scripts read them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done.
+    Ok = 0,
+    /// Something went wrong that none of the others names.
+    Failed = 1,
+    // 2 is a wrong command line; clap exits with it.
+    /// Manifests or settings were refused.
+    Refused = 3,
+    /// No running `heddle up` answers on the admin socket.
+    Unreachable = 4,
+    /// Another `heddle up` has the admin socket.
+    Busy = 5,
+}
+
+/// What `heddle --help` says about them.
+pub(crate) const HELP: &str = "Exit codes:
+  0  done
+  1  failed
+  2  wrong command line
+  3  manifests or settings refused
+  4  no running heddle answers on the admin socket
+  5  another heddle has the admin socket";
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a command could not do what it was asked, and the exit code that says so.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    error: anyhow::Error,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+        Failure {
+            exit,
+            error: error.into(),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Failure {
+            exit: Exit::Failed,
+            error,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // All causes on one line.
+        write!(f, "{:#}", self.error)
+    }
+}

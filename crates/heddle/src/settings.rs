@@ -1,0 +1,15 @@
+//! The process's settings: one typed YAML file, every field optional, none misspelt.
+//!
+//! What the mesh *is* comes from manifests; this is only how one process serves it. Each field
+//! carries its unit and its range in its type, so a value out of range is reported with its line
+//! like any other mistake. `docs/settings.md` describes every field.
+
+mod error;
+mod file;
+mod proxy;
+#[cfg(test)]
+mod tests;
+mod within;
+
+pub(crate) use error::SettingsError;
+pub(crate) use file::{LogFormat, LogLevel, Metrics, Settings};

@@ -1,0 +1,209 @@
+//! The fields of the settings file and their defaults.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::SettingsError;
+use super::proxy::Proxy;
+use super::within::Within;
+
+/// Milliseconds up to an hour; 0 means no limit where the field says so.
+type Ms = Within<0, 3_600_000>;
+
+/// Everything that can be set.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    pub(crate) admin: Admin,
+    pub(crate) log: Log,
+    pub(crate) access_log: AccessLog,
+    pub(crate) listeners: Listeners,
+    pub(crate) workloads: Workloads,
+    pub(crate) drain: Drain,
+    pub(crate) proxy: Proxy,
+}
+
+/// Who may ask the process what it does.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Admin {
+    /// The Unix socket; by default in `$XDG_RUNTIME_DIR`, else in `/tmp/heddle-<uid>`.
+    pub(crate) socket: Option<PathBuf>,
+    /// Where `/metrics` and `/ready` are served over TCP.
+    pub(crate) metrics: Metrics,
+}
+
+/// The process's own log, on standard error.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Log {
+    pub(crate) level: LogLevel,
+    pub(crate) format: LogFormat,
+}
+
+/// The access log.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AccessLog {
+    /// A file, or `-` for standard output; off when absent.
+    pub(crate) path: Option<PathBuf>,
+}
+
+/// The loopback listeners.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Listeners {
+    /// More are not opened: callers times Services grows fast.
+    pub(crate) max: Within<1, 1_000_000>,
+}
+
+/// The commands of LocalWorkloads.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Workloads {
+    /// Whether to run them at all.
+    pub(crate) run: bool,
+    /// From SIGTERM to SIGKILL.
+    pub(crate) stop_grace_ms: Ms,
+    /// Wait before the first restart; doubled with each further one.
+    pub(crate) restart_min_ms: Within<10, 3_600_000>,
+    /// Longest wait before a restart.
+    pub(crate) restart_max_ms: Within<10, 3_600_000>,
+}
+
+/// The end of the process.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Drain {
+    /// How long requests in progress may take to finish after SIGTERM.
+    pub(crate) timeout_ms: Ms,
+}
+
+impl Default for Listeners {
+    fn default() -> Self {
+        Listeners {
+            max: Within::new(8_192),
+        }
+    }
+}
+
+impl Default for Workloads {
+    fn default() -> Self {
+        Workloads {
+            run: true,
+            stop_grace_ms: Within::new(5_000),
+            restart_min_ms: Within::new(200),
+            restart_max_ms: Within::new(30_000),
+        }
+    }
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Drain {
+            timeout_ms: Within::new(10_000),
+        }
+    }
+}
+
+/// Least important messages that are logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+/// How a log message is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where metrics are served over TCP, if at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Metrics {
+    At(SocketAddr),
+    None,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::At(SocketAddr::from(([127, 0, 0, 1], 15_020)))
+    }
+}
+
+impl FromStr for Metrics {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Metrics::None),
+            text => text.parse().map(Metrics::At).map_err(|_| {
+                format!(
+                    "`{text}` is no address, expected ADDRESS:PORT such as 127.0.0.1:15020, or none"
+                )
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Metrics::At(address) => address.fmt(f),
+            Metrics::None => f.write_str("none"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Metrics {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
+    }
+}
+
+impl Serialize for Metrics {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Settings {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no YAML, has a field that does not exist or a value out of
+    /// range.
+    pub(crate) fn load(file: &Path) -> Result<Self, SettingsError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| SettingsError::unreadable(file, &error))?;
+        Self::parse(file, &text)
+    }
+
+    pub(super) fn parse(file: &Path, text: &str) -> Result<Self, SettingsError> {
+        let mut field = String::new();
+        serde_saphyr::with_deserializer_from_str(text, |deserializer| {
+            serde_path_to_error::deserialize(deserializer).map_err(|error| {
+                field = error.path().to_string();
+                error.into_inner()
+            })
+        })
+        .map_err(|error| SettingsError::parse(file, &field, &error))
+    }
+}

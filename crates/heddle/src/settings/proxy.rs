@@ -1,0 +1,142 @@
+//! The data plane's settings, as the file spells them. Ranges are here, defaults are the data
+//! plane's own.
+
+use std::time::Duration;
+
+use heddle_proxy::{Bounds, Network, Timeouts};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::within::Within;
+
+/// Milliseconds up to a day; 0 is no limit.
+type Ms = Within<0, 86_400_000>;
+
+/// The data plane.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Proxy {
+    timeouts: ProxyTimeouts,
+    bounds: ProxyBounds,
+    /// Sources whose own `X-Forwarded-*` and `Forwarded` fields are kept.
+    trusted_sources: Vec<TrustedSource>,
+}
+
+/// How long each kind of wait may last.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct ProxyTimeouts {
+    request_head_ms: Ms,
+    client_idle_ms: Ms,
+    connect_ms: Ms,
+    response_head_ms: Ms,
+    stream_idle_ms: Ms,
+    upstream_idle_ms: Ms,
+}
+
+/// How much of everything there may be.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct ProxyBounds {
+    connections: Within<1, 1_000_000>,
+    connections_per_endpoint: Within<1, 1_000_000>,
+    idle_per_endpoint: Within<0, 1_000_000>,
+    head_bytes: Within<1_024, 65_535>,
+    head_fields: Within<8, 1_000>,
+    block_bytes: Within<64, 65_536>,
+    blocks: Within<64, 16_777_216>,
+    stream_window_bytes: Within<4_096, 67_108_864>,
+    requests_per_connection: Within<1, { u64::MAX }>,
+}
+
+impl Default for ProxyTimeouts {
+    fn default() -> Self {
+        let default = Timeouts::default();
+        let ms = |duration: Duration| Within::nearest(duration.as_millis() as u64);
+        ProxyTimeouts {
+            request_head_ms: ms(default.request_head),
+            client_idle_ms: ms(default.client_idle),
+            connect_ms: ms(default.connect),
+            response_head_ms: ms(default.response_head),
+            stream_idle_ms: ms(default.stream_idle),
+            upstream_idle_ms: ms(default.upstream_idle),
+        }
+    }
+}
+
+impl Default for ProxyBounds {
+    fn default() -> Self {
+        let default = Bounds::default();
+        ProxyBounds {
+            connections: Within::nearest(default.connections as u64),
+            connections_per_endpoint: Within::nearest(default.connections_per_endpoint as u64),
+            idle_per_endpoint: Within::nearest(default.idle_per_endpoint as u64),
+            head_bytes: Within::nearest(default.head_bytes as u64),
+            head_fields: Within::nearest(default.head_fields as u64),
+            block_bytes: Within::nearest(default.block_bytes as u64),
+            blocks: Within::nearest(default.blocks as u64),
+            stream_window_bytes: Within::nearest(default.stream_window_bytes as u64),
+            requests_per_connection: Within::nearest(default.requests_per_connection),
+        }
+    }
+}
+
+impl Proxy {
+    /// The settings as the data plane takes them.
+    pub(crate) fn settings(&self) -> heddle_proxy::Settings {
+        let Proxy {
+            timeouts,
+            bounds,
+            trusted_sources,
+        } = self;
+        heddle_proxy::Settings {
+            timeouts: Timeouts {
+                request_head: timeouts.request_head_ms.duration(),
+                client_idle: timeouts.client_idle_ms.duration(),
+                connect: timeouts.connect_ms.duration(),
+                response_head: timeouts.response_head_ms.duration(),
+                stream_idle: timeouts.stream_idle_ms.duration(),
+                upstream_idle: timeouts.upstream_idle_ms.duration(),
+            },
+            bounds: Bounds {
+                connections: bounds.connections.size(),
+                connections_per_endpoint: bounds.connections_per_endpoint.size(),
+                idle_per_endpoint: bounds.idle_per_endpoint.size(),
+                head_bytes: bounds.head_bytes.size(),
+                head_fields: bounds.head_fields.size(),
+                block_bytes: bounds.block_bytes.size(),
+                blocks: bounds.blocks.size(),
+                stream_window_bytes: bounds.stream_window_bytes.size(),
+                requests_per_connection: bounds.requests_per_connection.get(),
+            },
+            trusted_sources: trusted_sources
+                .iter()
+                .map(|source| source.network)
+                .collect(),
+        }
+    }
+}
+
+/// An address or a range in CIDR notation, kept as it was written.
+#[derive(Clone, Debug, PartialEq)]
+struct TrustedSource {
+    text: String,
+    network: Network,
+}
+
+impl<'de> Deserialize<'de> for TrustedSource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.parse() {
+            Ok(network) => Ok(TrustedSource { text, network }),
+            Err(reason) => Err(de::Error::custom(format!(
+                "{reason}, expected an address or a range such as 10.0.0.0/8"
+            ))),
+        }
+    }
+}
+
+impl Serialize for TrustedSource {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}

@@ -1,0 +1,108 @@
+use std::path::Path;
+use std::time::Duration;
+
+use super::Settings;
+
+fn refused(text: &str) -> String {
+    let parsed = Settings::parse(Path::new("s.yaml"), text);
+    parsed.expect_err("it must be refused").to_string()
+}
+
+#[test]
+fn nothing_is_the_default() {
+    assert_eq!(
+        Settings::parse(Path::new("s.yaml"), "").ok(),
+        Some(Settings::default())
+    );
+    assert_eq!(
+        Settings::parse(Path::new("s.yaml"), "drain:\n").ok(),
+        Some(Settings::default())
+    );
+}
+
+#[test]
+fn what_is_written_reads_back() {
+    // JSON is YAML.
+    let text = serde_json::to_string(&Settings::default()).expect("JSON");
+    assert_eq!(
+        Settings::parse(Path::new("s.yaml"), &text).ok(),
+        Some(Settings::default())
+    );
+}
+
+#[test]
+fn a_mistake_is_told_with_line_field_reason_and_remedy() {
+    for (text, expected) in [
+        (
+            "drain:\n  timeout: 5\n",
+            "s.yaml:2: drain.timeout: unknown field `timeout` (expected one of timeout_ms)",
+        ),
+        (
+            "workloads:\n  run: true\n  stop_grace_ms: 3600001\n",
+            "s.yaml:3: workloads.stop_grace_ms: 3600001 is out of range (expected 0 to 3600000)",
+        ),
+        (
+            "drain:\n  timeout_ms: soon\n",
+            "s.yaml:2: drain.timeout_ms: invalid u64 (see docs/settings.md for what this field takes)",
+        ),
+        (
+            "admin:\n  metrics: 15020\n",
+            "s.yaml:2: admin.metrics: `15020` is no address (expected ADDRESS:PORT such as 127.0.0.1:15020, or none)",
+        ),
+        (
+            "log: {level: loud}\n",
+            "s.yaml:1: log.level: unknown variant `loud` (expected one of error, warn, info, debug, trace)",
+        ),
+        (
+            "proxy:\n  bounds:\n    blocks: 1\n",
+            "s.yaml:3: proxy.bounds.blocks: 1 is out of range (expected 64 to 16777216)",
+        ),
+        (
+            "proxy:\n  trusted_sources: [10.0.0.0/33]\n",
+            "s.yaml:2: proxy.trusted_sources[0]: /33 is too long for 10.0.0.0 (expected an address or a range such as 10.0.0.0/8)",
+        ),
+    ] {
+        assert_eq!(refused(text), expected);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Settings::load(Path::new("/no/such.yaml")).expect_err("it does not exist");
+    assert!(
+        error.to_string().starts_with("/no/such.yaml: No such file"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_the_file_says_reaches_the_data_plane() {
+    let text = "
+proxy:
+  timeouts: {connect_ms: 250, client_idle_ms: 0}
+  bounds: {connections: 7}
+  trusted_sources: [10.0.0.0/8, '::1']
+";
+    let settings = Settings::parse(Path::new("s.yaml"), text)
+        .expect("valid")
+        .proxy
+        .settings();
+    let default = heddle_proxy::Settings::default();
+    assert_eq!(settings.timeouts.connect, Duration::from_millis(250));
+    assert_eq!(settings.timeouts.client_idle, Duration::ZERO);
+    assert_eq!(settings.timeouts.stream_idle, default.timeouts.stream_idle);
+    assert_eq!(
+        (settings.bounds.connections, settings.bounds.blocks),
+        (7, default.bounds.blocks)
+    );
+    assert_eq!(settings.trusted_sources.len(), 2);
+    assert!(settings.trusted_sources[0].contains([10, 1, 2, 3].into()));
+}
+
+#[test]
+fn defaults_are_the_data_planes_own() {
+    assert_eq!(
+        Settings::default().proxy.settings(),
+        heddle_proxy::Settings::default()
+    );
+}

@@ -1,0 +1,319 @@
+//! The listeners that are open, and how they follow the mesh.
+//!
+//! A listener is opened when its Service appears and closed when it goes; all others are left
+//! alone, so a change of routes touches no connection. What could not be opened is tried again
+//! with the next change and every few seconds.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+
+use heddle_model::{Mesh, Workload};
+
+use super::addresses::{Addresses, Slot};
+use super::bind::{BindError, Bound, Instead, bind};
+use crate::status::{ListenerKind, ListenerStatus};
+
+/// The port of every forward proxy (Squid's, so that people guess it).
+pub(crate) const FORWARD_PROXY_PORT: u16 = 3_128;
+/// How many addresses are tried for a slot before it is given up until the next change.
+const TRIES: usize = 8;
+
+/// What has to happen at the proxy.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// New listeners with their numbers.
+    pub(crate) open: Vec<(u64, TcpListener, Entry)>,
+    /// Numbers of listeners that are no longer wanted.
+    pub(crate) close: Vec<u64>,
+    /// What went wrong, one line each.
+    pub(crate) problems: Vec<String>,
+}
+
+/// One listener to be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub(crate) slot: Slot,
+    /// The Service's port, or [`FORWARD_PROXY_PORT`].
+    pub(crate) port: u16,
+}
+
+#[derive(Debug)]
+struct Open {
+    id: u64,
+    address: SocketAddr,
+}
+
+/// All listeners of the process.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    max: usize,
+    addresses: Addresses,
+    open: BTreeMap<Entry, Open>,
+    next_id: u64,
+}
+
+impl Listeners {
+    /// No listeners yet, and never more than `max`.
+    pub(crate) fn new(max: usize) -> Self {
+        Listeners {
+            max,
+            addresses: Addresses::default(),
+            open: BTreeMap::new(),
+            next_id: 1,
+        }
+    }
+
+    /// Opens what the mesh wants and is not open, closes what it does not want.
+    pub(crate) fn follow(&mut self, mesh: &Mesh) -> Changes {
+        let mut changes = Changes::default();
+        let mut wanted = wanted(mesh);
+        if wanted.len() > self.max {
+            changes.problems.push(format!(
+                "{} listeners are wanted but listeners.max is {}: Services are reachable through \
+                 the forward proxies, and by address as far as the bound allows",
+                wanted.len(),
+                self.max
+            ));
+            wanted.truncate(self.max);
+        }
+        let own = own_proxy_addresses(mesh);
+        let wanted: BTreeMap<Slot, BTreeSet<u16>> = by_slot(wanted);
+        self.close_unwanted(&wanted, &own, &mut changes);
+
+        let planned: BTreeSet<Slot> = wanted
+            .keys()
+            .filter(|slot| !own.contains_key(slot))
+            .cloned()
+            .collect();
+        let reserved = reserved(mesh);
+        self.addresses.update(&planned, &reserved);
+        for (slot, ports) in &wanted {
+            match own.get(slot) {
+                Some(address) => self.open_at(slot, ports, *address, &mut changes),
+                None => self.open_planned(slot, ports, &reserved, &mut changes),
+            }
+        }
+        changes
+    }
+
+    /// Every open listener, Services first.
+    pub(crate) fn status(&self) -> Vec<ListenerStatus> {
+        self.open
+            .iter()
+            .map(|(entry, open)| status(entry, open.address))
+            .collect()
+    }
+
+    fn close_unwanted(
+        &mut self,
+        wanted: &BTreeMap<Slot, BTreeSet<u16>>,
+        own: &BTreeMap<Slot, IpAddr>,
+        changes: &mut Changes,
+    ) {
+        self.open.retain(|entry, open| {
+            let stays = wanted.get(&entry.slot).is_some_and(|ports| ports.contains(&entry.port))
+                // A forward proxy follows its workload to a new address.
+                && own.get(&entry.slot).is_none_or(|address| *address == open.address.ip());
+            if !stays {
+                changes.close.push(open.id);
+            }
+            stays
+        });
+    }
+
+    /// All ports of a slot share one address. While none of them is open, an address that is in
+    /// use elsewhere is exchanged for the next one; when all are (somebody listens on every
+    /// address at that port), other ports are used.
+    fn open_planned(
+        &mut self,
+        slot: &Slot,
+        ports: &BTreeSet<u16>,
+        reserved: &BTreeSet<Ipv4Addr>,
+        changes: &mut Changes,
+    ) {
+        let missing = self.missing(slot, ports);
+        let mut tries = if missing.len() == ports.len() {
+            TRIES
+        } else {
+            0
+        };
+        let Some(mut address) = self.addresses.get(slot) else {
+            changes
+                .problems
+                .push(format!("no loopback address is left for {slot}"));
+            return;
+        };
+        loop {
+            let bound = bind_all(
+                address.into(),
+                &missing,
+                if tries == 0 {
+                    Instead::WhenInUse
+                } else {
+                    Instead::WhenDenied
+                },
+            );
+            let in_use = bound.iter().find_map(|(_, bound)| match bound {
+                Err(BindError::InUse(at)) => Some(*at),
+                _ => None,
+            });
+            let next = in_use
+                .filter(|_| tries > 0)
+                .and_then(|_| self.addresses.move_away(slot, reserved));
+            let (Some(at), Some(next)) = (in_use, next) else {
+                self.keep(slot, bound, changes);
+                return;
+            };
+            tracing::warn!("{at} is in use by another process: {slot} moves to {next}");
+            address = next;
+            tries -= 1;
+        }
+    }
+
+    fn open_at(
+        &mut self,
+        slot: &Slot,
+        ports: &BTreeSet<u16>,
+        address: IpAddr,
+        changes: &mut Changes,
+    ) {
+        let missing = self.missing(slot, ports);
+        let bound = bind_all(address, &missing, Instead::WhenInUse);
+        self.keep(slot, bound, changes);
+    }
+
+    fn keep(&mut self, slot: &Slot, bound: Vec<(u16, Bound)>, changes: &mut Changes) {
+        for (port, bound) in bound {
+            match bound {
+                Ok((socket, address)) => {
+                    let entry = Entry {
+                        slot: slot.clone(),
+                        port,
+                    };
+                    let id = self.next_id;
+                    self.next_id += 1;
+                    self.open.insert(entry.clone(), Open { id, address });
+                    changes.open.push((id, socket, entry));
+                }
+                Err(error) => changes.problems.push(format!("{slot}: {error}")),
+            }
+        }
+    }
+
+    fn missing(&self, slot: &Slot, ports: &BTreeSet<u16>) -> Vec<u16> {
+        ports
+            .iter()
+            .copied()
+            .filter(|port| !self.is_open(slot, *port))
+            .collect()
+    }
+
+    fn is_open(&self, slot: &Slot, port: u16) -> bool {
+        self.open.contains_key(&Entry {
+            slot: slot.clone(),
+            port,
+        })
+    }
+}
+
+fn bind_all(address: IpAddr, ports: &[u16], instead: Instead) -> Vec<(u16, Bound)> {
+    ports
+        .iter()
+        .map(|port| (*port, bind(SocketAddr::new(address, *port), instead)))
+        .collect()
+}
+
+/// Every listener that the mesh wants, in the order in which they are given up when there are too
+/// many: forward proxies reach everything, addresses for everybody come next, those of single
+/// callers are the many.
+fn wanted(mesh: &Mesh) -> Vec<Entry> {
+    let forward = mesh.workloads.iter().map(|workload| Entry {
+        slot: Slot::ForwardProxy {
+            caller: workload.name.clone(),
+        },
+        port: FORWARD_PROXY_PORT,
+    });
+    let callers = || {
+        mesh.workloads
+            .iter()
+            .map(|workload| Some(workload.name.clone()))
+    };
+    let services = [None].into_iter().chain(callers()).flat_map(|caller| {
+        mesh.services.iter().flat_map(move |service| {
+            let slot = Slot::Service {
+                service: service.name.clone(),
+                caller: caller.clone(),
+            };
+            service.ports.iter().map(move |port| Entry {
+                slot: slot.clone(),
+                port: port.port,
+            })
+        })
+    });
+    forward.chain(services).collect()
+}
+
+fn by_slot(entries: Vec<Entry>) -> BTreeMap<Slot, BTreeSet<u16>> {
+    let mut slots: BTreeMap<Slot, BTreeSet<u16>> = BTreeMap::new();
+    for entry in entries {
+        slots.entry(entry.slot).or_default().insert(entry.port);
+    }
+    slots
+}
+
+/// The forward proxies that are found at their workload's own address: loopback, not shared with
+/// another workload, and not 127.0.0.1, where port 3128 may well be somebody else's.
+fn own_proxy_addresses(mesh: &Mesh) -> BTreeMap<Slot, IpAddr> {
+    let mut at: BTreeMap<IpAddr, Vec<&Workload>> = BTreeMap::new();
+    for workload in &mesh.workloads {
+        at.entry(workload.address).or_default().push(workload);
+    }
+    at.into_iter()
+        .filter(|(address, _)| address.is_loopback() && *address != IpAddr::V4(Ipv4Addr::LOCALHOST))
+        .filter_map(|(address, workloads)| match workloads[..] {
+            [one] => Some((
+                Slot::ForwardProxy {
+                    caller: one.name.clone(),
+                },
+                address,
+            )),
+            _ => None,
+        })
+        .collect()
+}
+
+fn reserved(mesh: &Mesh) -> BTreeSet<Ipv4Addr> {
+    let workloads = mesh.workloads.iter().map(|workload| workload.address);
+    let endpoints = mesh.services.iter().flat_map(|service| &service.ports);
+    let endpoints = endpoints
+        .flat_map(|port| &port.endpoints)
+        .map(|endpoint| endpoint.address.ip());
+    let v4 = |address| match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    };
+    workloads.chain(endpoints).filter_map(v4).collect()
+}
+
+fn status(entry: &Entry, address: SocketAddr) -> ListenerStatus {
+    let (service, caller, kind) = match &entry.slot {
+        Slot::Service { service, caller } => (
+            Some(service.to_string()),
+            caller.as_ref().map(ToString::to_string),
+            ListenerKind::Service,
+        ),
+        Slot::ForwardProxy { caller } => {
+            (None, Some(caller.to_string()), ListenerKind::ForwardProxy)
+        }
+    };
+    ListenerStatus {
+        service,
+        port: entry.port,
+        caller,
+        kind,
+        address,
+    }
+}

@@ -1,0 +1,207 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+
+use heddle_model::{
+    AppProtocol, Balancer, Mesh, Service, ServiceAccountName, ServiceName, ServicePort, Workload,
+    WorkloadName,
+};
+
+use super::{Changes, FORWARD_PROXY_PORT, Listeners};
+use crate::status::{ListenerKind, ListenerStatus};
+
+/// A Service with a name that no other test uses, so that tests do not meet at an address.
+fn service(name: &str, ports: &[u16]) -> Service {
+    let port = |port: &u16| ServicePort {
+        name: None,
+        port: *port,
+        protocol: AppProtocol::Http,
+        endpoints: Vec::new(),
+        routes: None,
+        consumer_routes: BTreeMap::new(),
+    };
+    Service {
+        name: ServiceName::new("listeners", name).expect("a name"),
+        headless: false,
+        balancer: Balancer::default(),
+        ports: ports.iter().map(port).collect(),
+    }
+}
+
+fn workload(name: &str, address: [u8; 4]) -> Workload {
+    Workload {
+        name: WorkloadName::new("listeners", name).expect("a name"),
+        labels: BTreeMap::new(),
+        service_account: ServiceAccountName::new("listeners", "default").expect("a name"),
+        address: IpAddr::from(address),
+        ports: Vec::new(),
+        weight: 1,
+        command: None,
+    }
+}
+
+fn mesh(services: Vec<Service>, workloads: Vec<Workload>) -> Mesh {
+    Mesh {
+        generation: 1,
+        services,
+        workloads,
+    }
+}
+
+fn of<'a>(
+    status: &'a [ListenerStatus],
+    service: &str,
+    caller: Option<&str>,
+) -> Vec<&'a ListenerStatus> {
+    let service = format!("listeners/{service}");
+    let caller = caller.map(|caller| format!("listeners/{caller}"));
+    status
+        .iter()
+        .filter(|l| l.service.as_ref() == Some(&service) && l.caller == caller)
+        .collect()
+}
+
+#[track_caller]
+fn opened(changes: &Changes) -> BTreeSet<u64> {
+    assert_eq!(changes.problems, Vec::<String>::new());
+    changes.open.iter().map(|(id, _, _)| *id).collect()
+}
+
+#[test]
+fn each_caller_and_everybody_else_has_an_address_for_each_service() {
+    let mut listeners = Listeners::new(100);
+    let mesh = mesh(
+        vec![
+            service("each-a", &[18_080, 18_081]),
+            service("each-b", &[18_080]),
+        ],
+        vec![
+            workload("each-w", [127, 9, 0, 2]),
+            workload("each-x", [127, 0, 0, 1]),
+        ],
+    );
+    let changes = listeners.follow(&mesh);
+    assert_eq!(opened(&changes).len(), 3 * 3 + 2);
+    let status = listeners.status();
+    let distinct: BTreeSet<SocketAddr> = status.iter().map(|l| l.address).collect();
+    assert_eq!(distinct.len(), status.len());
+
+    // The ports of a Service share an address; callers do not.
+    let both = of(&status, "each-a", Some("each-w"));
+    assert_eq!(both.len(), 2);
+    assert_eq!(both[0].address.ip(), both[1].address.ip());
+    assert_ne!(
+        of(&status, "each-a", None)[0].address.ip(),
+        both[0].address.ip()
+    );
+
+    // A forward proxy is at its workload's own address unless that is everybody's.
+    let proxy = |name: &str| {
+        let caller = Some(format!("listeners/{name}"));
+        let is = |l: &&ListenerStatus| l.kind == ListenerKind::ForwardProxy && l.caller == caller;
+        status
+            .iter()
+            .find(is)
+            .map(|l| l.address)
+            .expect("a forward proxy")
+    };
+    assert_eq!(
+        proxy("each-w"),
+        SocketAddr::from(([127, 9, 0, 2], FORWARD_PROXY_PORT))
+    );
+    assert_ne!(proxy("each-x").ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+    assert_eq!(proxy("each-x").port(), FORWARD_PROXY_PORT);
+}
+
+#[test]
+fn only_what_changed_is_opened_or_closed() {
+    let mut listeners = Listeners::new(100);
+    let (a, b) = (service("diff-a", &[18_080]), service("diff-b", &[18_080]));
+    let first = listeners.follow(&mesh(vec![a.clone()], Vec::new()));
+    let kept = opened(&first);
+
+    let second = listeners.follow(&mesh(vec![a.clone(), b.clone()], Vec::new()));
+    let added = opened(&second);
+    assert_eq!((added.len(), second.close.len()), (1, 0));
+
+    let third = listeners.follow(&mesh(vec![a, b.clone()], Vec::new()));
+    assert_eq!((opened(&third).len(), third.close.len()), (0, 0));
+
+    let fourth = listeners.follow(&mesh(vec![b], Vec::new()));
+    assert_eq!(fourth.close.into_iter().collect::<BTreeSet<_>>(), kept);
+    assert!(fourth.open.is_empty());
+}
+
+#[test]
+fn a_new_port_of_a_service_joins_its_address() {
+    let mut listeners = Listeners::new(100);
+    let first = listeners.follow(&mesh(vec![service("join", &[18_080])], Vec::new()));
+    let second = listeners.follow(&mesh(vec![service("join", &[18_080, 18_090])], Vec::new()));
+    assert_eq!((opened(&second).len(), second.close.len()), (1, 0));
+    let ips: BTreeSet<IpAddr> = listeners.status().iter().map(|l| l.address.ip()).collect();
+    assert_eq!(ips.len(), 1);
+    drop(first);
+}
+
+#[test]
+fn an_address_that_somebody_else_has_is_exchanged() {
+    let mesh = mesh(vec![service("taken", &[18_080])], Vec::new());
+    let mut first = Listeners::new(100);
+    let held = first.follow(&mesh);
+    let mut second = Listeners::new(100);
+    let changes = second.follow(&mesh);
+    assert_eq!(opened(&changes).len(), 1);
+    assert_ne!(
+        first.status()[0].address.ip(),
+        second.status()[0].address.ip()
+    );
+    assert_eq!(second.status()[0].address.port(), 18_080);
+    drop(held);
+}
+
+#[test]
+fn a_port_that_somebody_has_everywhere_becomes_another_port() {
+    let everywhere = TcpListener::bind("0.0.0.0:0").expect("a socket");
+    let port = everywhere.local_addr().expect("an address").port();
+    // A port above 55535 has no other port: then it is a problem, and that is right too.
+    let mut listeners = Listeners::new(100);
+    let changes = listeners.follow(&mesh(vec![service("everywhere", &[port])], Vec::new()));
+    match port.checked_add(10_000) {
+        Some(instead) => {
+            assert_eq!(opened(&changes).len(), 1);
+            assert_eq!(listeners.status()[0].address.port(), instead);
+            assert_eq!(listeners.status()[0].port, port);
+        }
+        None => assert_eq!(changes.problems.len(), 1),
+    }
+}
+
+#[test]
+fn a_forward_proxy_follows_its_workload() {
+    let mut listeners = Listeners::new(100);
+    let first = listeners.follow(&mesh(Vec::new(), vec![workload("moves", [127, 9, 1, 1])]));
+    let second = listeners.follow(&mesh(Vec::new(), vec![workload("moves", [127, 9, 1, 2])]));
+    assert_eq!(
+        second.close.into_iter().collect::<BTreeSet<_>>(),
+        opened(&first)
+    );
+    assert_eq!(
+        listeners.status()[0].address.ip(),
+        IpAddr::from([127, 9, 1, 2])
+    );
+}
+
+#[test]
+fn more_than_the_bound_are_not_opened_and_that_is_said() {
+    let mut listeners = Listeners::new(3);
+    let services = vec![service("bound-a", &[18_080]), service("bound-b", &[18_080])];
+    let changes = listeners.follow(&mesh(services, vec![workload("bound-w", [127, 9, 2, 1])]));
+    assert_eq!(changes.open.len(), 3);
+    assert_eq!(changes.problems.len(), 1, "{:?}", changes.problems);
+    // What is kept reaches everything: the forward proxy and the addresses for everybody.
+    assert!(
+        listeners
+            .status()
+            .iter()
+            .all(|l| l.service.is_none() || l.caller.is_none())
+    );
+}

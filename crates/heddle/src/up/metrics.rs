@@ -1,0 +1,73 @@
+//! The metrics of the process itself, beside those of its requests.
+
+use heddle_telemetry::process::Usage;
+use heddle_telemetry::text::{Encoder, Kind};
+
+use crate::status::{ProcessStatus, Status};
+
+/// Appends them to the exposition.
+pub(super) fn render(out: &mut String, status: &Status) {
+    let mut encoder = Encoder::new(out);
+    let name = "heddle_build_info";
+    encoder.family(name, Kind::Gauge, "Always 1; the labels say what runs.");
+    encoder.count(name, &[("version", &status.version)], 1);
+    let config = &status.config;
+    for (name, help, value) in [
+        (
+            "heddle_ready",
+            "Whether requests are served as the manifests say.",
+            u64::from(status.ready),
+        ),
+        (
+            "heddle_config_generation",
+            "Configuration in force.",
+            config.generation,
+        ),
+        (
+            "heddle_config_stale",
+            "Whether the folder as it is now was refused and an older state is served.",
+            u64::from(config.stale),
+        ),
+        (
+            "heddle_config_problems",
+            "Errors and warnings in the folder as it is now.",
+            config.problems.len() as u64,
+        ),
+        (
+            "heddle_listener_problems",
+            "Listeners that could not be opened.",
+            config.listener_problems.len() as u64,
+        ),
+    ] {
+        encoder.family(name, Kind::Gauge, help);
+        encoder.count(name, &[], value);
+    }
+    workloads(&mut encoder, status);
+    Usage::read().render(&mut encoder);
+}
+
+fn workloads(encoder: &mut Encoder<'_>, status: &Status) {
+    let processes: Vec<(&str, &ProcessStatus)> = status
+        .workloads
+        .iter()
+        .filter_map(|workload| Some((workload.name.as_str(), workload.process.as_ref()?)))
+        .collect();
+    let name = "heddle_workload_up";
+    encoder.family(name, Kind::Gauge, "Whether the workload's process runs.");
+    for (workload, process) in &processes {
+        encoder.count(
+            name,
+            &[("workload", workload)],
+            u64::from(process.pid.is_some()),
+        );
+    }
+    let name = "heddle_workload_restarts_total";
+    encoder.family(
+        name,
+        Kind::Counter,
+        "Runs of the workload's process after the first.",
+    );
+    for (workload, process) in &processes {
+        encoder.count(name, &[("workload", workload)], process.restarts);
+    }
+}

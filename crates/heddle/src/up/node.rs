@@ -1,0 +1,286 @@
+//! The process's state: what is served, and everything that follows it.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heddle_control::Report;
+use heddle_model::Mesh;
+use heddle_proxy::Proxy;
+use heddle_telemetry::process::Usage;
+use heddle_telemetry::{AccessLog, Registry, text};
+use serde::Serialize;
+
+use super::addresses::Slot;
+use super::listeners::{Changes, Entry, Listeners};
+use super::supervisor::Supervisor;
+use super::{metrics, start};
+use crate::admin::{Answer, Ask, Question};
+use crate::settings::Settings;
+use crate::status::{ConfigStatus, ListenerStatus, Status, UsageStatus, WorkloadStatus};
+
+/// How long the writer may take for the last lines of the access log.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// What a node is put together from.
+pub(super) struct Parts {
+    pub(super) dir: PathBuf,
+    pub(super) metrics_at: Option<SocketAddr>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) proxy: Proxy,
+    /// None when workloads' commands are not run.
+    pub(super) supervisor: Option<Supervisor>,
+    pub(super) log: Option<AccessLog>,
+}
+
+/// Owned by the main loop, changed between two events.
+pub(super) struct Node {
+    started: Instant,
+    settings: Settings,
+    dir: PathBuf,
+    metrics_at: Option<SocketAddr>,
+    registry: Arc<Registry>,
+    log: Option<AccessLog>,
+    /// Both gone once draining has begun.
+    proxy: Option<Proxy>,
+    supervisor: Option<Supervisor>,
+    mesh: Mesh,
+    listeners: Listeners,
+    config: ConfigStatus,
+}
+
+impl Node {
+    pub(super) fn new(parts: Parts, settings: Settings) -> Self {
+        Node {
+            started: Instant::now(),
+            dir: parts.dir,
+            metrics_at: parts.metrics_at,
+            registry: parts.registry,
+            log: parts.log,
+            proxy: Some(parts.proxy),
+            supervisor: parts.supervisor,
+            mesh: Mesh::default(),
+            listeners: Listeners::new(settings.listeners.max.size()),
+            config: ConfigStatus::default(),
+            settings,
+        }
+    }
+
+    /// Serves the mesh from now on. The proxy knows it before a listener for it opens, and
+    /// processes start when what they may call is there.
+    pub(super) fn serve(&mut self, mesh: Mesh) {
+        let Some(proxy) = &self.proxy else { return };
+        proxy.apply(&mesh);
+        self.mesh = mesh;
+        self.config.generation = self.mesh.generation;
+        self.config.services = self.mesh.services.len();
+        let (opened, closed) = self.follow_listeners();
+        if let Some(supervisor) = &mut self.supervisor {
+            supervisor.follow(&self.mesh, &self.listeners.status());
+        }
+        tracing::info!(
+            generation = self.mesh.generation,
+            services = self.mesh.services.len(),
+            workloads = self.mesh.workloads.len(),
+            opened,
+            closed,
+            "serving"
+        );
+    }
+
+    /// Takes what the folder holds now, or keeps what is served when that has errors.
+    pub(super) fn folder_changed(&mut self, mesh: Option<Mesh>, report: &Report) {
+        start::say(report);
+        self.config.problems = report.problems.iter().map(ToString::to_string).collect();
+        self.config.stale = mesh.is_none();
+        match mesh {
+            Some(mesh) => self.serve(mesh),
+            None => tracing::error!(
+                generation = self.mesh.generation,
+                "the folder was refused, the last good state is still served"
+            ),
+        }
+    }
+
+    pub(super) fn has_listener_problems(&self) -> bool {
+        !self.config.listener_problems.is_empty()
+    }
+
+    /// Tries again what could not be opened.
+    pub(super) fn retry_listeners(&mut self) {
+        let (opened, _) = self.follow_listeners();
+        if opened > 0 {
+            tracing::info!(opened, "listeners opened after all");
+        }
+    }
+
+    pub(super) fn listeners(&self) -> Vec<ListenerStatus> {
+        self.listeners.status()
+    }
+
+    pub(super) fn reopen_log(&self) {
+        if let Some(log) = &self.log {
+            log.reopen();
+            tracing::info!("the access log is opened anew");
+        }
+    }
+
+    pub(super) fn answer(&self, ask: Ask) {
+        let answer = match ask.question {
+            Question::Status => Answer::json(&self.status()),
+            Question::Config => Answer::json(&Config {
+                settings: &self.settings,
+                mesh: &self.mesh,
+            }),
+            Question::Metrics => self.metrics(),
+            Question::Ready if self.is_ready() => Answer::text(200, "ready"),
+            Question::Ready => Answer::text(503, "not ready"),
+            Question::LogReopen => {
+                self.reopen_log();
+                Answer::text(
+                    200,
+                    if self.log.is_some() {
+                        "done"
+                    } else {
+                        "there is no access log"
+                    },
+                )
+            }
+        };
+        // Whoever asked may be gone.
+        let _gone = ask.answer.send(answer);
+    }
+
+    /// Lets requests finish, then stops the processes that they went to. The node still answers
+    /// questions meanwhile.
+    pub(super) fn drain(&mut self) -> impl Future<Output = ()> + use<> {
+        let (proxy, supervisor, log) =
+            (self.proxy.take(), self.supervisor.take(), self.log.clone());
+        let grace = self.settings.drain.timeout_ms.duration();
+        async move {
+            if let Some(proxy) = proxy {
+                let drained = proxy.drain(grace).await;
+                if drained.cut > 0 {
+                    tracing::warn!(
+                        cut = drained.cut,
+                        "connections were cut, their requests took too long"
+                    );
+                }
+            }
+            if let Some(supervisor) = supervisor {
+                supervisor.stop().await;
+            }
+            if log.is_some_and(|log| !log.wait_written(LAST_LINES)) {
+                tracing::warn!("the last lines of the access log were not written in time");
+            }
+        }
+    }
+
+    /// Opens and closes listeners; says how many.
+    fn follow_listeners(&mut self) -> (usize, usize) {
+        let Some(proxy) = &self.proxy else {
+            return (0, 0);
+        };
+        let Changes {
+            open,
+            close,
+            problems,
+        } = self.listeners.follow(&self.mesh);
+        let counts = (open.len(), close.len());
+        for id in close {
+            proxy.unlisten(id);
+        }
+        for (id, socket, entry) in open {
+            if let Ok(address) = socket.local_addr() {
+                tracing::debug!(%address, "listening for {}", entry.slot);
+            }
+            proxy.listen(id, socket, proxy_entry(entry));
+        }
+        for problem in problems
+            .iter()
+            .filter(|p| !self.config.listener_problems.contains(p))
+        {
+            tracing::error!("{problem}");
+        }
+        self.config.listener_problems = problems;
+        counts
+    }
+
+    /// Ready is judged where requests are served: every Worker has this configuration.
+    fn is_ready(&self) -> bool {
+        self.proxy.as_ref().is_some_and(|proxy| {
+            let served = |generation: i64| u64::try_from(generation) == Ok(self.mesh.generation);
+            proxy
+                .status()
+                .workers
+                .iter()
+                .all(|worker| served(worker.config_generation))
+        })
+    }
+
+    fn status(&self) -> Status {
+        let usage = Usage::read();
+        let workload = |workload: &heddle_model::Workload| WorkloadStatus {
+            name: workload.name.to_string(),
+            address: workload.address,
+            process: self
+                .supervisor
+                .as_ref()
+                .and_then(|all| all.status(&workload.name)),
+        };
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            ready: self.is_ready(),
+            draining: self.proxy.is_none(),
+            folder: self.dir.clone(),
+            metrics: self.metrics_at,
+            config: self.config.clone(),
+            listeners: self.listeners.status(),
+            workloads: self.mesh.workloads.iter().map(workload).collect(),
+            proxy: self
+                .proxy
+                .as_ref()
+                .and_then(|proxy| serde_json::to_value(proxy.status()).ok())
+                .unwrap_or_default(),
+            usage: UsageStatus {
+                resident_bytes: usage.resident_bytes,
+                cpu_ms: usage.cpu_us / 1_000,
+                threads: usage.threads,
+                open_fds: usage.open_fds,
+            },
+        }
+    }
+
+    fn metrics(&self) -> Answer {
+        let mut body = String::new();
+        self.registry.render(&mut body);
+        metrics::render(&mut body, &self.status());
+        Answer {
+            status: 200,
+            content_type: text::CONTENT_TYPE,
+            body,
+        }
+    }
+}
+
+/// What `GET /config` answers.
+#[derive(Serialize)]
+struct Config<'a> {
+    settings: &'a Settings,
+    mesh: &'a Mesh,
+}
+
+fn proxy_entry(entry: Entry) -> heddle_proxy::Entry {
+    match entry.slot {
+        Slot::Service { service, caller } => heddle_proxy::Entry::Service {
+            caller,
+            service,
+            port: entry.port,
+        },
+        Slot::ForwardProxy { caller } => heddle_proxy::Entry::ForwardProxy { caller },
+    }
+}

@@ -1,0 +1,113 @@
+//! What is needed before anything is served. Each function fails with what its user can mend.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use heddle_control::{Report, Severity, Watcher};
+use heddle_model::Mesh;
+use heddle_telemetry::{AccessLog, Target};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::mpsc;
+
+use super::bind::{Instead, bind};
+use super::supervisor::{Output, Policy, Supervisor};
+use crate::admin::{AdminSocket, Location, SocketError};
+use crate::exit::{Exit, Failure};
+use crate::settings::{Metrics, Settings};
+
+/// The admin socket's path, ours for as long as the first value lives, and the listener on it.
+pub(super) fn admin_socket(settings: &Settings) -> Result<(AdminSocket, UnixListener), Failure> {
+    let location = Location::new(settings.admin.socket.clone());
+    let (socket, listener) = AdminSocket::bind(&location).map_err(|error| {
+        let exit = if matches!(error, SocketError::Busy(_)) {
+            Exit::Busy
+        } else {
+            Exit::Failed
+        };
+        Failure::new(exit, error)
+    })?;
+    let listener = UnixListener::from_std(listener).context("cannot use the admin socket")?;
+    tracing::info!("admin socket {}", location.path.display());
+    Ok((socket, listener))
+}
+
+pub(super) fn metrics_listener(
+    metrics: Metrics,
+) -> Result<Option<(TcpListener, SocketAddr)>, Failure> {
+    let Metrics::At(at) = metrics else {
+        return Ok(None);
+    };
+    let (listener, address) = bind(at, Instead::Never)
+        .context("no metrics: choose another address with --metrics, or `--metrics none`")?;
+    let listener = TcpListener::from_std(listener).context("cannot use the metrics listener")?;
+    tracing::info!("metrics at http://{address}/metrics");
+    Ok(Some((listener, address)))
+}
+
+pub(super) fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failure> {
+    let Some(path) = &settings.access_log.path else {
+        return Ok(None);
+    };
+    let target = if path == Path::new("-") {
+        Target::Stdout
+    } else {
+        Target::File(path.clone())
+    };
+    let log = AccessLog::open(target)
+        .with_context(|| format!("cannot write the access log {}", path.display()))?;
+    Ok(Some(log))
+}
+
+/// The folder as it is now. At the start a mistake is refused: there is no last good state yet.
+pub(super) async fn first_mesh(watcher: &mut Watcher, dir: &Path) -> Result<Mesh, Failure> {
+    let (mesh, report) = watcher.next().await;
+    say(&report);
+    mesh.ok_or_else(|| {
+        let refused = anyhow!(
+            "{} errors in {}, nothing is served",
+            report.errors(),
+            dir.display()
+        );
+        Failure::new(Exit::Refused, refused)
+    })
+}
+
+/// Logs what is wrong.
+pub(super) fn say(report: &Report) {
+    for problem in &report.problems {
+        match problem.severity {
+            Severity::Error => tracing::error!("{problem}"),
+            Severity::Warning => tracing::warn!("{problem}"),
+        }
+    }
+    if report.omitted > 0 {
+        tracing::error!("and {} more problems", report.omitted);
+    }
+    if let Some(skipped) = report.skipped_summary() {
+        tracing::info!("{skipped}");
+    }
+}
+
+/// Watches the folder in a task of its own, so that a busy main loop never restarts a look.
+pub(super) fn follow(mut watcher: Watcher) -> mpsc::Receiver<(Option<Mesh>, Report)> {
+    let (sender, changes) = mpsc::channel(1);
+    tokio::spawn(async move { while sender.send(watcher.next().await).await.is_ok() {} });
+    changes
+}
+
+pub(super) fn supervisor(settings: &Settings, output: &Output) -> Option<Supervisor> {
+    let workloads = &settings.workloads;
+    if !workloads.run {
+        return None;
+    }
+    if rustix::process::geteuid().is_root() {
+        tracing::warn!("running as root, and so will the commands of LocalWorkloads");
+    }
+    let policy = Policy {
+        stop_grace: workloads.stop_grace_ms.duration(),
+        restart_min: workloads.restart_min_ms.duration(),
+        restart_max: workloads.restart_max_ms.duration(),
+    };
+    Some(Supervisor::new(policy, output.clone()))
+}

@@ -1,0 +1,61 @@
+//! One workload's process from its first start to its end.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::oneshot::{self, error::TryRecvError};
+
+use super::backoff::Backoff;
+use super::process::{Process, Spec};
+use super::{Output, Policy};
+use crate::status::ProcessStatus;
+
+pub(super) struct Job {
+    pub(super) spec: Spec,
+    pub(super) policy: Policy,
+    pub(super) output: Output,
+    pub(super) status: Arc<Mutex<ProcessStatus>>,
+    /// Resolves (the sender is dropped) when the process is no longer wanted.
+    pub(super) stop: oneshot::Receiver<()>,
+}
+
+impl Job {
+    /// Returns once it is told to stop and the process is gone.
+    pub(super) async fn run(mut self) {
+        let mut backoff = Backoff::new(self.policy.restart_min, self.policy.restart_max);
+        // It may have waited for its predecessor until it was no longer wanted itself.
+        while self.stop.try_recv() == Err(TryRecvError::Empty) {
+            let began = Instant::now();
+            let end = match Process::start(&self.spec, &self.output) {
+                Ok(mut process) => {
+                    self.update(|status| status.pid = Some(process.id()));
+                    tracing::info!(workload = %self.spec.name, pid = process.id(), "started");
+                    tokio::select! {
+                        end = process.wait() => end,
+                        _ = &mut self.stop => {
+                            process.stop(self.policy.stop_grace).await;
+                            tracing::info!(workload = %self.spec.name, "stopped");
+                            return;
+                        }
+                    }
+                }
+                Err(error) => format!("cannot start {:?}: {error}", self.spec.program()),
+            };
+            let wait = backoff.after(began.elapsed());
+            tracing::warn!(workload = %self.spec.name, end, wait_ms = wait.as_millis() as u64, "ended, will restart");
+            self.update(|status| {
+                status.pid = None;
+                status.last_exit = Some(end);
+            });
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                _ = &mut self.stop => return,
+            }
+            self.update(|status| status.restarts += 1);
+        }
+    }
+
+    fn update(&self, change: impl FnOnce(&mut ProcessStatus)) {
+        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}

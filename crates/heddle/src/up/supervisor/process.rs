@@ -1,0 +1,185 @@
+//! One run of a command, as the operating system sees it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use heddle_model::WorkloadName;
+use rustix::process::{self as sys, Pid, Signal};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+use super::Output;
+use crate::console::Console;
+use crate::up::limits;
+
+/// Longest piece of output that is passed on as one line, in bytes.
+const MAX_LINE: usize = 8 * 1024;
+
+/// How long the last output may take. A process that left the group can hold the pipes for ever.
+const LAST_OUTPUT: Duration = Duration::from_millis(200);
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub(super) struct Spec {
+    pub(super) name: WorkloadName,
+    pub(super) command: heddle_model::Command,
+    /// What the mesh adds to the environment. The workload's own variables win over these.
+    pub(super) environment: BTreeMap<String, String>,
+}
+
+impl Spec {
+    pub(super) fn program(&self) -> &str {
+        self.command.argv.first().map_or("", String::as_str)
+    }
+}
+
+/// A running process, leader of a process group of its own. Dropping it kills the group.
+pub(super) struct Process {
+    child: Child,
+    group: Pid,
+    /// Copy its output until the pipes are closed.
+    copies: JoinSet<()>,
+}
+
+impl Process {
+    /// Starts it; each line that it writes goes to `output` with the workload's name before it.
+    ///
+    /// The process is killed when ours dies, however that happens (`PR_SET_PDEATHSIG`).
+    ///
+    /// # Errors
+    /// What `fork` or `exec` said.
+    pub(super) fn start(spec: &Spec, output: &Output) -> io::Result<Process> {
+        let mut command = Command::new(spec.program());
+        command
+            .args(spec.command.argv.iter().skip(1))
+            .envs(&spec.environment)
+            .envs(&spec.command.env)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        if let Some(dir) = &spec.command.working_dir {
+            command.current_dir(dir);
+        }
+        die_with_parent(&mut command);
+        let mut child = command.spawn()?;
+        let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let group = group.ok_or_else(|| io::Error::other("the process has no id"))?;
+        let prefix = format!("[{}] ", spec.name);
+        let mut copies = JoinSet::new();
+        if let Some(stdout) = child.stdout.take() {
+            copies.spawn(pass_on(stdout, output.stdout.clone(), prefix.clone()));
+        }
+        if let Some(stderr) = child.stderr.take() {
+            copies.spawn(pass_on(stderr, output.stderr.clone(), prefix));
+        }
+        Ok(Process {
+            child,
+            group,
+            copies,
+        })
+    }
+
+    /// Its process id, which is also its group's.
+    pub(super) fn id(&self) -> u32 {
+        self.group.as_raw_nonzero().get().cast_unsigned()
+    }
+
+    /// Waits for its end, kills what it left behind in its group, and says how it ended.
+    pub(super) async fn wait(&mut self) -> String {
+        let ended = self.child.wait().await;
+        self.signal(Signal::KILL);
+        // What it wrote last is still in the pipes.
+        let copied = async { while self.copies.join_next().await.is_some() {} };
+        let _held_open_elsewhere = tokio::time::timeout(LAST_OUTPUT, copied).await;
+        match ended {
+            Ok(status) => describe(status),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// SIGTERM to the group, and SIGKILL after `grace` if it is still there.
+    pub(super) async fn stop(&mut self, grace: Duration) {
+        self.signal(Signal::TERM);
+        if tokio::time::timeout(grace, self.wait()).await.is_err() {
+            tracing::warn!(pid = self.id(), "did not stop in time, killing it");
+            self.signal(Signal::KILL);
+            self.wait().await;
+        }
+    }
+
+    /// Signals the group. That there is none left is no error.
+    fn signal(&self, signal: Signal) {
+        let _none_left = sys::kill_process_group(self.group, signal);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Only while it has not been waited for: later its number may be somebody else's.
+        if self.child.id().is_some() {
+            self.signal(Signal::KILL);
+        }
+    }
+}
+
+#[allow(unsafe_code)] // There is no safe way to act between fork and exec.
+fn die_with_parent(command: &mut Command) {
+    let parent = sys::getpid();
+    let limit = limits::original();
+    let in_child = move || {
+        sys::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // It may have died before that took effect.
+        if sys::getppid() != Some(parent) {
+            return Err(io::Error::from(rustix::io::Errno::CHILD));
+        }
+        // Ours was raised; programs that use select(2) want theirs as it was.
+        if let Some(limit) = limit {
+            sys::setrlimit(sys::Resource::Nofile, limit)?;
+        }
+        Ok(())
+    };
+    // SAFETY: the closure runs in the forked child and makes three system calls; it takes no lock
+    // and allocates nothing.
+    unsafe {
+        command.pre_exec(in_child);
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// Copies lines with `prefix` before each until the pipe is closed. A line longer than
+/// [`MAX_LINE`] is broken.
+async fn pass_on(mut from: impl AsyncRead + Unpin, to: Console, prefix: String) {
+    let mut buffer = Vec::new();
+    loop {
+        let read = from.read_buf(&mut buffer).await;
+        while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+            let rest = buffer.split_off(end + 1);
+            write_line(&to, &prefix, &buffer[..end]);
+            buffer = rest;
+        }
+        let ended = !matches!(read, Ok(1..));
+        if buffer.len() >= MAX_LINE || (ended && !buffer.is_empty()) {
+            write_line(&to, &prefix, &buffer);
+            buffer.clear();
+        }
+        if ended {
+            return;
+        }
+    }
+}
+
+fn write_line(to: &Console, prefix: &str, line: &[u8]) {
+    to.line([prefix.as_bytes(), line, b"\n"].concat());
+}

@@ -1,0 +1,141 @@
+//! Commands that end by themselves, and their exit codes.
+
+use crate::harness::{Folder, as_str, heddle, text};
+
+#[test]
+fn a_good_folder_is_valid() {
+    let folder = Folder::new();
+    folder.write(
+        "a.yaml",
+        &crate::harness::service("good", "web", "127.0.0.1:9080".parse().expect("an address")),
+    );
+    let output = heddle(&["validate", as_str(&folder.manifests())]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    assert_eq!(
+        text(&output.stdout),
+        "valid: 2 objects, 1 services, 1 workloads, 0 warnings\n"
+    );
+}
+
+#[test]
+fn a_bad_folder_is_refused_with_file_line_field_and_remedy() {
+    let folder = Folder::new();
+    folder.write(
+        "a.yaml",
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  port: [{port: 80}]\n",
+    );
+    let output = heddle(&["validate", as_str(&folder.manifests())]);
+    assert_eq!(output.status.code(), Some(3));
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("a.yaml:5: error: Service default/web: spec.port: "),
+        "{said}"
+    );
+    assert!(
+        said.contains("(") && said.contains("refused: 1 errors"),
+        "{said}"
+    );
+
+    let output = heddle(&["validate", as_str(&folder.manifests()), "--output", "json"]);
+    assert_eq!(output.status.code(), Some(3));
+    let verdict: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(verdict["valid"], false);
+    assert_eq!(verdict["problems"][0]["line"], 5);
+    assert_eq!(verdict["problems"][0]["field"], "spec.port");
+}
+
+#[test]
+fn up_refuses_what_validate_refuses() {
+    let folder = Folder::new();
+    folder.write("a.yaml", "kind: [\n");
+    let output = heddle(&[
+        "up",
+        as_str(&folder.manifests()),
+        "--socket",
+        as_str(&folder.socket()),
+        "--metrics",
+        "none",
+    ]);
+    assert_eq!(output.status.code(), Some(3));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("a.yaml:") && said.contains("nothing is served"),
+        "{said}"
+    );
+}
+
+#[test]
+fn settings_are_checked_before_anything_is_served() {
+    let folder = Folder::new();
+    let file = folder.path("heddle.yaml");
+    std::fs::write(&file, "drain:\n  timeout: 5\n").expect("written");
+    let output = heddle(&["up", as_str(&folder.manifests()), "--config", as_str(&file)]);
+    assert_eq!(output.status.code(), Some(3));
+    let expected = format!(
+        "heddle: {}:2: drain.timeout: unknown field `timeout` (expected one of timeout_ms)\n",
+        file.display()
+    );
+    assert_eq!(text(&output.stderr), expected);
+}
+
+#[test]
+fn nobody_at_the_socket_is_exit_code_4() {
+    let folder = Folder::new();
+    for command in [&["status"][..], &["config", "dump"]] {
+        let output = heddle(&[command, &["--socket", as_str(&folder.socket())]].concat());
+        assert_eq!(output.status.code(), Some(4));
+        assert!(
+            text(&output.stderr).contains("heddle up DIR"),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2() {
+    for args in [
+        &[][..],
+        &["up"],
+        &["no-such-command"],
+        &["up", "x", "--metrics", "15020"],
+    ] {
+        assert_eq!(heddle(args).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn every_command_has_help_worth_reading() {
+    for command in [
+        "up",
+        "validate",
+        "status",
+        "config",
+        "completion",
+        "config dump",
+    ] {
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let output = heddle(&words);
+        assert!(
+            output.status.success() && output.stdout.len() > 200,
+            "{command}"
+        );
+    }
+}
+
+#[test]
+fn completion_knows_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = heddle(&["completion", shell]);
+        assert!(output.status.success());
+        assert!(text(&output.stdout).contains("validate"), "{shell}");
+    }
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    assert_eq!(
+        text(&heddle(&["version"]).stdout),
+        format!("heddle {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}

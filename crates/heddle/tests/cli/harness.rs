@@ -1,0 +1,317 @@
+//! A running `heddle up` and what a test needs around it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Long enough for a busy machine, and never waited out when all is well.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// Runs the binary to its end.
+pub(crate) fn heddle(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_heddle"))
+        .args(args)
+        .output()
+        .expect("the binary runs")
+}
+
+/// A folder of manifests with a private folder beside it for the socket.
+pub(crate) struct Folder {
+    dir: TempDir,
+}
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(dir.path().join("mesh")).expect("a folder");
+        Folder { dir }
+    }
+
+    pub(crate) fn manifests(&self) -> PathBuf {
+        self.dir.path().join("mesh")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join("heddle.sock")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Replaces a manifest, as an editor does it: by renaming.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let beside = self.dir.path().join("new");
+        std::fs::write(&beside, text).expect("written");
+        std::fs::rename(beside, self.manifests().join(name)).expect("renamed");
+    }
+}
+
+/// A namespace, a Service of that name on port 80 and, as its endpoint, a process that listens at
+/// `backend` and is not ours. The names differ between tests so that their addresses do.
+pub(crate) fn service(namespace: &str, name: &str, backend: SocketAddr) -> String {
+    let (ip, port) = (backend.ip(), backend.port());
+    format!(
+        "apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: {namespace}}}
+spec:
+  selector: {{app: {name}}}
+  ports: [{{name: http, port: 80, targetPort: {port}}}]
+---
+apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {{name: {name}, namespace: {namespace}, labels: {{app: {name}}}}}
+spec:
+  address: {ip}
+  ports: [{{name: http, port: {port}}}]
+"
+    )
+}
+
+/// A running process. Dropping it kills it.
+pub(crate) struct Heddle {
+    child: Child,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+    socket: PathBuf,
+}
+
+impl Heddle {
+    /// Starts `heddle up` and waits until its listeners are open.
+    pub(crate) fn up(folder: &Folder, more: &[&str]) -> Heddle {
+        let heddle = Self::start(folder, more);
+        heddle.stdout_line("SERVICE");
+        heddle
+    }
+
+    /// Starts `heddle up`.
+    pub(crate) fn start(folder: &Folder, more: &[&str]) -> Heddle {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_heddle"))
+            .arg("up")
+            .arg(folder.manifests())
+            .arg("--socket")
+            .arg(folder.socket())
+            .args(["--metrics", "127.0.0.1:0"])
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let stdout = lines(child.stdout.take().expect("piped"));
+        let stderr = lines(child.stderr.take().expect("piped"));
+        Heddle {
+            child,
+            stdout,
+            stderr,
+            socket: folder.socket(),
+        }
+    }
+
+    /// Waits for a line with this text on standard output.
+    pub(crate) fn stdout_line(&self, text: &str) -> String {
+        line_with(&self.stdout, text)
+    }
+
+    /// Waits for a line with this text on standard error.
+    pub(crate) fn stderr_line(&self, text: &str) -> String {
+        line_with(&self.stderr, text)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process id");
+        kill_process(pid, signal).expect("it runs");
+    }
+
+    /// Waits for the end.
+    pub(crate) fn ended(mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the process ends", || {
+            status = self.child.try_wait().expect("a child of ours");
+            status.is_some()
+        });
+        status.unwrap_or_else(|| ExitStatus::from_raw(0))
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        let socket = self.socket.to_str().expect("UTF-8");
+        let output = heddle(&["status", "--socket", socket, "--output", "json"]);
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// The address of a Service, as this caller dials it.
+    pub(crate) fn address(&self, service: &str, caller: Option<&str>) -> SocketAddr {
+        self.listener(|l| l["service"] == service && l["caller"].as_str() == caller)
+    }
+
+    /// The forward proxy of a workload.
+    pub(crate) fn forward_proxy(&self, caller: &str) -> SocketAddr {
+        self.listener(|l| l["kind"] == "forward-proxy" && l["caller"] == caller)
+    }
+
+    fn listener(&self, is: impl Fn(&Value) -> bool) -> SocketAddr {
+        let status = self.status();
+        let listeners = status["listeners"].as_array().expect("a list");
+        let found = listeners.iter().find(|listener| is(listener));
+        let address = found.and_then(|listener| listener["address"].as_str());
+        address
+            .and_then(|a| a.parse().ok())
+            .unwrap_or_else(|| panic!("no such listener: {status}"))
+    }
+
+    /// Where metrics are served.
+    pub(crate) fn metrics(&self) -> SocketAddr {
+        let status = self.status();
+        status["metrics"]
+            .as_str()
+            .and_then(|a| a.parse().ok())
+            .expect("an address")
+    }
+}
+
+impl Drop for Heddle {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = sync_channel(4_096);
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+fn line_with(lines: &Receiver<String>, text: &str) -> String {
+    let mut seen = Vec::new();
+    loop {
+        match lines.recv_timeout(LONG) {
+            Ok(line) if line.contains(text) => return line,
+            Ok(line) => seen.push(line),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                panic!("no line with {text:?} among {seen:#?}")
+            }
+        }
+    }
+}
+
+/// Waits until it holds, looking often.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < deadline, "it never came about that {what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+/// Sends a request of its own connection and returns status and body.
+pub(crate) fn get(at: SocketAddr, host: &str, target: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(at).expect("connected");
+    stream.set_read_timeout(Some(LONG)).expect("a timeout");
+    write!(
+        stream,
+        "GET {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+    )
+    .expect("sent");
+    answer(stream)
+}
+
+/// Reads an answer whose end is the connection's.
+pub(crate) fn answer(mut stream: TcpStream) -> (u16, String) {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    let (head, body) = text
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    (
+        status.unwrap_or_else(|| panic!("no status: {head}")),
+        body.to_owned(),
+    )
+}
+
+/// A server that answers every request with its name. It runs until the test process ends.
+pub(crate) fn backend(name: &'static str) -> SocketAddr {
+    backend_at([127, 0, 0, 1], name)
+}
+
+/// The same on another loopback address: workloads of one mesh do not share one.
+pub(crate) fn backend_at(ip: [u8; 4], name: &'static str) -> SocketAddr {
+    serve(ip, move || respond(name))
+}
+
+/// A server that says when a request has come and answers when it is told to.
+pub(crate) fn held_backend() -> (SocketAddr, Receiver<()>, SyncSender<()>) {
+    let (came, requests) = sync_channel(16);
+    let (go, told) = sync_channel::<()>(16);
+    let address = serve([127, 0, 0, 1], move || {
+        let _test_is_over = came.send(());
+        let _test_is_over = told.recv_timeout(LONG);
+        respond("held")
+    });
+    (address, requests, go)
+}
+
+fn respond(body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn serve(ip: [u8; 4], mut respond: impl FnMut() -> String + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind(SocketAddr::from((ip, 0))).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut head = String::new();
+            let mut reader = BufReader::new(&stream);
+            while reader.read_line(&mut head).is_ok_and(|read| read > 2) {}
+            let _client_is_gone = stream.write_all(respond().as_bytes());
+        }
+    });
+    address
+}
+
+/// A process id from the end of a line.
+pub(crate) fn pid_at_end(line: &str) -> Pid {
+    let number = line
+        .rsplit(' ')
+        .next()
+        .and_then(|number| number.parse().ok());
+    number
+        .and_then(Pid::from_raw)
+        .unwrap_or_else(|| panic!("no process id in {line:?}"))
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(crate) fn as_str(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}

@@ -1,0 +1,147 @@
+//! How the process ends, and what it leaves behind.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use rustix::process::Signal;
+
+use crate::harness::{
+    Folder, Heddle, LONG, answer, as_str, backend, eventually, get, heddle, held_backend, service,
+    text,
+};
+
+#[test]
+fn sigterm_lets_a_request_finish_and_takes_no_new_one() {
+    let folder = Folder::new();
+    let (address, requests, go) = held_backend();
+    folder.write("a.yaml", &service("drain", "web", address));
+    let heddle = Heddle::up(&folder, &[]);
+    let address = heddle.address("drain/web", None);
+
+    let mut client = TcpStream::connect(address).expect("connected");
+    client
+        .write_all(b"GET / HTTP/1.1\r\nhost: web\r\nconnection: close\r\n\r\n")
+        .expect("sent");
+    requests
+        .recv_timeout(LONG)
+        .expect("the request reaches the backend");
+
+    heddle.signal(Signal::TERM);
+    heddle.stderr_line("stopping");
+    eventually("nobody is let in any more", || {
+        TcpStream::connect(address).is_err()
+    });
+    let status = heddle.status();
+    assert_eq!(
+        (&status["draining"], &status["ready"]),
+        (&true.into(), &false.into())
+    );
+    let (status, _) = get(heddle.metrics(), "x", "/ready");
+    assert_eq!(status, 503);
+
+    go.send(()).expect("the backend waits");
+    assert_eq!(answer(client), (200, "held".into()));
+    assert_eq!(heddle.ended().code(), Some(0));
+    assert!(!folder.socket().exists());
+}
+
+#[test]
+fn a_drain_is_bounded_by_its_setting() {
+    let folder = Folder::new();
+    let (address, requests, _go) = held_backend();
+    folder.write("a.yaml", &service("bounded", "web", address));
+    let settings = folder.path("heddle.yaml");
+    std::fs::write(&settings, "drain: {timeout_ms: 50}\n").expect("written");
+    let heddle = Heddle::up(&folder, &["--config", as_str(&settings)]);
+    let address = heddle.address("bounded/web", None);
+    let mut client = TcpStream::connect(address).expect("connected");
+    client
+        .write_all(b"GET / HTTP/1.1\r\nhost: web\r\n\r\n")
+        .expect("sent");
+    requests
+        .recv_timeout(LONG)
+        .expect("the request reaches the backend");
+
+    heddle.signal(Signal::INT);
+    heddle.stderr_line("were cut");
+    assert_eq!(heddle.ended().code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let folder = Folder::new();
+    let (address, requests, _go) = held_backend();
+    folder.write("a.yaml", &service("twice", "web", address));
+    let settings = folder.path("heddle.yaml");
+    std::fs::write(&settings, "drain: {timeout_ms: 3600000}\n").expect("written");
+    let heddle = Heddle::up(&folder, &["--config", as_str(&settings)]);
+    let address = heddle.address("twice/web", None);
+    let mut client = TcpStream::connect(address).expect("connected");
+    client
+        .write_all(b"GET / HTTP/1.1\r\nhost: web\r\n\r\n")
+        .expect("sent");
+    requests
+        .recv_timeout(LONG)
+        .expect("the request reaches the backend");
+
+    heddle.signal(Signal::TERM);
+    heddle.stderr_line("stopping");
+    heddle.signal(Signal::TERM);
+    assert_eq!(heddle.ended().code(), Some(1));
+}
+
+#[test]
+fn a_second_instance_on_the_same_socket_is_refused() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("second", "web", backend("x")));
+    let first = Heddle::up(&folder, &[]);
+    let second = heddle(&[
+        "up",
+        as_str(&folder.manifests()),
+        "--socket",
+        as_str(&folder.socket()),
+        "--metrics",
+        "none",
+    ]);
+    assert_eq!(second.status.code(), Some(5));
+    assert!(
+        text(&second.stderr).contains("--socket"),
+        "{}",
+        text(&second.stderr)
+    );
+    assert_eq!(first.status()["ready"], true);
+}
+
+#[test]
+fn a_killed_one_leaves_nothing_that_stops_the_next() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("killed", "web", backend("x")));
+    let first = Heddle::up(&folder, &[]);
+    let address = first.address("killed/web", None);
+    first.signal(Signal::KILL);
+    first.ended();
+    assert!(folder.socket().exists(), "it had no time to clean up");
+    let next = Heddle::up(&folder, &[]);
+    assert_eq!(next.address("killed/web", None), address);
+    assert_eq!(get(address, "web", "/"), (200, "x".into()));
+}
+
+#[test]
+fn sighup_opens_the_access_log_anew() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("rotate", "web", backend("x")));
+    let (log, rotated) = (folder.path("access.log"), folder.path("access.log.1"));
+    let heddle = Heddle::up(&folder, &["--access-log", as_str(&log)]);
+    let address = heddle.address("rotate/web", None);
+    let holds =
+        |path, what: &str| std::fs::read_to_string(path).is_ok_and(|text| text.contains(what));
+
+    get(address, "web", "/before");
+    eventually("it is logged", || holds(&log, "/before"));
+    std::fs::rename(&log, &rotated).expect("renamed");
+    heddle.signal(Signal::HUP);
+    heddle.stderr_line("opened anew");
+    get(address, "web", "/after");
+    eventually("it is logged in the new file", || holds(&log, "/after"));
+    assert!(!holds(&rotated, "/after"));
+}

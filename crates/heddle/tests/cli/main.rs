@@ -1,0 +1,8 @@
+//! The real binary, as its user meets it.
+
+mod commands;
+mod harness;
+mod lifecycle;
+mod operator;
+mod serving;
+mod workloads;

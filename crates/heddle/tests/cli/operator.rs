@@ -1,0 +1,114 @@
+//! Who may ask, and what they are told.
+
+use std::fs::{Permissions, set_permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+
+use rustix::process::{Uid, geteuid};
+use rustix::thread::set_thread_res_uid;
+
+use crate::harness::{Folder, Heddle, as_str, backend, get, heddle, service, text};
+
+fn mesh(namespace: &str) -> Folder {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service(namespace, "web", backend("x")));
+    folder
+}
+
+#[test]
+fn status_and_configuration_are_for_people_and_programs() {
+    let folder = mesh("told");
+    let heddle_up = Heddle::up(&folder, &[]);
+    let status = heddle_up.status();
+    assert_eq!(status["ready"], true);
+    assert_eq!(status["listeners"].as_array().map(Vec::len), Some(3));
+    let service = &status["listeners"][0];
+    assert_eq!(
+        (
+            &service["service"],
+            &service["port"],
+            &service["caller"],
+            &service["kind"]
+        ),
+        (
+            &"told/web".into(),
+            &80.into(),
+            &serde_json::Value::Null,
+            &"service".into()
+        )
+    );
+
+    let output = heddle(&["status", "--socket", as_str(&folder.socket())]);
+    let table = text(&output.stdout);
+    for expected in [
+        "ready",
+        "told/web:80",
+        "anybody",
+        "127.",
+        "every service, as http_proxy",
+        "not ours",
+    ] {
+        assert!(
+            table.contains(expected),
+            "{expected} is missing in\n{table}"
+        );
+    }
+
+    let output = heddle(&["config", "dump", "--socket", as_str(&folder.socket())]);
+    let config: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(config["mesh"]["services"][0]["name"], "told/web");
+    assert_eq!(config["settings"]["drain"]["timeout_ms"], 10_000);
+}
+
+#[test]
+fn the_network_is_told_metrics_and_readiness_only() {
+    let folder = mesh("network");
+    let heddle = Heddle::up(&folder, &[]);
+    let at = heddle.metrics();
+    assert_eq!(get(at, "x", "/ready"), (200, "ready\n".into()));
+    let (status, metrics) = get(at, "x", "/metrics");
+    assert_eq!(status, 200);
+    for name in [
+        "heddle_build_info{",
+        "heddle_ready 1",
+        "heddle_config_generation 1",
+        "heddle_connections_active{",
+        "process_resident_memory_bytes ",
+    ] {
+        assert!(metrics.contains(name), "{name} is missing in\n{metrics}");
+    }
+    for path in ["/status", "/config", "/"] {
+        assert_eq!(get(at, "x", path).0, 404, "{path}");
+    }
+}
+
+#[test]
+fn another_user_gets_no_answer_even_with_the_door_open() {
+    if !geteuid().is_root() {
+        eprintln!("only root can become another user: not checked");
+        return;
+    }
+    let folder = mesh("peer");
+    let heddle = Heddle::up(&folder, &[]);
+    // The file modes alone would keep them out.
+    let parent = folder.socket().parent().expect("a folder").to_owned();
+    set_permissions(parent, Permissions::from_mode(0o755)).expect("a mode");
+    set_permissions(folder.socket(), Permissions::from_mode(0o666)).expect("a mode");
+    let socket = folder.socket();
+    let asked = std::thread::spawn(move || {
+        let nobody = Uid::from_raw(65_534);
+        // For this thread alone.
+        set_thread_res_uid(nobody, nobody, nobody).expect("root may");
+        let mut stream = UnixStream::connect(socket).expect("the door is open");
+        // It may be closed before all of it is sent.
+        let _closed = stream.write_all(b"GET /status HTTP/1.1\r\nhost: x\r\n\r\n");
+        let mut answer = Vec::new();
+        let _closed = stream.read_to_end(&mut answer);
+        answer
+    });
+    assert_eq!(text(&asked.join().expect("no panic")), "");
+    let line = heddle.stderr_line("refused at the admin socket");
+    assert!(line.contains("uid=65534"), "{line}");
+    assert_eq!(heddle.status()["ready"], true);
+}

@@ -1,0 +1,152 @@
+//! Requests through a running mesh, while its manifests change.
+
+use std::time::{Duration, Instant};
+
+use crate::harness::{Folder, Heddle, as_str, backend, backend_at, eventually, get, service};
+
+#[test]
+fn a_request_is_carried_counted_and_logged() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("carried", "web", backend("hello")));
+    let log = folder.path("access.log");
+    let heddle = Heddle::up(&folder, &["--access-log", as_str(&log)]);
+
+    let anybody = heddle.address("carried/web", None);
+    assert_eq!(
+        get(anybody, "web", "/a?token=secret"),
+        (200, "hello".into())
+    );
+    let own = heddle.address("carried/web", Some("carried/web"));
+    assert_eq!(get(own, "web", "/b"), (200, "hello".into()));
+    let proxy = heddle.forward_proxy("carried/web");
+    assert_eq!(
+        get(proxy, "web.carried", "http://web.carried/c"),
+        (200, "hello".into())
+    );
+
+    eventually("all three are counted", || {
+        let (status, metrics) = get(heddle.metrics(), "x", "/metrics");
+        assert_eq!(status, 200);
+        let counted = |source: &str, count: u32| {
+            let sample = format!(
+                "heddle_http_requests_total{{source=\"{source}\",destination_service=\"carried/web\",\
+                 route=\"\",status_class=\"2xx\"}} {count}\n"
+            );
+            metrics.contains(&sample)
+        };
+        counted("unidentified", 1) && counted("carried/web", 2)
+    });
+    let mut text = String::new();
+    eventually("all three are logged", || {
+        text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.lines().count() == 3
+    });
+    assert!(!text.contains("secret"), "{text}");
+    let first: serde_json::Value =
+        serde_json::from_str(text.lines().next().unwrap_or("")).expect("JSON");
+    assert_eq!(
+        (
+            &first["source"],
+            &first["path"],
+            &first["status"],
+            &first["reason"]
+        ),
+        (
+            &"unidentified".into(),
+            &"/a".into(),
+            &200.into(),
+            &"ok".into()
+        )
+    );
+}
+
+#[test]
+fn an_edit_takes_effect_within_a_second_and_touches_no_connection() {
+    let folder = Folder::new();
+    let (one, two) = (backend("one"), backend("two"));
+    folder.write("a.yaml", &service("edit", "web", one));
+    let heddle = Heddle::up(&folder, &[]);
+    let address = heddle.address("edit/web", None);
+    let wait_for = |name: &str| {
+        let began = Instant::now();
+        eventually("the edit takes effect", || {
+            let (status, body) = get(address, "web", "/");
+            assert_eq!(status, 200, "no request fails: {body}");
+            body == name
+        });
+        began.elapsed()
+    };
+    wait_for("one");
+    // A busy machine may be late once; a mesh that is slow is late every time.
+    let mut fastest = Duration::MAX;
+    for _ in 0..2 {
+        folder.write("a.yaml", &service("edit", "web", two));
+        fastest = fastest.min(wait_for("two"));
+        folder.write("a.yaml", &service("edit", "web", one));
+        fastest = fastest.min(wait_for("one"));
+    }
+    assert!(fastest < Duration::from_secs(1), "{fastest:?}");
+    assert_eq!(heddle.address("edit/web", None), address);
+}
+
+#[test]
+fn a_bad_edit_is_reported_and_the_last_good_state_stays() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("bad-edit", "web", backend("good")));
+    let heddle = Heddle::up(&folder, &[]);
+    let address = heddle.address("bad-edit/web", None);
+
+    folder.write(
+        "b.yaml",
+        "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {prots: []}\n",
+    );
+    let line = heddle.stderr_line("b.yaml:4");
+    assert!(line.contains("spec.prots"), "{line}");
+    heddle.stderr_line("the last good state is still served");
+    assert_eq!(get(address, "web", "/"), (200, "good".into()));
+    let status = heddle.status();
+    assert_eq!(
+        (&status["config"]["stale"], &status["ready"]),
+        (&true.into(), &true.into())
+    );
+    assert_eq!(
+        status["config"]["problems"].as_array().map(Vec::len),
+        Some(1)
+    );
+
+    std::fs::remove_file(folder.manifests().join("b.yaml")).expect("removed");
+    eventually("the folder is good again", || {
+        heddle.status()["config"]["stale"] == false
+    });
+    assert_eq!(
+        heddle.status()["config"]["problems"]
+            .as_array()
+            .map(Vec::len),
+        Some(0)
+    );
+}
+
+#[test]
+fn services_come_and_go_without_a_restart() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("come", "first", backend("first")));
+    let heddle = Heddle::up(&folder, &[]);
+    let first = heddle.address("come/first", None);
+
+    folder.write(
+        "b.yaml",
+        &service("come", "second", backend_at([127, 0, 0, 2], "second")),
+    );
+    heddle.stderr_line("generation=2");
+    let second = heddle.address("come/second", None);
+    assert_eq!(get(second, "second", "/"), (200, "second".into()));
+    assert_eq!(get(first, "first", "/"), (200, "first".into()));
+
+    std::fs::remove_file(folder.manifests().join("b.yaml")).expect("removed");
+    heddle.stderr_line("generation=3");
+    eventually("its listener is closed", || {
+        std::net::TcpStream::connect(second).is_err()
+    });
+    assert_eq!(get(first, "first", "/"), (200, "first".into()));
+    assert_eq!(heddle.address("come/first", None), first);
+}
