@@ -72,30 +72,79 @@ pub(super) fn parse(raw: &[u8]) -> Result<Parts<'_>, Reject> {
     if let [b'[', rest @ ..] = raw {
         return parse_v6(rest);
     }
+    // One pass: the characters, where the last label begins, and whether any other is empty.
+    let mut label = 0;
+    let mut has_empty_label = false;
     let mut end = raw.len();
     for (at, &byte) in raw.iter().enumerate() {
-        match byte {
-            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'A'..=b'Z' | b'_' => {}
-            b':' => {
+        match CHARACTERS[usize::from(byte)] {
+            Character::Name => {}
+            Character::Dot => {
+                has_empty_label |= at == label && at + 1 < raw.len();
+                label = at + 1;
+            }
+            Character::Colon => {
                 end = at;
                 break;
             }
-            b'@' => return Err(Reject::USERINFO),
-            _ => return Err(refuse_host(raw)),
+            Character::Bad => return Err(refuse_host(raw)),
         }
     }
     let (host, port) = raw.split_at(end);
-    let port = parse_port(port).map_err(|reject| {
-        if raw.contains(&b'@') {
-            Reject::USERINFO
-        } else {
-            reject
-        }
-    })?;
+    let port = match port {
+        [] => None,
+        [_, digits @ ..] => Some(parse_port(digits).ok_or_else(|| refuse_port(raw))?),
+    };
+    if host.is_empty() {
+        return Err(Reject::EMPTY_HOST);
+    }
+    let name = host.strip_suffix(b".").unwrap_or(host);
+    if has_empty_label || name.is_empty() || name.ends_with(b".") || name.len() > MAX_NAME_BYTES {
+        return Err(Reject::MALFORMED_HOST);
+    }
+    if name.len() < host.len() {
+        label = memchr::memrchr(b'.', name).map_or(0, |dot| dot + 1);
+    }
+    let last = &name[label..];
+    if last[0].is_ascii_digit() && is_number(last) && !is_v4(name) {
+        return Err(Reject::MALFORMED_HOST);
+    }
     Ok(Parts {
-        host: Host::Name(parse_name(host)?),
+        host: Host::Name(name),
         port,
     })
+}
+
+#[derive(Clone, Copy)]
+enum Character {
+    Name,
+    Dot,
+    Colon,
+    Bad,
+}
+
+static CHARACTERS: [Character; 256] = {
+    let mut table = [Character::Bad; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => Character::Name,
+            b'.' => Character::Dot,
+            b':' => Character::Colon,
+            _ => Character::Bad,
+        };
+        byte += 1;
+    }
+    table
+};
+
+#[cold]
+fn refuse_port(raw: &[u8]) -> Reject {
+    if raw.contains(&b'@') {
+        Reject::USERINFO
+    } else {
+        Reject::MALFORMED_PORT
+    }
 }
 
 #[cold]
@@ -114,52 +163,26 @@ fn parse_v6(after_bracket: &[u8]) -> Result<Parts<'_>, Reject> {
         .ok()
         .and_then(|text| text.parse().ok());
     let address = address.ok_or(Reject::MALFORMED_HOST)?;
-    let port = &rest[1..];
-    if !port.is_empty() && port[0] != b':' {
-        return Err(refuse_host(port));
-    }
+    let port = match &rest[1..] {
+        [] => None,
+        [b':', digits @ ..] => Some(parse_port(digits).ok_or(Reject::MALFORMED_PORT)?),
+        other => return Err(refuse_host(other)),
+    };
     Ok(Parts {
         host: Host::V6(address),
-        port: parse_port(port)?,
+        port,
     })
 }
 
-/// Reads what follows the host: nothing, or a colon and a port.
-fn parse_port(text: &[u8]) -> Result<Option<u16>, Reject> {
-    let digits = match text {
-        [] => return Ok(None),
-        [_, digits @ ..] => digits,
-    };
-    let plain = matches!(digits, [b'1'..=b'9', rest @ ..]
-        if rest.len() <= 4 && rest.iter().all(u8::is_ascii_digit));
-    if !plain {
-        return Err(Reject::MALFORMED_PORT);
+/// Reads a port: digits only, no leading zero.
+fn parse_port(digits: &[u8]) -> Option<u16> {
+    if !matches!(digits, [b'1'..=b'9', rest @ ..] if rest.len() <= 4) {
+        return None;
     }
-    let value = digits
-        .iter()
-        .fold(0u32, |sum, digit| sum * 10 + u32::from(digit - b'0'));
-    u16::try_from(value)
-        .map(Some)
-        .map_err(|_| Reject::MALFORMED_PORT)
-}
-
-/// Checks a name whose characters are known to be sound.
-fn parse_name(name: &[u8]) -> Result<&[u8], Reject> {
-    if name.is_empty() {
-        return Err(Reject::EMPTY_HOST);
-    }
-    let name = name.strip_suffix(b".").unwrap_or(name);
-    if name.len() > MAX_NAME_BYTES || name.is_empty() || name[0] == b'.' {
-        return Err(Reject::MALFORMED_HOST);
-    }
-    let last = memchr::memrchr(b'.', name).map_or(name, |dot| &name[dot + 1..]);
-    if last.is_empty() || memchr::memmem::find(name, b"..").is_some() {
-        return Err(Reject::MALFORMED_HOST);
-    }
-    if last[0].is_ascii_digit() && is_number(last) && !is_v4(name) {
-        return Err(Reject::MALFORMED_HOST);
-    }
-    Ok(name)
+    digits.iter().try_fold(0u16, |sum, digit| {
+        let digit = digit.is_ascii_digit().then(|| u16::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
 }
 
 fn is_number(label: &[u8]) -> bool {

@@ -10,11 +10,16 @@ pub struct Span {
 }
 
 impl Span {
-    /// A span of a head, whose length has been checked to fit: what does not is an empty span.
+    /// A span of a head. Heads are at most `u16::MAX` bytes long, so nothing is lost here.
+    #[inline]
     pub(crate) fn new(start: usize, end: usize) -> Self {
-        match (u16::try_from(start), u16::try_from(end)) {
-            (Ok(start), Ok(end)) => Self { start, end },
-            _ => Self::default(),
+        debug_assert!(
+            start <= end && end <= usize::from(u16::MAX),
+            "{start}..{end}"
+        );
+        Self {
+            start: start as u16,
+            end: end as u16,
         }
     }
 
@@ -92,7 +97,7 @@ pub enum FieldKind {
 const X_FORWARDED: &[u8] = b"x-forwarded-";
 
 impl FieldKind {
-    /// The kind of the field called `name`, in any case.
+    /// The kind of the field called `name`, which is a token, in any case.
     ///
     /// Length and first byte leave one candidate or two, so an unknown name costs one comparison
     /// of two bytes. A forwarding field spelt with underscores is that forwarding field, for the
@@ -103,40 +108,66 @@ impl FieldKind {
         let Some(&first) = name.first() else {
             return Self::Other;
         };
-        let (kind, full): (Self, &[u8]) = match (name.len(), first | 0x20) {
-            (2, b't') => (Self::Te, b"te"),
-            (4, b'h') => (Self::Host, b"host"),
-            (6, b'c') => (Self::Cookie, b"cookie"),
-            (6, b'e') => (Self::Expect, b"expect"),
-            (7, b't') => (Self::Trailer, b"trailer"),
-            (7, b'u') => (Self::Upgrade, b"upgrade"),
-            (9, b'f') => (Self::Forwarded, b"forwarded"),
-            (9, b'x') => (Self::XRealIp, b"x-real-ip"),
-            (10, b'c') => (Self::Connection, b"connection"),
-            (10, b'k') => (Self::KeepAlive, b"keep-alive"),
-            (10, b's') => (Self::SetCookie, b"set-cookie"),
-            (13, b'a') => (Self::Authorization, b"authorization"),
-            (14, b'c') => (Self::ContentLength, b"content-length"),
-            (14, b'h') => (Self::Http2Settings, b"http2-settings"),
-            (16, b'p') => (Self::ProxyConnection, b"proxy-connection"),
-            (17, b't') => (Self::TransferEncoding, b"transfer-encoding"),
-            (18, b'p') => (Self::ProxyAuthenticate, b"proxy-authenticate"),
-            (19, b'p') => (Self::ProxyAuthorization, b"proxy-authorization"),
-            (25, b'p') => (Self::ProxyAuthenticationInfo, b"proxy-authentication-info"),
-            (13.., b'x') => return Self::x_forwarded(name),
-            _ => return Self::Other,
+        match (name.len(), first | 0x20) {
+            (2, b't') => Self::Te.if_named(name, b"te"),
+            (4, b'h') => Self::Host.if_named(name, b"host"),
+            (6, b'c') => Self::Cookie.if_named(name, b"cookie"),
+            (6, b'e') => Self::Expect.if_named(name, b"expect"),
+            (7, b't') => Self::Trailer.if_named(name, b"trailer"),
+            (7, b'u') => Self::Upgrade.if_named(name, b"upgrade"),
+            (9, b'f') => Self::Forwarded.if_named(name, b"forwarded"),
+            (9, b'x') => Self::XRealIp.if_named(name, b"x-real-ip"),
+            (10, b'c') => Self::Connection.if_named(name, b"connection"),
+            (10, b'k') => Self::KeepAlive.if_named(name, b"keep-alive"),
+            (10, b's') => Self::SetCookie.if_named(name, b"set-cookie"),
+            (13, b'a') => Self::Authorization.if_named(name, b"authorization"),
+            (14, b'c') => Self::ContentLength.if_named(name, b"content-length"),
+            (14, b'h') => Self::Http2Settings.if_named(name, b"http2-settings"),
+            (16, b'p') => Self::ProxyConnection.if_named(name, b"proxy-connection"),
+            (17, b't') => Self::TransferEncoding.if_named(name, b"transfer-encoding"),
+            (18, b'p') => Self::ProxyAuthenticate.if_named(name, b"proxy-authenticate"),
+            (19, b'p') => Self::ProxyAuthorization.if_named(name, b"proxy-authorization"),
+            (25, b'p') => {
+                Self::ProxyAuthenticationInfo.if_named(name, b"proxy-authentication-info")
+            }
+            (13.., b'x') => Self::x_forwarded(name),
+            _ => Self::Other,
+        }
+    }
+
+    /// This kind if `name` is `full`, which has the same length.
+    ///
+    /// Lengths known to the compiler make this a comparison of one or two machine words. Setting
+    /// bit 5 makes upper case lower and leaves hyphens and digits; no other byte of a token
+    /// becomes one of them.
+    #[inline]
+    fn if_named<const N: usize>(self, name: &[u8], full: &[u8; N]) -> Self {
+        let Some(name) = name.first_chunk::<N>() else {
+            return Self::Other;
         };
-        if name.eq_ignore_ascii_case(full) {
-            kind
-        } else if same_with_underscores(name, full) {
-            kind.aliased()
+        let difference = (0..N).fold(0, |sum, at| sum | ((name[at] | 0x20) ^ full[at]));
+        if difference == 0 {
+            self
         } else {
-            Self::Other
+            self.if_alias(name, full)
+        }
+    }
+
+    /// What this kind becomes if `name` is `full` spelt with underscores.
+    #[cold]
+    fn if_alias(self, name: &[u8], full: &[u8]) -> Self {
+        match self {
+            _ if !same_with_underscores(name, full) => Self::Other,
+            Self::ContentLength | Self::TransferEncoding => Self::FramingAlias,
+            Self::XRealIp => Self::XRealIp,
+            _ => Self::Other,
         }
     }
 
     fn x_forwarded(name: &[u8]) -> Self {
-        let (prefix, rest) = name.split_at(X_FORWARDED.len());
+        let Some((prefix, rest)) = name.split_at_checked(X_FORWARDED.len()) else {
+            return Self::Other;
+        };
         if !same_with_underscores(prefix, X_FORWARDED) {
             return Self::Other;
         }
@@ -151,15 +182,6 @@ impl FieldKind {
             .iter()
             .find(|(full, _)| same_with_underscores(rest, full))
             .map_or(Self::XForwardedOther, |(_, kind)| *kind)
-    }
-
-    /// What a field becomes when it is spelt with underscores.
-    fn aliased(self) -> Self {
-        match self {
-            Self::ContentLength | Self::TransferEncoding => Self::FramingAlias,
-            Self::XRealIp => Self::XRealIp,
-            _ => Self::Other,
-        }
     }
 
     /// Fields that say who sent the request and through whom. A client's own are removed unless

@@ -78,6 +78,10 @@ impl Facts {
     }
 
     fn connection(&mut self, buf: &[u8], value: Span) -> Result<(), Reject> {
+        if value.of(buf).eq_ignore_ascii_case(b"keep-alive") {
+            self.keep_alive = true;
+            return Ok(());
+        }
         let mut at = usize::from(value.start);
         for element in value.of(buf).split(|&byte| byte == b',') {
             let start = at + leading_whitespace(element);

@@ -67,22 +67,28 @@ impl<'a> Window<'a> {
         let blank_line = head_end.wrapping_sub(2);
         let mut sound = self.ends_line(first_line) && self.ends_line(head_end);
         let mut line_start = first_line;
-        let mut next = parsed.iter().skip(1);
-        for header in parsed {
-            let name = header.name.as_bytes();
-            let line_end = next
-                .next()
-                .map_or(blank_line, |next| self.offset_of(next.name.as_bytes()));
-            sound &= self.ends_line(line_end) && self.offset_of(name) == line_start;
-            let value_start = self.offset_of(header.value);
-            out.push(Field {
-                line: Span::new(line_start, line_end),
-                name: Span::new(line_start, line_start + name.len()),
-                value: Span::new(value_start, value_start + header.value.len()),
-                kind: FieldKind::of(name),
-            });
-            line_start = line_end;
-        }
+        // The line of a field ends where the next name begins, so each is written when the next
+        // one is known.
+        let ends = parsed[parsed.len().min(1)..]
+            .iter()
+            .map(|next| self.offset_of(next.name.as_bytes()));
+        out.extend(
+            parsed
+                .iter()
+                .zip(ends.chain([blank_line]))
+                .map(|(header, line_end)| {
+                    let (name, value) = (header.name.as_bytes(), header.value);
+                    let (name_start, value_start) = (self.offset_of(name), self.offset_of(value));
+                    sound &= self.ends_line(line_end) && name_start == line_start;
+                    line_start = line_end;
+                    Field {
+                        line: Span::new(name_start, line_end),
+                        name: Span::new(name_start, name_start + name.len()),
+                        value: Span::new(value_start, value_start + value.len()),
+                        kind: FieldKind::of(name),
+                    }
+                }),
+        );
         sound && line_start == blank_line
     }
 }

@@ -109,6 +109,10 @@ impl Chunked {
                 }
                 continue;
             }
+            if let Some(taken) = self.plain_size_line(&input[at..]) {
+                at += taken;
+                continue;
+            }
             match self.step(input[at]) {
                 Ok(next) => self.phase = next,
                 Err(reject) => {
@@ -119,6 +123,35 @@ impl Chunked {
             at += 1;
         }
         Ok(at)
+    }
+
+    /// Takes what stands between two chunks' data, the end of the one and the size of the next, in
+    /// one go. Only in its plainest form: what is split between reads, has extensions, ends the
+    /// body or is wrong is left to [`step`](Self::step).
+    fn plain_size_line(&mut self, input: &[u8]) -> Option<usize> {
+        let line = match self.phase {
+            Phase::Size if self.digits == 0 => input,
+            Phase::DataCr => input.strip_prefix(b"\r\n")?,
+            _ => return None,
+        };
+        let mut size = 0;
+        let mut digits = 0;
+        // Seven digits are chunks of 256 MiB, and far from any overflow.
+        while let Some(digit) = line.get(digits).and_then(|&byte| hex_digit(byte)) {
+            if digits == 7 {
+                return None;
+            }
+            size = size << 4 | u64::from(digit);
+            digits += 1;
+        }
+        let is_allowed = size > 0 && digits <= usize::from(self.max_line_bytes);
+        if !is_allowed || line.get(digits..digits + 2) != Some(b"\r\n") {
+            return None;
+        }
+        self.size = size;
+        self.account(digits as u64);
+        self.phase = Phase::Data;
+        Some(input.len() - line.len() + digits + 2)
     }
 
     /// The phase after one byte of framing.
@@ -148,25 +181,24 @@ impl Chunked {
     }
 
     fn size_digit(&mut self, byte: u8) -> Result<Phase, Reject> {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            b'A'..=b'F' => byte - b'A' + 10,
-            b'\n' => return Err(Reject::BARE_LF),
-            b'\r' if self.digits > 0 => return Ok(Phase::SizeLf),
+        if let Some(digit) = hex_digit(byte) {
+            if self.digits == MAX_SIZE_DIGITS || self.size >> 59 != 0 {
+                return Err(Reject::CHUNK_SIZE_OVERFLOW);
+            }
+            self.count_line_byte()?;
+            self.digits += 1;
+            self.size = self.size << 4 | u64::from(digit);
+            return Ok(Phase::Size);
+        }
+        match byte {
+            b'\n' => Err(Reject::BARE_LF),
+            b'\r' if self.digits > 0 => Ok(Phase::SizeLf),
             b';' if self.digits > 0 => {
                 self.count_line_byte()?;
-                return Ok(Phase::ExtensionStart);
+                Ok(Phase::ExtensionStart)
             }
-            _ => return Err(Reject::MALFORMED_CHUNK_SIZE),
-        };
-        if self.digits == MAX_SIZE_DIGITS || self.size >> 59 != 0 {
-            return Err(Reject::CHUNK_SIZE_OVERFLOW);
+            _ => Err(Reject::MALFORMED_CHUNK_SIZE),
         }
-        self.count_line_byte()?;
-        self.digits += 1;
-        self.size = self.size << 4 | u64::from(digit);
-        Ok(Phase::Size)
     }
 
     /// `*( ";" name [ "=" ( token / quoted-string ) ] )`, within a bound.
@@ -201,8 +233,7 @@ impl Chunked {
         if byte != b'\n' {
             return Err(Reject::BARE_CR);
         }
-        let free = FREE_PER_CHUNK.saturating_add(self.size.saturating_mul(FREE_PER_DATA_BYTE));
-        self.excess = (self.excess + u64::from(self.line_bytes)).saturating_sub(free);
+        self.account(u64::from(self.line_bytes));
         if self.excess > MAX_EXCESS_BYTES {
             return Err(Reject::CHUNK_OVERHEAD);
         }
@@ -213,6 +244,12 @@ impl Chunked {
         } else {
             Phase::Data
         })
+    }
+
+    /// Weighs a size line against the data that it brings.
+    fn account(&mut self, line_bytes: u64) {
+        let free = FREE_PER_CHUNK.saturating_add(self.size.saturating_mul(FREE_PER_DATA_BYTE));
+        self.excess = (self.excess + line_bytes).saturating_sub(free);
     }
 
     fn trailer(&mut self, byte: u8) -> Result<Phase, Reject> {
@@ -257,5 +294,14 @@ impl Chunked {
         }
         self.line_bytes += 1;
         Ok(())
+    }
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
     }
 }

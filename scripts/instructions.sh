@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Counts the instructions of the wire's operations and compares them with those on record.
+#
+#   scripts/instructions.sh             fails when one takes over 5 % more than crates/wire/instructions.txt says
+#   scripts/instructions.sh --update    writes that file anew
+#
+# An operation's cost is the difference between a run of 2N and one of N, divided by N, so that
+# starting the program does not count. The parsers choose vector instructions when they start: the
+# record is for x86-64 with AVX2, and elsewhere the counts are shown but not compared.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+record=crates/wire/instructions.txt
+times=200
+tolerance_percent=5
+
+cargo build --locked --quiet --release --package heddle-wire --example instructions
+program=${CARGO_TARGET_DIR:-target}/release/examples/instructions
+
+count() { # count OPERATION TIMES: instructions of the whole run
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" "$1" "$2" 2>&1 |
+        awk '/Collected/ { print $NF; found = 1 } END { exit !found }'
+}
+recorded() { [ ! -e "$record" ] || awk -v name="$1" '$2 == name { print $1 }' "$record"; }
+
+compare=1
+if [ "${1:-}" = --update ] || ! grep -qw avx2 /proc/cpuinfo; then
+    compare=
+fi
+failed=0
+counts=$(mktemp)
+trap 'rm -f "$counts"' EXIT
+for operation in $("$program" --list); do
+    once=$(count "$operation" "$times")
+    twice=$(count "$operation" $((2 * times)))
+    now=$(((twice - once + times / 2) / times))
+    before=$(recorded "$operation")
+    printf '%8d %s\n' "$now" "$operation" >>"$counts"
+    printf '%8d instructions, on record %8s  %s\n' "$now" "${before:-none}" "$operation"
+    if [ -n "$compare" ] && [ "$((now * 100))" -gt "$((${before:-0} * (100 + tolerance_percent)))" ]; then
+        echo "         ^ more than $tolerance_percent % above the record"
+        failed=1
+    fi
+done
+if [ "${1:-}" = --update ]; then
+    {
+        echo "# Instructions per operation; written by scripts/instructions.sh --update."
+        cat "$counts"
+    } >"$record"
+fi
+exit $failed
