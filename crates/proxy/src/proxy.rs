@@ -11,12 +11,25 @@ use heddle_telemetry::{AccessLog, Registry};
 use serde::Serialize;
 
 use crate::route::Snapshot;
-use crate::worker::{self, Command};
+use crate::worker::{self, Command, Mailbox};
 use crate::{Entry, Reason, Settings};
 
-/// A running data plane.
+/// A running data plane. Dropping it cuts every connection; [`Proxy::drain`] lets them finish.
 pub struct Proxy {
     worker: worker::Handle,
+    /// Dropped last, and with it the Worker.
+    _end: End,
+}
+
+/// Ends the Worker when it is dropped.
+struct End(Mailbox);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.send(Command::Drain {
+            until: Instant::now(),
+        });
+    }
 }
 
 /// How the data plane is doing.
@@ -66,7 +79,8 @@ impl Proxy {
         let stats = registry.worker(Reason::CODES);
         let seed = seed();
         let worker = worker::spawn(settings, registry, stats, log, seed)?;
-        Ok(Proxy { worker })
+        let end = End(worker.mailbox.clone());
+        Ok(Proxy { worker, _end: end })
     }
 
     /// Serves every request that begins from now on by this configuration. Connections stay.

@@ -24,7 +24,7 @@ pub struct Timeouts {
     pub client_idle: Duration,
     /// Connecting to an endpoint, for each attempt.
     pub connect: Duration,
-    /// From the end of the request to the head of the response, where no route says otherwise.
+    /// From the end of the request to the head of the response, where the route sets no limit.
     pub response_head: Duration,
     /// Either direction of a message without a byte moving.
     pub stream_idle: Duration,
@@ -77,7 +77,7 @@ impl Default for Bounds {
             head_bytes: 32 * 1024,
             head_fields: 100,
             block_bytes: 8 * 1024,
-            blocks: 65_536,
+            blocks: 16_384,
             stream_window_bytes: 128 * 1024,
             requests_per_connection: u64::MAX,
         }

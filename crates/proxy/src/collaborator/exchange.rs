@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heddle_wire::http1::{Framing, Method};
 
@@ -31,10 +31,15 @@ pub(super) struct Exchange {
     backend: usize,
     /// The port whose endpoints are asked.
     pub(super) target: Option<PortIndex>,
-    /// When the whole request must be over.
+    /// When the whole request must be over, as its route says.
+    pub(super) request_due: Millis,
+    /// When the attempt under way must be over; never later than `request_due`.
     pub(super) due: Millis,
     /// Limit for each attempt, in milliseconds; 0 for none.
     pub(super) attempt_ms: Millis,
+    /// Limit for the wait between the request's last byte and the response's head, where the
+    /// route sets none; zero for none.
+    pub(super) response_head: Duration,
     pub(super) lease: Option<Lease>,
     pub(super) attempts: u32,
     /// Whether the request went out over a pooled connection, which the endpoint may have closed
@@ -66,8 +71,10 @@ impl Exchange {
             rule: None,
             backend: 0,
             target: None,
+            request_due: Millis::MAX,
             due: Millis::MAX,
             attempt_ms: 0,
+            response_head: worker.settings.timeouts.response_head,
             lease: None,
             attempts: 0,
             reused: false,

@@ -63,8 +63,12 @@ impl Connection {
         let endpoint = self.choose_endpoint(exchange)?;
         exchange.lease = Some(Lease::new(Rc::clone(&endpoint)));
         if exchange.attempt_ms > 0 {
-            let now = self.worker.clock.now_ms();
-            exchange.due = exchange.due.min(now.saturating_add(exchange.attempt_ms));
+            let by = self
+                .worker
+                .clock
+                .now_ms()
+                .saturating_add(exchange.attempt_ms);
+            exchange.due = exchange.request_due.min(by);
         }
         let idle = self.worker.upstreams.take_idle(&endpoint);
         exchange.reused = idle.is_some();
@@ -180,10 +184,9 @@ impl Connection {
 
     /// When to give up on what the exchange waits for now.
     fn response_due(&self, exchange: &Exchange) -> Millis {
-        let timeouts = &self.worker.settings.timeouts;
         let wait = match exchange.upload.is_done() {
-            true => timeouts.response_head,
-            false => timeouts.stream_idle,
+            true => exchange.response_head,
+            false => self.worker.settings.timeouts.stream_idle,
         };
         self.after(wait).min(exchange.due)
     }
@@ -210,6 +213,12 @@ impl Connection {
                 continue;
             }
             self.push(cx, exchange, upstream)?;
+            // A client that does not take interim responses gets no more of them to keep.
+            match self.client.poll_flush(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ClientGone.into())),
+                Poll::Pending => return Poll::Pending,
+            }
             let want = self.worker.pool.block_size();
             match upstream.side.poll_fill(cx, &self.worker.pool, want) {
                 Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => {
@@ -452,14 +461,12 @@ impl Connection {
 
     /// Brings the request into the scratch once more, as it stands in the inbox.
     fn prepare_again(&mut self, exchange: &mut Exchange) -> Result<(), Failure> {
-        let due = exchange.due;
         self.parse_again()?;
         match self.prepare(exchange)? {
             Prepared::Forward => {}
             // The configuration that it is served by has not changed.
             Prepared::Redirect { .. } => return Err(Reason::NoRoute.into()),
         }
-        exchange.due = due;
         Ok(())
     }
 

@@ -206,3 +206,6 @@ impl Drop for Connection {
 fn shown(address: IpAddr) -> Box<str> {
     address.to_string().into()
 }
+
+#[cfg(test)]
+mod tests;

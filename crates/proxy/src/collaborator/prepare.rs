@@ -4,6 +4,7 @@
 //! goes into the scratch.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use heddle_model::{AppProtocol, Outcome};
 use heddle_wire::http1::{FieldKind, Method, RequestHead, TargetForm, Version, authority, path};
@@ -172,13 +173,22 @@ impl Connection {
         }
     }
 
+    /// Takes the route's limits; where it has some, the proxy's own are out of place. Trying again
+    /// does not prolong the request.
     fn set_deadlines(&self, exchange: &mut Exchange, request: Option<u64>, attempt: Option<u64>) {
+        if exchange.attempts > 0 {
+            return;
+        }
         let now = self.worker.clock.now_ms();
-        exchange.due = match request {
+        exchange.request_due = match request {
             Some(ms) if ms > 0 => now.saturating_add(ms),
             _ => Millis::MAX,
         };
+        exchange.due = exchange.request_due;
         exchange.attempt_ms = attempt.unwrap_or(0);
+        if request.is_some() || attempt.is_some() {
+            exchange.response_head = Duration::ZERO;
+        }
     }
 }
 

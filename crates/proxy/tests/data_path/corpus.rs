@@ -2,7 +2,7 @@
 //! what reaches it.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -16,37 +16,45 @@ use heddle_wire::http1::{BodyTracker, Limits, RequestHead};
 
 use crate::support::{Bed, Client, field, mesh};
 
-/// An endpoint that keeps every byte, and answers once what it has is a whole request.
-#[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Vec<u8>>>);
+/// An endpoint that keeps every byte, and answers once what it has is a whole request. It takes
+/// one connection after the other.
+struct Recorder {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<u8>>>,
+}
 
 impl Recorder {
-    fn start(&self) -> SocketAddr {
+    fn start() -> Recorder {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let recorder = self.clone();
+        let seen: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let record = Arc::clone(&seen);
         thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
-                let recorder = recorder.clone();
-                thread::spawn(move || {
-                    let mut buffer = [0; 4096];
-                    while let Ok(n @ 1..) = stream.read(&mut buffer) {
-                        recorder.0.lock().unwrap().extend_from_slice(&buffer[..n]);
-                        if whole(&recorder.0.lock().unwrap()).is_some() {
-                            let answer =
-                                "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-                            let _ = stream.write_all(answer.as_bytes());
-                            return;
-                        }
+                let mut buffer = [0; 4096];
+                while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                    let mut seen = record.lock().unwrap();
+                    seen.extend_from_slice(&buffer[..n]);
+                    if whole(&seen).is_some() {
+                        let answer =
+                            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                        let _ = stream.write_all(answer.as_bytes());
+                        break;
                     }
-                });
+                }
             }
         });
-        address
+        Recorder { address, seen }
     }
 
+    /// What has been recorded, once every connection made so far has been read to its end: a
+    /// connection of our own stands behind them in the queue.
     fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        let mut last = TcpStream::connect(self.address).unwrap();
+        last.shutdown(Shutdown::Write).unwrap();
+        let end = last.read(&mut [0]);
+        assert!(matches!(end, Ok(0)), "the recorder closes");
+        std::mem::take(&mut self.seen.lock().unwrap())
     }
 }
 
@@ -138,9 +146,12 @@ fn check(bed: &Bed, recorder: &Recorder, case: &Case) -> Result<(), String> {
 
 #[test]
 fn no_ambiguous_request_reaches_an_endpoint() {
-    let recorder = Recorder::default();
-    let endpoint = recorder.start();
-    let bed = Bed::with(Settings::default(), &mesh(&[endpoint], Some(rules())));
+    let recorder = Recorder::start();
+
+    let bed = Bed::with(
+        Settings::default(),
+        &mesh(&[recorder.address], Some(rules())),
+    );
     let cases = requests();
     assert!(cases.len() >= 80);
     let wrong: Vec<String> = cases
