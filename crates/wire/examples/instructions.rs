@@ -72,32 +72,34 @@ const OPERATIONS: &[(&str, Operation)] = &[
     ("response_parse", response_parse),
     ("response_edit_and_write", response_edit_and_write),
     ("chunked_body_of_16_x_4096_bytes", |bench| {
-        track(Framing::Chunked, &bench.chunked)
+        track(Framing::Chunked, &bench.chunked);
     }),
     ("chunked_body_of_16_x_16_bytes", |bench| {
-        track(Framing::Chunked, &bench.small_chunks)
+        track(Framing::Chunked, &bench.small_chunks);
     }),
     ("length_body_of_65536_bytes", |bench| {
-        track(Framing::Length(65536), &bench.data)
+        track(Framing::Length(65536), &bench.data);
     }),
-    ("chain_of_500_bytes", |bench| through_chain(bench, 3, 500)),
+    ("chain_of_500_bytes", |bench| {
+        through_chain(bench, 3, 500);
+    }),
     ("chain_of_65536_bytes_in_blocks_of_64", |bench| {
-        through_chain(bench, 0, MOVED_BYTES)
+        through_chain(bench, 0, MOVED_BYTES);
     }),
     ("chain_of_65536_bytes_in_blocks_of_1024", |bench| {
-        through_chain(bench, 1, MOVED_BYTES)
+        through_chain(bench, 1, MOVED_BYTES);
     }),
     ("chain_of_65536_bytes_in_blocks_of_4096", |bench| {
-        through_chain(bench, 2, MOVED_BYTES)
+        through_chain(bench, 2, MOVED_BYTES);
     }),
     ("chain_of_65536_bytes_in_blocks_of_8192", |bench| {
-        through_chain(bench, 3, MOVED_BYTES)
+        through_chain(bench, 3, MOVED_BYTES);
     }),
     ("chain_of_65536_bytes_in_blocks_of_16384", |bench| {
-        through_chain(bench, 4, MOVED_BYTES)
+        through_chain(bench, 4, MOVED_BYTES);
     }),
     ("chain_of_65536_bytes_in_blocks_of_32768", |bench| {
-        through_chain(bench, 5, MOVED_BYTES)
+        through_chain(bench, 5, MOVED_BYTES);
     }),
 ];
 

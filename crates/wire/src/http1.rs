@@ -20,6 +20,31 @@
 //! * [`Edits`] turns the received head into the head that is sent on.
 //! * [`BodyTracker`] finds where the body ends, without changing a byte.
 //! * [`path`] and [`authority`] bring what routes match on into one canonical form.
+//!
+//! ```
+//! use heddle_wire::http1::{BodyTracker, Edits, Limits, RequestHead};
+//!
+//! let bytes = b"PUT /7 HTTP/1.1\r\nHost: shop\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi";
+//! let mut head = RequestHead::new();
+//! let length = head.parse(bytes, &Limits::DEFAULT)?.expect("the head is whole");
+//!
+//! let mut edits = Edits::new();
+//! head.strip_hop_by_hop(bytes, &mut edits);
+//! edits.replace(head.path, b"/v2/7");
+//! edits.append(b"X-Forwarded-For", b"10.0.0.1");
+//! let mut sent = Vec::new();
+//! edits.write_to(&bytes[..length], &mut sent);
+//!
+//! let mut body = BodyTracker::from_framing(head.framing);
+//! let end = body.advance(&bytes[length..])?;
+//! sent.extend_from_slice(&bytes[length..][..end.consumed]);
+//! assert!(end.done);
+//! assert_eq!(
+//!     sent,
+//!     b"PUT /v2/7 HTTP/1.1\r\nHost: shop\r\nContent-Length: 2\r\nX-Forwarded-For: 10.0.0.1\r\n\r\nhi"
+//! );
+//! # Ok::<(), heddle_wire::http1::Reject>(())
+//! ```
 
 pub mod authority;
 mod body;

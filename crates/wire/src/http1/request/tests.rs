@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::{Method, RequestHead, TargetForm, Version};
 use crate::http1::{Edits, Framing, Limits, Reject};
 
@@ -231,4 +233,69 @@ fn bounds_on_what_connection_may_name() {
         )),
         "too_many_connection_options"
     );
+}
+
+/// Field lines with names and values that mean nothing to a proxy.
+fn fields() -> impl Strategy<Value = Vec<(String, String)>> {
+    let value = "([!-~\u{e9}]([ -~\t]{0,20}[!-~])?)?";
+    prop::collection::vec(("X[!#$%&'*+.^_`|~0-9A-Za-z-]{0,12}", value), 0..20)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_request_is_read_as_it_was_written(
+        method in "[A-Z!#$%&'*+.^_`|~0-9a-z-]{1,32}",
+        path in "/[!-\"$->@-~]{0,40}",
+        query in prop::option::of("[!-\"$-~]{0,20}"),
+        list in fields(),
+        padding in "[ \t]{0,3}",
+    ) {
+        prop_assume!(method != "CONNECT");
+        let mut target = path.clone();
+        if let Some(query) = &query {
+            target.push('?');
+            target.push_str(query);
+        }
+        let mut text = format!("{method} {target} HTTP/1.1\r\nHost: shop\r\n");
+        for (name, value) in &list {
+            text.push_str(&format!("{name}:{padding}{value}{padding}\r\n"));
+        }
+        text.push_str("\r\n");
+        let (head, length) = parse(&text).unwrap();
+        let buf = text.as_bytes();
+        prop_assert_eq!(length, text.len());
+        prop_assert_eq!(head.method_span.of(buf), method.as_bytes());
+        prop_assert_eq!(head.target.of(buf), target.as_bytes());
+        prop_assert_eq!(head.path.of(buf), path.as_bytes());
+        prop_assert_eq!(head.query.map(|span| span.of(buf)), query.as_ref().map(String::as_bytes));
+        let read: Vec<_> = head.fields[1..]
+            .iter()
+            .map(|field| (field.name.of(buf), field.value.of(buf)))
+            .collect();
+        let written: Vec<_> =
+            list.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+        prop_assert_eq!(read, written);
+    }
+
+    /// Whatever comes, there is an answer, and a head that is accepted is accepted at no byte less.
+    #[test]
+    fn a_mutilated_request_is_refused_or_read(
+        at in any::<prop::sample::Index>(),
+        byte in prop_oneof![any::<u8>(), Just(b'\r'), Just(b'\n'), Just(b' '), Just(b':')],
+        list in fields(),
+    ) {
+        let mut text = b"POST /a/b?c HTTP/1.1\r\nHost: shop\r\nContent-Length: 5\r\n".to_vec();
+        for (name, value) in &list {
+            text.extend(format!("{name}: {value}\r\n").into_bytes());
+        }
+        text.extend_from_slice(b"\r\n");
+        let at = at.index(text.len());
+        text[at] = byte;
+        let mut head = RequestHead::new();
+        if let Ok(Some(length)) = head.parse(&text, &Limits::DEFAULT) {
+            prop_assert_eq!(head.parse(&text[..length - 1], &Limits::DEFAULT), Ok(None));
+        }
+    }
 }
