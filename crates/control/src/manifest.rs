@@ -353,13 +353,12 @@ fn names(
         let remedy = "use a-z, 0-9 and '-', at most 63 characters";
         return Err(fault("name", format!("{name:?} is no DNS label"), remedy));
     }
-    let name =
-        Name::parse(name).map_err(|e| fault("name", e.to_string(), "use a-z, 0-9, '-' and '.'"))?;
+    let name = Name::parse(name).map_err(|e| fault("name", e.to_string(), "rename it"))?;
     let namespace = match metadata.namespace.as_deref() {
         Some(namespace) if kind.is_namespaced() && !namespace.is_empty() => namespace,
         _ => DEFAULT_NAMESPACE,
     };
-    let namespace = Namespace::parse(namespace)
-        .map_err(|e| fault("namespace", e.to_string(), "use a-z, 0-9 and '-'"))?;
+    let namespace =
+        Namespace::parse(namespace).map_err(|e| fault("namespace", e.to_string(), "rename it"))?;
     Ok((namespace, name))
 }

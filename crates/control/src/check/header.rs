@@ -36,20 +36,20 @@ pub(crate) enum Direction {
     Response,
 }
 
-fn token(name: &str) -> Result<(), Flaw> {
+fn token(name: &str, of: &str) -> Result<(), Flaw> {
     let is_token_byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_token_byte) {
         return Err(Flaw::new(
-            format!("{name:?} is no header name"),
+            format!("{name:?} is no name of a {of}"),
             "use letters, digits and !#$%&'*+-.^_`|~, at most 256 characters",
         ));
     }
     Ok(())
 }
 
-/// A header's or query parameter's name in a match.
-pub(crate) fn match_name(name: &str) -> Result<(), Flaw> {
-    token(name)
+/// The name in a match of a header or query parameter, which `of` says in words.
+pub(crate) fn match_name(name: &str, of: &str) -> Result<(), Flaw> {
+    token(name, of)
 }
 
 /// A header's or query parameter's value in a match, of at most `longest` bytes.
@@ -72,7 +72,7 @@ pub(crate) fn match_value(value: &str, longest: usize) -> Result<(), Flaw> {
 
 /// The name of a header that a filter sets, adds or removes.
 pub(crate) fn edit_name(name: &str, direction: Direction) -> Result<(), Flaw> {
-    token(name)?;
+    token(name, "header")?;
     let lower = name.to_ascii_lowercase();
     if OWN.contains(&lower.as_str()) {
         return Err(Flaw::new(

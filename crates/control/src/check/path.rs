@@ -61,19 +61,31 @@ fn canonical(text: &str) -> Result<String, Flaw> {
             "servers disagree on what it means: write '/'",
         );
     }
-    if path.contains("%00") {
-        return flaw("holds an escaped NUL", "remove it");
+    if path.contains("%5C") || has_escaped_control(&path) {
+        return flaw(
+            "holds an escaped backslash or control character",
+            "remove it",
+        );
     }
     if path.contains("//") {
         return flaw("holds '//'", "write one slash");
     }
-    if path
+    // Some servers cut parameters off an element before they resolve it: `..;x` is `..` to them.
+    let names = path
         .split('/')
-        .any(|element| element == "." || element == "..")
-    {
+        .map(|element| element.split(';').next().unwrap_or(element));
+    if names.into_iter().any(|name| matches!(name, "." | "..")) {
         return flaw("holds '.' or '..'", "write the path that it leads to");
     }
     Ok(path)
+}
+
+/// Whether a canonical path holds `%00` to `%1F` or `%7F`. Requests with one are refused.
+fn has_escaped_control(path: &str) -> bool {
+    let escapes = path.split('%').skip(1);
+    escapes
+        .into_iter()
+        .any(|escape| escape.starts_with(['0', '1']) || escape.starts_with("7F"))
 }
 
 /// Decodes escapes of unreserved characters and writes the others in upper case; none when there is

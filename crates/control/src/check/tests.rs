@@ -1,3 +1,6 @@
+use heddle_wire::http1::path::{Canonical, canonicalise};
+use proptest::prelude::*;
+
 use super::*;
 
 /// The good values with what they become, the bad ones with part of the reason.
@@ -99,7 +102,10 @@ fn prefixes() {
             ("/a/..", "'..'"),
             ("/a/%2e%2E/b", "'..'"),
             ("/a%2fb", "escaped slash"),
-            ("/a%00", "NUL"),
+            ("/a%00", "control"),
+            ("/a%1f", "control"),
+            ("/a%5cb", "backslash"),
+            ("/a/..;x/b", "'..'"),
             ("/a?b", "more than a path"),
             ("/a#b", "more than a path"),
             ("/a b", "character"),
@@ -126,11 +132,11 @@ fn names_of_edited_headers() {
         request,
         &[("x-version", ()), ("X-Version", ()), ("set-cookie", ())],
         &[
-            ("", "no header name"),
-            ("x version", "no header name"),
-            ("x:y", "no header name"),
-            (":path", "no header name"),
-            ("x\r\ny", "no header name"),
+            ("", "no name of a header"),
+            ("x version", "no name of a header"),
+            ("x:y", "no name of a header"),
+            (":path", "no name of a header"),
+            ("x\r\ny", "no name of a header"),
             ("Connection", "belongs to the connection"),
             ("transfer-encoding", "belongs to the connection"),
             ("Content-Length", "belongs to the connection"),
@@ -197,4 +203,25 @@ fn hosts_and_addresses() {
     );
     assert_eq!(port(65_535), Ok(65_535));
     assert!(port(0).is_err() && port(65_536).is_err() && port(-1).is_err());
+}
+
+/// Paths made of what path rules trip over.
+fn path_text() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "/", "//", ".", "..", "a", "~", "%7e", "%7E", "%2f", "%2e", "%5c", "%00", "%1F", "%7f",
+        "%c3%A9", "%", "%4", ";x", "\\", "?", "#", " ", "é", "\0", "@", ":", "%25", "%252e",
+    ]);
+    prop::collection::vec(piece, 0..8).prop_map(|pieces| format!("/{}", pieces.concat()))
+}
+
+proptest! {
+    /// What a rule compares with is in the form that requests are brought into: otherwise the rule
+    /// could never match, or would match what the server takes for something else.
+    #[test]
+    fn a_rules_path_is_canonical(text in path_text()) {
+        if let Ok(path) = exact_path(&text) {
+            let canonical = canonicalise(path.as_bytes(), &mut Vec::new(), true);
+            prop_assert!(matches!(canonical, Ok(Canonical::Verbatim)), "{text} {path} {canonical:?}");
+        }
+    }
 }

@@ -51,7 +51,17 @@ fn one(
         }
     };
     let filters = filter::of_backend(&written.filters, &at.field("filters"), scope);
-    let target = match resolve(context, written, at, scope) {
+    let Some(port) = port(written, &at.field("port"), scope) else {
+        let target = BackendTarget::Unresolved {
+            reason: "there is no port".to_owned(),
+        };
+        return Backend {
+            weight,
+            target,
+            filters,
+        };
+    };
+    let target = match resolve(context, written, port) {
         Ok((service, port)) => BackendTarget::Service { service, port },
         Err(unresolved) => {
             let share = match weight {
@@ -70,6 +80,22 @@ fn one(
         target,
         filters,
     }
+}
+
+/// The port, without which the API server refuses a reference to a Service.
+fn port(written: &HttpBackendRef, at: &FieldPath, scope: &mut Scope<'_>) -> Option<u16> {
+    let Some(port) = written.port else {
+        if is_service(written) {
+            scope.error(at, "this field is required for a Service", "add port");
+        }
+        return None;
+    };
+    scope.check(at, check::port(port))
+}
+
+fn is_service(written: &HttpBackendRef) -> bool {
+    written.group.as_deref().unwrap_or("").is_empty()
+        && written.kind.as_deref().unwrap_or("Service") == "Service"
 }
 
 struct Unresolved {
@@ -93,12 +119,11 @@ fn unresolved(
 fn resolve(
     context: &Context<'_>,
     written: &HttpBackendRef,
-    at: &FieldPath,
-    scope: &mut Scope<'_>,
+    port: u16,
 ) -> Result<(ServiceName, u16), Unresolved> {
-    let group = written.group.as_deref().unwrap_or("");
-    let kind = written.kind.as_deref().unwrap_or("Service");
-    if (group, kind) != ("", "Service") {
+    if !is_service(written) {
+        let group = written.group.as_deref().unwrap_or("");
+        let kind = written.kind.as_deref().unwrap_or("Service");
         let field = if kind == "Service" { "group" } else { "kind" };
         let reason = format!("a backend of kind {kind} in group {group:?} is not known");
         return Err(unresolved(
@@ -115,18 +140,6 @@ fn resolve(
         .unwrap_or(own);
     let name = ServiceName::new(namespace, &written.name)
         .map_err(|error| unresolved("name", error.to_string(), ""))?;
-    // The API server itself refuses a Service without a port.
-    let Some(port) = written.port else {
-        scope.error(
-            &at.field("port"),
-            "this field is required for a Service",
-            "add port",
-        );
-        return Err(unresolved("port", "there is no port", ""));
-    };
-    let Some(port) = scope.check(&at.field("port"), check::port(port)) else {
-        return Err(unresolved("port", "there is no such port", ""));
-    };
     if !is_permitted(context, &name) {
         return Err(unresolved(
             "namespace",

@@ -147,7 +147,12 @@ fn values(
             true => condition.name.to_ascii_lowercase(),
             false => condition.name.clone(),
         };
-        scope.check(&at.field("name"), check::match_name(&name));
+        let of = if is_header {
+            "header"
+        } else {
+            "query parameter"
+        };
+        scope.check(&at.field("name"), check::match_name(&name, of));
         scope.check(
             &at.field("value"),
             value(&condition.value, longest, is_header),

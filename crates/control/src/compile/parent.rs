@@ -26,11 +26,9 @@ pub(super) fn attachments(
     scope.at_most(&at, written.len(), MAX_PARENTS);
     check_distinct(context, written, &at, scope);
     let mut attachments: Vec<Attachment> = Vec::new();
-    let mut gateways = 0;
     for (position, parent) in written.iter().enumerate() {
         let at = at.index(position);
         if is_gateway(parent) {
-            gateways += 1;
             continue;
         }
         for attachment in attach(context, parent, &at, scope) {
@@ -39,11 +37,8 @@ pub(super) fn attachments(
             }
         }
     }
-    if gateways == written.len() {
-        let reason = match gateways {
-            0 => "this route has no parent: it has no effect",
-            _ => "this route is attached to Gateways only: it has no effect here",
-        };
+    if written.is_empty() {
+        let reason = "this route has no parent: it has no effect";
         scope.warn(
             &at,
             reason,
@@ -51,6 +46,11 @@ pub(super) fn attachments(
         );
     }
     attachments
+}
+
+/// Whether a route is somebody else's: what it says is then not judged.
+pub(super) fn is_for_gateways(written: &[ParentReference]) -> bool {
+    !written.is_empty() && written.iter().all(is_gateway)
 }
 
 fn group(parent: &ParentReference) -> &str {

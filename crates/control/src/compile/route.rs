@@ -19,6 +19,7 @@ const MAX_MATCHES_OF_ROUTE: usize = 128;
 const MAX_HOSTNAMES: usize = 16;
 
 /// A compiled route: what it does, and where it is attached.
+#[derive(Debug)]
 pub(super) struct Route {
     /// `namespace/name`.
     pub(super) name: Arc<str>,
@@ -29,6 +30,7 @@ pub(super) struct Route {
 }
 
 /// A rule: any of its matches leads to its action.
+#[derive(Debug)]
 pub(super) struct Rule {
     pub(super) matches: Vec<RouteMatch>,
     pub(super) action: Arc<RouteAction>,
@@ -81,6 +83,22 @@ fn route(
     body: &HttpRoute,
     scope: &mut Scope<'_>,
 ) -> Route {
+    let name: Arc<str> = format!("{}/{}", object.namespace, object.name).into();
+    if parent::is_for_gateways(&body.spec.parent_refs) {
+        let path = FieldPath::of("spec.parentRefs");
+        let reason = "this route is attached to Gateways only: it has no effect here";
+        scope.warn(
+            &path,
+            reason,
+            "add a parent {group: \"\", kind: Service, name: …}",
+        );
+        return Route {
+            name,
+            created: None,
+            rules: Vec::new(),
+            attachments: Vec::new(),
+        };
+    }
     let mut context = Context {
         index,
         services,
@@ -104,7 +122,7 @@ fn route(
             )
         });
     Route {
-        name: format!("{}/{}", object.namespace, object.name).into(),
+        name,
         created,
         rules: rules(&context, body, scope),
         attachments,

@@ -1,1 +1,277 @@
+//! Every folder in `fixtures` is compiled, and what comes of it compared with its `expected.txt`:
+//! each problem as it is shown, then the mesh if there is one. To accept new results, run the test
+//! with `HEDDLE_ACCEPT=1` and read the difference.
 
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use heddle_model::{
+    Backend, BackendTarget, Filters, HeaderEdits, Mesh, Outcome, PathMatch, Redirect, RouteAction,
+    RouteRule, ServicePort,
+};
+
+use crate::load;
+
+mod precedence;
+mod values;
+
+fn fixtures() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let mut folders: Vec<PathBuf> = fs::read_dir(root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    folders.sort();
+    folders
+}
+
+#[test]
+fn fixtures_come_to_what_they_are_expected_to() {
+    let accept = std::env::var_os("HEDDLE_ACCEPT").is_some();
+    let mut differing = Vec::new();
+    for folder in fixtures() {
+        let actual = outcome(&folder);
+        let file = folder.join("expected.txt");
+        if accept {
+            fs::write(&file, &actual).unwrap();
+        }
+        let expected = fs::read_to_string(&file).unwrap_or_default();
+        if actual != expected {
+            differing.push(format!(
+                "{}\n{}",
+                folder.display(),
+                difference(&expected, &actual)
+            ));
+        }
+    }
+    assert!(differing.is_empty(), "\n{}", differing.join("\n"));
+}
+
+#[test]
+fn good_fixtures_are_served_and_bad_ones_are_not() {
+    for folder in fixtures() {
+        let is_good = folder
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with("good-");
+        let (mesh, report) = load(&folder);
+        assert_eq!(mesh.is_some(), is_good, "{}", folder.display());
+        assert_eq!(report.has_errors(), !is_good, "{}", folder.display());
+    }
+}
+
+/// Every error says where it is, and every problem says what to do unless its reason does.
+#[test]
+fn every_problem_has_a_place() {
+    for folder in fixtures() {
+        for problem in load(&folder).1.problems {
+            assert!(problem.line.is_some(), "{problem}");
+            assert!(!problem.reason.is_empty(), "{problem}");
+        }
+    }
+}
+
+fn difference(expected: &str, actual: &str) -> String {
+    let mut text = String::new();
+    for line in expected
+        .lines()
+        .filter(|line| !actual.lines().any(|other| other == *line))
+    {
+        writeln!(text, "- {line}").unwrap();
+    }
+    for line in actual
+        .lines()
+        .filter(|line| !expected.lines().any(|other| other == *line))
+    {
+        writeln!(text, "+ {line}").unwrap();
+    }
+    if text.is_empty() {
+        "the order of lines differs".to_owned()
+    } else {
+        text
+    }
+}
+
+fn outcome(folder: &Path) -> String {
+    let (mesh, report) = load(folder);
+    let mut text = String::new();
+    for problem in &report.problems {
+        let shown = problem.to_string();
+        // Where the repository lies is no part of the result.
+        let shown = shown.replace(&format!("{}/", folder.display()), "");
+        writeln!(text, "{shown}").unwrap();
+    }
+    writeln!(
+        text,
+        "{} objects, {} errors",
+        report.objects,
+        report.errors()
+    )
+    .unwrap();
+    text.extend(report.skipped_summary().map(|summary| summary + "\n"));
+    if let Some(mesh) = mesh {
+        describe(&mesh, folder, &mut text);
+    }
+    text
+}
+
+fn describe(mesh: &Mesh, folder: &Path, text: &mut String) {
+    for workload in &mesh.workloads {
+        let ports: Vec<String> = workload
+            .ports
+            .iter()
+            .map(|port| format!("{}:{}", port.name.as_deref().unwrap_or(""), port.port))
+            .collect();
+        writeln!(
+            text,
+            "workload {} at {} as {} ports [{}] weight {}",
+            workload.name,
+            workload.address,
+            workload.service_account,
+            ports.join(" "),
+            workload.weight
+        )
+        .unwrap();
+        if let Some(command) = &workload.command {
+            let place = command
+                .working_dir
+                .as_deref()
+                .unwrap()
+                .strip_prefix(folder)
+                .unwrap();
+            writeln!(
+                text,
+                "  runs {:?} env {:?} in {place:?}",
+                command.argv, command.env
+            )
+            .unwrap();
+        }
+    }
+    for service in &mesh.services {
+        let headless = if service.headless { " headless" } else { "" };
+        writeln!(
+            text,
+            "service {} {:?}{headless}",
+            service.name, service.balancer
+        )
+        .unwrap();
+        for port in &service.ports {
+            describe_port(port, text);
+        }
+    }
+}
+
+fn describe_port(port: &ServicePort, text: &mut String) {
+    let name = port.name.as_deref().unwrap_or("");
+    writeln!(
+        text,
+        "  port {name}:{} {}",
+        port.port,
+        port.protocol.as_str()
+    )
+    .unwrap();
+    for endpoint in &port.endpoints {
+        let workload = endpoint
+            .workload
+            .as_ref()
+            .map_or("outside".to_owned(), |w| w.to_string());
+        writeln!(
+            text,
+            "    {} weight {} {workload}",
+            endpoint.address, endpoint.weight
+        )
+        .unwrap();
+    }
+    let mut rules = |of: &str, rules: &[RouteRule]| {
+        for rule in rules {
+            let (matcher, action) = (matcher(rule), action(&rule.action));
+            writeln!(
+                text,
+                "    {of} {}#{} {matcher} -> {action}",
+                rule.name, rule.rule
+            )
+            .unwrap();
+        }
+    };
+    rules("rule", port.routes.as_deref().unwrap_or_default());
+    for (namespace, consumer_rules) in &port.consumer_routes {
+        rules(&format!("for {namespace}:"), consumer_rules);
+    }
+}
+
+fn matcher(rule: &RouteRule) -> String {
+    let mut text = match &rule.matcher.path {
+        PathMatch::Exact(path) => format!("={path}"),
+        PathMatch::Prefix(path) => format!("{path}/*"),
+    };
+    text.extend(
+        rule.matcher
+            .method
+            .as_ref()
+            .map(|method| format!(" {method}")),
+    );
+    for (name, value) in &rule.matcher.headers {
+        write!(text, " {name}:{value:?}").unwrap();
+    }
+    for (name, value) in &rule.matcher.query {
+        write!(text, " ?{name}={value:?}").unwrap();
+    }
+    text
+}
+
+fn action(action: &RouteAction) -> String {
+    let mut text = match &action.outcome {
+        Outcome::Forward(backends) => {
+            let backends: Vec<String> = backends.iter().map(backend).collect();
+            format!("[{}]", backends.join(", "))
+        }
+        Outcome::Redirect(Redirect {
+            scheme,
+            hostname,
+            path,
+            port,
+            status,
+        }) => {
+            format!("{status} {scheme:?} {hostname:?} {port:?} {path:?}")
+        }
+    };
+    text.push_str(&filters(&action.filters));
+    for (name, timeout) in [
+        ("request", action.request_timeout_ms),
+        ("backend", action.backend_timeout_ms),
+    ] {
+        text.extend(timeout.map(|timeout| format!(" {name} timeout {timeout} ms")));
+    }
+    text
+}
+
+fn backend(backend: &Backend) -> String {
+    let target = match &backend.target {
+        BackendTarget::Service { service, port } => format!("{service}:{port}"),
+        BackendTarget::Unresolved { reason } => format!("unresolved ({reason})"),
+    };
+    format!("{target} {}{}", backend.weight, filters(&backend.filters))
+}
+
+fn filters(filters: &Filters) -> String {
+    let edits = |name: &str, edits: &HeaderEdits| match edits.is_empty() {
+        true => String::new(),
+        false => {
+            format!(
+                " {name} set {:?} add {:?} remove {:?}",
+                edits.set, edits.add, edits.remove
+            )
+        }
+    };
+    let mut text = edits("request", &filters.request) + &edits("response", &filters.response);
+    text.extend(
+        filters
+            .rewrite
+            .as_ref()
+            .map(|rewrite| format!(" {rewrite:?}")),
+    );
+    text
+}

@@ -11,7 +11,8 @@ use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, Expected, MapAccess, SeqAccess,
+    Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -130,6 +131,13 @@ impl serde::de::Error for Stop {
         Self::new(message.to_string(), String::new())
     }
 
+    fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(
+            format!("expected {expected}, found a {unexpected}"),
+            String::new(),
+        )
+    }
+
     fn missing_field(field: &'static str) -> Self {
         Self {
             missing: Some(field),
@@ -158,6 +166,7 @@ impl<'n> Decoder<'n, '_> {
             (Value::Text(_) | Value::Plain(..) | Value::Mapping(_), "a list") => {
                 "start each item with '- ', or write [a, b]".to_owned()
             }
+            (Value::Null, "a string") => "write \"\" for an empty one".to_owned(),
             (Value::Sequence(_), "a mapping") => "remove the '- ' before it".to_owned(),
             _ => String::new(),
         };

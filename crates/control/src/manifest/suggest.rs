@@ -3,19 +3,27 @@
 /// Longer words are not compared: a name that long is no slip of the finger.
 const LONGEST: usize = 64;
 
-/// The candidate that `word` is most likely a misspelling of: equal but for case, or at most one
-/// edit away for every three characters (and at least one).
+/// The candidate that `word` is most likely a misspelling of: one that it begins, that equals it but
+/// for case, or that is at most one edit away for every three characters (and at least one).
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let allowed = (word.chars().count() / 3).max(1);
     candidates
         .into_iter()
-        .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= allowed && *distance < candidate.len())
+        .filter_map(|candidate| Some((likely(word, candidate)?, candidate)))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
+}
+
+/// How far `word` is from `candidate`, if it can be meant.
+fn likely(word: &str, candidate: &str) -> Option<usize> {
+    if word.len() >= 3 && candidate.starts_with(word) {
+        return Some(1);
+    }
+    let longer = word.chars().count().max(candidate.chars().count());
+    let distance = distance(word, candidate);
+    (distance <= (longer / 3).max(1) && distance < candidate.chars().count()).then_some(distance)
 }
 
 /// Edits between two words, without regard to case: insertions, deletions, substitutions and
