@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::kind::{Verdict, judge};
 use super::node::FieldPath;
+use super::yaml::MAX_DOCUMENTS;
 use super::*;
 
 fn parse(text: &str) -> Result<Vec<Node>, yaml::SyntaxError> {
@@ -115,13 +116,13 @@ fn what_is_no_text_is_refused_with_its_line() {
 
 #[test]
 fn size_is_bounded_in_every_direction() {
-    let many_documents = "a: 1\n---\n".repeat(10_001);
+    let many_documents = "a: 1\n---\n".repeat(MAX_DOCUMENTS + 1);
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
     let deep_block: String = (0..100)
         .map(|depth| format!("{}a:\n", " ".repeat(depth)))
         .collect();
-    let many_values = format!("[{}]", "1,".repeat(400_001));
-    for text in [many_documents, deep, deep_block, many_values] {
+    let aliases = format!("a: &a [{}]\nb: [{}]", "1,".repeat(100), "*a,".repeat(900));
+    for text in [many_documents, deep, deep_block, aliases] {
         let error = parse(&text).unwrap_err();
         assert!(error.reason.contains("too many values"), "{}", error.reason);
     }
@@ -233,6 +234,30 @@ fn lists_hold_objects() {
     let (_, report) =
         read_text("apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List, items: []}]");
     assert_eq!(report.skipped.get("List"), Some(&1));
+}
+
+/// The page that lists every field lists those without effect, too.
+#[test]
+fn fields_without_effect_are_documented() {
+    let page = include_str!("../../../../docs/manifests.md");
+    for kind in [
+        "Service",
+        "ServiceSpec",
+        "ServicePortSpec",
+        "ServiceAccount",
+        "Namespace",
+        "SliceEndpoint",
+        "SlicePort",
+        "SliceConditions",
+        "HttpRouteSpec",
+    ] {
+        for field in unused::fields(kind) {
+            let found = ["`", "."]
+                .iter()
+                .any(|before| page.contains(&format!("{before}{field}`")));
+            assert!(found, "{kind}.{field}");
+        }
+    }
 }
 
 /// Bits of manifests, for texts that come close to being one.

@@ -13,7 +13,7 @@ use serde_saphyr::{Error, Location, Spanned};
 use super::node::{Entry, Node, Plain, Value};
 
 /// Documents in one file.
-const MAX_DOCUMENTS: usize = 10_000;
+pub(super) const MAX_DOCUMENTS: usize = 10_000;
 /// Values in one file, each alias counted as often as it is used.
 const MAX_NODES: usize = 400_000;
 /// Lists and mappings within one another.
