@@ -72,22 +72,23 @@ pub(super) fn parse(raw: &[u8]) -> Result<Parts<'_>, Reject> {
     if let [b'[', rest @ ..] = raw {
         return parse_v6(rest);
     }
-    // One pass: the characters, where the last label begins, and whether any other is empty.
-    let mut label = 0;
+    // Label by label, up to the colon.
+    let (mut label, mut end) = (0, 0);
     let mut has_empty_label = false;
-    let mut end = raw.len();
-    for (at, &byte) in raw.iter().enumerate() {
-        match CHARACTERS[usize::from(byte)] {
-            Character::Name => {}
-            Character::Dot => {
-                has_empty_label |= at == label && at + 1 < raw.len();
-                label = at + 1;
+    loop {
+        let rest = &raw[end..];
+        end += rest
+            .iter()
+            .position(|&byte| !IS_LABEL[usize::from(byte)])
+            .unwrap_or(rest.len());
+        match raw.get(end) {
+            None | Some(b':') => break,
+            Some(b'.') => {
+                has_empty_label |= end == label;
+                label = end + 1;
+                end += 1;
             }
-            Character::Colon => {
-                end = at;
-                break;
-            }
-            Character::Bad => return Err(refuse_host(raw)),
+            Some(_) => return Err(refuse_host(raw)),
         }
     }
     let (host, port) = raw.split_at(end);
@@ -115,24 +116,13 @@ pub(super) fn parse(raw: &[u8]) -> Result<Parts<'_>, Reject> {
     })
 }
 
-#[derive(Clone, Copy)]
-enum Character {
-    Name,
-    Dot,
-    Colon,
-    Bad,
-}
-
-static CHARACTERS: [Character; 256] = {
-    let mut table = [Character::Bad; 256];
+/// The characters of a label. Underscores are no part of a host name, but of many a Service's.
+static IS_LABEL: [bool; 256] = {
+    let mut table = [false; 256];
     let mut byte = 0;
     while byte < 256 {
-        table[byte] = match byte as u8 {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => Character::Name,
-            b'.' => Character::Dot,
-            b':' => Character::Colon,
-            _ => Character::Bad,
-        };
+        table[byte] = matches!(byte as u8,
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_');
         byte += 1;
     }
     table

@@ -159,7 +159,7 @@ impl FieldKind {
         match self {
             _ if !same_with_underscores(name, full) => Self::Other,
             Self::ContentLength | Self::TransferEncoding => Self::FramingAlias,
-            Self::XRealIp => Self::XRealIp,
+            Self::XRealIp | Self::XForwardedClientCert => self,
             _ => Self::Other,
         }
     }
@@ -171,17 +171,19 @@ impl FieldKind {
         if !same_with_underscores(prefix, X_FORWARDED) {
             return Self::Other;
         }
-        let kinds: [(&[u8], Self); 5] = [
-            (b"for", Self::XForwardedFor),
-            (b"proto", Self::XForwardedProto),
-            (b"host", Self::XForwardedHost),
-            (b"port", Self::XForwardedPort),
-            (b"client-cert", Self::XForwardedClientCert),
-        ];
-        kinds
-            .iter()
-            .find(|(full, _)| same_with_underscores(rest, full))
-            .map_or(Self::XForwardedOther, |(_, kind)| *kind)
+        let kind = match rest.len() {
+            3 => Self::XForwardedFor.if_named(rest, b"for"),
+            4 if rest[0] | 0x20 == b'h' => Self::XForwardedHost.if_named(rest, b"host"),
+            4 => Self::XForwardedPort.if_named(rest, b"port"),
+            5 => Self::XForwardedProto.if_named(rest, b"proto"),
+            11 => Self::XForwardedClientCert.if_named(rest, b"client-cert"),
+            _ => Self::Other,
+        };
+        if kind == Self::Other {
+            Self::XForwardedOther
+        } else {
+            kind
+        }
     }
 
     /// Fields that say who sent the request and through whom. A client's own are removed unless
