@@ -20,4 +20,4 @@ mod problem;
 mod source;
 
 pub use problem::{Problem, Report, Severity};
-pub use source::{Watcher, load};
+pub use source::{Watcher, load, load_text};

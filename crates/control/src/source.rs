@@ -31,6 +31,13 @@ pub fn load(dir: &Path) -> (Option<Mesh>, Report) {
     read(dir, &folder::scan(dir))
 }
 
+/// Compiles the text of one manifest file that is in no folder, as [`load`] compiles a folder's.
+///
+/// `file` is what problems name; relative commands start from its folder.
+pub fn load_text(file: &Path, text: &[u8]) -> (Option<Mesh>, Report) {
+    read(file.parent().unwrap_or(file), &Scan::of_text(file, text))
+}
+
 /// Compiles what a scan of a folder found.
 fn read(dir: &Path, scan: &Scan) -> (Option<Mesh>, Report) {
     let mut report = Report::default();

@@ -7,6 +7,7 @@
 //!
 //! A [`Mesh`] is a snapshot: it is built whole, shared behind an `Arc`, and never changed.
 
+mod invariants;
 mod mesh;
 mod name;
 mod route;

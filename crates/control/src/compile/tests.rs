@@ -60,6 +60,9 @@ fn good_fixtures_are_served_and_bad_ones_are_not() {
         let (mesh, report) = load(&folder);
         assert_eq!(mesh.is_some(), is_good, "{}", folder.display());
         assert_eq!(report.has_errors(), !is_good, "{}", folder.display());
+        if let Some(mesh) = mesh {
+            assert_eq!(mesh.check_invariants(), Ok(()), "{}", folder.display());
+        }
     }
 }
 

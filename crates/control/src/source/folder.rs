@@ -82,6 +82,13 @@ fn identity(metadata: &Metadata) -> Identity {
 }
 
 impl Scan {
+    /// A folder that holds one file.
+    pub(super) fn of_text(file: &Path, text: &[u8]) -> Self {
+        let mut walk = Walk::default();
+        walk.take(file, text.to_vec());
+        walk.scan
+    }
+
     /// A digest of all that compilation sees.
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -295,25 +302,27 @@ impl Walk {
             return;
         }
         match contents(path) {
-            Ok(bytes) if bytes.len() as u64 > MAX_FILE_BYTES => {
-                let reason = format!("this file has more than {} MiB", MAX_FILE_BYTES >> 20);
-                self.error(path, &reason, "split it");
-            }
-            Ok(bytes) => {
-                self.bytes += bytes.len();
-                if self.bytes > MAX_TOTAL_BYTES {
-                    let reason =
-                        format!("the manifests have more than {} MiB", MAX_TOTAL_BYTES >> 20);
-                    return self.error(path, &reason, "name a folder that holds manifests only");
-                }
-                self.scan.files.push(ManifestFile {
-                    path: path.to_path_buf(),
-                    bytes,
-                });
-            }
+            Ok(bytes) => self.take(path, bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => self.error(path, &error.to_string(), "make it readable, or move it"),
         }
+    }
+
+    /// Takes a file's content, within bounds.
+    fn take(&mut self, path: &Path, bytes: Vec<u8>) {
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            let reason = format!("this file has more than {} MiB", MAX_FILE_BYTES >> 20);
+            return self.error(path, &reason, "split it");
+        }
+        self.bytes += bytes.len();
+        if self.bytes > MAX_TOTAL_BYTES {
+            let reason = format!("the manifests have more than {} MiB", MAX_TOTAL_BYTES >> 20);
+            return self.error(path, &reason, "name a folder that holds manifests only");
+        }
+        self.scan.files.push(ManifestFile {
+            path: path.to_path_buf(),
+            bytes,
+        });
     }
 }
 
