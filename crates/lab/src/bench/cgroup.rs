@@ -11,6 +11,9 @@ use anyhow::{Context, bail};
 /// How long a quota's period is. Short, so that a proxy at its quota pauses for milliseconds.
 const PERIOD_US: u64 = 20_000;
 
+/// What the names of our groups begin with; the process id of their lab follows.
+const PREFIX: &str = "heddle-lab-";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     V1,
@@ -34,7 +37,8 @@ impl Group {
         let Some((root, version)) = hierarchy(&mounts, v2_controls_cpu) else {
             bail!("no mounted cgroup hierarchy controls CPU");
         };
-        let dir = root.join(format!("heddle-lab-{}-{name}", std::process::id()));
+        sweep(&root);
+        let dir = root.join(format!("{PREFIX}{}-{name}", std::process::id()));
         fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let group = Group { dir, version };
         group.favour();
@@ -87,6 +91,29 @@ impl Drop for Group {
         // Fails only while a process is inside, and then the process is the thing to look at.
         if let Err(error) = fs::remove_dir(&self.dir) {
             eprintln!("heddle-lab: cannot remove {}: {error}", self.dir.display());
+        }
+    }
+}
+
+/// Removes the empty groups of labs that were interrupted.
+fn sweep(root: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let abandoned = name
+            .to_str()
+            .and_then(|name| {
+                name.strip_prefix(PREFIX)?
+                    .split('-')
+                    .next()?
+                    .parse::<u32>()
+                    .ok()
+            })
+            .is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists());
+        if abandoned && let Err(error) = fs::remove_dir(entry.path()) {
+            eprintln!(
+                "heddle-lab: cannot remove {}: {error}",
+                entry.path().display()
+            );
         }
     }
 }

@@ -102,6 +102,9 @@ impl Run {
         add("proxy_cores", of_a_core("proxy"));
         add("client_cores", of_a_core("client"));
         add("upstream_cores", of_a_core("upstream"));
+        if let Some(memory) = outcome.memory.get("proxy") {
+            add("rss_mib", memory.rss_kib as f64 / 1024.0);
+        }
         add("core_0_busy", outcome.cores.first().copied().unwrap_or(0.0));
         add("core_1_busy", outcome.cores.get(1).copied().unwrap_or(0.0));
     }
@@ -115,8 +118,11 @@ pub(super) struct Row {
     #[serde(flatten)]
     pub(super) cell: Cell,
     pub(super) offered_per_s: Option<f64>,
-    /// False when any of its rounds was invalid; `problem` says why.
+    /// False when every round was invalid.
     pub(super) valid: bool,
+    /// How many rounds were invalid; the figures leave them out as long as one is valid.
+    pub(super) invalid_rounds: usize,
+    /// Why the first invalid round was.
     pub(super) problem: Option<String>,
     pub(super) figures: BTreeMap<&'static str, Spread>,
 }
@@ -195,7 +201,9 @@ fn rows(systems: &[System], runs: &[Run]) -> Vec<Row> {
         let problem = runs.iter().find_map(|run| run.problem.clone());
         // The rounds that count; if none does, what they found still says how bad it is.
         let mut counted: Vec<&&Run> = runs.iter().filter(|run| run.problem.is_none()).collect();
-        if counted.is_empty() {
+        let invalid_rounds = runs.len() - counted.len();
+        let valid = !counted.is_empty();
+        if !valid {
             counted = runs.iter().collect();
         }
         let names = counted.first()?.figures.keys();
@@ -211,7 +219,8 @@ fn rows(systems: &[System], runs: &[Run]) -> Vec<Row> {
             measure,
             cell,
             offered_per_s: first.offered_per_s,
-            valid: problem.is_none(),
+            valid,
+            invalid_rounds,
             problem,
             figures: figures.collect(),
         })
@@ -263,7 +272,8 @@ fn ratios(systems: &[System], runs: &[Run], main: Cell) -> BTreeMap<String, Spre
             ("cpu", Measure::FixedRate, "cpu_us_per_request"),
             ("p99", Measure::FixedRate, "p99_us"),
             ("rps", Measure::HalfCore, "requests_per_s"),
-            ("rss", Measure::MemoryLoaded, "rss_mib"),
+            ("rss", Measure::FixedRate, "rss_mib"),
+            ("rss_loaded", Measure::MemoryLoaded, "rss_mib"),
             (
                 "system_calls",
                 Measure::SystemCallsBusy,

@@ -140,7 +140,7 @@ fn layout(rows: &[&Row], columns: &[Cells]) -> String {
                 .unwrap_or(0)
         })
         .collect();
-    let problems = std::iter::once(None).chain(rows.iter().map(|row| row.problem.as_deref()));
+    let problems = std::iter::once(None).chain(rows.iter().map(|row| problem(row)));
     let mut text = String::new();
     for (line, problem) in lines.iter().zip(problems) {
         for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
@@ -154,12 +154,21 @@ fn layout(rows: &[&Row], columns: &[Cells]) -> String {
             text.push_str(&cell);
         }
         if let Some(problem) = problem {
-            text.push_str("  INVALID: ");
-            text.push_str(problem);
+            text.push_str(&problem);
         }
         text.push('\n');
     }
     text
+}
+
+/// What a reader must know before using a row.
+fn problem(row: &Row) -> Option<String> {
+    let problem = row.problem.as_ref()?;
+    Some(if row.valid {
+        format!("  ({} round(s) left out: {problem})", row.invalid_rounds)
+    } else {
+        format!("  INVALID: {problem}")
+    })
 }
 
 fn figure(row: &Row, name: &str, decimals: usize) -> String {

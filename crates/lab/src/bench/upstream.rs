@@ -51,6 +51,15 @@ pub(crate) fn run(options: &Upstream) -> anyhow::Result<()> {
     server.serve()
 }
 
+/// An upstream in a thread that lasts as long as the test process; returns its port.
+#[cfg(test)]
+pub(super) fn in_background() -> u16 {
+    let mut server = Server::bind(1).expect("bind");
+    let port = server.port;
+    std::thread::spawn(move || server.serve());
+    port
+}
+
 struct Server {
     epoll: rustix::fd::OwnedFd,
     peers: Slab<Peer>,

@@ -52,3 +52,17 @@ fn a_quota_is_written_in_the_terms_of_its_version() {
         assert_eq!(fs::read_to_string(&file).expect("quota"), lifted);
     }
 }
+
+#[test]
+fn only_groups_of_labs_that_are_gone_are_swept() {
+    let root = tempfile::tempdir().expect("folder");
+    let own = format!("{PREFIX}{}-nginx", std::process::id());
+    // No process has this id: the kernel's highest is 2^22.
+    let gone = format!("{PREFIX}4194305-nginx");
+    for name in [own.as_str(), gone.as_str(), "system.slice", "heddle-lab-x"] {
+        fs::create_dir(root.path().join(name)).expect("folder");
+    }
+    sweep(root.path());
+    let left = |name: &str| root.path().join(name).exists();
+    assert!(left(&own) && left("system.slice") && left("heddle-lab-x") && !left(&gone));
+}

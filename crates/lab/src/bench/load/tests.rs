@@ -17,3 +17,72 @@ fn targets_and_watched_processes_are_parsed() {
     );
     assert!("proxy".parse::<Watched>().is_err());
 }
+
+/// What `heddle-lab load` would be told, against an upstream without a proxy.
+fn options(port: u16) -> Load {
+    let address = (crate::bench::upstream::address(0), port).into();
+    Load {
+        targets: vec![Target {
+            authority: "echo.lab".to_owned(),
+            address,
+        }],
+        connections: 8,
+        body_bytes: 128,
+        rate: None,
+        warm_up: 0.0,
+        seconds: 0.2,
+        requests: None,
+        watched: vec![Watched {
+            name: "proxy".to_owned(),
+            pid: std::process::id(),
+        }],
+        seed: 1,
+    }
+}
+
+fn outcome(options: &Load) -> Outcome {
+    Generator::new(options)
+        .and_then(|generator| generator.run(options))
+        .expect("runs")
+}
+
+#[test]
+fn a_budget_of_requests_is_kept_to_the_last_one() {
+    let port = crate::bench::upstream::in_background();
+    for rate in [None, Some(20_000.0)] {
+        let outcome = outcome(&Load {
+            requests: Some(1_000),
+            rate,
+            ..options(port)
+        });
+        assert_eq!((outcome.requests, outcome.errors.len()), (1_000, 0));
+        assert!(outcome.p50_us > 0.0 && outcome.p50_us <= outcome.max_us);
+    }
+}
+
+#[test]
+fn a_closed_loop_and_a_fixed_rate_fill_their_window() {
+    let port = crate::bench::upstream::in_background();
+    let closed = outcome(&options(port));
+    assert!(closed.requests > 0 && closed.seconds >= 0.2 && closed.errors.is_empty());
+    assert!(closed.cpu["client"].cpu_ns > 0 && closed.memory["proxy"].rss_kib > 0);
+    let fixed = outcome(&Load {
+        rate: Some(500.0),
+        ..options(port)
+    });
+    // 100 arrivals are expected; 40 would be six standard deviations off.
+    assert!((40..160).contains(&fixed.requests), "{}", fixed.requests);
+}
+
+#[test]
+fn answers_of_another_length_are_errors() {
+    let port = crate::bench::upstream::in_background();
+    // More than the upstream gives to anybody.
+    let outcome = outcome(&Load {
+        body_bytes: 1 << 30,
+        requests: Some(3),
+        ..options(port)
+    });
+    assert_eq!(outcome.errors.get("wrong body length"), Some(&3));
+    assert_eq!(outcome.requests, 0);
+}

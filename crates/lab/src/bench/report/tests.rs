@@ -67,9 +67,23 @@ fn a_round_with_errors_counts_nowhere_and_shows_in_its_row() {
         .iter()
         .find(|row| row.system == "heddle")
         .expect("row");
-    assert!(!row.valid);
+    assert_eq!((row.valid, row.invalid_rounds), (true, 1));
     assert_eq!(row.problem.as_deref(), Some("errors: 3"));
     assert_eq!(row.figures["cpu_us_per_request"].rounds, [8.0]);
+}
+
+#[test]
+fn a_row_without_a_valid_round_has_no_value() {
+    let mut broken = run(0, "heddle", 1.0);
+    broken.problem = Some("errors: 3".to_owned());
+    let report = report(&[broken, run(0, "nginx", 10.0)]);
+    let row = report
+        .rows
+        .iter()
+        .find(|row| row.system == "heddle")
+        .expect("row");
+    assert!(!row.valid);
+    assert!(report.ratios.is_empty());
     assert!(!report.values.contains_key("heddle_cpu_us_per_request"));
 }
 

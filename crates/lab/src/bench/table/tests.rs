@@ -14,6 +14,7 @@ fn row(system: &str, cpu: &[f64], problem: Option<&str>) -> Row {
         },
         offered_per_s: Some(20_000.0),
         valid: problem.is_none(),
+        invalid_rounds: usize::from(problem.is_some()),
         problem: problem.map(str::to_owned),
         figures: BTreeMap::from([("cpu_us_per_request", spread)]),
     }

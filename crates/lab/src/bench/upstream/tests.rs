@@ -44,10 +44,7 @@ fn addresses_follow_each_other_within_127_1() {
 
 #[test]
 fn it_answers_a_request_that_arrives_in_two_halves_and_the_next_one() {
-    let mut server = Server::bind(1).expect("bind");
-    let target = SocketAddr::V4(SocketAddrV4::new(address(0), server.port));
-    // The server thread ends with the test process.
-    std::thread::spawn(move || server.serve());
+    let target = SocketAddr::V4(SocketAddrV4::new(address(0), in_background()));
     let mut client = TcpStream::connect(target).expect("connect");
     client.set_nodelay(true).expect("nodelay");
     for halves in [
