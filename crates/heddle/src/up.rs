@@ -30,6 +30,7 @@ use heddle_control::Watcher;
 use heddle_proxy::Proxy;
 use heddle_telemetry::Registry;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
 use crate::admin::{Ask, serve_tcp, serve_unix};
 use crate::console::Console;
@@ -82,7 +83,7 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
     let metrics = start::metrics_listener(settings.admin.metrics)?;
     let log = start::access_log(&settings)?;
     let mut watcher = Watcher::new(&dir);
-    let mesh = start::first_mesh(&mut watcher, &dir).await?;
+    let (mesh, report) = start::first_mesh(&mut watcher, &dir).await?;
 
     let registry = Arc::new(Registry::new());
     let proxy = Proxy::start(
@@ -102,7 +103,7 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
         log,
     };
     let mut node = Node::new(parts, settings);
-    node.serve(mesh);
+    node.folder_changed(Some(mesh), &report);
     output
         .stdout
         .line(table::listeners(&node.listeners()).into_bytes());
@@ -114,6 +115,8 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
     }
     let mut changes = start::follow(watcher);
     let mut retry = tokio::time::interval(RETRY);
+    // It is mostly not waited for; what was missed is not made up for.
+    retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             signal = signals.next() => match signal {

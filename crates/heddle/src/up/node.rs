@@ -70,7 +70,7 @@ impl Node {
 
     /// Serves the mesh from now on. The proxy knows it before a listener for it opens, and
     /// processes start when what they may call is there.
-    pub(super) fn serve(&mut self, mesh: Mesh) {
+    fn serve(&mut self, mesh: Mesh) {
         let Some(proxy) = &self.proxy else { return };
         proxy.apply(&mesh);
         self.mesh = mesh;

@@ -59,18 +59,24 @@ pub(super) fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failu
     Ok(Some(log))
 }
 
-/// The folder as it is now. At the start a mistake is refused: there is no last good state yet.
-pub(super) async fn first_mesh(watcher: &mut Watcher, dir: &Path) -> Result<Mesh, Failure> {
+/// The folder as it is now, with its warnings. At the start a mistake is refused: there is no
+/// last good state yet.
+pub(super) async fn first_mesh(
+    watcher: &mut Watcher,
+    dir: &Path,
+) -> Result<(Mesh, Report), Failure> {
     let (mesh, report) = watcher.next().await;
-    say(&report);
-    mesh.ok_or_else(|| {
-        let refused = anyhow!(
-            "{} errors in {}, nothing is served",
-            report.errors(),
-            dir.display()
-        );
-        Failure::new(Exit::Refused, refused)
-    })
+    match mesh {
+        Some(mesh) => Ok((mesh, report)),
+        None => {
+            say(&report);
+            let (errors, dir) = (report.errors(), dir.display());
+            Err(Failure::new(
+                Exit::Refused,
+                anyhow!("{errors} errors in {dir}, nothing is served"),
+            ))
+        }
+    }
 }
 
 /// Logs what is wrong.

@@ -1,7 +1,9 @@
 //! A running `heddle up` and what a test needs around it.
 
+use std::fs::{Permissions, set_permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -31,6 +33,7 @@ pub(crate) struct Folder {
 impl Folder {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
+        set_permissions(dir.path(), Permissions::from_mode(0o700)).expect("a mode");
         std::fs::create_dir(dir.path().join("mesh")).expect("a folder");
         Folder { dir }
     }

@@ -1,6 +1,7 @@
 //! The real binary, as its user meets it.
 
 mod commands;
+mod documentation;
 mod harness;
 mod lifecycle;
 mod operator;

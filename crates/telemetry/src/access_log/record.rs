@@ -26,7 +26,7 @@ pub struct Record<'a> {
     pub status: u16,
     /// `ok`, or the code of what went wrong.
     pub reason: &'a str,
-    /// Whose fault it was: `downstream`, `upstream`, `ourselves`; empty when nothing went wrong.
+    /// Whose fault it was: `downstream`, `upstream`, `heddle`; empty when nothing went wrong.
     pub blame: &'a str,
     /// From the first byte of the request's head to the last byte of the response, in µs.
     pub duration_us: u64,
@@ -40,14 +40,16 @@ pub struct Record<'a> {
     pub attempts: u32,
 }
 
-/// Longest part of a path, a name and a method that is logged, in bytes before escaping.
+/// Longest part of a path, a name, a method and a code that is logged, in bytes before escaping.
 const MAX_PATH: usize = 1_024;
 const MAX_NAME: usize = 256;
 const MAX_METHOD: usize = 32;
+const MAX_REASON: usize = 64;
 
 /// No line is longer: three names, reason and blame, a path and a method, six bytes each at
 /// worst, and half a kilobyte for keys and numbers.
-pub(super) const MAX_LINE: usize = 6 * (MAX_PATH + 3 * MAX_NAME + 3 * MAX_METHOD) + 512;
+pub(super) const MAX_LINE: usize =
+    6 * (MAX_PATH + 3 * MAX_NAME + MAX_METHOD + 2 * MAX_REASON) + 512;
 
 impl Record<'_> {
     /// Appends the record as a line of JSON.
@@ -67,8 +69,8 @@ impl Record<'_> {
         text(out, "method", self.method, MAX_METHOD);
         text(out, "path", path, MAX_PATH);
         number(out, "status", u64::from(self.status));
-        text(out, "reason", self.reason.as_bytes(), MAX_METHOD);
-        text(out, "blame", self.blame.as_bytes(), MAX_METHOD);
+        text(out, "reason", self.reason.as_bytes(), MAX_REASON);
+        text(out, "blame", self.blame.as_bytes(), MAX_REASON);
         number(out, "duration_us", self.duration_us);
         key(out, "upstream");
         match self.upstream {

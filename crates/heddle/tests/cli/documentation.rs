@@ -1,0 +1,108 @@
+//! `docs/operations.md` is true: its examples run, and its tables are complete.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use heddle_proxy::Reason;
+use heddle_wire::http1::REJECTS;
+
+use crate::harness::{Folder, Heddle, backend, get, service, text};
+
+const PAGE: &str = include_str!("../../../../docs/operations.md");
+
+#[test]
+fn every_example_runs() {
+    if Command::new("curl")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_err()
+    {
+        eprintln!("there is no curl: not checked");
+        return;
+    }
+    let blocks = PAGE
+        .split("```sh\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next());
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let port = port.expect("a port").port().to_string();
+    // Whatever fails, nothing is left running.
+    let script = format!(
+        "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}",
+        blocks.collect::<String>()
+    );
+    // The page uses the default port, which others on this machine may use too.
+    let script = script.replace("15020", &port).replace(
+        "heddle up mesh",
+        &format!("heddle up mesh --metrics 127.0.0.1:{port}"),
+    );
+
+    let folder = Folder::new();
+    std::fs::remove_dir(folder.manifests()).expect("the page makes its own");
+    let dir = folder.path("");
+    let binary = Path::new(env!("CARGO_BIN_EXE_heddle"))
+        .parent()
+        .expect("a folder");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = Command::new("timeout")
+        .args(["60", "bash", "-c", &script])
+        .current_dir(&dir)
+        .env("PATH", format!("{}:{path}", binary.display()))
+        .env("XDG_RUNTIME_DIR", &dir)
+        .output()
+        .expect("it runs");
+    assert!(
+        output.status.success(),
+        "{}\n{}\n{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn every_reason_is_listed() {
+    for code in Reason::CODES
+        .iter()
+        .copied()
+        .chain(REJECTS.iter().map(|reject| reject.code))
+    {
+        assert!(PAGE.contains(&format!("| `{code}` |")), "{code} is missing");
+    }
+}
+
+#[test]
+fn every_metric_is_listed() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("listed", "web", backend("x")));
+    let heddle = Heddle::up(&folder, &[]);
+    let (_, metrics) = get(heddle.metrics(), "x", "/metrics");
+    for line in metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+    {
+        let (name, kind) = line.split_once(' ').expect("a kind");
+        assert!(
+            PAGE.contains(&format!("| `{name}` | {kind} |")),
+            "{name} is missing"
+        );
+    }
+}
+
+#[test]
+fn every_command_is_listed() {
+    let help = text(&crate::harness::heddle(&["--help"]).stdout);
+    let commands = help
+        .split("Commands:\n")
+        .nth(1)
+        .and_then(|rest| rest.split("\n\n").next());
+    for line in commands.expect("a list").lines() {
+        let name = line.split_whitespace().next().expect("a name");
+        assert!(
+            name == "help" || PAGE.contains(&format!("`heddle {name}")),
+            "{name} is missing"
+        );
+    }
+}
