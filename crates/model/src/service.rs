@@ -65,7 +65,7 @@ pub struct ServicePort {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppProtocol {
-    /// HTTP/1.1, with upgrades such as WebSocket.
+    /// HTTP/1.1.
     Http,
     /// HTTP/2 without TLS and without upgrade (`kubernetes.io/h2c`).
     Http2Cleartext,

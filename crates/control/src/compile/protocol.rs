@@ -6,10 +6,13 @@ use super::{Scope, did_you_mean};
 use crate::manifest::core::ServicePortSpec;
 use crate::manifest::node::FieldPath;
 
+/// What KEP-3726 calls WebSocket over cleartext.
+const WEBSOCKET: &str = "kubernetes.io/ws";
+
 /// `appProtocol` values (Kubernetes KEP-3726, and those that meshes have in common).
 const APP_PROTOCOLS: [(&str, AppProtocol); 11] = [
     ("http", AppProtocol::Http),
-    ("kubernetes.io/ws", AppProtocol::Http),
+    (WEBSOCKET, AppProtocol::Http),
     ("kubernetes.io/h2c", AppProtocol::Http2Cleartext),
     ("h2c", AppProtocol::Http2Cleartext),
     ("http2", AppProtocol::Http2Cleartext),
@@ -34,6 +37,14 @@ pub(super) fn of(port: &ServicePortSpec, at: &FieldPath, scope: &mut Scope<'_>) 
 
 fn declared(text: &str, at: &FieldPath, scope: &mut Scope<'_>) -> AppProtocol {
     let lower = text.to_ascii_lowercase();
+    if lower == WEBSOCKET {
+        let reason = "upgrades to WebSocket are refused until they are built";
+        scope.warn(
+            &at.field("appProtocol"),
+            reason,
+            "other requests are served as HTTP/1.1",
+        );
+    }
     if let Some((_, protocol)) = APP_PROTOCOLS.iter().find(|(known, _)| *known == lower) {
         return *protocol;
     }

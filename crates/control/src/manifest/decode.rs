@@ -5,7 +5,7 @@
 //! that was probably meant, and do not stop the reading. A null stands for an absent field, as it
 //! does for the API server. And no value is converted: the number 1.20 is no string.
 //!
-//! Fields that real objects carry and Heddle has no use for are listed in [`unused`](super::unused).
+//! Fields that real objects carry and Heddle has no use for are listed in [`unused`].
 
 use std::cell::RefCell;
 use std::fmt;
