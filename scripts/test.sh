@@ -35,7 +35,8 @@ lints() {
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet; }
 tests() { cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"; }
 demo() {
-    cargo build --locked --quiet --package heddle --package heddle-lab --package bookstore &&
+    # With --tests the dependencies are those of the tests, so that nothing is built twice.
+    cargo build --locked --quiet --workspace --bins --tests &&
         PATH="$binaries:$PATH" heddle-lab demo --seconds 12
 }
 # The advisory database is fetched from the network: without it, the rest is still checked.
