@@ -2,6 +2,9 @@
 
 use crate::status::{ListenerKind, ListenerStatus};
 
+/// So many listeners are all listed when a process starts.
+const MAX_FIRST: usize = 40;
+
 /// Rows under a head, columns aligned, two spaces between them.
 pub(crate) fn render<const N: usize>(
     head: [&str; N],
@@ -29,14 +32,11 @@ pub(crate) fn render<const N: usize>(
 /// Name → address: everybody's first, then each caller's own.
 pub(crate) fn listeners(all: &[ListenerStatus]) -> String {
     let mut all: Vec<&ListenerStatus> = all.iter().collect();
-    all.sort_by(|a, b| (&a.caller, &a.service, a.port).cmp(&(&b.caller, &b.service, b.port)));
+    all.sort_by_key(|l| (&l.caller, &l.service, l.port));
     let rows = all.into_iter().map(|listener| {
-        let what = match listener.kind {
-            ListenerKind::Service => {
-                let service = listener.service.as_deref().unwrap_or_default();
-                format!("{service}:{}", listener.port)
-            }
-            ListenerKind::ForwardProxy => "every service, as http_proxy".to_owned(),
+        let what = match &listener.service {
+            Some(service) => format!("{service}:{}", listener.port),
+            None => "every service, as http_proxy".to_owned(),
         };
         let caller = listener.caller.as_deref().unwrap_or("anybody").to_owned();
         [what, caller, listener.address.to_string()]
@@ -44,13 +44,52 @@ pub(crate) fn listeners(all: &[ListenerStatus]) -> String {
     render(["SERVICE", "CALLER", "ADDRESS"], rows)
 }
 
+/// The same for the start of a process: of many listeners only those that reach everything.
+pub(crate) fn first_listeners(all: &[ListenerStatus]) -> String {
+    if all.len() <= MAX_FIRST {
+        return listeners(all);
+    }
+    let is_shown = |l: &&ListenerStatus| l.caller.is_none() || l.kind == ListenerKind::ForwardProxy;
+    let shown: Vec<ListenerStatus> = all.iter().filter(is_shown).cloned().collect();
+    let hidden = all.len() - shown.len();
+    listeners(&shown) + &format!("and {hidden} addresses of single callers: heddle status\n")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::render;
+    use std::net::SocketAddr;
+
+    use super::{MAX_FIRST, first_listeners, render};
+    use crate::status::{ListenerKind, ListenerStatus};
 
     #[test]
     fn columns_are_aligned_and_lines_end_with_text() {
         let rows = [["a", "bbb"], ["cccc", ""]].map(|row| row.map(str::to_owned));
         assert_eq!(render(["X", "Y"], rows), "X     Y\na     bbb\ncccc\n");
+    }
+
+    #[test]
+    fn of_many_listeners_those_that_reach_everything_are_shown_first() {
+        let listener = |service: Option<&str>, caller: Option<&str>| ListenerStatus {
+            service: service.map(str::to_owned),
+            port: 80,
+            caller: caller.map(str::to_owned),
+            kind: if service.is_some() {
+                ListenerKind::Service
+            } else {
+                ListenerKind::ForwardProxy
+            },
+            address: SocketAddr::from(([127, 64, 0, 1], 80)),
+        };
+        let mut all = vec![listener(Some("a/b"), None), listener(None, Some("a/w"))];
+        all.resize(MAX_FIRST, listener(Some("a/b"), Some("a/w")));
+        assert_eq!(first_listeners(&all).lines().count(), 1 + MAX_FIRST);
+        all.push(listener(Some("a/b"), Some("a/w")));
+        let shown = first_listeners(&all);
+        assert_eq!(shown.lines().count(), 1 + 2 + 1);
+        assert!(
+            shown.ends_with("and 39 addresses of single callers: heddle status\n"),
+            "{shown}"
+        );
     }
 }

@@ -106,7 +106,7 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
     node.folder_changed(Some(mesh), &report);
     output
         .stdout
-        .line(table::listeners(&node.listeners()).into_bytes());
+        .line(table::first_listeners(&node.listeners()).into_bytes());
 
     let (asks, mut questions) = mpsc::channel::<Ask>(ASKS);
     tokio::spawn(serve_unix(admin, asks.clone()));
