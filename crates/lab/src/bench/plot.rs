@@ -83,7 +83,7 @@ where
         .margin(12)
         .x_label_area_size(28)
         .y_label_area_size(56)
-        .build_cartesian_2d((0..count).into_segmented(), 0.0..highest)?;
+        .build_cartesian_2d((0..count - 1).into_segmented(), 0.0..highest)?;
     let name = |position: &SegmentValue<i32>| match position {
         SegmentValue::CenterOf(index) => usize::try_from(*index)
             .ok()
