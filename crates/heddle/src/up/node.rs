@@ -24,6 +24,11 @@ use crate::status::{ConfigStatus, ListenerStatus, Status, UsageStatus, WorkloadS
 /// How long the writer may take for the last lines of the access log.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
+/// A Worker that serves an older configuration for longer than this is stuck.
+const TAKES_CONFIG_WITHIN: Duration = Duration::from_secs(5);
+/// So many listeners opened at once are logged one by one; of more only the number is.
+const LOGGED_LISTENERS: usize = 40;
+
 /// What a node is put together from.
 pub(super) struct Parts {
     pub(super) dir: PathBuf,
@@ -47,6 +52,8 @@ pub(super) struct Node {
     proxy: Option<Proxy>,
     supervisor: Option<Supervisor>,
     mesh: Mesh,
+    /// When the proxy was given the mesh.
+    applied: Instant,
     listeners: Listeners,
     config: ConfigStatus,
 }
@@ -62,6 +69,7 @@ impl Node {
             proxy: Some(parts.proxy),
             supervisor: parts.supervisor,
             mesh: Mesh::default(),
+            applied: Instant::now(),
             listeners: Listeners::new(settings.listeners.max.size()),
             config: ConfigStatus::default(),
             settings,
@@ -73,6 +81,7 @@ impl Node {
     fn serve(&mut self, mesh: Mesh) {
         let Some(proxy) = &self.proxy else { return };
         proxy.apply(&mesh);
+        self.applied = Instant::now();
         self.mesh = mesh;
         self.config.generation = self.mesh.generation;
         self.config.services = self.mesh.services.len();
@@ -193,8 +202,10 @@ impl Node {
             proxy.unlisten(id);
         }
         for (id, socket, entry) in open {
-            if let Ok(address) = socket.local_addr() {
-                tracing::debug!(%address, "listening for {}", entry.slot);
+            if counts.0 <= LOGGED_LISTENERS
+                && let Ok(address) = socket.local_addr()
+            {
+                tracing::info!(%address, "listening for {}", entry.slot);
             }
             proxy.listen(id, socket, proxy_entry(entry));
         }
@@ -208,15 +219,17 @@ impl Node {
         counts
     }
 
-    /// Ready is judged where requests are served: every Worker has this configuration.
+    /// Ready is judged where requests are served: every Worker has a configuration and takes a new
+    /// one in good time. The moments that this takes are no reason to send traffic elsewhere.
     fn is_ready(&self) -> bool {
+        let just_applied = self.applied.elapsed() < TAKES_CONFIG_WITHIN;
         self.proxy.as_ref().is_some_and(|proxy| {
-            let served = |generation: i64| u64::try_from(generation) == Ok(self.mesh.generation);
-            proxy
-                .status()
-                .workers
-                .iter()
-                .all(|worker| served(worker.config_generation))
+            proxy.status().workers.iter().all(|worker| {
+                match u64::try_from(worker.config_generation) {
+                    Ok(0) | Err(_) => false,
+                    Ok(generation) => generation == self.mesh.generation || just_applied,
+                }
+            })
         })
     }
 
