@@ -23,28 +23,33 @@ pub(super) const MAX_WEIGHT: i64 = 1_000_000;
 
 /// Compiles every LocalWorkload, sorted by name.
 pub(super) fn compile(index: &Index<'_>, base: &Path, report: &mut Report) -> Vec<Workload> {
-    let mut addresses: BTreeMap<IpAddr, &WorkloadName> = BTreeMap::new();
+    let mut sockets: BTreeMap<(IpAddr, u16), &WorkloadName> = BTreeMap::new();
     let mut workloads = Vec::new();
     for (name, (object, body)) in &index.workloads {
         let mut scope = Scope::of(object, report);
         let Some(address) = address(&body.spec, &mut scope) else {
             continue;
         };
-        if let Some(other) = addresses.get(&address) {
-            scope.error(
-                &FieldPath::of("spec.address"),
-                format!("{address} is already the address of LocalWorkload {other}"),
-                "give each its own, such as 127.1.0.2: an address tells callers apart",
-            );
-        } else {
-            addresses.insert(address, name);
+        let ports = ports(&body.spec, &mut scope);
+        for port in &ports {
+            let before = sockets.insert((address, port.port), name);
+            if let Some(other) = before.filter(|&other| other != name) {
+                scope.error(
+                    &FieldPath::of("spec.address"),
+                    format!(
+                        "LocalWorkload {other} has port {} of {address} already",
+                        port.port
+                    ),
+                    "give each its own port, or its own address such as 127.1.0.2",
+                );
+            }
         }
         workloads.push(Workload {
             name: name.clone(),
             labels: object.metadata.labels.clone(),
             service_account: service_account(index, object, &body.spec, &mut scope),
             address,
-            ports: ports(&body.spec, &mut scope),
+            ports,
             weight: weight(&body.spec, &mut scope),
             command: command(&body.spec, &folder_of(object, base), &mut scope),
         });
