@@ -17,7 +17,8 @@ use heddle_wire::http1::Limits;
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
-use super::{Alarms, Bound, Clock, Command, Gate, Mailbox, Shown, WorkKey, Worker};
+use super::alarm::SWEEP_MS;
+use super::{Alarms, Bound, Clock, Command, Gate, Mailbox, Millis, Shown, WorkKey, Worker};
 use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::listener::Listener;
@@ -27,6 +28,8 @@ use crate::upstream::Upstreams;
 
 /// Pieces of work between two looks at the sockets.
 const BUDGET: usize = 128;
+/// Milliseconds to the next sweep when nothing is waited for but something is left to tidy up.
+const TIDY_MS: Millis = 1000;
 /// Idle buffer blocks kept through a sweep.
 const KEEP_BLOCKS: usize = 64;
 /// Nothing on a Worker recurses; the default of 2 MiB would only be reserved.
@@ -205,18 +208,18 @@ impl Timer {
 
     /// Sleeps until the next sweep, unless it does already.
     fn plan(&mut self, worker: &Worker, until: Option<Instant>, cx: &mut Context<'_>) {
-        let alarms = worker
-            .alarms
-            .next_sweep()
-            .map(|ms| worker.clock.instant(ms));
-        // Pooled connections and blocks are given up after a while even when nobody calls.
-        let tidy = (worker.upstreams.has_idle() || worker.pool.blocks_free() > KEEP_BLOCKS)
-            .then(|| worker.clock.now() + Duration::from_secs(1));
-        let Some(next) = [alarms, tidy.filter(|_| alarms.is_none()), until]
-            .into_iter()
-            .flatten()
-            .min()
-        else {
+        let now = worker.clock.now_ms();
+        let alarms = worker.alarms.next_sweep().map(|ms| ms.min(now + SWEEP_MS));
+        // Pooled connections, blocks and log lines are given up even when nobody calls.
+        let left = worker.upstreams.has_idle()
+            || worker.pool.blocks_free() > KEEP_BLOCKS
+            || worker
+                .log
+                .as_ref()
+                .is_some_and(|log| log.borrow().has_lines());
+        let sweep = alarms.or_else(|| left.then_some(now + TIDY_MS));
+        let sweep = sweep.map(|ms| worker.clock.instant(ms));
+        let Some(next) = [sweep, until].into_iter().flatten().min() else {
             return;
         };
         if self.due.is_some_and(|due| due <= next) {
