@@ -41,7 +41,10 @@ fuzz_target!(|data: &[u8]| {
         );
     }
 
-    // What goes on parses to the same.
+    // What goes on parses to the same, unless our own field makes it exceed a limit.
+    if head.fields.len() == Limits::DEFAULT.max_fields {
+        return;
+    }
     let mut edits = Edits::new();
     head.strip_hop_by_hop(data, &mut edits);
     edits.append(b"X-Test", b"\r\nEvil: yes");
