@@ -17,7 +17,7 @@ use super::account;
 use super::child::{Child, Place, words};
 
 /// Long enough for strace at a tenth of the speed.
-const WITHIN: Duration = Duration::from_secs(120);
+const WITHIN: Duration = Duration::from_secs(240);
 
 /// How system calls are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Method {
     pub(super) fn requests(self) -> u64 {
         match self {
             Method::Perf => 100_000,
-            Method::Strace => 20_000,
+            Method::Strace => 10_000,
         }
     }
 

@@ -122,19 +122,18 @@ impl Experiment<'_> {
                 memory,
             );
         }
-        for (number, (&cell, &rate)) in self.plan.cells.iter().zip(rates).enumerate() {
+        let by_cell = self.plan.cells.iter().copied().zip(rates.iter().copied());
+        // The main cell at both ends of the round, the second time in the opposite order: what drifts
+        // steadily in between falls on all systems alike.
+        let mut order = self.stage.order(round);
+        self.main_cell(2 * round, &order, &running, rates[0])?;
+        for (number, (cell, rate)) in by_cell.enumerate().skip(1) {
             for index in self.stage.order(round + number) {
-                self.say(index, "a fixed rate");
-                let label = Label::new(round, index, Measure::FixedRate, cell).at(rate);
-                let seconds = self.plan.window(cell);
-                let outcome = self.stage.load(&running[index], cell, Some(rate), seconds);
-                self.record(label, outcome);
+                self.fixed_rate(round, index, &running[index], cell, rate);
             }
         }
-        for index in self.stage.order(round) {
-            self.say(index, "half a core");
-            self.half_a_core(round, index, &running[index])?;
-        }
+        order.reverse();
+        self.main_cell(2 * round + 1, &order, &running, rates[0])?;
         if round < self.plan.count_rounds {
             for index in self.stage.order(round) {
                 self.say(index, "system calls");
@@ -151,7 +150,36 @@ impl Experiment<'_> {
         Ok(())
     }
 
+    /// What the bars use: CPU per request at the fixed rate, and throughput at half a core.
+    fn main_cell(
+        &mut self,
+        round: usize,
+        order: &[usize],
+        running: &[Running],
+        rate: f64,
+    ) -> anyhow::Result<()> {
+        for &index in order {
+            self.fixed_rate(round, index, &running[index], self.plan.main(), rate);
+        }
+        for &index in order {
+            self.half_a_core(round, index, &running[index])?;
+        }
+        Ok(())
+    }
+
+    fn fixed_rate(&mut self, round: usize, index: usize, proxy: &Running, cell: Cell, rate: f64) {
+        self.say(index, "a fixed rate");
+        let outcome = self
+            .stage
+            .load(proxy, cell, Some(rate), self.plan.window(cell));
+        self.record(
+            Label::new(round, index, Measure::FixedRate, cell).at(rate),
+            outcome,
+        );
+    }
+
     fn half_a_core(&mut self, round: usize, index: usize, proxy: &Running) -> anyhow::Result<()> {
+        self.say(index, "half a core");
         let cell = self.plan.main();
         let Ok(groups) = &self.stage.groups else {
             self.progress.inc(1);

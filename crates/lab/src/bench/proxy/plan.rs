@@ -11,7 +11,7 @@ pub(super) struct Plan {
     pub(super) cells: Vec<Cell>,
     pub(super) warm_up_s: f64,
     pub(super) calibration_s: f64,
-    /// Window of the main cell, which the bars use.
+    /// Window of the main cell, which the bars use and which each round measures twice.
     pub(super) main_window_s: f64,
     /// Window of the other cells.
     pub(super) window_s: f64,
@@ -37,7 +37,7 @@ impl Plan {
             cells: cells.collect(),
             warm_up_s: 0.4,
             calibration_s: 1.0,
-            main_window_s: 4.0,
+            main_window_s: 3.0,
             window_s: 2.0,
             count_rounds: 3,
         }
@@ -62,7 +62,7 @@ impl Plan {
                 .into(),
             warm_up_s: 0.3,
             calibration_s: 0.7,
-            main_window_s: 2.5,
+            main_window_s: 2.0,
             window_s: 1.2,
             count_rounds: 1,
         }
@@ -84,7 +84,8 @@ impl Plan {
 
     /// How many steps the progress bar has for so many systems.
     pub(super) fn steps(&self, systems: usize) -> usize {
-        let per_round = self.cells.len() + 1;
+        // the other cells, and the main one twice in two measures
+        let per_round = self.cells.len() - 1 + 4;
         // system calls twice, memory once
         let counted = 3 * self.count_rounds.min(self.rounds);
         systems * (self.cells.len() + self.rounds * per_round + counted)
