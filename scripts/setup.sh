@@ -13,7 +13,7 @@ export RUSTUP_AUTO_INSTALL=0 # a compiler is installed below, after asking, or n
 minimum=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 channel=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 deny_version=0.20.2
-fuzz_version=0.13.1
+fuzz_version=0.13.2
 
 packages=()    # Debian packages
 rust=          # why the compiler must be installed, or empty
