@@ -4,11 +4,11 @@
 //! for now": then the next try returns `Pending` without asking the kernel.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::{Chain, Pool};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 /// Blocks in one vectored call. Linux takes 1,024; beyond this the gain is gone.
@@ -48,30 +48,30 @@ impl Side {
             ready!(self.stream.poll_read_ready(cx))?;
             let room = self.inbox.reserve(pool, want.max(1));
             let got = if room == 0 {
-                Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()))
+                Err(io::ErrorKind::OutOfMemory.into())
             } else if want <= pool.block_size() {
-                self.fill_one(cx, pool)
+                self.fill_one(pool)
             } else {
-                match self.fill_many() {
-                    // Readiness was stale and is cleared now: ask again, to be woken by the next.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                    result => Poll::Ready(result),
-                }
+                self.fill_many()
             };
             self.inbox.release_spare();
-            return got;
+            match got {
+                // Readiness was stale and is cleared now: ask again, to be woken by the next.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
         }
     }
 
-    fn fill_one(&mut self, cx: &mut Context<'_>, pool: &Pool) -> Poll<io::Result<usize>> {
+    fn fill_one(&mut self, pool: &Pool) -> io::Result<usize> {
         let Some(spare) = self.inbox.spare(pool) else {
-            return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+            return Err(io::ErrorKind::OutOfMemory.into());
         };
-        let mut buffer = ReadBuf::new(spare);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
-        let n = buffer.filled().len();
+        let n = once(&self.stream, Interest::READABLE, spare.len(), || {
+            rustix::net::recv(&self.stream, &mut *spare, RecvFlags::empty()).map(|(n, _)| n)
+        })?;
         self.inbox.commit(n);
-        Poll::Ready(Ok(n))
+        Ok(n)
     }
 
     fn fill_many(&mut self) -> io::Result<usize> {
@@ -80,33 +80,17 @@ impl Side {
         let count = self.inbox.spare_slices(&mut slices);
         let slices = &mut slices[..count];
         let room: usize = slices.iter().map(|slice| slice.len()).sum();
-        let mut got = 0;
-        let outcome = self.stream.try_io(Interest::READABLE, || {
-            got = rustix::io::readv(&self.stream, slices)?;
-            // Telling the runtime that a short read emptied the socket saves the call that would
-            // only find that out.
-            if got > 0 && got < room {
-                Err(io::ErrorKind::WouldBlock.into())
-            } else {
-                Ok(())
-            }
-        });
-        if got == 0 {
-            outcome?;
-        }
-        self.inbox.commit(got);
-        Ok(got)
+        let n = once(&self.stream, Interest::READABLE, room, || {
+            rustix::io::readv(&self.stream, slices)
+        })?;
+        self.inbox.commit(n);
+        Ok(n)
     }
 
     /// Writes what the outbox holds.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outbox.is_empty() {
-            let n = ready!(poll_write_chain(
-                &mut self.stream,
-                cx,
-                &self.outbox,
-                usize::MAX
-            ))?;
+            let n = ready!(poll_write_chain(&self.stream, cx, &self.outbox, usize::MAX))?;
             self.outbox.consume(n);
         }
         Poll::Ready(Ok(()))
@@ -129,15 +113,15 @@ impl Side {
         let sent = if !self.outbox.is_empty() {
             0
         } else if body == 0 {
-            written(Pin::new(&mut self.stream).poll_write(cx, head))?
+            written(poll_send(&self.stream, cx, head))?
         } else if head_bytes + body <= COPY_BYTES {
             append(head, from, body);
-            written(Pin::new(&mut self.stream).poll_write(cx, head))?
+            written(poll_send(&self.stream, cx, head))?
         } else {
             let mut slices = [IoSlice::new(&[]); SLICES];
             slices[0] = IoSlice::new(head);
             let count = 1 + limited(from, &mut slices[1..], body);
-            written(Pin::new(&mut self.stream).poll_write_vectored(cx, &slices[..count]))?
+            written(poll_writev(&self.stream, cx, &slices[..count]))?
         };
         if sent < head_bytes {
             self.outbox
@@ -145,6 +129,72 @@ impl Side {
                 .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         }
         Ok(sent.saturating_sub(head_bytes))
+    }
+}
+
+/// Makes one system call that moves up to `room` bytes, given that the socket is ready for it.
+///
+/// Telling the runtime that a short read emptied the socket, or that a short write filled it, saves
+/// the call that would only find that out.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] when the socket was not ready after all and nothing moved.
+fn once(
+    stream: &TcpStream,
+    interest: Interest,
+    room: usize,
+    call: impl FnOnce() -> rustix::io::Result<usize>,
+) -> io::Result<usize> {
+    let mut moved = None;
+    let outcome = stream.try_io(interest, || {
+        let n = call()?;
+        moved = Some(n);
+        if n > 0 && n < room {
+            Err(io::ErrorKind::WouldBlock.into())
+        } else {
+            Ok(())
+        }
+    });
+    match moved {
+        Some(n) => Ok(n),
+        None => outcome.map(|()| 0),
+    }
+}
+
+fn poll_send(stream: &TcpStream, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    poll_put(stream, cx, bytes.len(), || {
+        rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)
+    })
+}
+
+fn poll_writev(
+    stream: &TcpStream,
+    cx: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    let bytes = slices.iter().map(|slice| slice.len()).sum();
+    poll_put(stream, cx, bytes, || {
+        rustix::net::sendmsg(
+            stream,
+            slices,
+            &mut SendAncillaryBuffer::default(),
+            SendFlags::NOSIGNAL,
+        )
+    })
+}
+
+fn poll_put(
+    stream: &TcpStream,
+    cx: &mut Context<'_>,
+    bytes: usize,
+    mut call: impl FnMut() -> rustix::io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(stream.poll_write_ready(cx))?;
+        match once(stream, Interest::WRITABLE, bytes, &mut call) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return Poll::Ready(result),
+        }
     }
 }
 
@@ -186,7 +236,7 @@ fn limited<'a>(from: &'a Chain, out: &mut [IoSlice<'a>], bytes: usize) -> usize 
 
 /// Writes at most `limit` bytes from the front of a chain, in one call; the caller consumes them.
 pub(crate) fn poll_write_chain(
-    stream: &mut TcpStream,
+    stream: &TcpStream,
     cx: &mut Context<'_>,
     chain: &Chain,
     limit: usize,
@@ -194,11 +244,11 @@ pub(crate) fn poll_write_chain(
     let front = chain.front();
     let n = if front.len() >= limit || front.len() == chain.len() {
         let bytes = &front[..front.len().min(limit)];
-        ready!(Pin::new(stream).poll_write(cx, bytes))?
+        ready!(poll_send(stream, cx, bytes))?
     } else {
         let mut slices = [IoSlice::new(&[]); SLICES];
         let count = limited(chain, &mut slices, limit);
-        ready!(Pin::new(stream).poll_write_vectored(cx, &slices[..count]))?
+        ready!(poll_writev(stream, cx, &slices[..count]))?
     };
     if n == 0 {
         return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));

@@ -8,18 +8,18 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use heddle_model::{Namespace, ServiceName, WorkloadName};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::collaborator::Connection;
-use crate::worker::{WorkKey, Worker};
+use crate::worker::{Millis, WorkKey, Worker};
 
 /// Connections accepted before other work gets its turn.
 const BATCH: usize = 32;
-/// How long to wait when the kernel has no descriptor or memory for another connection.
-const BACK_OFF: Duration = Duration::from_millis(100);
+/// How long to wait when the kernel has no descriptor or memory for another connection, in
+/// milliseconds.
+const BACK_OFF_MS: Millis = 100;
 
 /// What a listener is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +113,8 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: TcpListener)
             Ok(()) => return,
             Err(error) => {
                 tracing::warn!(%error, source = %listener.source, "cannot accept; trying again");
-                tokio::time::sleep(BACK_OFF).await;
+                let due = worker.clock.now_ms() + BACK_OFF_MS;
+                worker.alarms.alarm().wait_until(due).await;
             }
         }
     }

@@ -60,7 +60,8 @@ pub struct Bounds {
     pub head_fields: usize,
     /// Size of a buffer block, in bytes.
     pub block_bytes: usize,
-    /// Buffer blocks of the process; a connection that needs one more is refused or waits.
+    /// Buffer blocks of the process; a connection that needs one more is refused. Bodies that fill
+    /// blocks may take as many bytes again.
     pub blocks: usize,
     /// Bytes that one direction of one message may hold while the other side is slow.
     pub stream_window_bytes: usize,

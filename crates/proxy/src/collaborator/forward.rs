@@ -11,12 +11,12 @@ use heddle_wire::http1::Framing;
 
 use super::exchange::Exchange;
 use super::prepare::Prepared;
-use super::pump::{Broken, Pump};
+use super::pump::{Blocks, Broken, Pump};
 use super::{After, Connection, Scratch};
 use crate::failure::{Failure, Reason, Retry};
 use crate::io::Side;
 use crate::upstream::{Endpoint, Lease, Upstream, connect};
-use crate::worker::Millis;
+use crate::worker::{Millis, Worker};
 
 /// Tries for one request, the first included.
 const MAX_ATTEMPTS: u32 = 3;
@@ -249,13 +249,12 @@ impl Connection {
             return Ok(());
         }
         let mut progress = false;
-        let window = self.worker.settings.bounds.stream_window_bytes;
+        let blocks = self.worker.stream_blocks();
         let pushed = exchange.upload.poll(
             cx,
-            &self.worker.pool,
+            &blocks,
             &mut self.client,
             &mut upstream.side,
-            window,
             &mut progress,
         );
         match pushed {
@@ -419,13 +418,12 @@ impl Connection {
         }
         self.push(cx, exchange, upstream)?;
         let mut progress = false;
-        let window = self.worker.settings.bounds.stream_window_bytes;
+        let blocks = self.worker.stream_blocks();
         let pulled = exchange.download.poll(
             cx,
-            &self.worker.pool,
+            &blocks,
             &mut upstream.side,
             &mut self.client,
-            window,
             &mut progress,
         );
         if progress {
@@ -489,6 +487,17 @@ impl Connection {
             (false, _) => After::Linger,
             (true, true) => After::KeepAlive,
             (true, false) => After::Close,
+        }
+    }
+}
+
+impl Worker {
+    /// Where bodies find their blocks.
+    fn stream_blocks(&self) -> Blocks<'_> {
+        Blocks {
+            usual: &self.pool,
+            wide: &self.wide_pool,
+            max_window: self.settings.bounds.stream_window_bytes,
         }
     }
 }

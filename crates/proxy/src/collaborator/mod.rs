@@ -40,7 +40,7 @@ use crate::listener::Listener;
 use crate::worker::{Alarm, Millis, Worker};
 use arrive::Arrived;
 use exchange::Exchange;
-use prepare::Prepared;
+use prepare::{LastCalled, Prepared};
 
 /// What a Worker's Collaborators share between two awaits, so that a request allocates nothing.
 #[derive(Default)]
@@ -79,6 +79,7 @@ pub(crate) struct Connection {
     /// Requests answered so far.
     served: u64,
     shown: Shown,
+    called: LastCalled,
 }
 
 /// What the access log shows of a request's first line, kept because the head may be gone by the
@@ -134,6 +135,7 @@ impl Connection {
             client: Side::new(stream),
             served: 0,
             shown: Shown::default(),
+            called: LastCalled::default(),
             listener,
             worker,
         }

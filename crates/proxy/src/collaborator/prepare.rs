@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use heddle_model::{AppProtocol, Outcome};
-use heddle_wire::http1::{FieldKind, Method, RequestHead, TargetForm, Version, authority, path};
+use heddle_wire::http1::authority::{self, Authority};
+use heddle_wire::http1::{FieldKind, Method, RequestHead, TargetForm, Version, path};
 
 use super::encode;
 use super::exchange::Exchange;
@@ -54,16 +55,16 @@ impl Connection {
         }
         refuse_unsupported(request, buf)?;
 
-        host.clear();
         let named = match (request.target_authority, request.host) {
             (Some(target), _) => Some(target.of(buf)),
             (None, Some(field)) => Some(field.of(buf)),
             (None, None) => None,
         };
-        let named = named
-            .map(|raw| authority::canonicalise(raw, HTTP_PORT, host))
-            .transpose()
-            .map_err(Failure::request)?;
+        let named = named.map(|raw| self.called.learn(raw)).transpose()?;
+        host.clear();
+        if named.is_some() {
+            host.extend_from_slice(&self.called.canonical);
+        }
 
         // Which port of which Service.
         let bound = exchange.bound.clone();
@@ -189,6 +190,31 @@ impl Connection {
         if request.is_some() || attempt.is_some() {
             exchange.response_head = Duration::ZERO;
         }
+    }
+}
+
+/// The authority that a client called last, in both forms: most clients call the same one in every
+/// request of a connection.
+#[derive(Debug, Default)]
+pub(super) struct LastCalled {
+    raw: Vec<u8>,
+    canonical: Vec<u8>,
+    parts: Option<Authority>,
+}
+
+impl LastCalled {
+    /// Brings an authority into canonical form, unless it is the one that came before.
+    fn learn(&mut self, raw: &[u8]) -> Result<Authority, Failure> {
+        if let Some(parts) = self.parts.filter(|_| self.raw == raw) {
+            return Ok(parts);
+        }
+        self.parts = None;
+        let parts = authority::canonicalise(raw, HTTP_PORT, &mut self.canonical);
+        let parts = parts.map_err(Failure::request)?;
+        self.raw.clear();
+        self.raw.extend_from_slice(raw);
+        self.parts = Some(parts);
+        Ok(parts)
     }
 }
 

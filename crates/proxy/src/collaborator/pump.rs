@@ -2,8 +2,8 @@
 //!
 //! A pump reads only when everything it has read before is written: a slow reader stops the
 //! sender through the kernel's own windows, and one direction of one message never holds more
-//! than its window. The window begins at one block and doubles while reads fill it, so that short
-//! bodies stay cheap and long ones take few system calls.
+//! than its window. The window begins at one block and doubles while reads fill it, first into a
+//! wide block, so that short bodies stay cheap and long ones take few system calls.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -15,6 +15,16 @@ use crate::io::{Side, poll_write_chain};
 
 /// Bytes moved before other work gets its turn.
 const TURN_BYTES: u64 = 512 * 1024;
+
+/// Where a pump's blocks come from.
+pub(super) struct Blocks<'a> {
+    /// For what is short.
+    pub(super) usual: &'a Pool,
+    /// For what fills a usual block: fewer and larger pieces are cheaper to move.
+    pub(super) wide: &'a Pool,
+    /// Bytes that one direction of one message may hold.
+    pub(super) max_window: usize,
+}
 
 /// One direction of one message.
 #[derive(Debug)]
@@ -111,10 +121,9 @@ impl Pump {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        pool: &Pool,
+        blocks: &Blocks<'_>,
         source: &mut Side,
         sink: &mut Side,
-        max_window: usize,
         progress: &mut bool,
     ) -> Poll<Result<(), Broken>> {
         let start = self.bytes;
@@ -124,7 +133,7 @@ impl Pump {
                 *progress = true;
             }
             while self.approved > 0 {
-                let write = poll_write_chain(&mut sink.stream, cx, &source.inbox, self.approved);
+                let write = poll_write_chain(&sink.stream, cx, &source.inbox, self.approved);
                 let n = ready!(write).map_err(|_| Broken::Sink)?;
                 *progress = true;
                 self.sent(&mut source.inbox, n);
@@ -136,9 +145,7 @@ impl Pump {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            self.window = self
-                .window
-                .clamp(pool.block_size(), max_window.max(pool.block_size()));
+            let pool = self.size_up(blocks);
             let n = match ready!(source.poll_fill(cx, pool, self.window)) {
                 Ok(0) if self.until_close => {
                     self.ended = true;
@@ -155,8 +162,20 @@ impl Pump {
             if n >= self.window {
                 self.window *= 2;
             }
-            self.take(pool, source, sink)?;
+            self.take(blocks.usual, source, sink)?;
         }
+    }
+
+    /// Settles how much to read at a time, and into what.
+    fn size_up<'a>(&mut self, blocks: &Blocks<'a>) -> &'a Pool {
+        let usual = blocks.usual.block_size();
+        let max = blocks.max_window.max(usual);
+        if self.window <= usual || max < blocks.wide.block_size() || blocks.wide.headroom() == 0 {
+            self.window = usual;
+            return blocks.usual;
+        }
+        self.window = self.window.clamp(blocks.wide.block_size(), max);
+        blocks.wide
     }
 
     /// Approves what was read, or takes it apart into the sink's outbox.

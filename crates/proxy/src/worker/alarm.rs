@@ -6,8 +6,9 @@
 //! what the whole request does.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use slab::Slab;
 
@@ -111,6 +112,20 @@ impl Alarm {
         if due < self.alarms.next_sweep.get() {
             self.alarms.next_sweep.set(round_up(due));
         }
+    }
+
+    /// Waits until then, and does nothing else meanwhile.
+    pub(crate) async fn wait_until(&self, due: Millis) {
+        self.set(due);
+        poll_fn(|cx| {
+            self.wakes(cx.waker());
+            if self.rang() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
     }
 
     /// No deadline.

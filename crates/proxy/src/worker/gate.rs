@@ -233,8 +233,8 @@ impl Gate {
         });
     }
 
-    /// Runs at most `budget` pieces of ready work. `now` reads the clock; it is called once after
-    /// each piece, which is also the time at which the next one starts.
+    /// Runs at most `budget` pieces of ready work, beginning at `started`. `now` reads the clock; it
+    /// is called once after each piece, which is also the time at which the next one starts.
     ///
     /// Returns whether work is left, in which case the root was woken and will be called again
     /// after the runtime has looked at its sockets.
@@ -242,10 +242,10 @@ impl Gate {
         &self,
         cx: &Context<'_>,
         budget: usize,
+        mut started: Instant,
         mut now: impl FnMut() -> Instant,
     ) -> bool {
         self.local.root.borrow_mut().take();
-        let mut started = now();
         for _ in 0..budget {
             if self.remote.pending.load(Ordering::Acquire) {
                 self.collect_remote();

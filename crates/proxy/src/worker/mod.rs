@@ -7,6 +7,7 @@ mod clock;
 mod gate;
 mod mailbox;
 mod thread;
+mod timer;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -33,6 +34,8 @@ pub(crate) struct Worker {
     pub(crate) settings: Settings,
     pub(crate) limits: Limits,
     pub(crate) pool: Pool,
+    /// Larger blocks, for bodies that fill the usual ones.
+    pub(crate) wide_pool: Pool,
     pub(crate) clock: Clock,
     pub(crate) gate: Gate,
     pub(crate) alarms: Rc<Alarms>,

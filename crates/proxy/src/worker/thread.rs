@@ -3,27 +3,26 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 use std::{io, thread};
 
 use heddle_telemetry::{AccessLog, Registry, WorkerStats};
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
 use tokio::sync::oneshot;
-use tokio::time::Sleep;
 
 use super::alarm::SWEEP_MS;
+use super::timer::Timer;
 use super::{Alarms, Bound, Clock, Command, Gate, Mailbox, Millis, Shown, WorkKey, Worker};
 use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::listener::Listener;
 use crate::route::Snapshot;
-use crate::settings::Settings;
+use crate::settings::{Bounds, Settings};
 use crate::upstream::Upstreams;
 
 /// Pieces of work between two looks at the sockets.
@@ -32,6 +31,10 @@ const BUDGET: usize = 128;
 const TIDY_MS: Millis = 1000;
 /// Idle buffer blocks kept through a sweep.
 const KEEP_BLOCKS: usize = 64;
+/// The same of wide blocks.
+const KEEP_WIDE_BLOCKS: usize = 4;
+/// Size of a wide block, in bytes.
+const WIDE_BYTES: usize = 64 * 1024;
 /// Nothing on a Worker recurses; the default of 2 MiB would only be reserved.
 const STACK_BYTES: usize = 512 * 1024;
 
@@ -59,6 +62,10 @@ pub(crate) fn spawn(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let timer = {
+        let _within = runtime.enter();
+        Timer::new()?
+    };
     let mailbox = Mailbox::default();
     let (done, ended) = oneshot::channel();
     let inbox = mailbox.clone();
@@ -69,7 +76,8 @@ pub(crate) fn spawn(
         .stack_size(STACK_BYTES)
         .spawn(move || {
             let worker = Rc::new(Worker::new(settings, registry, stats, shown, log, seed));
-            let cut = runtime.block_on(tokio::task::coop::unconstrained(run(&worker, inbox)));
+            let cut =
+                runtime.block_on(tokio::task::coop::unconstrained(run(&worker, inbox, timer)));
             worker.gate.clear();
             // Nobody waits any more when the receiver is gone.
             let _ = done.send(cut);
@@ -96,7 +104,14 @@ impl Worker {
         let upstreams = Upstreams::new(settings.bounds, idle_ms, Arc::clone(&stats));
         let empty = Arc::new(Snapshot::new(&heddle_model::Mesh::default()));
         let bound = Rc::new(Bound::new(empty, &upstreams));
-        let pool = Pool::new(settings.bounds.block_bytes, settings.bounds.blocks);
+        let Bounds {
+            block_bytes,
+            blocks,
+            ..
+        } = settings.bounds;
+        let pool = Pool::new(block_bytes, blocks);
+        // As many bytes again.
+        let wide_pool = Pool::new(WIDE_BYTES, blocks.saturating_mul(block_bytes) / WIDE_BYTES);
         Worker {
             limits: Limits {
                 max_head_bytes: settings.bounds.head_bytes.min(usize::from(u16::MAX)),
@@ -104,6 +119,7 @@ impl Worker {
                 ..Limits::default()
             },
             pool,
+            wide_pool,
             clock: Clock::new(Instant::now(), SystemTime::now()),
             gate: Gate::new(),
             alarms: Alarms::new(),
@@ -138,9 +154,11 @@ impl Worker {
         self.upstreams.sweep(now);
         self.upstreams.forget_unused();
         self.pool.trim(KEEP_BLOCKS);
-        self.stats
-            .buffer_blocks_active
-            .set(i64::try_from(self.pool.blocks_in_use()).unwrap_or(i64::MAX));
+        self.wide_pool.trim(KEEP_WIDE_BLOCKS);
+        self.stats.buffer_blocks_active.set(
+            i64::try_from(self.pool.blocks_in_use() + self.wide_pool.blocks_in_use())
+                .unwrap_or(i64::MAX),
+        );
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         self.gate.costs(&mut shown.costs);
         drop(shown);
@@ -150,25 +168,43 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// When the Worker has something to do even if nothing happens until then.
+    fn next_look(&self, until: Option<Instant>) -> Option<Instant> {
+        let now = self.clock.now_ms();
+        let alarms = self.alarms.next_sweep().map(|ms| ms.min(now + SWEEP_MS));
+        // Pooled connections, blocks and log lines are given up even when nobody calls.
+        let left = self.upstreams.has_idle()
+            || self.pool.blocks_free() > KEEP_BLOCKS
+            || self.wide_pool.blocks_free() > KEEP_WIDE_BLOCKS
+            || self
+                .log
+                .as_ref()
+                .is_some_and(|log| log.borrow().has_lines());
+        let sweep = alarms.or_else(|| left.then_some(now + TIDY_MS));
+        sweep
+            .map(|ms| self.clock.instant(ms))
+            .into_iter()
+            .chain(until)
+            .min()
+    }
+}
+
 /// Drives every task of the Worker until it is told to end. Returns how many connections were
 /// still open.
-async fn run(worker: &Rc<Worker>, mailbox: Mailbox) -> usize {
+async fn run(worker: &Rc<Worker>, mailbox: Mailbox, mut timer: Timer) -> usize {
     let until = Rc::new(Cell::new(None));
     worker.gate.spawn(
         WorkKey::OWN,
         obey(Rc::clone(worker), mailbox, Rc::clone(&until)),
     );
-    let mut timer = Timer {
-        sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
-        due: None,
-    };
     poll_fn(|cx| {
         let began = Instant::now();
         worker.clock.set(began);
         if timer.is_due(began) {
             worker.sweep();
         }
-        let more = worker.gate.run(cx, BUDGET, || {
+        let more = worker.gate.run(cx, BUDGET, began, || {
             let now = Instant::now();
             worker.clock.set(now);
             now
@@ -183,54 +219,12 @@ async fn run(worker: &Rc<Worker>, mailbox: Mailbox) -> usize {
         {
             return Poll::Ready(worker.connections());
         }
-        if !more {
-            timer.plan(worker, until.get(), cx);
+        if !more && let Some(next) = worker.next_look(until.get()) {
+            timer.plan(worker.clock.now(), next, cx);
         }
         Poll::Pending
     })
     .await
-}
-
-/// The one timer of a Worker: when to sweep next.
-struct Timer {
-    sleep: Pin<Box<Sleep>>,
-    due: Option<Instant>,
-}
-
-impl Timer {
-    fn is_due(&mut self, now: Instant) -> bool {
-        let due = self.due.is_some_and(|due| due <= now);
-        if due {
-            self.due = None;
-        }
-        due
-    }
-
-    /// Sleeps until the next sweep, unless it does already.
-    fn plan(&mut self, worker: &Worker, until: Option<Instant>, cx: &mut Context<'_>) {
-        let now = worker.clock.now_ms();
-        let alarms = worker.alarms.next_sweep().map(|ms| ms.min(now + SWEEP_MS));
-        // Pooled connections, blocks and log lines are given up even when nobody calls.
-        let left = worker.upstreams.has_idle()
-            || worker.pool.blocks_free() > KEEP_BLOCKS
-            || worker
-                .log
-                .as_ref()
-                .is_some_and(|log| log.borrow().has_lines());
-        let sweep = alarms.or_else(|| left.then_some(now + TIDY_MS));
-        let sweep = sweep.map(|ms| worker.clock.instant(ms));
-        let Some(next) = [sweep, until].into_iter().flatten().min() else {
-            return;
-        };
-        if self.due.is_some_and(|due| due <= next) {
-            return;
-        }
-        self.due = Some(next);
-        self.sleep.as_mut().reset(next.into());
-        if self.sleep.as_mut().poll(cx).is_ready() {
-            cx.waker().wake_by_ref();
-        }
-    }
 }
 
 /// Does what the mailbox says.

@@ -3,7 +3,12 @@ use std::future::poll_fn;
 
 /// Polls the gate once, as its root future would be.
 fn run(gate: &Gate, budget: usize) -> bool {
-    gate.run(&Context::from_waker(Waker::noop()), budget, Instant::now)
+    gate.run(
+        &Context::from_waker(Waker::noop()),
+        budget,
+        Instant::now(),
+        Instant::now,
+    )
 }
 
 /// A task that notes each of its turns and ends after `turns`.
@@ -105,7 +110,7 @@ fn time_is_charged_to_the_account_that_used_it() {
     gate.spawn(ann, std::future::ready(()));
     let base = Instant::now();
     let mut reads = 0;
-    gate.run(&Context::from_waker(Waker::noop()), 10, || {
+    gate.run(&Context::from_waker(Waker::noop()), 10, base, || {
         reads += 1;
         base + Duration::from_millis(5 * reads)
     });
