@@ -26,6 +26,7 @@ mod parent;
 mod precedence;
 mod protocol;
 mod route;
+mod selector;
 mod service;
 mod slice;
 mod workload;
@@ -87,17 +88,20 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// An error when a list holds more items than the API allows.
-    fn at_most(&mut self, path: &FieldPath, count: usize, most: usize) {
-        if count > most {
-            self.error(
-                path,
-                format!("there are {count} items"),
-                format!("the API takes {most}"),
-            );
+    /// The items of a list, as many as the API allows; an error when there are more.
+    ///
+    /// Those beyond are not judged: what is compared with each other stays few.
+    fn at_most<'t, T>(&mut self, path: &FieldPath, items: &'t [T], most: usize) -> &'t [T] {
+        if items.len() > most {
+            let reason = format!("there are {} items", items.len());
+            self.error(path, reason, format!("the API takes {most}"));
         }
+        items.get(..most).unwrap_or(items)
     }
 }
+
+/// How many names one that is not found is compared with.
+const MAX_CANDIDATES: usize = 1_000;
 
 /// `did you mean x?` when there is an x, and otherwise what to say instead.
 fn did_you_mean<'a>(
@@ -105,8 +109,9 @@ fn did_you_mean<'a>(
     candidates: impl IntoIterator<Item = &'a str>,
     otherwise: &str,
 ) -> String {
-    crate::manifest::suggest::nearest(word, candidates).map_or_else(
-        || otherwise.to_owned(),
-        |meant| format!("did you mean {meant}?"),
-    )
+    crate::manifest::suggest::nearest(word, candidates.into_iter().take(MAX_CANDIDATES))
+        .map_or_else(
+            || otherwise.to_owned(),
+            |meant| format!("did you mean {meant}?"),
+        )
 }

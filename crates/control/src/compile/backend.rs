@@ -24,8 +24,7 @@ pub(super) fn compile(
     scope: &mut Scope<'_>,
 ) -> Vec<Backend> {
     let at = rule.field("backendRefs");
-    scope.at_most(&at, written.len(), MAX_BACKENDS);
-    let backends = written.iter().enumerate();
+    let backends = scope.at_most(&at, written, MAX_BACKENDS).iter().enumerate();
     backends
         .map(|(position, backend)| one(context, backend, &at.index(position), scope))
         .collect()

@@ -35,7 +35,7 @@ pub(super) fn of_rule(
     at: &FieldPath,
     scope: &mut Scope<'_>,
 ) -> Compiled {
-    scope.at_most(at, written.len(), MAX_FILTERS);
+    let written = scope.at_most(at, written, MAX_FILTERS);
     let mut compiled = Compiled::default();
     let mut seen: Vec<&str> = Vec::new();
     for (position, filter) in written.iter().enumerate() {
@@ -201,14 +201,14 @@ fn edits(
     let set = headers(&written.set, direction, &at.field("set"), &mut seen, scope);
     let add = headers(&written.add, direction, &at.field("add"), &mut seen, scope);
     let at = at.field("remove");
-    scope.at_most(&at, written.remove.len(), MAX_EDITS);
-    for (position, name) in written.remove.iter().enumerate() {
+    let remove = scope.at_most(&at, &written.remove, MAX_EDITS);
+    for (position, name) in remove.iter().enumerate() {
         check_name(name, direction, &at.index(position), &mut seen, scope);
     }
     HeaderEdits {
         set,
         add,
-        remove: written.remove.clone(),
+        remove: remove.to_vec(),
     }
 }
 
@@ -219,7 +219,7 @@ fn headers(
     seen: &mut Vec<String>,
     scope: &mut Scope<'_>,
 ) -> Vec<(String, String)> {
-    scope.at_most(at, written.len(), MAX_EDITS);
+    let written = scope.at_most(at, written, MAX_EDITS);
     for (position, header) in written.iter().enumerate() {
         let at = at.index(position);
         check_name(&header.name, direction, &at.field("name"), seen, scope);

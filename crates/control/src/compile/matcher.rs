@@ -134,7 +134,7 @@ fn values(
     is_header: bool,
     scope: &mut Scope<'_>,
 ) -> Vec<(String, String)> {
-    scope.at_most(at, written.len(), MAX_CONDITIONS);
+    let written = scope.at_most(at, written, MAX_CONDITIONS);
     let mut conditions: Vec<(String, String)> = Vec::new();
     for (position, condition) in written.iter().enumerate() {
         let at = at.index(position);

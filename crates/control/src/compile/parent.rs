@@ -23,7 +23,7 @@ pub(super) fn attachments(
     scope: &mut Scope<'_>,
 ) -> Vec<Attachment> {
     let at = FieldPath::of("spec.parentRefs");
-    scope.at_most(&at, written.len(), MAX_PARENTS);
+    let written = scope.at_most(&at, written, MAX_PARENTS);
     check_distinct(context, written, &at, scope);
     let mut attachments: Vec<Attachment> = Vec::new();
     for (position, parent) in written.iter().enumerate() {

@@ -131,7 +131,7 @@ fn route(
 
 fn check_hostnames(hostnames: &[String], scope: &mut Scope<'_>) {
     let path = FieldPath::of("spec.hostnames");
-    scope.at_most(&path, hostnames.len(), MAX_HOSTNAMES);
+    let hostnames = scope.at_most(&path, hostnames, MAX_HOSTNAMES);
     if !hostnames.is_empty() {
         scope.warn(
             &path,
@@ -145,12 +145,15 @@ fn rules(context: &Context<'_>, body: &HttpRoute, scope: &mut Scope<'_>) -> Vec<
     let at = FieldPath::of("spec.rules");
     let default = [HttpRouteRule::default()];
     let written = body.spec.rules.as_deref().unwrap_or(&default);
-    scope.at_most(&at, written.len(), MAX_RULES);
+    let written = scope.at_most(&at, written, MAX_RULES);
     if written.is_empty() {
         scope.error(&at, "there is no rule", "add a rule, or leave rules out");
     }
     let total: usize = written.iter().map(|rule| rule.matches.len()).sum();
-    scope.at_most(&at, total, MAX_MATCHES_OF_ROUTE);
+    if total > MAX_MATCHES_OF_ROUTE {
+        let remedy = format!("the API takes {MAX_MATCHES_OF_ROUTE}");
+        scope.error(&at, format!("there are {total} matches in all"), remedy);
+    }
     let mut names: Vec<&str> = Vec::new();
     let mut rules = Vec::new();
     for (position, rule) in written.iter().enumerate() {
@@ -234,11 +237,11 @@ fn compile_rule(
 
 fn matches(rule: &HttpRouteRule, at: &FieldPath, scope: &mut Scope<'_>) -> Vec<RouteMatch> {
     let at = at.field("matches");
-    scope.at_most(&at, rule.matches.len(), MAX_MATCHES);
-    if rule.matches.is_empty() {
+    let written = scope.at_most(&at, &rule.matches, MAX_MATCHES);
+    if written.is_empty() {
         return vec![matcher::everything()];
     }
-    rule.matches
+    written
         .iter()
         .enumerate()
         .map(|(position, written)| matcher::compile(written, &at.index(position), scope))

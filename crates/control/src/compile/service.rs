@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use heddle_model::{Balancer, Endpoint, Service, ServiceName, ServicePort, Workload};
 
 use super::index::{BALANCER_ANNOTATION, Index};
+use super::selector::Selectable;
 use super::slice::SlicePorts;
 use super::{Scope, did_you_mean, protocol, slice};
 use crate::check;
@@ -14,6 +15,8 @@ use crate::manifest::core::{self, IntOrString, ServicePortSpec, ServiceSpec};
 use crate::manifest::node::FieldPath;
 use crate::problem::Report;
 
+/// Endpoints that selectors yield, of all ports of all Services.
+const MAX_ENDPOINTS: usize = 1_000_000;
 /// Ports of one Service.
 const MAX_PORTS: usize = 256;
 
@@ -24,13 +27,16 @@ pub(super) fn compile(
     report: &mut Report,
 ) -> Vec<Service> {
     let slices = slice::by_service(index, report);
+    let selectable = Selectable::new(workloads);
+    let mut endpoints_left = MAX_ENDPOINTS;
     index
         .services
         .iter()
         .map(|(name, (object, body))| {
             let mut scope = Scope::of(object, report);
             let slices = slices.get(name).map_or(&[][..], Vec::as_slice);
-            service(name, object, body, workloads, slices, &mut scope)
+            let left = &mut endpoints_left;
+            service(name, object, body, &selectable, slices, left, &mut scope)
         })
         .collect()
 }
@@ -39,24 +45,14 @@ fn service(
     name: &ServiceName,
     object: &Object,
     body: &core::Service,
-    workloads: &[Workload],
+    selectable: &Selectable<'_>,
     slices: &[SlicePorts],
+    endpoints_left: &mut usize,
     scope: &mut Scope<'_>,
 ) -> Service {
     let spec = &body.spec;
     check_spec(spec, scope);
-    let selected: Vec<&Workload> = match spec.selector.is_empty() {
-        true => Vec::new(),
-        false => workloads
-            .iter()
-            .filter(|workload| workload.name.namespace == name.namespace)
-            .filter(|workload| {
-                spec.selector
-                    .iter()
-                    .all(|(k, v)| workload.labels.get(k) == Some(v))
-            })
-            .collect(),
-    };
+    let mut selected = selectable.select(&name.namespace, &spec.selector);
     if !spec.selector.is_empty() && selected.is_empty() && slices.is_empty() {
         scope.warn(
             &FieldPath::of("spec.selector"),
@@ -69,6 +65,18 @@ fn service(
             "there is neither a selector nor an EndpointSlice: requests are answered 503",
             "add a selector, or an EndpointSlice labelled kubernetes.io/service-name",
         );
+    }
+    let endpoints = selected.len().saturating_mul(spec.ports.len());
+    if endpoints > *endpoints_left {
+        let reason = format!("with this Service there are more than {MAX_ENDPOINTS} endpoints");
+        scope.error(
+            &FieldPath::of("spec.selector"),
+            reason,
+            "select fewer workloads",
+        );
+        selected.clear();
+    } else {
+        *endpoints_left -= endpoints;
     }
     Service {
         name: name.clone(),
@@ -158,18 +166,19 @@ fn ports(
     scope: &mut Scope<'_>,
 ) -> Vec<ServicePort> {
     let at = FieldPath::of("spec.ports");
-    scope.at_most(&at, spec.ports.len(), MAX_PORTS);
-    if spec.ports.is_empty() && !is_external(spec) {
+    let written = scope.at_most(&at, &spec.ports, MAX_PORTS);
+    let count = written.len();
+    if count == 0 && !is_external(spec) {
         scope.error(&at, "there is no port", "add ports with at least one port");
     }
     let mut names = BTreeSet::new();
     let mut ports: BTreeMap<u16, ServicePort> = BTreeMap::new();
-    for (position, written) in spec.ports.iter().enumerate() {
+    for (position, written) in written.iter().enumerate() {
         let at = at.index(position);
         if !is_tcp(written.protocol.as_deref(), &at, scope) {
             continue;
         }
-        check_name(written, spec.ports.len(), &mut names, &at, scope);
+        check_name(written, count, &mut names, &at, scope);
         let Some(port) = scope.check(&at.field("port"), check::port(written.port)) else {
             continue;
         };

@@ -120,16 +120,16 @@ fn slice(body: &EndpointSlice, scope: &mut Scope<'_>) -> SlicePorts {
 
 fn addresses(body: &EndpointSlice, wants_ipv4: bool, scope: &mut Scope<'_>) -> Vec<IpAddr> {
     let at = FieldPath::of("endpoints");
-    scope.at_most(&at, body.endpoints.len(), MAX_ENDPOINTS);
+    let endpoints = scope.at_most(&at, &body.endpoints, MAX_ENDPOINTS);
     let mut addresses = Vec::new();
-    for (position, endpoint) in body.endpoints.iter().enumerate() {
+    for (position, endpoint) in endpoints.iter().enumerate() {
         let at = at.index(position).field("addresses");
-        scope.at_most(&at, endpoint.addresses.len(), MAX_ADDRESSES);
-        if endpoint.addresses.is_empty() {
+        let own = scope.at_most(&at, &endpoint.addresses, MAX_ADDRESSES);
+        if own.is_empty() {
             scope.error(&at, "there is no address", "add one");
         }
         // The addresses of one endpoint are interchangeable; clients use the first.
-        for (which, text) in endpoint.addresses.iter().enumerate() {
+        for (which, text) in own.iter().enumerate() {
             let at = at.index(which);
             let Some(address) = scope.check(&at, check::endpoint_address(text)) else {
                 continue;
@@ -148,9 +148,9 @@ fn addresses(body: &EndpointSlice, wants_ipv4: bool, scope: &mut Scope<'_>) -> V
 
 fn ports(body: &EndpointSlice, scope: &mut Scope<'_>) -> Vec<(Option<String>, u16)> {
     let at = FieldPath::of("ports");
-    scope.at_most(&at, body.ports.len(), MAX_PORTS);
+    let written = scope.at_most(&at, &body.ports, MAX_PORTS);
     let mut ports = Vec::new();
-    for (position, written) in body.ports.iter().enumerate() {
+    for (position, written) in written.iter().enumerate() {
         let at = at.index(position);
         if !is_tcp(written.protocol.as_deref(), &at, scope) {
             continue;

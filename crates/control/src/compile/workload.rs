@@ -120,10 +120,10 @@ fn service_account(
 
 fn ports(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Vec<WorkloadPort> {
     let at = FieldPath::of("spec.ports");
-    scope.at_most(&at, spec.ports.len(), MAX_PORTS);
+    let written = scope.at_most(&at, &spec.ports, MAX_PORTS);
     let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     let mut ports = Vec::new();
-    for (position, written) in spec.ports.iter().enumerate() {
+    for (position, written) in written.iter().enumerate() {
         let at = at.index(position);
         let Some(port) = scope.check(&at.field("port"), check::port(written.port)) else {
             continue;

@@ -51,7 +51,10 @@ pub struct Watcher {
     /// Digest of what was returned last.
     digest: Option<u64>,
     generation: u64,
+    /// How long an event is waited for.
     look_every: Duration,
+    /// What `look_every` is while the kernel tells of changes.
+    slow_look: Duration,
 }
 
 /// The part that touches the file system, and so runs on a blocking thread.
@@ -122,6 +125,7 @@ impl Watcher {
             digest: None,
             generation: 0,
             look_every: SLOW_LOOK,
+            slow_look: SLOW_LOOK,
         }
     }
 
@@ -152,7 +156,7 @@ impl Watcher {
                 continue;
             };
             self.stale = false;
-            self.look_every = if blind { BLIND_LOOK } else { SLOW_LOOK };
+            self.look_every = if blind { BLIND_LOOK } else { self.slow_look };
             self.digest = Some(digest);
             if let Some((mut mesh, report)) = read {
                 if let Some(mesh) = &mut mesh {

@@ -88,6 +88,41 @@ fn lists_hold_as_much_as_the_api_allows() {
     assert_eq!(errors(&filter), [format!("{at}: there are 17 items")]);
 }
 
+/// Items beyond what the API allows are counted, not compared with each other.
+#[test]
+fn lists_far_too_long_are_cut() {
+    let many = 4_000;
+    for (rules, problems) in [
+        (list("{}", many), 1),
+        (
+            list(
+                &format!("{{backendRefs: {}}}", list("{name: web, port: 80}", many)),
+                1,
+            ),
+            1,
+        ),
+        (
+            list(
+                &format!(
+                    "{{matches: [{{headers: {}}}]}}",
+                    list("{name: a, value: b}", many)
+                ),
+                1,
+            ),
+            1,
+        ),
+        (
+            list(
+                &format!("{{filters: {}}}", list("{type: CORS, cors: {}}", many)),
+                1,
+            ),
+            17,
+        ),
+    ] {
+        assert_eq!(errors(&rules).len(), problems);
+    }
+}
+
 #[test]
 fn long_values_are_refused() {
     let value = |length: usize| {
