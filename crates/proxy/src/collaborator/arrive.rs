@@ -44,6 +44,7 @@ impl Connection {
             true => self.worker.settings.timeouts.client_idle,
             false => self.worker.settings.timeouts.request_head,
         };
+        self.began = self.worker.clock.now();
         self.alarm.set(self.after(wait));
         poll_fn(|cx| self.poll_request(cx, &mut search)).await
     }
@@ -72,6 +73,7 @@ impl Connection {
                 Ok(0) if idle => return Poll::Ready(Arrived::Closed),
                 Ok(0) => return Poll::Ready(Arrived::Refused(Reason::ClientGone.into())),
                 Ok(_) if idle => {
+                    self.began = self.worker.clock.now();
                     self.alarm
                         .set(self.after(self.worker.settings.timeouts.request_head));
                 }

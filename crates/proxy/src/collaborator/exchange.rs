@@ -58,10 +58,11 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    pub(super) fn begin(worker: &Worker) -> Self {
+    /// A request whose first byte came at `started`.
+    pub(super) fn begin(worker: &Worker, started: Instant) -> Self {
         Exchange {
             bound: worker.bound(),
-            started: worker.clock.now(),
+            started,
             method: Method::Get,
             head_bytes: 0,
             head_taken: false,

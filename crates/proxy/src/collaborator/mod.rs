@@ -31,6 +31,7 @@ use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Instant;
 
 use heddle_wire::http1::{Edits, RequestHead, ResponseHead};
 use tokio::net::TcpStream;
@@ -76,6 +77,8 @@ pub(crate) struct Connection {
     /// Whether the client's own forwarding fields are believed.
     trusted: bool,
     alarm: Alarm,
+    /// When the first byte of the request under way came.
+    began: Instant,
     /// Requests answered so far.
     served: u64,
     shown: Shown,
@@ -133,6 +136,7 @@ impl Connection {
             peer: shown(peer),
             alarm: worker.alarms.alarm(),
             client: Side::new(stream),
+            began: worker.clock.now(),
             served: 0,
             shown: Shown::default(),
             called: LastCalled::default(),
@@ -153,7 +157,7 @@ impl Connection {
                 Arrived::Closed => break,
                 Arrived::Request { head_bytes } => self.serve_request(head_bytes).await,
                 Arrived::Refused(failure) => {
-                    let mut exchange = Exchange::begin(&self.worker);
+                    let mut exchange = Exchange::begin(&self.worker, self.began);
                     self.worker.stats.requests_active.inc();
                     self.fail(&mut exchange, failure).await
                 }
@@ -172,7 +176,7 @@ impl Connection {
 
     async fn serve_request(&mut self, head_bytes: usize) -> After {
         self.worker.stats.requests_active.inc();
-        let mut exchange = Exchange::begin(&self.worker);
+        let mut exchange = Exchange::begin(&self.worker, self.began);
         exchange.head_bytes = head_bytes;
         let outcome = match self.prepare(&mut exchange) {
             Ok(Prepared::Forward) => self.forward(&mut exchange).await,
