@@ -1,9 +1,9 @@
 //! The Collaborator: the coroutine that carries a client connection's requests, one at a time.
 //!
 //! ```text
-//!   arrive ──▶ prepare ──▶ forward ──▶ pump ──▶ finish ──▶ (next request, or close)
-//!     │           │           │          │
-//!     │           └───────────┴──────────┴── failure ──▶ respond ──▶ (next request, or linger)
+//!   arrive ──▶ prepare ──▶ forward ──▶ answer ──▶ pump ──▶ finish ──▶ (next request, or close)
+//!     │           │           │           │         │
+//!     │           └───────────┴───────────┴─────────┴── failure ──▶ respond ──▶ (next request, or linger)
 //!     └── closed, idle too long, draining ──▶ close
 //! ```
 //!
@@ -11,13 +11,15 @@
 //! |---|---|---|
 //! | arrive | a head is whole, refused or late | [`arrive`] |
 //! | prepare | a backend is found or the answer is ours | [`prepare`], [`encode`] |
-//! | forward | the request is sent and the response's head is there | [`forward`] |
+//! | forward | the request is sent | [`forward`] |
+//! | answer | the response's head is there and is passed on | [`answer`] |
 //! | pump | both bodies are through | [`pump`] |
 //! | finish | counted and logged | [`finish`] |
 //!
 //! Between two awaits a Collaborator may use the Worker's [`Scratch`]; across an await it keeps
 //! only what is in [`Connection`] and [`Exchange`]. An idle connection holds no buffer.
 
+mod answer;
 mod arrive;
 mod encode;
 mod exchange;

@@ -1,0 +1,292 @@
+//! Receiving an endpoint's answer while the request may still be on its way, and delivering it.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use heddle_wire::buffer::Chain;
+use heddle_wire::http1::Framing;
+
+use super::exchange::Exchange;
+use super::pump::{Blocks, Broken, Pump};
+use super::{Connection, Scratch};
+use crate::failure::{Failure, Reason};
+use crate::io::Side;
+use crate::upstream::Upstream;
+use crate::worker::{Millis, Worker};
+
+impl Connection {
+    /// Passes the request's body on and waits for the head of the final response, which is left
+    /// parsed in the scratch. Returns its length.
+    pub(super) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: &mut Exchange,
+        upstream: &mut Upstream,
+    ) -> Poll<Result<usize, Failure>> {
+        loop {
+            if self.alarm.rang() {
+                return Poll::Ready(Err(self.late(exchange).into()));
+            }
+            if !upstream.side.inbox.is_empty()
+                && let Some(head_bytes) = self.parse_response(exchange, upstream)?
+            {
+                if !self.worker.scratch.borrow().response.is_interim() {
+                    return Poll::Ready(Ok(head_bytes));
+                }
+                self.pass_interim(cx, exchange, upstream, head_bytes)?;
+                continue;
+            }
+            self.push(cx, exchange, upstream)?;
+            // A client that does not take interim responses gets no more of them to keep.
+            match self.client.poll_flush(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ClientGone.into())),
+                Poll::Pending => return Poll::Pending,
+            }
+            let want = self.worker.pool.block_size();
+            match upstream.side.poll_fill(cx, &self.worker.pool, want) {
+                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => {
+                    let failure = match upstream.side.inbox.is_empty() {
+                        true => Reason::UpstreamReset,
+                        false => Reason::UpstreamTruncated,
+                    };
+                    return Poll::Ready(Err(failure.into()));
+                }
+                Poll::Ready(Ok(_)) => {}
+                Poll::Pending => {
+                    self.watch_client(cx, exchange)?;
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Moves the request's body, or what is left of its head.
+    fn push(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: &mut Exchange,
+        upstream: &mut Upstream,
+    ) -> Result<(), Failure> {
+        if exchange.upload_broken || (exchange.upload.is_done() && upstream.side.outbox.is_empty())
+        {
+            return Ok(());
+        }
+        let mut progress = false;
+        let blocks = self.worker.stream_blocks();
+        let pushed = exchange.upload.poll(
+            cx,
+            &blocks,
+            &mut self.client,
+            &mut upstream.side,
+            &mut progress,
+        );
+        match pushed {
+            Poll::Ready(Err(Broken::Source)) => return Err(Reason::ClientGone.into()),
+            Poll::Ready(Err(Broken::Framing(reject))) => return Err(Failure::request(reject)),
+            Poll::Ready(Err(Broken::Memory)) => return Err(Reason::Memory.into()),
+            // An endpoint may answer before it has the whole body, and close its ears.
+            Poll::Ready(Err(Broken::Sink)) => exchange.upload_broken = true,
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+        }
+        if progress {
+            self.alarm.set(self.response_due(exchange));
+        }
+        Ok(())
+    }
+
+    /// Looks whether the client has gone, while there is nothing to be had from it.
+    fn watch_client(&mut self, cx: &mut Context<'_>, exchange: &Exchange) -> Result<(), Failure> {
+        let pool = &self.worker.pool;
+        // A client that sends its next requests early is read up to a bound, then left waiting.
+        let bound = exchange.head_bytes + 2 * pool.block_size();
+        if !exchange.upload.is_read() || self.client.inbox.len() >= bound {
+            return Ok(());
+        }
+        match self.client.poll_fill(cx, pool, pool.block_size()) {
+            Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => Err(Reason::ClientGone.into()),
+            Poll::Ready(Ok(_)) => {
+                // Look again, until the socket says that there is nothing more.
+                cx.waker().wake_by_ref();
+                Ok(())
+            }
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    fn parse_response(
+        &self,
+        exchange: &Exchange,
+        upstream: &Upstream,
+    ) -> Result<Option<usize>, Failure> {
+        let Scratch {
+            response, linear, ..
+        } = &mut *self.worker.scratch.borrow_mut();
+        let limits = &self.worker.limits;
+        let inbox = &upstream.side.inbox;
+        let bytes = inbox.contiguous(inbox.len().min(limits.max_head_bytes + 1), linear);
+        let parsed = response
+            .parse(bytes, limits, exchange.method)
+            .map_err(Failure::response)?;
+        if parsed.is_some() && response.status == 101 {
+            return Err(Reason::UpstreamSwitched.into());
+        }
+        Ok(parsed)
+    }
+
+    /// Passes a 1xx response on (RFC 9110 section 15.2), to a client that can understand it.
+    fn pass_interim(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: &Exchange,
+        upstream: &mut Upstream,
+        head_bytes: usize,
+    ) -> Result<(), Failure> {
+        let worker = Rc::clone(&self.worker);
+        let Scratch {
+            response,
+            edits,
+            linear,
+            out,
+            ..
+        } = &mut *worker.scratch.borrow_mut();
+        if !exchange.http10 {
+            let buf = upstream.side.inbox.contiguous(head_bytes, linear);
+            edits.clear();
+            response.strip_hop_by_hop(buf, edits);
+            out.clear();
+            edits.write_to(buf, out);
+            self.client
+                .send(cx, &worker.pool, out, &Chain::new(), 0)
+                .map_err(|_| Reason::ClientGone)?;
+        }
+        upstream.side.inbox.consume(head_bytes);
+        Ok(())
+    }
+
+    /// Sends the head of the response, and with it what has arrived of the body.
+    pub(super) fn begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: &mut Exchange,
+        upstream: &mut Upstream,
+        head_bytes: usize,
+    ) -> Result<(), Failure> {
+        let worker = Rc::clone(&self.worker);
+        let Scratch {
+            response,
+            edits,
+            linear,
+            out,
+            ..
+        } = &mut *worker.scratch.borrow_mut();
+        let decode = exchange.http10 && response.framing == Framing::Chunked;
+        // A client that is still sending its body would have to be listened to before its next
+        // request: simpler to part.
+        exchange.keep_alive = exchange.keep_alive
+            && exchange.upload.is_done()
+            && !exchange.upload_broken
+            && response.framing != Framing::UntilClose
+            && !decode
+            && !worker.is_draining()
+            && self.served + 1 < worker.settings.bounds.requests_per_connection;
+        let buf = upstream.side.inbox.contiguous(head_bytes, linear);
+        self.encode_response(exchange, response, buf, !exchange.keep_alive, edits, out);
+        exchange.status = response.status;
+        exchange.reuse_upstream = response.keep_alive;
+        exchange.download = Pump::new(response.framing);
+        if !exchange.head_taken {
+            self.client.inbox.consume(exchange.head_bytes);
+            exchange.head_taken = true;
+        }
+        upstream.side.inbox.consume(head_bytes);
+        let approved = if decode {
+            exchange.download = Pump::new(response.framing).decoding();
+            0
+        } else {
+            exchange
+                .download
+                .approve(&upstream.side.inbox)
+                .map_err(Failure::response)?
+        };
+        let sent = self
+            .client
+            .send(cx, &worker.pool, out, &upstream.side.inbox, approved)
+            .map_err(|_| Reason::ClientGone)?;
+        exchange.download.sent(&mut upstream.side.inbox, sent);
+        if decode {
+            let Side { inbox, .. } = &mut upstream.side;
+            exchange
+                .download
+                .decode(&worker.pool, inbox, &mut self.client.outbox)
+                .map_err(|broken| upstream_failure(&broken))?;
+        }
+        self.alarm.set(self.stream_due(exchange));
+        Ok(())
+    }
+
+    fn stream_due(&self, exchange: &Exchange) -> Millis {
+        self.after(self.worker.settings.timeouts.stream_idle)
+            .min(exchange.due)
+    }
+
+    /// Moves both bodies until the response is through.
+    pub(super) fn poll_bodies(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: &mut Exchange,
+        upstream: &mut Upstream,
+    ) -> Poll<Result<(), Failure>> {
+        if self.alarm.rang() {
+            return Poll::Ready(Err(self.late(exchange).into()));
+        }
+        self.push(cx, exchange, upstream)?;
+        let mut progress = false;
+        let blocks = self.worker.stream_blocks();
+        let pulled = exchange.download.poll(
+            cx,
+            &blocks,
+            &mut upstream.side,
+            &mut self.client,
+            &mut progress,
+        );
+        if progress {
+            self.alarm.set(self.stream_due(exchange));
+        }
+        ready!(pulled).map_err(|broken| upstream_failure(&broken))?;
+        Poll::Ready(Ok(()))
+    }
+
+    /// What ran out when the alarm rang.
+    fn late(&self, exchange: &Exchange) -> Reason {
+        if self.worker.clock.now_ms() >= exchange.due {
+            Reason::RequestTimeout
+        } else if exchange.status > 0 {
+            Reason::StreamIdle
+        } else if exchange.upload.is_done() {
+            Reason::ResponseTimeout
+        } else {
+            Reason::BodyTimeout
+        }
+    }
+}
+
+impl Worker {
+    /// Where bodies find their blocks.
+    fn stream_blocks(&self) -> Blocks<'_> {
+        Blocks {
+            usual: &self.pool,
+            wide: &self.wide_pool,
+            max_window: self.settings.bounds.stream_window_bytes,
+        }
+    }
+}
+
+fn upstream_failure(broken: &Broken) -> Failure {
+    match broken {
+        Broken::Source => Reason::UpstreamTruncated.into(),
+        Broken::Framing(reject) => Failure::response(*reject),
+        Broken::Sink => Reason::ClientGone.into(),
+        Broken::Memory => Reason::Memory.into(),
+    }
+}
