@@ -4,6 +4,8 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
 
+use heddle_wire::buffer::Chain;
+
 use super::{Connection, Scratch};
 use crate::failure::{Failure, Reason};
 
@@ -91,21 +93,20 @@ impl Connection {
     fn try_parse(&mut self, search: &mut Search) -> Result<Option<usize>, Failure> {
         let inbox = &self.client.inbox;
         let limits = &self.worker.limits;
-        let Scratch {
-            request, linear, ..
-        } = &mut *self.worker.scratch.borrow_mut();
-        // One byte more than allowed, so that the codec sees a head that is too long.
-        let bytes = inbox.contiguous(inbox.len().min(limits.max_head_bytes + 1), linear);
-        let fresh = &bytes[search.seen.saturating_sub(3).min(bytes.len())..];
-        search.seen = inbox.len();
         let due = search.parses < FREE_PARSES
             || inbox.len() - search.parsed >= PARSE_AGAIN_BYTES
-            || ends_head(fresh);
+            || ends_head(inbox, search.seen.saturating_sub(3));
+        search.seen = inbox.len();
         if !due {
             return Ok(None);
         }
         search.parsed = inbox.len();
         search.parses += 1;
+        let Scratch {
+            request, linear, ..
+        } = &mut *self.worker.scratch.borrow_mut();
+        // One byte more than allowed, so that the codec sees a head that is too long.
+        let bytes = inbox.contiguous(inbox.len().min(limits.max_head_bytes + 1), linear);
         request.parse(bytes, limits).map_err(Failure::request)
     }
 
@@ -115,6 +116,47 @@ impl Connection {
     }
 }
 
-fn ends_head(bytes: &[u8]) -> bool {
-    bytes.windows(4).any(|window| window == b"\r\n\r\n")
+/// Whether a blank line ends among the bytes from `start` on. Looks at those only, wherever the
+/// blocks are cut.
+fn ends_head(inbox: &Chain, start: usize) -> bool {
+    let mut before = 0;
+    let mut matched = 0;
+    for run in inbox.runs() {
+        for &byte in run.iter().skip(start.saturating_sub(before)) {
+            matched = match (matched, byte) {
+                (0 | 2, b'\r') | (1 | 3, b'\n') => matched + 1,
+                (_, b'\r') => 1,
+                _ => 0,
+            };
+            if matched == 4 {
+                return true;
+            }
+        }
+        before += run.len();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heddle_wire::buffer::Pool;
+
+    #[test]
+    fn the_end_of_a_head_is_found_wherever_the_blocks_are_cut() {
+        let text = b"GET / HTTP/1.1\r\nA: b\r\r\n\r\n\r\nmore";
+        for block in 1..40 {
+            let pool = Pool::new(block, 100);
+            let mut inbox = Chain::new();
+            assert!(inbox.extend_from_slice(&pool, text).is_ok());
+            for start in 0..text.len() {
+                let expected = text[start..].windows(4).any(|four| four == b"\r\n\r\n");
+                assert_eq!(
+                    ends_head(&inbox, start),
+                    expected,
+                    "blocks of {block}, from {start}"
+                );
+            }
+        }
+    }
 }

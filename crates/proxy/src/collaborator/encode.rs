@@ -70,9 +70,9 @@ impl Connection {
         }
 
         self.forwarding_fields(request, buf, edits, authority, value);
-        for filters in filters.into_iter().flatten() {
-            apply_edits(&filters.request, &request.fields, buf, edits);
-        }
+        let rule_edits = of_rule.map(|filters| &filters.request);
+        let backend_edits = of_backend.map(|filters| &filters.request);
+        apply_both(rule_edits, backend_edits, &request.fields, buf, edits);
         out.clear();
         edits.write_to(buf, out);
     }
@@ -159,30 +159,59 @@ impl Connection {
             .as_deref()
             .map(|rule| &rule.action.route.filters);
         let of_backend = exchange.backend().map(|backend| &backend.filters);
-        for filters in [of_backend, of_rule].into_iter().flatten() {
-            apply_edits(&filters.response, &response.fields, buf, edits);
-        }
+        let rule_edits = of_rule.map(|filters| &filters.response);
+        let backend_edits = of_backend.map(|filters| &filters.response);
+        apply_both(backend_edits, rule_edits, &response.fields, buf, edits);
         out.clear();
         edits.write_to(buf, out);
     }
 }
 
-/// Makes a route's changes to a header section.
-fn apply_edits(changes: &HeaderEdits, fields: &[Field], buf: &[u8], edits: &mut Edits) {
+/// Makes a route's changes to a header section, those of `first` as if before those of `then`.
+fn apply_both(
+    first: Option<&HeaderEdits>,
+    then: Option<&HeaderEdits>,
+    fields: &[Field],
+    buf: &[u8],
+    edits: &mut Edits,
+) {
+    if let Some(first) = first {
+        apply_edits(first, then, fields, buf, edits);
+    }
+    if let Some(then) = then {
+        apply_edits(then, None, fields, buf, edits);
+    }
+}
+
+/// Makes changes to a header section. A line that `later` changes would only replace or remove is
+/// not added in the first place.
+fn apply_edits(
+    changes: &HeaderEdits,
+    later: Option<&HeaderEdits>,
+    fields: &[Field],
+    buf: &[u8],
+    edits: &mut Edits,
+) {
     if changes.is_empty() {
         return;
     }
-    let is_named =
-        |field: &Field, name: &str| field.name.of(buf).eq_ignore_ascii_case(name.as_bytes());
     for field in fields {
-        let replaced = changes.set.iter().any(|(name, _)| is_named(field, name));
-        if replaced || changes.remove.iter().any(|name| is_named(field, name)) {
+        if takes_out(changes, field.name.of(buf)) {
             edits.cut(field.line);
         }
     }
     for (name, value) in changes.set.iter().chain(&changes.add) {
-        edits.append(name.as_bytes(), value.as_bytes());
+        if !later.is_some_and(|later| takes_out(later, name.as_bytes())) {
+            edits.append(name.as_bytes(), value.as_bytes());
+        }
     }
+}
+
+/// Whether the changes replace or remove the lines of this name.
+fn takes_out(changes: &HeaderEdits, name: &[u8]) -> bool {
+    let set = changes.set.iter().map(|(name, _)| name);
+    set.chain(&changes.remove)
+        .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Writes the path that takes the place of `path`, which `matched` matched.

@@ -13,7 +13,7 @@ use super::prepare::Prepared;
 use super::{After, Connection};
 use crate::failure::{Failure, Reason, Retry};
 use crate::io::Side;
-use crate::upstream::{Endpoint, Lease, Upstream, connect};
+use crate::upstream::{Endpoint, Lease, Open, Upstream, connect};
 use crate::worker::Millis;
 
 /// Tries for one request, the first included.
@@ -74,15 +74,17 @@ impl Connection {
             poll_fn(|cx| Poll::Ready(self.send_request(cx, exchange, &mut upstream))).await?;
             return Ok(upstream);
         }
-        if !self.worker.upstreams.may_connect(&endpoint) {
-            return Err(Reason::UpstreamOverflow.into());
-        }
+        let place = self
+            .worker
+            .upstreams
+            .reserve(&endpoint)
+            .ok_or(Reason::UpstreamOverflow)?;
         // Others will use the scratch while this one waits.
         let mut request = Chain::new();
         request
             .extend_from_slice(&self.worker.pool, &self.worker.scratch.borrow().out)
             .map_err(|_| Reason::Memory)?;
-        let mut upstream = self.connect(exchange, &endpoint).await?;
+        let mut upstream = self.connect(exchange, &endpoint, place).await?;
         upstream.side.outbox = request;
         if exchange.upload.is_read() {
             let flushed = poll_fn(|cx| Poll::Ready(upstream.side.poll_flush(cx))).await;
@@ -114,6 +116,7 @@ impl Connection {
         &mut self,
         exchange: &mut Exchange,
         endpoint: &Endpoint,
+        place: Open,
     ) -> Result<Upstream, Failure> {
         let by = self.after(self.worker.settings.timeouts.connect);
         self.alarm.set(by.min(exchange.due));
@@ -128,7 +131,7 @@ impl Connection {
         let upstreams = &self.worker.upstreams;
         let now = self.worker.clock.now_ms();
         match connected {
-            Some(Ok(stream)) => Ok(upstreams.opened(endpoint, Side::new(stream))),
+            Some(Ok(stream)) => Ok(upstreams.opened(endpoint, place, Side::new(stream))),
             Some(Err(error)) => {
                 tracing::debug!(endpoint = %endpoint.label, %error, "cannot connect");
                 upstreams.failed(endpoint, now);

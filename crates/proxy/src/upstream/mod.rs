@@ -48,7 +48,7 @@ pub(crate) struct Endpoint {
     pub(crate) label: Box<str>,
     /// Requests under way.
     active: Cell<u32>,
-    /// Connections, idle ones included.
+    /// Connections, idle ones and those in the making included.
     open: Rc<Cell<u32>>,
     idle: RefCell<Vec<Idle>>,
     failures: Cell<u32>,
@@ -104,9 +104,19 @@ impl Upstreams {
         }
     }
 
-    /// Whether another connection to the endpoint may be opened.
-    pub(crate) fn may_connect(&self, endpoint: &Endpoint) -> bool {
-        (endpoint.open.get() as usize) < self.bounds.connections_per_endpoint
+    /// A place for one more connection to the endpoint, taken before it is made; `None` when it
+    /// has as many as it may have.
+    pub(crate) fn reserve(&self, endpoint: &Endpoint) -> Option<Open> {
+        let open = endpoint.open.get();
+        if open as usize >= self.bounds.connections_per_endpoint {
+            return None;
+        }
+        endpoint.open.set(open + 1);
+        self.stats.upstream_connections_active.inc();
+        Some(Open {
+            count: Rc::clone(&endpoint.open),
+            stats: Arc::clone(&self.stats),
+        })
     }
 
     /// Takes the idle connection used last that is still alive.
@@ -124,16 +134,10 @@ impl Upstreams {
     }
 
     /// A connection just made becomes an upstream.
-    pub(crate) fn opened(&self, endpoint: &Endpoint, side: Side) -> Upstream {
+    pub(crate) fn opened(&self, endpoint: &Endpoint, open: Open, side: Side) -> Upstream {
         endpoint.failures.set(0);
         endpoint.avoid_until.set(0);
-        endpoint.open.set(endpoint.open.get() + 1);
         self.stats.upstream_connections_total.inc();
-        self.stats.upstream_connections_active.inc();
-        let open = Open {
-            count: Rc::clone(&endpoint.open),
-            stats: Arc::clone(&self.stats),
-        };
         Upstream { side, open }
     }
 
@@ -241,9 +245,9 @@ pub(crate) struct Upstream {
     open: Open,
 }
 
-/// Counts a connection as open for as long as it lives.
+/// Counts a connection as open for as long as it lives, from before it is made.
 #[derive(Debug)]
-struct Open {
+pub(crate) struct Open {
     count: Rc<Cell<u32>>,
     stats: Arc<WorkerStats>,
 }

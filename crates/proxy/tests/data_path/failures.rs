@@ -301,6 +301,38 @@ fn one_connection_too_many_is_closed_and_counted() {
 }
 
 #[test]
+fn an_endpoint_gets_no_more_connections_than_it_may_have() {
+    let settings = Settings {
+        bounds: Bounds {
+            connections_per_endpoint: 2,
+            ..Bounds::default()
+        },
+        ..Settings::default()
+    };
+    let upstream = Upstream::new();
+    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
+    let mut clients: Vec<Client> = (0..5).map(|_| bed.client()).collect();
+    clients.iter_mut().for_each(|client| client.send(GET));
+    let mut servers = [upstream.accept(), upstream.accept()];
+    bed.expect_metric(
+        "heddle_requests_rejected_total",
+        &["upstream_overflow"],
+        3.0,
+    );
+    for server in &mut servers {
+        server.head();
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    }
+    let mut statuses: Vec<u16> = clients
+        .iter_mut()
+        .map(|client| client.response().status())
+        .collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 503, 503, 503]);
+    assert!(upstream.is_quiet());
+}
+
+#[test]
 fn a_slow_reader_stops_the_sender_and_memory_stays_bounded() {
     let upstream = Upstream::new();
     let bed = Bed::new(&[upstream.address]);

@@ -188,6 +188,28 @@ fn paths_hosts_and_fields_are_rewritten() {
 }
 
 #[test]
+fn a_backends_changes_come_after_those_of_its_rule() {
+    let edits = |set: &str, add: &str, remove: &[&str]| HeaderEdits {
+        set: vec![("X-Set".into(), set.into())],
+        add: vec![("X-Add".into(), add.into())],
+        remove: remove.iter().map(|&name| name.into()).collect(),
+    };
+    let mut backend = to("test/echo", 1);
+    backend.filters.request = edits("backend", "backend", &["X-Gone"]);
+    let mut filters = Filters {
+        request: edits("rule", "rule", &[]),
+        ..Filters::default()
+    };
+    filters.request.add.push(("X-Gone".into(), "rule".into()));
+    let bed = bed(vec![rule(prefix(""), forward(vec![backend]), filters)]);
+    let seen = seen(&mut bed.client(), "/");
+    assert_eq!(seen.matches("X-Set:").count(), 1, "{seen}");
+    assert_eq!(field(&seen, "x-set"), Some("backend"));
+    assert_eq!(seen.matches("X-Add:").count(), 2);
+    assert!(!seen.contains("X-Gone"), "{seen}");
+}
+
+#[test]
 fn a_path_rule_sees_what_the_endpoint_sees() {
     let bed = bed(vec![
         rule(prefix("/admin"), forward(vec![]), Filters::default()),
