@@ -84,6 +84,7 @@ reasons! {
     ResponseTimeout = "upstream_response_timeout", Upstream, 504, Never, "the endpoint did not answer in time";
     RequestTimeout = "request_timeout", Upstream, 504, Never, "the route's time for the request ran out";
     StreamIdle = "stream_idle_timeout", Upstream, 504, Never, "the answer stopped arriving";
+    Descriptors = "descriptors_exhausted", Heddle, 503, Never, "the process has no descriptor left for a connection";
     Memory = "buffers_exhausted", Heddle, 503, Never, "all buffers are in use";
     Draining = "draining", Heddle, 503, Never, "the proxy is shutting down";
 }

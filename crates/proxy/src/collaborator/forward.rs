@@ -132,6 +132,7 @@ impl Connection {
         let now = self.worker.clock.now_ms();
         match connected {
             Some(Ok(stream)) => Ok(upstreams.opened(endpoint, place, Side::new(stream))),
+            Some(Err(error)) if is_ours(&error) => Err(Reason::Descriptors.into()),
             Some(Err(error)) => {
                 tracing::debug!(endpoint = %endpoint.label, %error, "cannot connect");
                 upstreams.failed(endpoint, now);
@@ -235,4 +236,11 @@ impl Connection {
             (true, false) => After::Close,
         }
     }
+}
+
+/// Whether connecting failed for want of a descriptor, which says nothing about the endpoint.
+fn is_ours(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
