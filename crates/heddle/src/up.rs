@@ -86,12 +86,11 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
     let (mesh, report) = start::first_mesh(&mut watcher, &dir).await?;
 
     let registry = Arc::new(Registry::new());
-    let proxy = Proxy::start(
-        settings.proxy.settings(),
-        Arc::clone(&registry),
-        log.clone(),
-    )
-    .context("cannot start the proxy")?;
+    let mut data_plane = settings.proxy.settings();
+    let bounds = &mut data_plane.bounds;
+    bounds.connections = limits::client_connections(bounds.connections);
+    let proxy = Proxy::start(data_plane, Arc::clone(&registry), log.clone())
+        .context("cannot start the proxy")?;
     let supervisor = start::supervisor(&settings, &output);
     let metrics_at = metrics.as_ref().map(|(_, address)| *address);
     let parts = Parts {

@@ -16,6 +16,8 @@ pub struct Usage {
     pub threads: u64,
     /// Open descriptors now.
     pub open_fds: u64,
+    /// Open descriptors that there may be.
+    pub max_fds: u64,
 }
 
 impl Usage {
@@ -33,11 +35,14 @@ impl Usage {
             // The listing itself holds one.
             usage.open_fds = (entries.count() as u64).saturating_sub(1);
         }
+        if let Ok(limits) = fs::read_to_string("/proc/self/limits") {
+            usage.max_fds = field(&limits, "Max open files");
+        }
         usage
     }
 
-    /// Appends `process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_threads`
-    /// and `process_open_fds`.
+    /// Appends `process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_threads`,
+    /// `process_open_fds` and `process_max_fds`.
     pub fn render(self, encoder: &mut Encoder<'_>) {
         let name = "process_cpu_seconds_total";
         encoder.family(name, Kind::Counter, "User and system time.");
@@ -50,6 +55,11 @@ impl Usage {
             ),
             ("process_threads", "Threads.", self.threads),
             ("process_open_fds", "Open descriptors.", self.open_fds),
+            (
+                "process_max_fds",
+                "Open descriptors that there may be.",
+                self.max_fds,
+            ),
         ] {
             encoder.family(name, Kind::Gauge, help);
             encoder.count(name, &[], value);
@@ -97,5 +107,6 @@ mod tests {
         let usage = Usage::read();
         assert!(usage.resident_bytes > 100_000, "{usage:?}");
         assert!(usage.threads >= 1 && usage.open_fds >= 3, "{usage:?}");
+        assert!(usage.max_fds >= usage.open_fds, "{usage:?}");
     }
 }

@@ -21,7 +21,13 @@ enum Command {
     /// What is printed is what is served: after a bad edit, that is the last good state.
     #[command(after_help = "Examples:
   heddle config dump
-  heddle config dump | jq '.mesh.services[].name'")]
+  heddle config dump | jq '.mesh.services[].name'
+
+Exit codes:
+  0  done
+  1  failed
+  2  wrong command line
+  4  no running heddle answers on the admin socket")]
     Dump {
         /// The admin socket of the running heddle [default: as for `heddle up`]
         #[arg(long, value_name = "PATH")]

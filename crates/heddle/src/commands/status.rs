@@ -15,7 +15,13 @@ use crate::table;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle status
-  heddle status --output json | jq -r '.listeners[].address'")]
+  heddle status --output json | jq -r '.listeners[].address'
+
+Exit codes:
+  0  answered, whatever the answer says
+  1  failed
+  2  wrong command line
+  4  no running heddle answers on the admin socket")]
 pub(crate) struct Args {
     /// The admin socket of the running heddle [default: as for `heddle up`]
     #[arg(long, value_name = "PATH")]

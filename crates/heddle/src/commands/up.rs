@@ -20,7 +20,14 @@ use crate::up;
 #[command(after_help = "Examples:
   heddle up examples/bookstore
   heddle up DIR --access-log - --metrics 127.0.0.1:9464
-  heddle up DIR --config heddle.yaml --socket /run/user/1000/second.sock --metrics none")]
+  heddle up DIR --config heddle.yaml --socket /run/user/1000/second.sock --metrics none
+
+Exit codes:
+  0  drained and stopped
+  1  failed, or stopped at once by a second signal
+  2  wrong command line
+  3  manifests or settings refused
+  5  another heddle has the admin socket")]
 pub(crate) struct Args {
     /// The folder of manifests
     #[arg(value_name = "DIR")]

@@ -15,7 +15,13 @@ use crate::exit::{Exit, Failure};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle validate examples/bookstore
-  heddle validate . --output json | jq '.problems[].reason'")]
+  heddle validate . --output json | jq '.problems[].reason'
+
+Exit codes:
+  0  valid, perhaps with warnings
+  1  failed
+  2  wrong command line
+  3  refused: there are errors")]
 pub(crate) struct Args {
     /// The folder of manifests
     #[arg(value_name = "DIR")]
