@@ -2,7 +2,7 @@
 
 use crate::{Counter, Gauge};
 
-/// The numbers of one Worker. One writer: the Worker.
+/// The numbers of one Worker. One writer: the Worker, but for what says otherwise.
 #[derive(Debug)]
 pub struct WorkerStats {
     /// Which Worker this is, counted from 0; the label `worker`.
@@ -33,8 +33,11 @@ pub struct WorkerStats {
     pub forwarding_headers_stripped: Counter,
     /// Buffer blocks that hold bytes now.
     pub buffer_blocks_active: Gauge,
-    /// Access-log lines lost because the writer could not keep up.
+    /// Access-log lines dropped by the Worker because the writer could not keep up.
     pub access_log_dropped: Counter,
+    /// Access-log lines of the Worker that the writer could not write. One writer: the access log's
+    /// thread, of which a process has one.
+    pub(crate) access_log_lost: Counter,
     /// Time spent working rather than waiting for events, in nanoseconds.
     pub busy_ns: Counter,
     /// Generation of the configuration that the Worker serves.
@@ -59,6 +62,7 @@ impl WorkerStats {
             forwarding_headers_stripped: Counter::default(),
             buffer_blocks_active: Gauge::default(),
             access_log_dropped: Counter::default(),
+            access_log_lost: Counter::default(),
             busy_ns: Counter::default(),
             config_generation: Gauge::default(),
         }

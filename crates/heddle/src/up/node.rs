@@ -129,10 +129,10 @@ impl Node {
         self.listeners.status()
     }
 
+    /// Asks for it; the writer says in the log how it went.
     pub(super) fn reopen_log(&self) {
         if let Some(log) = &self.log {
             log.reopen();
-            tracing::info!("the access log is opened anew");
         }
     }
 
@@ -151,7 +151,7 @@ impl Node {
                 Answer::text(
                     200,
                     if self.log.is_some() {
-                        "done"
+                        "asked for; the log says how it goes"
                     } else {
                         "there is no access log"
                     },

@@ -77,6 +77,7 @@ impl LogSink {
         };
         let chunk = Chunk {
             bytes,
+            stats: Arc::clone(&self.stats),
             give_back: self.give_back.clone(),
         };
         match self.full.try_send(Message::Write(chunk)) {

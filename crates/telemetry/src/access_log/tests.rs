@@ -1,6 +1,7 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::clock::Clock;
@@ -124,6 +125,84 @@ fn a_stuck_disk_costs_lines_and_nothing_else() {
         .map(|c| c.iter().filter(|b| **b == b'\n').count())
         .sum();
     assert_eq!(lines as u64 + dropped, total + 1);
+}
+
+/// A disk with room for so many bytes. What does not fit is refused, and a line may be cut.
+#[derive(Clone, Default)]
+struct Small(Arc<Mutex<Disk>>);
+
+#[derive(Default)]
+struct Disk {
+    room: usize,
+    bytes: Vec<u8>,
+}
+
+impl Small {
+    fn with<T>(&self, look: impl FnOnce(&mut Disk) -> T) -> T {
+        look(&mut self.0.lock().expect("no panic"))
+    }
+}
+
+impl Write for Small {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.with(|disk| {
+            let n = bytes.len().min(disk.room);
+            if n == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            disk.room -= n;
+            disk.bytes.extend_from_slice(&bytes[..n]);
+            Ok(n)
+        })
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_costs_lines_that_are_counted_and_no_line_after_them() {
+    let mut line = Vec::new();
+    record(b"/").write(&mut line, &mut Clock::new());
+    let disk = Small::default();
+    // Two lines and a half.
+    disk.with(|disk| disk.room = line.len() * 5 / 2);
+    let log = AccessLog::start(Box::new(disk.clone()), Target::Stdout).expect("a thread");
+    let registry = Registry::new();
+    let mut sink = log.sink(registry.worker(&[]));
+    let mut write = |lines: usize| {
+        for _ in 0..lines {
+            sink.record(&record(b"/"));
+        }
+        sink.flush();
+        assert!(log.wait_written(LONG));
+    };
+    let lost = || {
+        let mut text = String::new();
+        registry.render(&mut text);
+        let found = text.lines().find_map(|line| {
+            line.strip_prefix("heddle_access_log_dropped_total{worker=\"0\"} ")?
+                .parse::<u64>()
+                .ok()
+        });
+        found.expect("a count")
+    };
+
+    write(4);
+    assert_eq!(lost(), 2, "the one that was cut and the one after it");
+    write(3);
+    assert_eq!(lost(), 5);
+    disk.with(|disk| disk.room = usize::MAX);
+    write(2);
+    write(1);
+    assert_eq!(lost(), 5);
+
+    let text = disk.with(|disk| String::from_utf8(disk.bytes.clone()).expect("UTF-8"));
+    let whole = |line: &&str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+    let lines: Vec<&str> = text.lines().collect();
+    let (whole, cut): (Vec<&str>, Vec<&str>) = lines.into_iter().partition(whole);
+    assert_eq!((whole.len(), cut.len()), (5, 1), "{text}");
+    assert!(text.ends_with('\n'));
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub enum Target {
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) bytes: Vec<u8>,
+    /// Whose lines they are, to be counted there if they are lost.
+    pub(super) stats: Arc<WorkerStats>,
     pub(super) give_back: SyncSender<Vec<u8>>,
 }
 
@@ -70,7 +72,8 @@ impl AccessLog {
             out,
             target,
             reopen: Arc::clone(&reopen),
-            failing: false,
+            lost: None,
+            cut: false,
         };
         std::thread::Builder::new()
             .name("access-log".into())
@@ -116,8 +119,11 @@ struct Writer {
     out: Box<dyn Write + Send>,
     target: Target,
     reopen: Arc<AtomicBool>,
-    /// The last write failed; said once, not for every line.
-    failing: bool,
+    /// Lines lost since writing began to fail, which is said once and not for every line; none
+    /// while it goes well.
+    lost: Option<u64>,
+    /// The last byte that was written is not the end of a line.
+    cut: bool,
 }
 
 impl Writer {
@@ -137,21 +143,50 @@ impl Writer {
     }
 
     fn write(&mut self, mut chunk: Chunk) {
-        let written = self
-            .out
-            .write_all(&chunk.bytes)
-            .and_then(|()| self.out.flush());
-        match written {
-            Ok(()) => self.failing = false,
-            Err(error) if !self.failing => {
-                self.failing = true;
+        let (written, outcome) = self.put(&chunk.bytes);
+        let lost = lines(&chunk.bytes[written..]);
+        if lost > 0 {
+            chunk.stats.access_log_lost.add(lost);
+        }
+        match (outcome, self.lost) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(lost)) => {
+                self.lost = None;
+                tracing::info!(lost, target = ?self.target, "the access log is written again");
+            }
+            (Err(_), Some(before)) => self.lost = Some(before + lost),
+            (Err(error), None) => {
+                self.lost = Some(lost);
                 tracing::error!(%error, target = ?self.target, "cannot write the access log");
             }
-            Err(_) => {}
         }
         chunk.bytes.clear();
         // The sink may be gone, and then nobody needs the buffer.
         let _sink_is_gone = chunk.give_back.try_send(chunk.bytes);
+    }
+
+    /// Writes as much as can be written, after the end of a line that was cut before. Says how many
+    /// bytes went.
+    fn put(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
+        if self.cut {
+            match self.out.write_all(b"\n") {
+                Ok(()) => self.cut = false,
+                Err(error) => return (0, Err(error)),
+            }
+        }
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.out.write(&bytes[written..]) {
+                Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+                Ok(n) => {
+                    written += n;
+                    self.cut = bytes[..written].last() != Some(&b'\n');
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return (written, Err(error)),
+            }
+        }
+        (written, self.out.flush())
     }
 
     fn open_again(&mut self) {
@@ -159,10 +194,22 @@ impl Writer {
             return;
         };
         match append(path) {
-            Ok(file) => self.out = Box::new(file),
-            Err(error) => tracing::error!(%error, ?path, "cannot reopen the access log"),
+            Ok(file) => {
+                // A new file begins with a line of its own.
+                self.cut &= file.metadata().map_or(true, |found| found.len() > 0);
+                self.out = Box::new(file);
+                tracing::info!(?path, "the access log was opened anew");
+            }
+            Err(error) => {
+                tracing::error!(%error, ?path, "cannot reopen the access log, the old file stays in use");
+            }
         }
     }
+}
+
+/// How many lines end in `bytes`.
+fn lines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 fn append(path: &PathBuf) -> io::Result<File> {

@@ -140,11 +140,6 @@ const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
         "Forwarding fields of untrusted clients that were removed.",
         |w| &w.forwarding_headers_stripped,
     ),
-    (
-        "heddle_access_log_dropped_total",
-        "Access-log lines lost because the writer could not keep up.",
-        |w| &w.access_log_dropped,
-    ),
 ];
 
 const GAUGES: &[(&str, &str, Pick<Gauge>)] = &[
@@ -191,6 +186,13 @@ fn render_workers(encoder: &mut Encoder<'_>, workers: &[Arc<WorkerStats>]) {
         for (id, worker) in each() {
             encoder.count(name, &[("worker", id)], pick(worker).get());
         }
+    }
+    let name = "heddle_access_log_dropped_total";
+    let help = "Access-log lines lost because they could not be written, or not in time.";
+    encoder.family(name, Kind::Counter, help);
+    for (id, worker) in each() {
+        let lost = worker.access_log_dropped.get() + worker.access_log_lost.get();
+        encoder.count(name, &[("worker", id)], lost);
     }
     for (name, help, pick) in GAUGES {
         encoder.family(name, Kind::Gauge, help);
