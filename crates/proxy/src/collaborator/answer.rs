@@ -1,5 +1,6 @@
 //! Receiving an endpoint's answer while the request may still be on its way, and delivering it.
 
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -45,14 +46,15 @@ impl Connection {
             }
             let want = self.worker.pool.block_size();
             match upstream.side.poll_fill(cx, &self.worker.pool, want) {
-                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => {
-                    let failure = match upstream.side.inbox.is_empty() {
+                Poll::Ready(Ok(n)) if n > 0 => {}
+                Poll::Ready(ended) => {
+                    let theirs = match upstream.side.inbox.is_empty() {
                         true => Reason::UpstreamReset,
                         false => Reason::UpstreamTruncated,
                     };
-                    return Poll::Ready(Err(failure.into()));
+                    let reason = ended.map_or_else(|error| blame(&error, theirs), |_| theirs);
+                    return Poll::Ready(Err(reason.into()));
                 }
-                Poll::Ready(Ok(_)) => {}
                 Poll::Pending => {
                     self.watch_client(cx, exchange)?;
                     return Poll::Pending;
@@ -104,7 +106,8 @@ impl Connection {
             return Ok(());
         }
         match self.client.poll_fill(cx, pool, pool.block_size()) {
-            Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => Err(Reason::ClientGone.into()),
+            Poll::Ready(Ok(0)) => Err(Reason::ClientGone.into()),
+            Poll::Ready(Err(error)) => Err(blame(&error, Reason::ClientGone).into()),
             Poll::Ready(Ok(_)) => {
                 // Look again, until the socket says that there is nothing more.
                 cx.waker().wake_by_ref();
@@ -158,7 +161,7 @@ impl Connection {
             edits.write_to(buf, out);
             self.client
                 .send(cx, &worker.pool, out, &Chain::new(), 0)
-                .map_err(|_| Reason::ClientGone)?;
+                .map_err(|error| blame(&error, Reason::ClientGone))?;
         }
         upstream.side.inbox.consume(head_bytes);
         Ok(())
@@ -212,7 +215,7 @@ impl Connection {
         let sent = self
             .client
             .send(cx, &worker.pool, out, &upstream.side.inbox, approved)
-            .map_err(|_| Reason::ClientGone)?;
+            .map_err(|error| blame(&error, Reason::ClientGone))?;
         exchange.download.sent(&mut upstream.side.inbox, sent);
         if decode {
             let Side { inbox, .. } = &mut upstream.side;
@@ -279,6 +282,14 @@ impl Worker {
             wide: &self.wide_pool,
             max_window: self.settings.bounds.stream_window_bytes,
         }
+    }
+}
+
+/// What an error of one side means: that side's reason, or that we have no buffer left for it.
+fn blame(error: &io::Error, theirs: Reason) -> Reason {
+    match error.kind() {
+        io::ErrorKind::OutOfMemory => Reason::Memory,
+        _ => theirs,
     }
 }
 

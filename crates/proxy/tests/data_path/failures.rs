@@ -271,6 +271,48 @@ fn an_answer_that_stops_arriving_is_cut() {
     );
 }
 
+/// A proxy with two blocks, one of them held by a client whose head does not end; a client with an
+/// answered request behind it; and the endpoint's connection, which waits in the pool.
+fn one_block_left(upstream: &Upstream) -> (Bed, Client, Client, Client) {
+    let mut settings = Settings::default();
+    settings.bounds.blocks = 2;
+    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    client.response();
+    let mut holder = bed.client();
+    holder.send("GET / HTTP/1.1\r\n");
+    bed.expect_metric("heddle_buffer_blocks_active", &[], 1.0);
+    (bed, holder, client, server)
+}
+
+#[test]
+fn no_buffer_for_an_answer_is_our_own_fault() {
+    let upstream = Upstream::new();
+    let (bed, _holder, mut client, mut server) = one_block_left(&upstream);
+    client.send(GET);
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(answer(&mut client), (503, "buffers_exhausted".into()));
+    bed.expect_metric(
+        "heddle_requests_rejected_total",
+        &["buffers_exhausted"],
+        1.0,
+    );
+}
+
+#[test]
+fn no_buffer_for_what_a_client_sends_early_is_our_own_fault() {
+    let upstream = Upstream::new();
+    let (_bed, _holder, mut client, mut server) = one_block_left(&upstream);
+    client.send([GET.as_bytes(), &[b'x'; 10_000]].concat());
+    server.head();
+    assert_eq!(answer(&mut client), (503, "buffers_exhausted".into()));
+}
+
 #[test]
 fn a_client_that_leaves_takes_its_request_with_it() {
     let upstream = Upstream::new();
