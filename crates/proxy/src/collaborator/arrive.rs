@@ -67,6 +67,7 @@ impl Connection {
             if self.alarm.rang() {
                 return Poll::Ready(match idle {
                     true => Arrived::Closed,
+                    false if self.worker.is_cutting() => Arrived::Refused(Reason::Draining.into()),
                     false => Arrived::Refused(Reason::HeadTimeout.into()),
                 });
             }

@@ -28,6 +28,16 @@ struct Bell {
     waker: RefCell<Option<Waker>>,
 }
 
+impl Bell {
+    fn ring(&self) {
+        self.due.set(NEVER);
+        self.rang.set(true);
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
 /// All alarms of a Worker.
 #[derive(Debug)]
 pub(crate) struct Alarms {
@@ -55,11 +65,7 @@ impl Alarms {
         for (_, bell) in bells.iter() {
             let due = bell.due.get();
             if due <= now {
-                bell.due.set(NEVER);
-                bell.rang.set(true);
-                if let Some(waker) = bell.waker.borrow().as_ref() {
-                    waker.wake_by_ref();
-                }
+                bell.ring();
             } else {
                 earliest = earliest.min(due);
             }
@@ -69,6 +75,11 @@ impl Alarms {
         } else {
             round_up(earliest.min(now.saturating_add(SWEEP_MS)))
         });
+    }
+
+    /// Rings every alarm, due or not.
+    pub(crate) fn ring_all(&self) {
+        self.bells.borrow().iter().for_each(|(_, bell)| bell.ring());
     }
 
     /// An alarm for one task.

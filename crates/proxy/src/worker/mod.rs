@@ -50,6 +50,8 @@ pub(crate) struct Worker {
     /// `None` while no access log is wanted.
     pub(crate) log: Option<RefCell<LogSink>>,
     draining: Cell<bool>,
+    /// The time for draining is over: whoever's alarm rings gives up.
+    cutting: Cell<bool>,
     shown: Arc<Mutex<Shown>>,
 }
 
@@ -69,6 +71,11 @@ impl Worker {
     /// Whether connections are to be closed as soon as they are between two requests.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.get()
+    }
+
+    /// Whether requests are given up because the time for draining is over.
+    pub(crate) fn is_cutting(&self) -> bool {
+        self.cutting.get()
     }
 
     /// Client connections open now.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 use std::{io, thread};
@@ -37,6 +37,9 @@ const KEEP_WIDE_BLOCKS: usize = 4;
 const WIDE_BYTES: usize = 64 * 1024;
 /// Nothing on a Worker recurses; the default of 2 MiB would only be reserved.
 const STACK_BYTES: usize = 512 * 1024;
+/// How often those that are cut may be told before they are dropped: to give up their request, to
+/// give up sending the answer that says so, and to give up waiting for the client to take it.
+const CUT_ROUNDS: usize = 4;
 
 /// A running Worker as the rest of the process sees it.
 pub(crate) struct Handle {
@@ -131,6 +134,7 @@ impl Worker {
             scratch: RefCell::new(Scratch::new()),
             random: RefCell::new(Random::new(seed)),
             draining: Cell::new(false),
+            cutting: Cell::new(false),
             shown,
             settings,
         }
@@ -217,14 +221,35 @@ async fn run(worker: &Rc<Worker>, mailbox: Mailbox, mut timer: Timer) -> usize {
         if let Some(until) = until.get()
             && (worker.connections() == 0 || worker.clock.now() >= until)
         {
-            return Poll::Ready(worker.connections());
+            return Poll::Ready(());
         }
         if !more && let Some(next) = worker.next_look(until.get()) {
             timer.plan(worker.clock.now(), next, cx);
         }
         Poll::Pending
     })
-    .await
+    .await;
+    let cut = worker.connections();
+    if cut > 0 {
+        poll_fn(|cx| Poll::Ready(cut_requests(worker, cx))).await;
+    }
+    cut
+}
+
+/// Ends the requests that are not over: each is counted and logged, and its client told if that
+/// takes no waiting.
+fn cut_requests(worker: &Rc<Worker>, cx: &Context<'_>) {
+    worker.cutting.set(true);
+    for _ in 0..CUT_ROUNDS {
+        worker.alarms.ring_all();
+        // Each has as many turns as it needs, and none can keep us here.
+        let budget = BUDGET + 4 * worker.connections();
+        let now = Instant::now();
+        worker.gate.run(cx, budget, now, || now);
+        if worker.connections() == 0 {
+            return;
+        }
+    }
 }
 
 /// Does what the mailbox says.
