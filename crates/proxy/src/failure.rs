@@ -63,13 +63,13 @@ reasons! {
     HeadTimeout = "request_head_timeout", Downstream, 408, Never, "the request's head did not arrive in time";
     BodyTimeout = "request_body_timeout", Downstream, 408, Never, "the request's body stopped arriving";
     ClientGone = "client_gone", Downstream, 0, Never, "the client closed the connection before it had the answer";
+    ClientStalled = "client_stalled", Downstream, 0, Never, "the client stopped reading the answer";
     ConnectMethod = "connect_not_supported", Downstream, 501, Never, "CONNECT is not supported";
     Upgrade = "upgrade_not_supported", Downstream, 501, Never, "upgrading the connection is not supported";
     ProtocolNotSupported = "protocol_not_supported", Heddle, 501, Never, "the port speaks a protocol that is not supported";
     UnknownHost = "unknown_host", Downstream, 502, Never, "no Service of the mesh has this name";
     UnknownPort = "unknown_port", Downstream, 502, Never, "the Service has no such port";
     NotForwardProxy = "absolute_form_expected", Downstream, 400, Never, "a forward proxy needs the whole URL, or a Host field that names a Service";
-    SchemeNotSupported = "scheme_not_supported", Downstream, 501, Never, "only http URLs are forwarded";
     NoRoute = "no_route", Heddle, 404, Never, "no rule of the Service's routes matches";
     NoBackend = "backend_not_resolved", Heddle, 500, Never, "the route's backend does not exist or may not be used";
     NoEndpoint = "no_endpoint", Upstream, 503, Never, "the Service has no ready endpoint";
@@ -82,6 +82,7 @@ reasons! {
     UpstreamTruncated = "upstream_truncated", Upstream, 502, Never, "the endpoint's answer ended too early";
     UpstreamSwitched = "upstream_switched_protocols", Upstream, 502, Never, "the endpoint switched protocols without being asked";
     ResponseTimeout = "upstream_response_timeout", Upstream, 504, Never, "the endpoint did not answer in time";
+    UpstreamStalled = "upstream_stalled", Upstream, 504, Never, "the endpoint stopped reading the request's body";
     RequestTimeout = "request_timeout", Upstream, 504, Never, "the route's time for the request ran out";
     StreamIdle = "stream_idle_timeout", Upstream, 504, Never, "the answer stopped arriving";
     Descriptors = "descriptors_exhausted", Heddle, 503, Never, "the process has no descriptor left for a connection";

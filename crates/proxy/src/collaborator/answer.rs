@@ -26,7 +26,7 @@ impl Connection {
     ) -> Poll<Result<usize, Failure>> {
         loop {
             if self.alarm.rang() {
-                return Poll::Ready(Err(self.late(exchange).into()));
+                return Poll::Ready(Err(self.late(exchange, upstream).into()));
             }
             if !upstream.side.inbox.is_empty()
                 && let Some(head_bytes) = self.parse_response(exchange, upstream)?
@@ -241,7 +241,7 @@ impl Connection {
         upstream: &mut Upstream,
     ) -> Poll<Result<(), Failure>> {
         if self.alarm.rang() {
-            return Poll::Ready(Err(self.late(exchange).into()));
+            return Poll::Ready(Err(self.late(exchange, upstream).into()));
         }
         self.push(cx, exchange, upstream)?;
         let mut progress = false;
@@ -260,14 +260,20 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// What ran out when the alarm rang.
-    fn late(&self, exchange: &Exchange) -> Reason {
-        if self.worker.clock.now_ms() >= exchange.due {
+    /// What ran out when the alarm rang, as the fault of the side that was waited for.
+    fn late(&self, exchange: &Exchange, upstream: &Upstream) -> Reason {
+        if self.worker.is_cutting() {
+            Reason::Draining
+        } else if self.worker.clock.now_ms() >= exchange.due {
             Reason::RequestTimeout
+        } else if exchange.download.waits_for(&self.client) {
+            Reason::ClientStalled
         } else if exchange.status > 0 {
             Reason::StreamIdle
-        } else if exchange.upload.is_done() {
+        } else if exchange.upload.is_done() || exchange.upload_broken {
             Reason::ResponseTimeout
+        } else if exchange.upload.waits_for(&upstream.side) {
+            Reason::UpstreamStalled
         } else {
             Reason::BodyTimeout
         }

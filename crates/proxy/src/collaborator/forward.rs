@@ -26,7 +26,6 @@ impl Connection {
     /// answers. Once an answer has begun there is nothing left to say: the connection is closed.
     pub(super) async fn forward(&mut self, exchange: &mut Exchange) -> Result<After, Failure> {
         let mut upstream = loop {
-            exchange.attempts += 1;
             let outcome = match self.start(exchange).await {
                 Ok(mut upstream) => {
                     let head = poll_fn(|cx| self.poll_head(cx, exchange, &mut upstream)).await;
@@ -71,6 +70,7 @@ impl Connection {
         let idle = self.worker.upstreams.take_idle(&endpoint);
         exchange.reused = idle.is_some();
         if let Some(mut upstream) = idle {
+            exchange.attempts += 1;
             poll_fn(|cx| Poll::Ready(self.send_request(cx, exchange, &mut upstream))).await?;
             return Ok(upstream);
         }
@@ -79,6 +79,7 @@ impl Connection {
             .upstreams
             .reserve(&endpoint)
             .ok_or(Reason::UpstreamOverflow)?;
+        exchange.attempts += 1;
         // Others will use the scratch while this one waits.
         let mut request = Chain::new();
         request
@@ -138,6 +139,7 @@ impl Connection {
                 upstreams.failed(endpoint, now);
                 Err(Reason::ConnectFailed.into())
             }
+            None if self.worker.is_cutting() => Err(Reason::Draining.into()),
             None if now >= exchange.due => Err(Reason::RequestTimeout.into()),
             None => {
                 upstreams.failed(endpoint, now);

@@ -86,6 +86,12 @@ impl Pump {
         self.tracker.is_done() || self.ended
     }
 
+    /// Whether there is something that `sink` has not taken yet: then the sink is waited for, and
+    /// the source otherwise.
+    pub(super) fn waits_for(&self, sink: &Side) -> bool {
+        self.approved > 0 || !sink.outbox.is_empty()
+    }
+
     /// Bytes of the body seen so far, with the framing of chunks.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use crate::support::{Bed, Client, Upstream, mesh, serve};
+use crate::support::{Bed, Client, Upstream, count, mesh, serve};
 use heddle_proxy::{Bounds, Settings, Timeouts};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: echo\r\n\r\n";
@@ -34,11 +34,14 @@ fn answer(client: &mut Client) -> (u16, String) {
 
 #[test]
 fn a_service_without_endpoints_is_a_503_and_keeps_the_connection() {
-    let bed = Bed::new(&[]);
+    let (bed, log) = Bed::logged(Settings::default(), &mesh(&[], None));
     let mut client = bed.client();
     for _ in 0..2 {
         client.send(GET);
         assert_eq!(answer(&mut client), (503, "no_endpoint".into()));
+        let line = log.line();
+        assert!(line.contains(r#""upstream":null"#), "{line}");
+        assert!(line.contains(r#""attempts":0"#), "nobody was tried: {line}");
     }
     bed.expect_metric("heddle_requests_rejected_total", &["no_endpoint"], 2.0);
 }
@@ -271,6 +274,75 @@ fn an_answer_that_stops_arriving_is_cut() {
     );
 }
 
+/// Sends until nobody has taken anything for a while.
+fn flood(stream: &mut std::net::TcpStream) {
+    stream.set_nonblocking(true).unwrap();
+    let block = vec![0u8; 65536];
+    let mut stuck = 0;
+    while stuck < 20 {
+        match stream.write(&block) {
+            Ok(_) => stuck = 0,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                stuck += 1;
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            // It was cut already.
+            Err(_) => return,
+        }
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_to_blame_for_the_answers_end() {
+    let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(200));
+    let upstream = Upstream::new();
+    let (bed, log) = Bed::logged(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    client.head();
+    flood(&mut server.stream);
+    bed.expect_metric("heddle_requests_rejected_total", &["client_stalled"], 1.0);
+    let line = log.line();
+    assert!(
+        line.contains(r#""status":200,"reason":"client_stalled","blame":"downstream""#),
+        "{line}"
+    );
+}
+
+#[test]
+fn an_endpoint_that_does_not_read_is_to_blame_for_the_requests_end() {
+    let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(200));
+    let upstream = Upstream::new();
+    let (bed, log) = Bed::logged(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 1000000000\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    flood(&mut client.stream);
+    bed.expect_metric("heddle_requests_rejected_total", &["upstream_stalled"], 1.0);
+    let line = log.line();
+    assert!(
+        line.contains(r#""status":504,"reason":"upstream_stalled","blame":"upstream""#),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_client_that_stops_sending_is_to_blame_for_the_requests_end() {
+    let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(50));
+    let upstream = Upstream::new();
+    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 10\r\n\r\nhalf");
+    let mut server = upstream.accept();
+    server.head();
+    server.exact(4);
+    assert_eq!(answer(&mut client), (408, "request_body_timeout".into()));
+}
+
 /// A proxy with two blocks, one of them held by a client whose head does not end; a client with an
 /// answered request behind it; and the endpoint's connection, which waits in the pool.
 fn one_block_left(upstream: &Upstream) -> (Bed, Client, Client, Client) {
@@ -433,13 +505,43 @@ async fn draining_finishes_what_has_begun_and_ends() {
 }
 
 #[tokio::test]
-async fn draining_cuts_what_does_not_end() {
+async fn draining_cuts_what_does_not_end_and_says_so() {
     let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(GET);
+    let (bed, log) = Bed::logged(Settings::default(), &mesh(&[upstream.address], None));
+    // One has no answer yet, one has half of it, and one has not sent all of its head.
+    let mut waiting = bed.client();
+    waiting.send(GET);
     let mut server = upstream.accept();
     server.head();
+    let mut begun = bed.client();
+    begun.send(GET);
+    let mut second = upstream.accept();
+    second.head();
+    second.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    begun.head();
+    let mut partial = bed.client();
+    partial.send("GET / HTTP/1.1\r\n");
+    bed.expect_metric("heddle_connections_active", &[], 3.0);
+    let registry = bed.registry.clone();
     let drained = bed.proxy.drain(Duration::from_millis(50)).await;
-    assert_eq!(drained.cut, 1);
+    assert_eq!(drained.cut, 3);
+    assert_eq!(
+        count(&registry, "heddle_requests_rejected_total", &["draining"]),
+        3.0
+    );
+    assert_eq!(count(&registry, "heddle_requests_active", &[]), 0.0);
+    let mut lines = [log.line(), log.line(), log.line()];
+    lines.sort_by_key(|line| !line.contains(r#""status":200"#));
+    assert!(
+        lines[0].contains(r#""status":200,"reason":"draining","blame":"heddle""#),
+        "{lines:?}"
+    );
+    for line in &lines[1..] {
+        assert!(
+            line.contains(r#""status":503,"reason":"draining","blame":"heddle""#),
+            "{line}"
+        );
+    }
+    assert_eq!(begun.rest(), b"half");
+    assert_eq!(answer(&mut waiting), (503, "draining".into()));
 }

@@ -1,8 +1,10 @@
 //! A proxy with one Service, an upstream that a test scripts byte by byte, and a client that sends
 //! bytes as they are.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,7 +15,7 @@ use heddle_model::{
     AppProtocol, Balancer, Endpoint, Mesh, RouteRule, Service, ServiceName, ServicePort,
 };
 use heddle_proxy::{Entry, Proxy, Settings};
-use heddle_telemetry::Registry;
+use heddle_telemetry::{AccessLog, Registry, Target};
 
 /// Longest wait for anything in a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -64,8 +66,28 @@ impl Bed {
     }
 
     pub(crate) fn with(settings: Settings, mesh: &Mesh) -> Bed {
+        Bed::start(settings, mesh, None)
+    }
+
+    /// The same, with an access log.
+    pub(crate) fn logged(settings: Settings, mesh: &Mesh) -> (Bed, Log) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("access.log");
+        let log = AccessLog::open(Target::File(path.clone())).unwrap();
+        let bed = Bed::start(settings, mesh, Some(log));
+        let lines = BufReader::new(File::open(path).unwrap());
+        (
+            bed,
+            Log {
+                lines: RefCell::new(lines),
+                _dir: dir,
+            },
+        )
+    }
+
+    fn start(settings: Settings, mesh: &Mesh, log: Option<AccessLog>) -> Bed {
         let registry = Arc::new(Registry::new());
-        let proxy = Proxy::start(settings, Arc::clone(&registry), None).unwrap();
+        let proxy = Proxy::start(settings, Arc::clone(&registry), log).unwrap();
         proxy.apply(mesh);
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
@@ -92,16 +114,7 @@ impl Bed {
 
     /// The value of a metric, summed over the lines that contain all of `labels`.
     pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let mut text = String::new();
-        self.registry.render(&mut text);
-        text.lines()
-            .filter(|line| {
-                line.strip_prefix(name)
-                    .is_some_and(|rest| rest.starts_with(['{', ' ']))
-                    && labels.iter().all(|label| line.contains(label))
-            })
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum()
+        count(&self.registry, name, labels)
     }
 
     /// Waits until a metric has this value: a request is counted just after its answer is sent.
@@ -115,6 +128,41 @@ impl Bed {
             );
             thread::yield_now();
         }
+    }
+}
+
+/// The value of a metric, summed over the lines that contain all of `labels`.
+pub(crate) fn count(registry: &Registry, name: &str, labels: &[&str]) -> f64 {
+    let mut text = String::new();
+    registry.render(&mut text);
+    text.lines()
+        .filter(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && labels.iter().all(|label| line.contains(label))
+        })
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
+}
+
+/// What the access log holds, line by line.
+pub(crate) struct Log {
+    lines: RefCell<BufReader<File>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Log {
+    /// Waits for the next line.
+    pub(crate) fn line(&self) -> String {
+        let patience = Instant::now() + PATIENCE;
+        let mut line = String::new();
+        while !line.ends_with('\n') {
+            assert!(Instant::now() < patience, "no line after {line:?}");
+            if self.lines.borrow_mut().read_line(&mut line).unwrap() == 0 {
+                thread::park_timeout(Duration::from_millis(2));
+            }
+        }
+        line
     }
 }
 
