@@ -106,6 +106,7 @@ pub(crate) fn read(
     };
     match yaml::parse(bytes, values_left) {
         Ok(documents) => {
+            reader.report.documents += documents.len();
             for document in documents {
                 reader.document(document);
             }

@@ -78,6 +78,9 @@ pub struct Report {
     pub skipped: BTreeMap<String, usize>,
     /// How many objects were read.
     pub objects: usize,
+    /// How many documents there were that say something, whatever they say.
+    #[serde(skip)]
+    pub(crate) documents: usize,
     errors: usize,
 }
 

@@ -28,7 +28,11 @@ const MAX_VALUES: usize = 4_000_000;
 /// editors' temporary files are not. The mesh is there unless the report holds an error. This call
 /// reads from disk and blocks.
 pub fn load(dir: &Path) -> (Option<Mesh>, Report) {
-    read(dir, &folder::scan(dir))
+    let (mesh, mut report) = read(dir, &folder::scan(dir));
+    if is_empty(&report) {
+        report.push(holds_nothing(dir, Severity::Warning));
+    }
+    (mesh, report)
 }
 
 /// Compiles the text of one manifest file that is in no folder, as [`load`] compiles a folder's.
@@ -36,6 +40,30 @@ pub fn load(dir: &Path) -> (Option<Mesh>, Report) {
 /// `file` is what problems name; relative commands start from its folder.
 pub fn load_text(file: &Path, text: &[u8]) -> (Option<Mesh>, Report) {
     read(file.parent().unwrap_or(file), &Scan::of_text(file, text))
+}
+
+/// Whether there is nothing in a folder that could be right or wrong.
+fn is_empty(report: &Report) -> bool {
+    report.documents == 0 && !report.has_errors()
+}
+
+fn holds_nothing(dir: &Path, severity: Severity) -> Problem {
+    let remedy = match severity {
+        Severity::Warning => "put *.yaml, *.yml or *.json files in it",
+        Severity::Error => {
+            "put them back; to serve nothing on purpose, leave a file with \
+             {apiVersion: v1, kind: List, items: []}, or stop heddle"
+        }
+    };
+    Problem {
+        severity,
+        file: dir.to_path_buf(),
+        line: None,
+        object: None,
+        field: String::new(),
+        reason: "this folder holds no manifest".to_owned(),
+        remedy: remedy.to_owned(),
+    }
 }
 
 /// Compiles what a scan of a folder found.

@@ -123,15 +123,6 @@ fn walk(root: &Path, read: bool) -> Scan {
     match fs::metadata(root) {
         Ok(metadata) if metadata.is_dir() => {
             walk.folder(root, &metadata, &mut Vec::new());
-            if walk.scan.stamps.is_empty() && walk.scan.problems.is_empty() {
-                let remedy = "put *.yaml, *.yml or *.json files in it";
-                walk.problem(
-                    Severity::Warning,
-                    root,
-                    "this folder holds no manifest",
-                    remedy,
-                );
-            }
         }
         Ok(_) => walk.problem(Severity::Error, root, "this is no folder", "name a folder"),
         Err(error) => walk.problem(Severity::Error, root, &error.to_string(), "name a folder"),

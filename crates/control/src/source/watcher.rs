@@ -26,7 +26,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio::time::{Instant, timeout};
 
 use super::folder::{self, Identity, Scan, Watched};
-use crate::problem::Report;
+use crate::problem::{Report, Severity};
 
 #[cfg(test)]
 mod tests;
@@ -51,6 +51,8 @@ pub struct Watcher {
     /// Digest of what was returned last.
     digest: Option<u64>,
     generation: u64,
+    /// Whether the mesh that was returned last has anything in it.
+    has_content: bool,
     /// How long an event is waited for.
     look_every: Duration,
     /// What `look_every` is while the kernel tells of changes.
@@ -124,6 +126,7 @@ impl Watcher {
             stale: true,
             digest: None,
             generation: 0,
+            has_content: false,
             look_every: SLOW_LOOK,
             slow_look: SLOW_LOOK,
         }
@@ -132,7 +135,8 @@ impl Watcher {
     /// Waits for the folder's content to differ from what was returned last, and compiles it.
     ///
     /// The first call returns at once with what is there. The mesh is there unless the report holds
-    /// an error; its generation counts the meshes that this watcher returned. Dropping the future
+    /// an error. A folder without a manifest is one once there was a mesh with something in it: more
+    /// likely than not it was emptied or unmounted by mistake. The mesh's generation counts the meshes that this watcher returned. Dropping the future
     /// loses nothing: the next call finds what this one would have. Needs a tokio runtime with
     /// time.
     pub async fn next(&mut self) -> (Option<Mesh>, Report) {
@@ -142,12 +146,12 @@ impl Watcher {
             }
             self.stale = true;
             let eyes = Arc::clone(&self.eyes);
-            let last = self.digest;
+            let (last, had_content) = (self.digest, self.has_content);
             let look = move || {
                 let mut eyes = eyes.lock().unwrap_or_else(PoisonError::into_inner);
                 let scan = eyes.look();
                 let digest = scan.digest();
-                let read = (last != Some(digest)).then(|| super::read(&eyes.root, &scan));
+                let read = (last != Some(digest)).then(|| eyes.read(&scan, had_content));
                 (digest, read, eyes.blind)
             };
             let Ok((digest, read, blind)) = tokio::task::spawn_blocking(look).await else {
@@ -162,6 +166,7 @@ impl Watcher {
                 if let Some(mesh) = &mut mesh {
                     self.generation += 1;
                     mesh.generation = self.generation;
+                    self.has_content = !(mesh.services.is_empty() && mesh.workloads.is_empty());
                 }
                 return (mesh, report);
             }
@@ -195,6 +200,19 @@ impl Eyes {
             scan = folder::scan(&self.root);
         }
         scan
+    }
+
+    fn read(&self, scan: &Scan, had_content: bool) -> (Option<Mesh>, Report) {
+        let (mesh, mut report) = super::read(&self.root, scan);
+        if !super::is_empty(&report) {
+            return (mesh, report);
+        }
+        let severity = match had_content {
+            true => Severity::Error,
+            false => Severity::Warning,
+        };
+        report.push(super::holds_nothing(&self.root, severity));
+        (mesh.filter(|_| !had_content), report)
     }
 
     /// Watches exactly these folders; says whether one of them is new.

@@ -127,6 +127,29 @@ fn a_bad_edit_is_reported_and_the_last_good_state_stays() {
 }
 
 #[test]
+fn a_folder_that_is_emptied_tears_nothing_down() {
+    let folder = Folder::new();
+    let manifest = service("emptied", "web", backend("still here"));
+    folder.write("a.yaml", &manifest);
+    let heddle = Heddle::up(&folder, &[]);
+    let address = heddle.address("emptied/web", None);
+
+    std::fs::remove_file(folder.manifests().join("a.yaml")).expect("removed");
+    let line = heddle.stderr_line("this folder holds no manifest");
+    assert!(line.contains("kind: List, items: []"), "{line}");
+    heddle.stderr_line("the last good state is still served");
+    assert_eq!(get(address, "web", "/"), (200, "still here".into()));
+    let (_, metrics) = get(heddle.metrics(), "x", "/metrics");
+    assert!(metrics.contains("heddle_config_stale 1"), "{metrics}");
+
+    folder.write("a.yaml", "apiVersion: v1\nkind: List\nitems: []\n");
+    eventually("nothing is served, as was asked for", || {
+        std::net::TcpStream::connect(address).is_err()
+    });
+    assert_eq!(heddle.status()["config"]["stale"], false);
+}
+
+#[test]
 fn services_come_and_go_without_a_restart() {
     let folder = Folder::new();
     folder.write("a.yaml", &service("come", "first", backend("first")));

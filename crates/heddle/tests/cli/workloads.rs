@@ -76,7 +76,7 @@ fn a_changed_command_is_run_and_a_removed_one_is_not() {
     );
     let second = pid_at_end(&heddle.stdout_line("second"));
     assert!(test_kill_process(first).is_err());
-    std::fs::remove_file(folder.manifests().join("a.yaml")).expect("removed");
+    folder.write("a.yaml", "{apiVersion: v1, kind: List, items: []}");
     eventually("it is stopped", || test_kill_process(second).is_err());
 }
 

@@ -150,9 +150,7 @@ fn what_is_no_file_is_not_opened() {
 #[test]
 fn empty_and_missing_folders_are_told_apart() {
     let dir = folder(&[]);
-    let empty = scan(dir.path());
-    assert_eq!(reasons(&empty), ["this folder holds no manifest"]);
-    assert_eq!(empty.problems[0].severity, Severity::Warning);
+    assert_eq!(reasons(&scan(dir.path())), [""; 0]);
     let missing = scan(&dir.path().join("x"));
     assert_eq!(missing.problems[0].severity, Severity::Error);
     let file = folder(&[("a.yaml", "")]);

@@ -204,6 +204,46 @@ async fn a_file_that_breaks_and_is_mended() {
 }
 
 #[tokio::test]
+async fn a_folder_emptied_by_mistake_is_refused_and_one_on_purpose_is_not() {
+    let (dir, mut watcher) = followed().await;
+    let file = dir.path().join("a.yaml");
+    let refused = |(mesh, report): (Option<Mesh>, Report)| {
+        assert!(mesh.is_none());
+        assert_eq!(report.errors(), 1);
+        let said = report.problems[0].to_string();
+        assert!(
+            said.contains("error: this folder holds no manifest"),
+            "{said}"
+        );
+        assert!(said.contains("kind: List, items: []"), "{said}");
+    };
+    fs::remove_file(&file).unwrap();
+    refused(next(&mut watcher).await);
+    // The same as before is a change again.
+    write(&file, &service("a"));
+    expect(&mut watcher, &["a"]).await;
+    // A file of which nothing is left is no manifest either.
+    write(&file, "# nothing\n---\n");
+    refused(next(&mut watcher).await);
+    write(&file, "{apiVersion: v1, kind: List, items: []}\n");
+    expect(&mut watcher, &[]).await;
+    // Nothing is lost any more when it goes, too.
+    fs::remove_file(&file).unwrap();
+    let (mesh, report) = next(&mut watcher).await;
+    assert!(mesh.is_some());
+    assert_eq!(report.problems[0].severity, Severity::Warning);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_empty_at_the_start_is_a_warning() {
+    let dir = TempDir::new().unwrap();
+    let (mesh, report) = next(&mut watch(dir.path())).await;
+    assert!(mesh.is_some());
+    assert_eq!(report.problems[0].severity, Severity::Warning);
+    assert_eq!(crate::load(dir.path()).1, report);
+}
+
+#[tokio::test]
 async fn what_leaves_the_content_as_it_was_is_no_change() {
     let (dir, mut watcher) = followed().await;
     write(dir.path().join("a.yaml"), &service("a"));
