@@ -28,9 +28,10 @@ fn print(text: &str) -> Result<(), Failure> {
 /// Gives each way in which a running process does not answer its exit code.
 fn unanswered(error: ClientError) -> Failure {
     let exit = match error {
-        ClientError::NotRunning(..) | ClientError::Impostor(..) | ClientError::NoAnswer(..) => {
-            Exit::Unreachable
-        }
+        ClientError::NotRunning(..)
+        | ClientError::Impostor(..)
+        | ClientError::Late(..)
+        | ClientError::NoAnswer(..) => Exit::Unreachable,
         ClientError::Status(..) => Exit::Failed,
     };
     Failure::new(exit, error)

@@ -22,6 +22,8 @@ pub(crate) enum ClientError {
     NotRunning(Location, io::Error),
     /// Whoever listens at the default path is neither this user nor root.
     Impostor(Location, u32),
+    /// It did not answer in this time.
+    Late(Location, Duration),
     /// It was closed without an answer, which is how a wrong user is treated.
     NoAnswer(Location, io::Error),
     /// An answer other than 200.
@@ -44,6 +46,13 @@ impl fmt::Display for ClientError {
                     at.path.display()
                 )
             }
+            ClientError::Late(at, waited) => write!(
+                f,
+                "heddle at {} did not answer within {} s: it is busy, stopped, or has no descriptor \
+                 left",
+                at.path.display(),
+                waited.as_secs_f32()
+            ),
             ClientError::NoAnswer(at, error) => write!(
                 f,
                 "heddle at {} gave no answer: {error}; it answers its own user and root",
@@ -63,11 +72,23 @@ impl std::error::Error for ClientError {}
 /// # Errors
 /// When nobody answers, or with another status than 200.
 pub(crate) fn get(at: &Location, path: &str) -> Result<String, ClientError> {
+    get_within(at, path, TIMEOUT)
+}
+
+/// The same, with another limit for each read and write.
+pub(super) fn get_within(
+    at: &Location,
+    path: &str,
+    limit: Duration,
+) -> Result<String, ClientError> {
     let mut stream = UnixStream::connect(&at.path)
         .map_err(|error| ClientError::NotRunning(at.clone(), error))?;
     check_server(at, &stream)?;
-    let answer =
-        exchange(&mut stream, path).map_err(|error| ClientError::NoAnswer(at.clone(), error))?;
+    let answer = exchange(&mut stream, path, limit).map_err(|error| match error.kind() {
+        // What a socket says when its time is up.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Late(at.clone(), limit),
+        _ => ClientError::NoAnswer(at.clone(), error),
+    })?;
     let (status, body) = split(&answer).ok_or_else(|| {
         ClientError::NoAnswer(at.clone(), io::Error::from(io::ErrorKind::UnexpectedEof))
     })?;
@@ -89,9 +110,9 @@ fn check_server(at: &Location, stream: &UnixStream) -> Result<(), ClientError> {
     }
 }
 
-fn exchange(stream: &mut UnixStream, path: &str) -> io::Result<String> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+fn exchange(stream: &mut UnixStream, path: &str, limit: Duration) -> io::Result<String> {
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
     write!(
         stream,
         "GET {path} HTTP/1.1\r\nhost: heddle\r\nconnection: close\r\n\r\n"

@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
+use super::client::get_within;
 use super::serve::{MAX_CONNECTIONS, may_operate, serve_tcp, serve_unix};
 use super::{AdminSocket, Answer, Ask, ClientError, Location, SocketError, get};
 
@@ -251,6 +252,31 @@ fn nobody_at_the_socket_is_told_from_a_refusal() {
         get(&at, "/status"),
         Err(ClientError::NotRunning(..))
     ));
+}
+
+#[test]
+fn a_server_that_is_late_is_told_from_one_that_hangs_up() {
+    let dir = private_folder();
+    let at = given(dir.path().join("s"));
+    // It accepts in the kernel only, as does a process without descriptors.
+    let listener = std::os::unix::net::UnixListener::bind(&at.path).expect("bound");
+    let late = get_within(&at, "/status", Duration::from_millis(500)).expect_err("no answer");
+    let said = late.to_string();
+    assert!(said.contains("did not answer within 0.5 s"), "{said}");
+    assert!(!said.contains("own user"), "{said}");
+    assert!(
+        ClientError::Late(at.clone(), Duration::from_secs(10))
+            .to_string()
+            .contains("within 10 s")
+    );
+
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let refused = get(&at, "/status").expect_err("no answer");
+    assert!(matches!(refused, ClientError::NoAnswer(..)), "{refused}");
+    assert!(
+        refused.to_string().contains("its own user and root"),
+        "{refused}"
+    );
 }
 
 #[test]
