@@ -20,11 +20,10 @@ mod process;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use heddle_model::{Command, Mesh, WorkloadName};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::console::Console;
@@ -60,7 +59,7 @@ pub(crate) struct Supervisor {
 
 struct Job {
     command: Command,
-    status: Arc<Mutex<ProcessStatus>>,
+    status: watch::Receiver<ProcessStatus>,
     /// Dropped to stop the job.
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -109,13 +108,7 @@ impl Supervisor {
 
     /// How the process of a workload is doing; none when it has no command.
     pub(crate) fn status(&self, name: &WorkloadName) -> Option<ProcessStatus> {
-        let status = &self.jobs.get(name)?.status;
-        Some(
-            status
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
-        )
+        Some(self.jobs.get(name)?.status.borrow().clone())
     }
 
     /// Stops every process and waits until all are gone, little longer than the grace.
@@ -134,13 +127,13 @@ impl Supervisor {
 
     fn start(&self, spec: process::Spec, after: Option<JoinHandle<()>>) -> Job {
         let (stop, stopped) = oneshot::channel();
-        let status = Arc::new(Mutex::new(ProcessStatus::default()));
+        let (update, status) = watch::channel(ProcessStatus::default());
         let command = spec.command.clone();
         let job = job::Job {
             spec,
             policy: self.policy,
             output: self.output.clone(),
-            status: Arc::clone(&status),
+            status: update,
             stop: stopped,
         };
         let task = tokio::spawn(async move {

@@ -1,9 +1,9 @@
 //! One workload's process from its first start to its end.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::sync::watch;
 
 use super::backoff::Backoff;
 use super::process::{Process, Spec};
@@ -14,7 +14,7 @@ pub(super) struct Job {
     pub(super) spec: Spec,
     pub(super) policy: Policy,
     pub(super) output: Output,
-    pub(super) status: Arc<Mutex<ProcessStatus>>,
+    pub(super) status: watch::Sender<ProcessStatus>,
     /// Resolves (the sender is dropped) when the process is no longer wanted.
     pub(super) stop: oneshot::Receiver<()>,
 }
@@ -56,6 +56,6 @@ impl Job {
     }
 
     fn update(&self, change: impl FnOnce(&mut ProcessStatus)) {
-        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
+        self.status.send_modify(change);
     }
 }

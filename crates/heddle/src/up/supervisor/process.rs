@@ -34,6 +34,18 @@ impl Spec {
     pub(super) fn program(&self) -> &str {
         self.command.argv.first().map_or("", String::as_str)
     }
+
+    /// Says which directory is missing, where it is not the program: the kernel says the same of
+    /// both.
+    fn explain(&self, error: io::Error) -> io::Error {
+        match &self.command.working_dir {
+            Some(dir) if !dir.is_dir() => {
+                let what = format!("its workingDir {} is no directory: {error}", dir.display());
+                io::Error::new(error.kind(), what)
+            }
+            _ => error,
+        }
+    }
 }
 
 /// A running process, leader of a process group of its own. Dropping it kills the group.
@@ -65,7 +77,7 @@ impl Process {
             command.current_dir(dir);
         }
         die_with_parent(&mut command);
-        let mut child = command.spawn()?;
+        let mut child = command.spawn().map_err(|error| spec.explain(error))?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let group = group.ok_or_else(|| io::Error::other("the process has no id"))?;
         let prefix = format!("[{}] ", spec.name);

@@ -9,12 +9,14 @@ use heddle_model::{
     AppProtocol, Balancer, Command, Mesh, Service, ServiceAccountName, ServiceName, ServicePort,
     Workload, WorkloadName,
 };
-use rustix::process::{Pid, test_kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use tokio::sync::mpsc;
 
 use super::{Output, Policy, Supervisor, environment};
 use crate::console::Console;
-use crate::status::{ListenerKind, ListenerStatus};
+use crate::status::{ListenerKind, ListenerStatus, ProcessStatus};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -129,20 +131,39 @@ async fn a_program_that_does_not_exist_is_said_and_tried_again() {
         command.argv = vec!["/no/such/program".into()];
     }
     supervisor.follow(&mesh, &[]);
-    let status = loop {
-        tokio::task::yield_now().await;
-        let status = supervisor.status(&name("web")).expect("a command");
-        if status.restarts >= 2 {
-            break status;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    };
+    let status = restarted(&supervisor).await;
     let last = status.last_exit.unwrap_or_default();
     assert!(
         last.contains("/no/such/program") && last.contains("No such file"),
         "{last}"
     );
     supervisor.stop().await;
+}
+
+#[tokio::test]
+async fn a_working_directory_that_does_not_exist_is_named() {
+    let (mut supervisor, _output) = supervisor(LONG);
+    let mut mesh = mesh(&[("web", "")]);
+    if let Some(command) = &mut mesh.workloads[0].command {
+        command.working_dir = Some("/no/such/folder".into());
+    }
+    supervisor.follow(&mesh, &[]);
+    let last = restarted(&supervisor).await.last_exit.unwrap_or_default();
+    assert!(
+        last.contains("\"sh\"") && last.contains("workingDir /no/such/folder is no directory"),
+        "{last}"
+    );
+    supervisor.stop().await;
+}
+
+/// Waits until the process of `web` has been started twice more.
+async fn restarted(supervisor: &Supervisor) -> ProcessStatus {
+    let mut status = supervisor.jobs[&name("web")].status.clone();
+    let restarted = status.wait_for(|status| status.restarts >= 2);
+    let status = tokio::time::timeout(LONG, restarted)
+        .await
+        .expect("it is tried again");
+    status.expect("the job runs").clone()
 }
 
 #[tokio::test]
@@ -208,17 +229,18 @@ async fn a_line_without_end_is_broken_not_collected() {
     supervisor.stop().await;
 }
 
-/// Grandchildren are reaped by init, whose pace is not ours.
+/// Waits for the end of a process that is not our child.
 async fn wait_until_gone(pid: Pid) {
-    let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
-    let gone = async {
-        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => process,
+        Err(error) => return assert_eq!(error, Errno::SRCH),
     };
-    tokio::time::timeout(LONG, gone)
-        .await
-        .expect("it is killed with its group");
+    let ended = tokio::task::spawn_blocking(move || {
+        let long = Timespec::try_from(LONG).expect("in range");
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&long))
+    });
+    let ended = ended.await.expect("no panic").expect("polled");
+    assert_eq!(ended, 1, "it is killed with its group");
 }
 
 #[test]
