@@ -20,6 +20,10 @@ pub(crate) struct Status {
     pub(crate) folder: PathBuf,
     /// Where `/metrics` and `/ready` are served over TCP.
     pub(crate) metrics: Option<SocketAddr>,
+    /// Connections from clients that there may be at a time: the setting, or what the descriptors
+    /// suffice for.
+    #[serde(default)]
+    pub(crate) connections_limit: usize,
     pub(crate) config: ConfigStatus,
     pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) workloads: Vec<WorkloadStatus>,

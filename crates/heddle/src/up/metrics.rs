@@ -19,6 +19,11 @@ pub(super) fn render(out: &mut String, status: &Status) {
             u64::from(status.ready),
         ),
         (
+            "heddle_connections_limit",
+            "Connections from clients that there may be at a time.",
+            status.connections_limit as u64,
+        ),
+        (
             "heddle_config_generation",
             "Configuration in force.",
             config.generation,

@@ -33,6 +33,7 @@ const LOGGED_LISTENERS: usize = 40;
 pub(super) struct Parts {
     pub(super) dir: PathBuf,
     pub(super) metrics_at: Option<SocketAddr>,
+    pub(super) connections_limit: usize,
     pub(super) registry: Arc<Registry>,
     pub(super) proxy: Proxy,
     /// None when workloads' commands are not run.
@@ -46,6 +47,8 @@ pub(super) struct Node {
     settings: Settings,
     dir: PathBuf,
     metrics_at: Option<SocketAddr>,
+    /// Client connections at most, as the proxy was told.
+    connections_limit: usize,
     registry: Arc<Registry>,
     log: Option<AccessLog>,
     /// Both gone once draining has begun.
@@ -64,6 +67,7 @@ impl Node {
             started: Instant::now(),
             dir: parts.dir,
             metrics_at: parts.metrics_at,
+            connections_limit: parts.connections_limit,
             registry: parts.registry,
             log: parts.log,
             proxy: Some(parts.proxy),
@@ -251,6 +255,7 @@ impl Node {
             draining: self.proxy.is_none(),
             folder: self.dir.clone(),
             metrics: self.metrics_at,
+            connections_limit: self.connections_limit,
             config: self.config.clone(),
             listeners: self.listeners.status(),
             workloads: self.mesh.workloads.iter().map(workload).collect(),

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use rustix::process::{Uid, geteuid};
+use rustix::process::{Resource, Uid, geteuid, getrlimit};
 use rustix::thread::set_thread_res_uid;
 
 use crate::harness::{Folder, Heddle, as_str, backend, get, heddle, service, text};
@@ -59,6 +59,20 @@ fn status_and_configuration_are_for_people_and_programs() {
     let config: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(config["mesh"]["services"][0]["name"], "told/web");
     assert_eq!(config["settings"]["drain"]["timeout_ms"], 10_000);
+}
+
+#[test]
+fn the_bound_on_clients_is_shown_as_it_is_in_force() {
+    let folder = mesh("limited");
+    let settings = folder.path("heddle.yaml");
+    std::fs::write(&settings, "proxy: {bounds: {connections: 1000000}}\n").expect("written");
+    let limit = getrlimit(Resource::Nofile).maximum.expect("a limit");
+    let heddle = Heddle::up(&folder, &["--config", as_str(&settings)]);
+    let expected = (limit / 3).min(1_000_000);
+    assert_eq!(heddle.status()["connections_limit"], expected);
+    let (_, metrics) = get(heddle.metrics(), "x", "/metrics");
+    let line = format!("\nheddle_connections_limit {expected}\n");
+    assert!(metrics.contains(&line), "{metrics}");
 }
 
 #[test]
