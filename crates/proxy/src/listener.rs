@@ -112,7 +112,11 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: TcpListener)
         match poll_fn(|cx| poll_batch(cx, &worker, &listener, &socket)).await {
             Ok(()) => return,
             Err(error) => {
-                tracing::warn!(%error, source = %listener.source, "cannot accept; trying again");
+                // All listeners fail alike, and each of them many times a second.
+                let now = worker.clock.now();
+                if worker.cannot_accept.borrow_mut().is_due(&error, now) {
+                    tracing::warn!(%error, source = %listener.source, "cannot accept; trying again");
+                }
                 let due = worker.clock.now_ms() + BACK_OFF_MS;
                 worker.alarms.alarm().wait_until(due).await;
             }

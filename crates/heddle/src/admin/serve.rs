@@ -2,8 +2,9 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use heddle_telemetry::Seldom;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -42,11 +43,12 @@ enum Surface {
 /// Serves the operator's socket until the runtime ends.
 pub(crate) async fn serve_unix(listener: UnixListener, asks: Asks) {
     let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut said = Seldom::new();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                accept_failed("admin socket", &error).await;
+                accept_failed("admin socket", &error, &mut said).await;
                 continue;
             }
         };
@@ -75,11 +77,12 @@ pub(crate) async fn serve_unix(listener: UnixListener, asks: Asks) {
 /// Serves metrics and readiness over TCP until the runtime ends.
 pub(crate) async fn serve_tcp(listener: TcpListener, asks: Asks) {
     let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut said = Seldom::new();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                accept_failed("metrics listener", &error).await;
+                accept_failed("metrics listener", &error, &mut said).await;
                 continue;
             }
         };
@@ -99,8 +102,10 @@ pub(super) fn may_operate(peer_uid: u32, own_uid: u32) -> bool {
     peer_uid == own_uid || peer_uid == 0
 }
 
-async fn accept_failed(whose: &str, error: &std::io::Error) {
-    tracing::warn!(%error, "cannot accept at the {whose}");
+async fn accept_failed(whose: &str, error: &std::io::Error, said: &mut Seldom) {
+    if said.is_due(error, Instant::now()) {
+        tracing::warn!(%error, "cannot accept at the {whose}; trying again");
+    }
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 

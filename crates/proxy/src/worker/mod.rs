@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use heddle_telemetry::{LogSink, Registry, WorkerStats};
+use heddle_telemetry::{LogSink, Registry, Seldom, WorkerStats};
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
 
@@ -49,6 +49,8 @@ pub(crate) struct Worker {
     pub(crate) random: RefCell<Random>,
     /// `None` while no access log is wanted.
     pub(crate) log: Option<RefCell<LogSink>>,
+    /// What was said of connections that could not be accepted.
+    pub(crate) cannot_accept: RefCell<Seldom>,
     draining: Cell<bool>,
     /// The time for draining is over: whoever's alarm rings gives up.
     cutting: Cell<bool>,

@@ -133,6 +133,7 @@ impl Worker {
             bound: RefCell::new(bound),
             scratch: RefCell::new(Scratch::new()),
             random: RefCell::new(Random::new(seed)),
+            cannot_accept: RefCell::default(),
             draining: Cell::new(false),
             cutting: Cell::new(false),
             shown,
