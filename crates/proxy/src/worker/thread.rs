@@ -232,7 +232,11 @@ async fn run(worker: &Rc<Worker>, mailbox: Mailbox, mut timer: Timer) -> usize {
     .await;
     let cut = worker.connections();
     if cut > 0 {
-        poll_fn(|cx| Poll::Ready(cut_requests(worker, cx))).await;
+        poll_fn(|cx| {
+            cut_requests(worker, cx);
+            Poll::Ready(())
+        })
+        .await;
     }
     cut
 }
