@@ -7,6 +7,7 @@
 mod manifests;
 mod mesh;
 mod metrics;
+mod place;
 mod screen;
 mod shopper;
 mod verdict;
@@ -22,6 +23,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use manifests::Manifests;
 use mesh::{Mesh, Status};
 use metrics::History;
+use place::Place;
 use screen::Screen;
 use shopper::Shopper;
 use verdict::{Phase, Verdict};
@@ -55,7 +57,7 @@ pub(crate) struct Options {
 /// Tells the story.
 ///
 /// # Errors
-/// The mesh does not start, a page failed, or the traffic did not follow the route.
+/// Another demo runs, the mesh does not start, a page failed, or the traffic did not follow the route.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -65,6 +67,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 async fn tell(options: &Options) -> anyhow::Result<()> {
+    let _place = Place::take(&manifests::addresses())?;
     let manifests = Manifests::write()?;
     let mut mesh = Mesh::start(&options.heddle, manifests.dir(), manifests.scratch())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -4,6 +4,7 @@
 mod tests;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -79,6 +80,15 @@ impl Manifests {
         fs::write(&beside, edited)?;
         fs::rename(&beside, &path).context("cannot replace the route")
     }
+}
+
+/// Where the services will listen, as their commands say.
+pub(super) fn addresses() -> Vec<SocketAddr> {
+    FILES
+        .iter()
+        .flat_map(|(_, text)| text.split("--listen, \"").skip(1))
+        .filter_map(|rest| rest.split('"').next()?.parse().ok())
+        .collect()
 }
 
 /// The text of a route with other weights, in the order in which they are there.

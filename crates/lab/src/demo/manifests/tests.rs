@@ -1,4 +1,4 @@
-use super::{Manifests, with_weights};
+use super::{Manifests, addresses, with_weights};
 
 #[test]
 fn the_weights_change_and_nothing_else() {
@@ -25,4 +25,11 @@ fn the_weights_change_and_nothing_else() {
 #[test]
 fn a_route_without_weights_is_refused() {
     assert!(with_weights("weight: 1\n", [1, 2]).is_err());
+}
+
+#[test]
+fn the_services_addresses_are_found() {
+    let found: Vec<String> = addresses().iter().map(ToString::to_string).collect();
+    let expected: Vec<String> = (1..=5).map(|n| format!("127.1.0.{n}:9080")).collect();
+    assert_eq!(found, expected);
 }
