@@ -145,3 +145,30 @@ fn sighup_opens_the_access_log_anew() {
     eventually("it is logged in the new file", || holds(&log, "/after"));
     assert!(!holds(&rotated, "/after"));
 }
+
+#[test]
+fn a_full_disk_is_said_and_counted_and_so_is_its_end() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("full", "web", backend("x")));
+    let log = folder.path("access.log");
+    std::os::unix::fs::symlink("/dev/full", &log).expect("a link");
+    let heddle = Heddle::up(&folder, &["--access-log", as_str(&log)]);
+    let address = heddle.address("full/web", None);
+    assert_eq!(get(address, "web", "/lost"), (200, "x".into()));
+    heddle.stderr_line("cannot write the access log");
+    let metrics = heddle.metrics();
+    eventually("the line is counted", || {
+        let (_, metrics) = get(metrics, "x", "/metrics");
+        metrics.contains("heddle_access_log_dropped_total{worker=\"0\"} 1\n")
+    });
+
+    std::fs::remove_file(&log).expect("removed");
+    heddle.signal(Signal::HUP);
+    heddle.stderr_line("opened anew");
+    get(address, "web", "/kept");
+    let line = heddle.stderr_line("the access log is written again");
+    assert!(line.contains("lost=1"), "{line}");
+    eventually("it is logged", || {
+        std::fs::read_to_string(&log).is_ok_and(|text| text.contains("/kept"))
+    });
+}
