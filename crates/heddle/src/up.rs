@@ -87,8 +87,8 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
 
     let registry = Arc::new(Registry::new());
     let mut data_plane = settings.proxy.settings();
-    let connections_limit = limits::client_connections(data_plane.bounds.connections);
-    data_plane.bounds.connections = connections_limit;
+    let shares = limits::shares(start::wanted(&mesh, &settings))?;
+    data_plane.bounds.connections = shares.clients;
     let proxy = Proxy::start(data_plane, Arc::clone(&registry), log.clone())
         .context("cannot start the proxy")?;
     let supervisor = start::supervisor(&settings, &output);
@@ -96,7 +96,7 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
     let parts = Parts {
         dir,
         metrics_at,
-        connections_limit,
+        shares,
         registry,
         proxy,
         supervisor,

@@ -57,6 +57,19 @@ pub(crate) fn bind(at: SocketAddr, instead: Instead) -> Bound {
     })
 }
 
+impl BindError {
+    /// Whether there is no descriptor left, so that no other address would do either.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let exhausted = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+        match self {
+            BindError::InUse(_) => false,
+            BindError::Other(_, error) => error
+                .raw_os_error()
+                .is_some_and(|code| exhausted.contains(&code)),
+        }
+    }
+}
+
 impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

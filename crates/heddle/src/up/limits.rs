@@ -1,10 +1,25 @@
-//! How many descriptors the process may have.
+//! How many descriptors the process may have, and who gets them.
 
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
+
+/// Descriptors that are kept for what is no request: the process's own files, the admin socket and
+/// metrics with their connections, reading the folder, starting commands. An eighth, within these.
+const MIN_RESERVE: usize = 32;
+const MAX_RESERVE: usize = 1_024;
+/// A running command: two pipes for its output, and one that tells of its end.
+const PER_COMMAND: usize = 3;
+/// A listener: ours, and the duplicate that the proxy keeps.
+const PER_LISTENER: usize = 2;
+/// A client: its connection, and one to an endpoint.
+const PER_CLIENT: usize = 2;
+/// With fewer there is no point in serving.
+const MIN_CLIENTS: usize = 8;
+/// Listeners that may come later, beside half as many as there are at first.
+const MORE_LISTENERS: usize = 16;
 
 /// Raises the soft limit of open descriptors to the hard one: listeners and connections are
 /// bounded by settings, not by a default of 1,024 that stands for `select(2)`.
@@ -25,35 +40,125 @@ pub(crate) fn original() -> Option<Rlimit> {
     ORIGINAL.get().copied()
 }
 
-/// The client connections that the descriptors suffice for, at most `wanted`: a third of them, since
-/// a connection from a client may need one to an endpoint, and listeners and pools need some too.
-pub(crate) fn client_connections(wanted: usize) -> usize {
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let bound = fit(wanted, descriptors);
-    if bound < wanted {
-        tracing::info!(
-            descriptors,
-            "at most {bound} client connections instead of {wanted}: raise the limit of open files \
-             (ulimit -n)"
-        );
-    }
-    bound
+/// How many there are of what takes descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Listeners that the first mesh wants.
+    pub(crate) listeners: usize,
+    /// Client connections at a time, as set.
+    pub(crate) clients: usize,
+    /// Commands that are run.
+    pub(crate) commands: usize,
 }
 
-fn fit(wanted: usize, descriptors: u64) -> usize {
-    let third = usize::try_from(descriptors / 3).unwrap_or(usize::MAX);
-    wanted.min(third.max(1))
+/// How many there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shares {
+    /// Listeners at a time, now and later.
+    pub(crate) listeners: usize,
+    /// Client connections at a time.
+    pub(crate) clients: usize,
+}
+
+/// Shares the descriptors out once, before anything is served: whoever takes the last one stops
+/// all others, the operator's commands first.
+///
+/// # Errors
+/// When too few are left to serve anybody.
+pub(crate) fn shares(wanted: Wanted) -> anyhow::Result<Shares> {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let Some(shares) = share(descriptors, wanted) else {
+        anyhow::bail!(
+            "{descriptors} open files are too few for {} listeners, {} commands and {MIN_CLIENTS} \
+             clients: raise the limit (ulimit -n)",
+            wanted.listeners,
+            wanted.commands
+        );
+    };
+    if shares.clients < wanted.clients {
+        tracing::info!(
+            descriptors,
+            "at most {} client connections instead of {}: raise the limit of open files \
+             (ulimit -n)",
+            shares.clients,
+            wanted.clients
+        );
+    }
+    Ok(shares)
+}
+
+/// Listeners get half of what is left after the reserve at most, clients the rest.
+fn share(descriptors: u64, wanted: Wanted) -> Option<Shares> {
+    let all = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let reserve = (all / 8).clamp(MIN_RESERVE, MAX_RESERVE) + PER_COMMAND * wanted.commands;
+    let left = all.checked_sub(reserve)?;
+    let room = wanted.listeners + wanted.listeners / 2 + MORE_LISTENERS;
+    let listeners = room.min(left / 2 / PER_LISTENER);
+    let fitting = (left - PER_LISTENER * listeners) / PER_CLIENT;
+    if fitting < MIN_CLIENTS {
+        return None;
+    }
+    let clients = fitting.min(wanted.clients);
+    Some(Shares {
+        // What clients do not want is there for listeners.
+        listeners: (left - PER_CLIENT * clients) / PER_LISTENER,
+        clients,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::fit;
+    use super::{MIN_CLIENTS, PER_CLIENT, PER_LISTENER, Shares, Wanted, share};
+
+    fn wanted(listeners: usize, clients: usize, commands: usize) -> Wanted {
+        Wanted {
+            listeners,
+            clients,
+            commands,
+        }
+    }
 
     #[test]
-    fn clients_get_a_third_of_the_descriptors_at_most() {
-        assert_eq!(fit(8_192, 1 << 20), 8_192);
-        assert_eq!(fit(8_192, 4_096), 1_365);
-        assert_eq!(fit(100, 4_096), 100);
-        assert_eq!(fit(100, 0), 1);
+    fn clients_get_what_listeners_and_the_reserve_leave() {
+        let clients = |descriptors, wanted| share(descriptors, wanted).map(|s| s.clients);
+        assert_eq!(clients(1 << 20, wanted(107, 8_192, 9)), Some(8_192));
+        // 4,096 less 512 in reserve, 27 for commands and 2 * 176 for listeners.
+        assert_eq!(clients(4_096, wanted(107, 8_192, 9)), Some(1_602));
+        assert_eq!(clients(4_096, wanted(107, 100, 9)), Some(100));
+        assert_eq!(clients(64, wanted(107, 8_192, 0)), Some(MIN_CLIENTS));
+    }
+
+    #[test]
+    fn listeners_are_bounded_by_descriptors_too() {
+        let many = share(64, wanted(107, 8_192, 0));
+        let expected = Shares {
+            listeners: 8,
+            clients: 8,
+        };
+        assert_eq!(many, Some(expected));
+        let plenty = share(1 << 20, wanted(3, 8_192, 0)).expect("enough");
+        assert!(plenty.listeners > 100_000, "{plenty:?}");
+    }
+
+    #[test]
+    fn too_few_are_refused() {
+        assert_eq!(share(0, wanted(0, 8_192, 0)), None);
+        assert_eq!(share(40, wanted(1, 8_192, 0)), None);
+        assert_eq!(share(64, wanted(3, 8_192, 4)), None);
+    }
+
+    #[test]
+    fn the_shares_never_come_to_more_than_there_are() {
+        for descriptors in (0..5_000).chain([1 << 16, 1 << 20, u64::MAX]) {
+            for listeners in [0, 1, 107, 5_000] {
+                let shared = share(descriptors, wanted(listeners, 8_192, 3));
+                let Some(Shares { listeners, clients }) = shared else {
+                    continue;
+                };
+                let all = usize::try_from(descriptors).unwrap_or(usize::MAX);
+                let spent = PER_LISTENER * listeners + PER_CLIENT * clients;
+                assert!(spent + 32 <= all, "{descriptors}: {shared:?}");
+            }
+        }
     }
 }

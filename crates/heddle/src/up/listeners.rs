@@ -30,6 +30,8 @@ pub(crate) struct Changes {
     pub(crate) close: Vec<u64>,
     /// What went wrong, one line each.
     pub(crate) problems: Vec<String>,
+    /// Listeners for which there was no descriptor. They are many at a time, and one problem.
+    exhausted: usize,
 }
 
 /// One listener to be.
@@ -38,6 +40,33 @@ pub(crate) struct Entry {
     pub(crate) slot: Slot,
     /// The Service's port, or [`FORWARD_PROXY_PORT`].
     pub(crate) port: u16,
+}
+
+/// How many listeners there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    /// By the setting.
+    pub(crate) set: usize,
+    /// By the limit of open files.
+    pub(crate) descriptors: usize,
+}
+
+impl Most {
+    fn get(self) -> usize {
+        self.set.min(self.descriptors)
+    }
+
+    /// Says which bound it is.
+    fn reason(self) -> String {
+        if self.set <= self.descriptors {
+            format!("listeners.max is {}", self.set)
+        } else {
+            format!(
+                "the open files suffice for {} (raise ulimit -n)",
+                self.descriptors
+            )
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -49,17 +78,17 @@ struct Open {
 /// All listeners of the process.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    max: usize,
+    most: Most,
     addresses: Addresses,
     open: BTreeMap<Entry, Open>,
     next_id: u64,
 }
 
 impl Listeners {
-    /// No listeners yet, and never more than `max`.
-    pub(crate) fn new(max: usize) -> Self {
+    /// No listeners yet, and never more than `most`.
+    pub(crate) fn new(most: Most) -> Self {
         Listeners {
-            max,
+            most,
             addresses: Addresses::default(),
             open: BTreeMap::new(),
             next_id: 1,
@@ -70,14 +99,14 @@ impl Listeners {
     pub(crate) fn follow(&mut self, mesh: &Mesh) -> Changes {
         let mut changes = Changes::default();
         let mut wanted = wanted(mesh);
-        if wanted.len() > self.max {
+        if wanted.len() > self.most.get() {
             changes.problems.push(format!(
-                "{} listeners are wanted but listeners.max is {}: Services are reachable through \
+                "{} listeners are wanted but {}: Services are reachable through \
                  the forward proxies, and by address as far as the bound allows",
                 wanted.len(),
-                self.max
+                self.most.reason()
             ));
-            wanted.truncate(self.max);
+            wanted.truncate(self.most.get());
         }
         let own = own_proxy_addresses(mesh);
         let wanted: BTreeMap<Slot, BTreeSet<u16>> = by_slot(wanted);
@@ -95,6 +124,12 @@ impl Listeners {
                 Some(address) => self.open_at(slot, ports, *address, &mut changes),
                 None => self.open_planned(slot, ports, &reserved, &mut changes),
             }
+        }
+        if changes.exhausted > 0 {
+            changes.problems.push(format!(
+                "{} listeners are not open: no descriptor is left (raise ulimit -n)",
+                changes.exhausted
+            ));
         }
         changes
     }
@@ -146,6 +181,7 @@ impl Listeners {
                 .push(format!("no loopback address is left for {slot}"));
             return;
         };
+        let mut first_in_use = None;
         loop {
             let bound = bind_all(
                 address.into(),
@@ -164,10 +200,14 @@ impl Listeners {
                 .filter(|_| tries > 0)
                 .and_then(|_| self.addresses.move_away(slot, reserved));
             let (Some(at), Some(next)) = (in_use, next) else {
+                // One line with where it ended, however many addresses were tried before.
+                if let (Some(first), Some(now)) = (first_in_use, first_open(&bound)) {
+                    tracing::warn!("{first} is in use by another process: {slot} is at {now}");
+                }
                 self.keep(slot, bound, changes);
                 return;
             };
-            tracing::warn!("{at} is in use by another process: {slot} moves to {next}");
+            first_in_use = first_in_use.or(Some(at));
             address = next;
             tries -= 1;
         }
@@ -198,6 +238,7 @@ impl Listeners {
                     self.open.insert(entry.clone(), Open { id, address });
                     changes.open.push((id, socket, entry));
                 }
+                Err(error) if error.is_exhausted() => changes.exhausted += 1,
                 Err(error) => changes.problems.push(format!("{slot}: {error}")),
             }
         }
@@ -219,11 +260,22 @@ impl Listeners {
     }
 }
 
+fn first_open(bound: &[(u16, Bound)]) -> Option<SocketAddr> {
+    bound
+        .iter()
+        .find_map(|(_, bound)| bound.as_ref().ok().map(|(_, address)| *address))
+}
+
 fn bind_all(address: IpAddr, ports: &[u16], instead: Instead) -> Vec<(u16, Bound)> {
     ports
         .iter()
         .map(|port| (*port, bind(SocketAddr::new(address, *port), instead)))
         .collect()
+}
+
+/// How many listeners the mesh wants.
+pub(super) fn count(mesh: &Mesh) -> usize {
+    wanted(mesh).len()
 }
 
 /// Every listener that the mesh wants, in the order in which they are given up when there are too

@@ -14,7 +14,8 @@ use heddle_telemetry::{AccessLog, Registry, text};
 use serde::Serialize;
 
 use super::addresses::Slot;
-use super::listeners::{Changes, Entry, Listeners};
+use super::limits::Shares;
+use super::listeners::{Changes, Entry, Listeners, Most};
 use super::supervisor::Supervisor;
 use super::{metrics, start};
 use crate::admin::{Answer, Ask, Question};
@@ -33,7 +34,7 @@ const LOGGED_LISTENERS: usize = 40;
 pub(super) struct Parts {
     pub(super) dir: PathBuf,
     pub(super) metrics_at: Option<SocketAddr>,
-    pub(super) connections_limit: usize,
+    pub(super) shares: Shares,
     pub(super) registry: Arc<Registry>,
     pub(super) proxy: Proxy,
     /// None when workloads' commands are not run.
@@ -67,14 +68,17 @@ impl Node {
             started: Instant::now(),
             dir: parts.dir,
             metrics_at: parts.metrics_at,
-            connections_limit: parts.connections_limit,
+            connections_limit: parts.shares.clients,
             registry: parts.registry,
             log: parts.log,
             proxy: Some(parts.proxy),
             supervisor: parts.supervisor,
             mesh: Mesh::default(),
             applied: Instant::now(),
-            listeners: Listeners::new(settings.listeners.max.size()),
+            listeners: Listeners::new(Most {
+                set: settings.listeners.max.size(),
+                descriptors: parts.shares.listeners,
+            }),
             config: ConfigStatus::default(),
             settings,
         }
@@ -200,6 +204,7 @@ impl Node {
             open,
             close,
             problems,
+            ..
         } = self.listeners.follow(&self.mesh);
         let counts = (open.len(), close.len());
         for id in close {

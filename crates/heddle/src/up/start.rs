@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
 use super::bind::{Instead, bind};
+use super::limits::Wanted;
+use super::listeners;
 use super::supervisor::{Output, Policy, Supervisor};
 use crate::admin::{AdminSocket, Location, SocketError};
 use crate::exit::{Exit, Failure};
@@ -76,6 +78,19 @@ pub(super) async fn first_mesh(
                 anyhow!("{errors} errors in {dir}, nothing is served"),
             ))
         }
+    }
+}
+
+/// What the mesh and the settings want descriptors for.
+pub(super) fn wanted(mesh: &Mesh, settings: &Settings) -> Wanted {
+    let commands = mesh.workloads.iter().filter(|w| w.command.is_some());
+    Wanted {
+        listeners: listeners::count(mesh).min(settings.listeners.max.size()),
+        clients: settings.proxy.settings().bounds.connections,
+        commands: match settings.workloads.run {
+            true => commands.count(),
+            false => 0,
+        },
     }
 }
 

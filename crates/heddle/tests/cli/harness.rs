@@ -98,7 +98,19 @@ impl Heddle {
 
     /// Starts `heddle up`.
     pub(crate) fn start(folder: &Folder, more: &[&str]) -> Heddle {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_heddle"))
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_heddle")), folder, more)
+    }
+
+    /// Starts `heddle up` with so many open files at most.
+    pub(crate) fn start_with_descriptors(most: u32, folder: &Folder, more: &[&str]) -> Heddle {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n {most}; exec \"$0\" \"$@\"");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_heddle")]);
+        Self::start_by(shell, folder, more)
+    }
+
+    fn start_by(mut command: Command, folder: &Folder, more: &[&str]) -> Heddle {
+        let mut child = command
             .arg("up")
             .arg(folder.manifests())
             .arg("--socket")
@@ -128,6 +140,18 @@ impl Heddle {
     /// Waits for a line with this text on standard error.
     pub(crate) fn stderr_line(&self, text: &str) -> String {
         line_with(&self.stderr, text)
+    }
+
+    /// The lines of standard error before the next one with this text.
+    pub(crate) fn stderr_before(&self, text: &str) -> Vec<String> {
+        let mut before = Vec::new();
+        loop {
+            match self.stderr.recv_timeout(LONG) {
+                Ok(line) if line.contains(text) => return before,
+                Ok(line) => before.push(line),
+                Err(_) => panic!("no line with {text:?} among {before:#?}"),
+            }
+        }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -2,13 +2,14 @@
 
 use std::fs::{Permissions, set_permissions};
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
 use rustix::process::{Resource, Uid, geteuid, getrlimit};
 use rustix::thread::set_thread_res_uid;
 
-use crate::harness::{Folder, Heddle, as_str, backend, get, heddle, service, text};
+use crate::harness::{Folder, Heddle, as_str, backend, backend_at, get, heddle, service, text};
 
 fn mesh(namespace: &str) -> Folder {
     let folder = Folder::new();
@@ -68,11 +69,53 @@ fn the_bound_on_clients_is_shown_as_it_is_in_force() {
     std::fs::write(&settings, "proxy: {bounds: {connections: 1000000}}\n").expect("written");
     let limit = getrlimit(Resource::Nofile).maximum.expect("a limit");
     let heddle = Heddle::up(&folder, &["--config", as_str(&settings)]);
-    let expected = (limit / 3).min(1_000_000);
-    assert_eq!(heddle.status()["connections_limit"], expected);
+    let shown = &heddle.status()["connections_limit"];
+    let expected = shown.as_u64().expect("a number");
+    // Each client takes two descriptors, and something is kept for all else.
+    let most = 1_000_000.min((limit - 32) / 2);
+    assert!(expected <= most && expected > most / 2, "{expected}");
     let (_, metrics) = get(heddle.metrics(), "x", "/metrics");
     let line = format!("\nheddle_connections_limit {expected}\n");
     assert!(metrics.contains(&line), "{metrics}");
+}
+
+#[test]
+fn few_descriptors_leave_some_for_the_operator() {
+    let folder = Folder::new();
+    let services: Vec<String> = (0..40)
+        .map(|n| {
+            let address = backend_at([127, 2, 40, n + 1], "x");
+            service("scarce", &format!("s{n}"), address)
+        })
+        .collect();
+    folder.write("a.yaml", &services.join("---\n"));
+    let heddle_up = Heddle::start_with_descriptors(100, &folder, &[]);
+    let said = heddle_up.stderr_line("listeners are wanted");
+    assert!(said.contains("ulimit -n"), "{said}");
+    heddle_up.stdout_line("SERVICE");
+    // What is open reaches everything, as far as that fits.
+    let status = heddle_up.status();
+    let listeners = status["listeners"].as_array().expect("a list");
+    assert_eq!(listeners.len(), 17);
+    assert!(listeners.iter().all(|l| l["kind"] == "forward-proxy"));
+    assert_eq!(status["connections_limit"], 17);
+    let problems = status["config"]["listener_problems"].as_array();
+    assert_eq!(problems.map(Vec::len), Some(1));
+    // With all clients there, the operator is still answered.
+    let proxy = heddle_up.forward_proxy("scarce/s0");
+    let clients: Vec<_> = (0..30).map(|_| TcpStream::connect(proxy)).collect();
+    assert_eq!(get(heddle_up.metrics(), "x", "/ready").0, 200);
+    assert_eq!(heddle_up.status()["ready"], true);
+    drop(clients);
+}
+
+#[test]
+fn too_few_descriptors_are_refused_at_the_start() {
+    let folder = mesh("too-few");
+    let heddle = Heddle::start_with_descriptors(45, &folder, &[]);
+    let said = heddle.stderr_line("45 open files are too few");
+    assert!(said.contains("ulimit -n"), "{said}");
+    assert_eq!(heddle.ended().code(), Some(1));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Requests through a running mesh, while its manifests change.
 
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use crate::harness::{Folder, Heddle, as_str, backend, backend_at, eventually, get, service};
@@ -172,4 +173,34 @@ fn services_come_and_go_without_a_restart() {
     });
     assert_eq!(get(first, "first", "/"), (200, "first".into()));
     assert_eq!(heddle.address("come/first", None), first);
+}
+
+#[test]
+fn a_port_that_is_taken_everywhere_costs_one_line_a_listener() {
+    let everywhere = TcpListener::bind("0.0.0.0:0").expect("a port");
+    let port = everywhere.local_addr().expect("an address").port();
+    let Some(instead) = port.checked_add(10_000) else {
+        return;
+    };
+    let folder = Folder::new();
+    let manifest = service("everywhere", "web", backend("x"));
+    folder.write(
+        "a.yaml",
+        &manifest.replace("port: 80,", &format!("port: {port},")),
+    );
+    let heddle = Heddle::start(&folder, &[]);
+    let lines = heddle.stderr_before("serving");
+    let said: Vec<&String> = lines
+        .iter()
+        .filter(|line| line.contains("in use by another process"))
+        .collect();
+    // One for everybody's address, one for the workload's own.
+    assert_eq!(said.len(), 2, "{lines:#?}");
+    let address = heddle.address("everywhere/web", None);
+    assert_eq!(address.port(), instead);
+    assert!(
+        said.iter()
+            .any(|line| line.ends_with(&format!("everywhere/web is at {address}"))),
+        "{said:#?}"
+    );
 }

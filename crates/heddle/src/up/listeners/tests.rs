@@ -6,7 +6,7 @@ use heddle_model::{
     WorkloadName,
 };
 
-use super::{Changes, FORWARD_PROXY_PORT, Listeners};
+use super::{Changes, FORWARD_PROXY_PORT, Listeners, Most};
 use crate::status::{ListenerKind, ListenerStatus};
 
 /// A Service with a name that no other test uses, so that tests do not meet at an address.
@@ -39,6 +39,13 @@ fn workload(name: &str, address: [u8; 4]) -> Workload {
     }
 }
 
+fn most(set: usize) -> Most {
+    Most {
+        set,
+        descriptors: 1_000,
+    }
+}
+
 fn mesh(services: Vec<Service>, workloads: Vec<Workload>) -> Mesh {
     Mesh {
         generation: 1,
@@ -68,7 +75,7 @@ fn opened(changes: &Changes) -> BTreeSet<u64> {
 
 #[test]
 fn each_caller_and_everybody_else_has_an_address_for_each_service() {
-    let mut listeners = Listeners::new(100);
+    let mut listeners = Listeners::new(most(100));
     let mesh = mesh(
         vec![
             service("each-a", &[18_080, 18_081]),
@@ -114,7 +121,7 @@ fn each_caller_and_everybody_else_has_an_address_for_each_service() {
 
 #[test]
 fn only_what_changed_is_opened_or_closed() {
-    let mut listeners = Listeners::new(100);
+    let mut listeners = Listeners::new(most(100));
     let (a, b) = (service("diff-a", &[18_080]), service("diff-b", &[18_080]));
     let first = listeners.follow(&mesh(vec![a.clone()], Vec::new()));
     let kept = opened(&first);
@@ -133,7 +140,7 @@ fn only_what_changed_is_opened_or_closed() {
 
 #[test]
 fn a_new_port_of_a_service_joins_its_address() {
-    let mut listeners = Listeners::new(100);
+    let mut listeners = Listeners::new(most(100));
     let first = listeners.follow(&mesh(vec![service("join", &[18_080])], Vec::new()));
     let second = listeners.follow(&mesh(vec![service("join", &[18_080, 18_090])], Vec::new()));
     assert_eq!((opened(&second).len(), second.close.len()), (1, 0));
@@ -145,9 +152,9 @@ fn a_new_port_of_a_service_joins_its_address() {
 #[test]
 fn an_address_that_somebody_else_has_is_exchanged() {
     let mesh = mesh(vec![service("taken", &[18_080])], Vec::new());
-    let mut first = Listeners::new(100);
+    let mut first = Listeners::new(most(100));
     let held = first.follow(&mesh);
-    let mut second = Listeners::new(100);
+    let mut second = Listeners::new(most(100));
     let changes = second.follow(&mesh);
     assert_eq!(opened(&changes).len(), 1);
     assert_ne!(
@@ -163,7 +170,7 @@ fn a_port_that_somebody_has_everywhere_becomes_another_port() {
     let everywhere = TcpListener::bind("0.0.0.0:0").expect("a socket");
     let port = everywhere.local_addr().expect("an address").port();
     // A port above 55535 has no other port: then it is a problem, and that is right too.
-    let mut listeners = Listeners::new(100);
+    let mut listeners = Listeners::new(most(100));
     let changes = listeners.follow(&mesh(vec![service("everywhere", &[port])], Vec::new()));
     match port.checked_add(10_000) {
         Some(instead) => {
@@ -177,7 +184,7 @@ fn a_port_that_somebody_has_everywhere_becomes_another_port() {
 
 #[test]
 fn a_forward_proxy_follows_its_workload() {
-    let mut listeners = Listeners::new(100);
+    let mut listeners = Listeners::new(most(100));
     let first = listeners.follow(&mesh(Vec::new(), vec![workload("moves", [127, 9, 1, 1])]));
     let second = listeners.follow(&mesh(Vec::new(), vec![workload("moves", [127, 9, 1, 2])]));
     assert_eq!(
@@ -192,7 +199,7 @@ fn a_forward_proxy_follows_its_workload() {
 
 #[test]
 fn more_than_the_bound_are_not_opened_and_that_is_said() {
-    let mut listeners = Listeners::new(3);
+    let mut listeners = Listeners::new(most(3));
     let services = vec![service("bound-a", &[18_080]), service("bound-b", &[18_080])];
     let changes = listeners.follow(&mesh(services, vec![workload("bound-w", [127, 9, 2, 1])]));
     assert_eq!(changes.open.len(), 3);
@@ -204,4 +211,23 @@ fn more_than_the_bound_are_not_opened_and_that_is_said() {
             .iter()
             .all(|l| l.service.is_none() || l.caller.is_none())
     );
+}
+
+#[test]
+fn descriptors_bound_them_too_and_forward_proxies_come_first() {
+    let mut listeners = Listeners::new(Most {
+        set: 100,
+        descriptors: 2,
+    });
+    let workloads = vec![
+        workload("few-w", [127, 9, 3, 1]),
+        workload("few-x", [127, 9, 3, 2]),
+    ];
+    let changes = listeners.follow(&mesh(vec![service("few", &[18_080])], workloads));
+    assert_eq!(changes.open.len(), 2);
+    let problem = &changes.problems[0];
+    assert!(problem.contains("5 listeners are wanted"), "{problem}");
+    assert!(problem.contains("ulimit -n"), "{problem}");
+    let all = listeners.status();
+    assert!(all.iter().all(|l| l.kind == ListenerKind::ForwardProxy));
 }
