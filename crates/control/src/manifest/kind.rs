@@ -96,9 +96,10 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
             remedy: format!("write {}", versions_of(group, versions)),
         };
     }
-    if let Some((_, name, right_group, versions)) = KINDS.iter().find(|(_, name, right, _)| {
-        *name == kind && (group.is_empty() || suggest::distance(group, right) <= 2)
-    }) {
+    if let Some((_, name, right_group, versions)) = KINDS
+        .iter()
+        .find(|(known, name, right, _)| *name == kind && is_misplaced(*known, group, right))
+    {
         return Verdict::Refuse {
             field: "apiVersion",
             reason: format!("there is no {name} in {api_version:?}"),
@@ -121,6 +122,19 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
         }
         None => Verdict::Skip(kind.to_owned()),
     }
+}
+
+/// Whether a kind of that name can only be meant in the group `right`.
+///
+/// Other projects have Services of their own (Knative). Kubernetes' own groups do not, and nobody's
+/// routes, grants and workloads are left aside: their author would take them to be in force.
+fn is_misplaced(kind: Kind, group: &str, right: &str) -> bool {
+    let is_kubernetes = !group.contains('.') || group.ends_with(".k8s.io");
+    let is_meant = matches!(
+        kind,
+        Kind::HttpRoute | Kind::ReferenceGrant | Kind::LocalWorkload
+    );
+    is_kubernetes || is_meant || suggest::distance(group, right) <= 2
 }
 
 fn versions_of(group: &str, versions: &[&str]) -> String {

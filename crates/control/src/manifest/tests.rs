@@ -196,6 +196,13 @@ fn kinds_of_others_are_skipped_and_slips_are_not() {
         ("v1", "LocalWorkload", "apiVersion"),
         ("discovery.k8s.io/v1beta1", "EndpointSlice", "apiVersion"),
         ("hedle.dev/v1alpha1", "LocalWorkload", "apiVersion"),
+        ("heddle.io/v1alpha1", "LocalWorkload", "apiVersion"),
+        ("networking.k8s.io/v1", "HTTPRoute", "apiVersion"),
+        ("gateway.networking.k8s/v1", "HTTPRoute", "apiVersion"),
+        ("policy.linkerd.io/v1beta3", "HTTPRoute", "apiVersion"),
+        ("x-k8s.io/v1", "ReferenceGrant", "apiVersion"),
+        ("apps/v1", "Service", "apiVersion"),
+        ("core/v1", "Namespace", "apiVersion"),
     ] {
         let verdict = judge(api_version, kind);
         assert!(
