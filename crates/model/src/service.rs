@@ -75,7 +75,7 @@ pub enum AppProtocol {
     Tcp,
     /// TLS that Heddle does not end.
     Tls,
-    /// Nothing was declared; served as HTTP.
+    /// Nothing was declared: HTTP/1.1 where there are routes, else what the first bytes say.
     Undeclared,
 }
 

@@ -26,13 +26,27 @@ const APP_PROTOCOLS: [(&str, AppProtocol); 11] = [
 
 /// The protocol of a port: by `appProtocol`, else by its name, else undeclared.
 pub(super) fn of(port: &ServicePortSpec, at: &FieldPath, scope: &mut Scope<'_>) -> AppProtocol {
-    match port.app_protocol.as_deref().filter(|text| !text.is_empty()) {
-        Some(text) => declared(text, at, scope),
-        None => port
-            .name
-            .as_deref()
-            .map_or(AppProtocol::Undeclared, by_name),
+    let (protocol, field) = match port.app_protocol.as_deref().filter(|text| !text.is_empty()) {
+        Some(text) => (declared(text, at, scope), "appProtocol"),
+        None => {
+            let named = port.name.as_deref();
+            (named.map_or(AppProtocol::Undeclared, by_name), "name")
+        }
+    };
+    if is_unbuilt(protocol) {
+        let spoken = protocol.as_str();
+        scope.warn(
+            &at.field(field),
+            format!("{spoken} is not spoken yet: requests are answered 501 until HTTP/2 is built"),
+            "declare appProtocol: tcp to have bytes passed on, without routes and by connection",
+        );
     }
+    protocol
+}
+
+/// What is declared and refused when it is spoken.
+fn is_unbuilt(protocol: AppProtocol) -> bool {
+    matches!(protocol, AppProtocol::Http2Cleartext | AppProtocol::Grpc)
 }
 
 fn declared(text: &str, at: &FieldPath, scope: &mut Scope<'_>) -> AppProtocol {
