@@ -10,11 +10,11 @@
 
 use std::path::Path;
 
-use heddle_model::Mesh;
+use heddle_model::{Mesh, Name, Namespace};
 
 use crate::check::Flaw;
 use crate::manifest::node::FieldPath;
-use crate::manifest::{Object, Origin};
+use crate::manifest::{Kind, Object, Origin};
 use crate::problem::{Report, Severity};
 
 mod attach;
@@ -73,8 +73,23 @@ impl<'a> Scope<'a> {
     }
 
     fn push(&mut self, severity: Severity, path: &FieldPath, reason: String, remedy: String) {
+        if severity == Severity::Error {
+            self.report.refused.insert(&self.origin.key);
+        }
         self.report
             .push(self.origin.problem(severity, path, reason, remedy));
+    }
+
+    /// Whether the object of that name is there, but wrong: then it is not missed.
+    fn is_refused(&self, kind: Kind, namespace: &Namespace, name: &Name) -> bool {
+        self.report
+            .refused
+            .has(kind, namespace.as_str(), name.as_str())
+    }
+
+    /// Whether any object of that kind and namespace is there, but wrong.
+    fn is_any_refused(&self, kind: Kind, namespace: &Namespace) -> bool {
+        self.report.refused.has_any(kind, namespace.as_str())
     }
 
     /// The checked value, or none and an error with the field at `path`.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use heddle_model::{Name, Namespace};
 
-use crate::problem::{Problem, Report, Severity};
+use crate::problem::{Key, Problem, Report, Severity};
 
 pub(crate) mod core;
 mod decode;
@@ -62,6 +62,7 @@ pub(crate) enum Body {
 pub(crate) struct Origin {
     pub(crate) file: Rc<Path>,
     pub(crate) label: String,
+    pub(crate) key: Key,
     tree: Rc<Node>,
 }
 
@@ -111,7 +112,7 @@ pub(crate) fn read(
                 reader.document(document);
             }
         }
-        Err(error) => reader.report.push(Problem {
+        Err(error) => reader.unreadable(Problem {
             severity: Severity::Error,
             file: file.to_path_buf(),
             line: error.line,
@@ -196,7 +197,10 @@ impl Reader<'_> {
     fn object(&mut self, tree: Node) {
         let (api_version, kind) = match type_of(&tree) {
             Ok((api_version, kind)) => (api_version.to_owned(), kind.to_owned()),
-            Err((reason, remedy)) => return self.refuse(tree.line, "", reason, remedy),
+            Err((reason, remedy)) => {
+                self.report.refused.unknown = true;
+                return self.refuse(tree.line, "", reason, remedy);
+            }
         };
         let kind = match judge(&api_version, &kind) {
             Verdict::Read(kind) => kind,
@@ -205,10 +209,12 @@ impl Reader<'_> {
                 return;
             }
             Verdict::Refuse {
+                meant,
                 field,
                 reason,
                 remedy,
             } => {
+                self.report.refused.insert(&key(meant, &tree));
                 let line = tree.line_of(&FieldPath::of(field));
                 return self.refuse(line, field, &reason, &remedy);
             }
@@ -217,11 +223,13 @@ impl Reader<'_> {
         let origin = Origin {
             file: Rc::clone(&self.file),
             label: label(kind, &tree),
+            key: key(kind, &tree),
             tree: Rc::new(tree),
         };
         match read_object(kind, &origin) {
             Ok(object) => self.objects.push(object),
             Err(faults) => {
+                self.report.refused.insert(&origin.key);
                 for fault in faults {
                     self.report.push(Problem {
                         severity: Severity::Error,
@@ -235,6 +243,12 @@ impl Reader<'_> {
                 }
             }
         }
+    }
+
+    /// What cannot be taken apart may have held any object.
+    fn unreadable(&mut self, problem: Problem) {
+        self.report.refused.unknown = true;
+        self.report.push(problem);
     }
 
     fn refuse(&mut self, line: u32, field: &str, reason: &str, remedy: &str) {
@@ -271,6 +285,21 @@ fn type_of(tree: &Node) -> Result<(&str, &str), (&'static str, &'static str)> {
             "this is no Kubernetes object: it has neither apiVersion nor kind",
             "add them, or keep other files out of this folder",
         )),
+    }
+}
+
+/// What an object is called, as far as it can be told before the object is read.
+fn key(kind: Kind, tree: &Node) -> Key {
+    let field = |key| {
+        tree.get("metadata")
+            .and_then(|m| m.get(key))
+            .and_then(Node::text)
+            .filter(|text| !text.is_empty())
+    };
+    Key {
+        kind,
+        namespace: field("namespace").unwrap_or(DEFAULT_NAMESPACE).to_owned(),
+        name: field("name").map(str::to_owned),
     }
 }
 

@@ -1,10 +1,12 @@
 //! What is wrong with the manifests, said so that its author can mend it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
+
+use crate::manifest::Kind;
 
 #[cfg(test)]
 mod tests;
@@ -70,7 +72,7 @@ impl fmt::Display for Problem {
 /// What reading a folder came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// What is wrong, by file and line; at most 500 are spelled out.
+    /// What is wrong, errors first, then by file and line; at most 500 are spelled out.
     pub problems: Vec<Problem>,
     /// How many more problems there are.
     pub omitted: usize,
@@ -81,7 +83,56 @@ pub struct Report {
     /// How many documents there were that say something, whatever they say.
     #[serde(skip)]
     pub(crate) documents: usize,
+    /// What is there, but wrong.
+    #[serde(skip)]
+    pub(crate) refused: Refused,
     errors: usize,
+}
+
+/// Objects with an error. They are there, so nothing is said of what follows from their absence:
+/// it would send the reader to the wrong place, and goes away when the error does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// Something could not be read at all, which may have held any object.
+    pub(crate) unknown: bool,
+    objects: BTreeSet<Key>,
+}
+
+/// What an object is called, as far as that can be told.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: String,
+    pub(crate) name: Option<String>,
+}
+
+impl Refused {
+    pub(crate) fn insert(&mut self, key: &Key) {
+        if !self.objects.contains(key) {
+            self.objects.insert(key.clone());
+        }
+    }
+
+    /// Whether the object of that name may be among them.
+    pub(crate) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
+        let key = |name: Option<&str>| Key {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.map(str::to_owned),
+        };
+        self.unknown || self.objects.contains(&key(None)) || self.objects.contains(&key(Some(name)))
+    }
+
+    /// Whether any object of that kind and namespace may be among them.
+    pub(crate) fn has_any(&self, kind: Kind, namespace: &str) -> bool {
+        let first = Key {
+            kind,
+            namespace: namespace.to_owned(),
+            name: None,
+        };
+        let next = self.objects.range(first..).next();
+        self.unknown || next.is_some_and(|key| key.kind == kind && key.namespace == namespace)
+    }
 }
 
 impl Report {
@@ -114,20 +165,31 @@ impl Report {
     }
 
     pub(crate) fn push(&mut self, problem: Problem) {
-        if problem.severity == Severity::Error {
+        let is_error = problem.severity == Severity::Error;
+        if is_error {
             self.errors += 1;
         }
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
-        } else {
-            self.omitted += 1;
+            return;
+        }
+        self.omitted += 1;
+        // As long as not all that are spelled out are errors, one of the others makes room.
+        if is_error
+            && self.errors <= MAX_PROBLEMS
+            && let Some(warning) = self
+                .problems
+                .iter_mut()
+                .rfind(|problem| problem.severity == Severity::Warning)
+        {
+            *warning = problem;
         }
     }
 
-    /// Puts the problems in the order in which a reader goes through the files.
+    /// Puts errors first, and then all in the order in which a reader goes through the files.
     pub(crate) fn sort(&mut self) {
         self.problems.sort_by(|a, b| {
-            (&a.file, a.line, a.severity, &a.field).cmp(&(&b.file, b.line, b.severity, &b.field))
+            (a.severity, &a.file, a.line, &a.field).cmp(&(b.severity, &b.file, b.line, &b.field))
         });
     }
 }

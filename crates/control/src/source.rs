@@ -70,6 +70,7 @@ fn holds_nothing(dir: &Path, severity: Severity) -> Problem {
 fn read(dir: &Path, scan: &Scan) -> (Option<Mesh>, Report) {
     let mut report = Report::default();
     for problem in &scan.problems {
+        report.refused.unknown |= problem.severity == Severity::Error;
         report.push(problem.clone());
     }
     let mut objects = Vec::new();

@@ -3,12 +3,13 @@
 //! A reference that leads nowhere is no error: the Gateway API wants its share of the requests
 //! answered 500 and the rest served. It is reported as a warning.
 
-use heddle_model::{Backend, BackendTarget, ServiceName};
+use heddle_model::{Backend, BackendTarget, InvalidName, ServiceName};
 
 use super::route::Context;
 use super::workload::MAX_WEIGHT;
 use super::{Scope, did_you_mean, filter, protocol};
 use crate::check;
+use crate::manifest::Kind;
 use crate::manifest::gateway::HttpBackendRef;
 use crate::manifest::kind::GATEWAY_GROUP;
 use crate::manifest::node::FieldPath;
@@ -62,6 +63,11 @@ fn one(
     };
     let target = match resolve(context, written, port) {
         Ok((service, port)) => BackendTarget::Service { service, port },
+        Err(unresolved) if is_there_but_wrong(context, written, scope) => {
+            BackendTarget::Unresolved {
+                reason: unresolved.reason,
+            }
+        }
         Err(unresolved) => {
             let share = match weight {
                 0 => "it has no share of the requests",
@@ -95,6 +101,31 @@ fn port(written: &HttpBackendRef, at: &FieldPath, scope: &mut Scope<'_>) -> Opti
 fn is_service(written: &HttpBackendRef) -> bool {
     written.group.as_deref().unwrap_or("").is_empty()
         && written.kind.as_deref().unwrap_or("Service") == "Service"
+}
+
+fn target_name(
+    context: &Context<'_>,
+    written: &HttpBackendRef,
+) -> Result<ServiceName, InvalidName> {
+    let own = context.object.namespace.as_str();
+    let namespace = written.namespace.as_deref().filter(|n| !n.is_empty());
+    ServiceName::new(namespace.unwrap_or(own), &written.name)
+}
+
+/// Whether the Service that is meant has an error, or something has that may permit it.
+fn is_there_but_wrong(context: &Context<'_>, written: &HttpBackendRef, scope: &Scope<'_>) -> bool {
+    if !is_service(written) {
+        return false;
+    }
+    target_name(context, written).is_ok_and(|target| {
+        let namespace = &target.namespace;
+        scope.is_refused(Kind::Service, namespace, &target.name)
+            // Without its own Service a consumer route is not known to be one.
+            || (!is_permitted(context, &target)
+                && [Kind::ReferenceGrant, Kind::Service]
+                    .iter()
+                    .any(|kind| scope.is_any_refused(*kind, namespace)))
+    })
 }
 
 struct Unresolved {
@@ -132,13 +163,9 @@ fn resolve(
         ));
     }
     let own = context.object.namespace.as_str();
-    let namespace = written
-        .namespace
-        .as_deref()
-        .filter(|n| !n.is_empty())
-        .unwrap_or(own);
-    let name = ServiceName::new(namespace, &written.name)
-        .map_err(|error| unresolved("name", error.to_string(), ""))?;
+    let name =
+        target_name(context, written).map_err(|error| unresolved("name", error.to_string(), ""))?;
+    let namespace = name.namespace.as_str();
     if !is_permitted(context, &name) {
         return Err(unresolved(
             "namespace",

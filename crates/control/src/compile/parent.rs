@@ -9,6 +9,7 @@ use heddle_model::{Service, ServiceName, ServicePort};
 use super::route::{Attachment, Context};
 use super::{Scope, did_you_mean, protocol};
 use crate::check;
+use crate::manifest::Kind;
 use crate::manifest::gateway::ParentReference;
 use crate::manifest::kind::GATEWAY_GROUP;
 use crate::manifest::node::FieldPath;
@@ -115,7 +116,11 @@ fn attach(
         scope.error(&at.field("name"), "this is no name of a Service", "");
         return Vec::new();
     };
+    let is_refused = scope.is_refused(Kind::Service, &name.namespace, &name.name);
     let Some(service) = context.service(&name) else {
+        if is_refused {
+            return Vec::new();
+        }
         let known = context
             .services
             .iter()
@@ -129,6 +134,10 @@ fn attach(
         );
         return Vec::new();
     };
+    if is_refused {
+        // The port that is meant may be the one with the error.
+        return Vec::new();
+    }
     let own = &context.object.namespace;
     let consumer = (name.namespace != *own).then(|| own.clone());
     ports(service, parent, at, scope)

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use heddle_model::{Namespace, Workload};
+use heddle_model::{Namespace, Workload, WorkloadName};
+
+use super::MAX_CANDIDATES;
 
 /// Workloads by each of their labels, so that a selector looks only at those that have its rarest.
 pub(super) struct Selectable<'w> {
+    all: &'w [Workload],
     by_label: BTreeMap<(&'w Namespace, &'w str, &'w str), Vec<&'w Workload>>,
 }
 
@@ -19,7 +22,24 @@ impl<'w> Selectable<'w> {
                 by_label.entry(label).or_default().push(workload);
             }
         }
-        Self { by_label }
+        Self {
+            all: workloads,
+            by_label,
+        }
+    }
+
+    /// A workload of another namespace that has every label of the selector, among the first few.
+    pub(super) fn elsewhere(
+        &self,
+        namespace: &Namespace,
+        selector: &BTreeMap<String, String>,
+    ) -> Option<&'w WorkloadName> {
+        self.all
+            .iter()
+            .take(MAX_CANDIDATES)
+            .filter(|workload| workload.name.namespace != *namespace)
+            .find(|workload| has_all(workload, selector))
+            .map(|workload| &workload.name)
     }
 
     /// The workloads of a namespace that have every label of the selector, by name; none for an
@@ -39,12 +59,14 @@ impl<'w> Selectable<'w> {
         rarest
             .unwrap_or_default()
             .iter()
-            .filter(|workload| {
-                selector
-                    .iter()
-                    .all(|(k, v)| workload.labels.get(k) == Some(v))
-            })
+            .filter(|workload| has_all(workload, selector))
             .copied()
             .collect()
     }
+}
+
+fn has_all(workload: &Workload, selector: &BTreeMap<String, String>) -> bool {
+    selector
+        .iter()
+        .all(|(k, v)| workload.labels.get(k) == Some(v))
 }

@@ -10,9 +10,9 @@ use super::selector::Selectable;
 use super::slice::SlicePorts;
 use super::{Scope, did_you_mean, protocol, slice};
 use crate::check;
-use crate::manifest::Object;
 use crate::manifest::core::{self, IntOrString, ServicePortSpec, ServiceSpec};
 use crate::manifest::node::FieldPath;
+use crate::manifest::{Kind, Object};
 use crate::problem::Report;
 
 /// Endpoints that selectors yield, of all ports of all Services.
@@ -53,13 +53,25 @@ fn service(
     let spec = &body.spec;
     check_spec(spec, scope);
     let mut selected = selectable.select(&name.namespace, &spec.selector);
-    if !spec.selector.is_empty() && selected.is_empty() && slices.is_empty() {
+    let unanswered = selected.is_empty()
+        && slices.is_empty()
+        && !is_external(spec)
+        && !scope.is_any_refused(Kind::EndpointSlice, &name.namespace);
+    let selects = !spec.selector.is_empty();
+    if unanswered && selects && !scope.is_any_refused(Kind::LocalWorkload, &name.namespace) {
+        let remedy = match selectable.elsewhere(&name.namespace, &spec.selector) {
+            Some(other) => format!(
+                "{} of namespace {} has them: a Service selects in its own",
+                other.name, other.namespace
+            ),
+            None => "compare them with metadata.labels of the workloads".to_owned(),
+        };
         scope.warn(
             &FieldPath::of("spec.selector"),
             "no LocalWorkload of this namespace has these labels: requests are answered 503",
-            "compare them with metadata.labels of the workloads",
+            remedy,
         );
-    } else if spec.selector.is_empty() && slices.is_empty() && !is_external(spec) {
+    } else if unanswered && !selects {
         scope.warn(
             &FieldPath::of("spec"),
             "there is neither a selector nor an EndpointSlice: requests are answered 503",
@@ -318,6 +330,12 @@ fn endpoints(
                     },
                 );
             }
+            // Its port may be the one with the error.
+            None if scope.is_refused(
+                Kind::LocalWorkload,
+                &workload.name.namespace,
+                &workload.name.name,
+            ) => {}
             None => without.push(*workload),
         }
     }

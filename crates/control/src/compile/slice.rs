@@ -9,9 +9,9 @@ use super::index::Index;
 use super::service::is_tcp;
 use super::{Scope, did_you_mean};
 use crate::check;
-use crate::manifest::Object;
 use crate::manifest::core::EndpointSlice;
 use crate::manifest::node::FieldPath;
+use crate::manifest::{Kind, Object};
 use crate::problem::Report;
 
 /// The label that says whose endpoints these are.
@@ -68,6 +68,9 @@ fn service_of(object: &Object, index: &Index<'_>, scope: &mut Scope<'_>) -> Opti
         return None;
     };
     if !index.services.contains_key(&service) {
+        if scope.is_refused(Kind::Service, &service.namespace, &service.name) {
+            return None;
+        }
         let names = index
             .services
             .keys()

@@ -9,9 +9,9 @@ use heddle_model::{Command, Name, ServiceAccountName, Workload, WorkloadName, Wo
 use super::index::Index;
 use super::{Scope, did_you_mean};
 use crate::check;
-use crate::manifest::Object;
 use crate::manifest::local::LocalWorkloadSpec;
 use crate::manifest::node::FieldPath;
+use crate::manifest::{Kind, Object};
 use crate::problem::Report;
 
 /// The account of workloads that name none; it need not be written down.
@@ -97,6 +97,7 @@ fn service_account(
     let path = FieldPath::of("spec.serviceAccountName");
     match ServiceAccountName::new(namespace.as_str(), text) {
         Ok(account) if text == DEFAULT_ACCOUNT || index.accounts.contains(&account) => account,
+        Ok(account) if scope.is_refused(Kind::ServiceAccount, namespace, &account.name) => account,
         Ok(account) => {
             let known = index
                 .accounts

@@ -71,6 +71,7 @@ pub(crate) enum Verdict {
     Skip(String),
     /// Its author means something else.
     Refuse {
+        meant: Kind,
         field: &'static str,
         reason: String,
         remedy: String,
@@ -91,16 +92,18 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
             return Verdict::Read(*known);
         }
         return Verdict::Refuse {
+            meant: *known,
             field: "apiVersion",
             reason: format!("{name} is not read in version {version:?}"),
             remedy: format!("write {}", versions_of(group, versions)),
         };
     }
-    if let Some((_, name, right_group, versions)) = KINDS
+    if let Some((meant, name, right_group, versions)) = KINDS
         .iter()
         .find(|(known, name, right, _)| *name == kind && is_misplaced(*known, group, right))
     {
         return Verdict::Refuse {
+            meant: *meant,
             field: "apiVersion",
             reason: format!("there is no {name} in {api_version:?}"),
             remedy: format!("write {}", versions_of(right_group, versions)),
@@ -112,7 +115,8 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
         .filter(|(_, _, known_group, _)| *known_group == group)
         .find(|(_, name, ..)| ours || suggest::distance(kind, name) <= 1);
     match slip {
-        Some((_, name, ..)) => Verdict::Refuse {
+        Some((meant, name, ..)) => Verdict::Refuse {
+            meant: *meant,
             field: "kind",
             reason: format!("there is no kind {kind:?} in {api_version:?}"),
             remedy: format!("did you mean {name}?"),

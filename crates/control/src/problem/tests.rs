@@ -55,3 +55,28 @@ fn skipped_kinds_take_one_line() {
         "skipped 3 objects of kinds that are not used: ConfigMap 1, Deployment 2"
     );
 }
+
+#[test]
+fn errors_come_first_and_are_the_last_to_be_omitted() {
+    let mut report = Report::default();
+    for line in 0..600 {
+        report.push(problem(Severity::Warning, line));
+    }
+    for line in 0..600 {
+        report.push(problem(Severity::Error, 1_000 + line));
+    }
+    report.sort();
+    assert_eq!((report.problems.len(), report.omitted), (500, 700));
+    assert!(
+        report
+            .problems
+            .iter()
+            .all(|p| p.severity == Severity::Error)
+    );
+
+    let mut report = Report::default();
+    report.push(problem(Severity::Warning, 1));
+    report.push(problem(Severity::Error, 2));
+    report.sort();
+    assert_eq!(report.problems[0].severity, Severity::Error);
+}
