@@ -72,6 +72,11 @@ impl Origin {
         self.tree.line
     }
 
+    /// The line of the field at `path`.
+    pub(crate) fn line_of(&self, path: &FieldPath) -> u32 {
+        self.tree.line_of(path)
+    }
+
     /// A problem with the field at `path`.
     pub(crate) fn problem(
         &self,

@@ -7,6 +7,11 @@ use super::Flaw;
 /// The format is `([0-9]{1,5}(h|m|s|ms)){1,4}`: whole numbers only, no sign, no fraction.
 pub(crate) fn duration_ms(text: &str) -> Result<u64, Flaw> {
     let flaw = || {
+        let is_bare = (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+        if is_bare {
+            let remedy = format!("write it with its unit: {text}s");
+            return Flaw::new(format!("{text:?} is no duration"), remedy);
+        }
         Flaw::new(
             format!("{text:?} is no duration"),
             "write up to four of <number>h, m, s or ms, with numbers of at most five digits: 1m30s",

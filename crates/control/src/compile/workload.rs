@@ -1,7 +1,7 @@
 //! LocalWorkloads to workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use heddle_model::{Command, Name, ServiceAccountName, Workload, WorkloadName, WorkloadPort};
@@ -23,7 +23,12 @@ pub(super) const MAX_WEIGHT: i64 = 1_000_000;
 
 /// Compiles every LocalWorkload, sorted by name.
 pub(super) fn compile(index: &Index<'_>, base: &Path, report: &mut Report) -> Vec<Workload> {
-    let mut sockets: BTreeMap<(IpAddr, u16), &WorkloadName> = BTreeMap::new();
+    let mut sockets: BTreeMap<(IpAddr, u16), (&WorkloadName, &Object)> = BTreeMap::new();
+    let mut taken: BTreeSet<IpAddr> = index
+        .workloads
+        .values()
+        .filter_map(|(_, body)| body.spec.address.parse().ok())
+        .collect();
     let mut workloads = Vec::new();
     for (name, (object, body)) in &index.workloads {
         let mut scope = Scope::of(object, report);
@@ -32,15 +37,24 @@ pub(super) fn compile(index: &Index<'_>, base: &Path, report: &mut Report) -> Ve
         };
         let ports = ports(&body.spec, &mut scope);
         for port in &ports {
-            let before = sockets.insert((address, port.port), name);
-            if let Some(other) = before.filter(|&other| other != name) {
+            let before = sockets.insert((address, port.port), (name, object));
+            if let Some((other, first)) = before.filter(|(other, _)| *other != name) {
+                let at = &first.origin;
                 scope.error(
                     &FieldPath::of("spec.address"),
                     format!(
-                        "LocalWorkload {other} has port {} of {address} already",
-                        port.port
+                        "LocalWorkload {other} has port {} of {address} already, in {}:{}",
+                        port.port,
+                        at.file.display(),
+                        at.line_of(&FieldPath::of("spec.address"))
                     ),
-                    "give each its own port, or its own address such as 127.1.0.2",
+                    match free_address(address, &taken) {
+                        Some(free) => {
+                            taken.insert(free);
+                            format!("give one of them another port, or an address such as {free}")
+                        }
+                        None => "give one of them another port, or another address".to_owned(),
+                    },
                 );
             }
         }
@@ -69,6 +83,28 @@ fn address(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Option<IpAddr> {
         return None;
     }
     Some(address)
+}
+
+/// How many addresses are looked at for one that is free.
+const MAX_LOOKED_AT: u32 = 1_024;
+
+/// A loopback address that no workload has: the next one, or one of 127.1.0.0/16 in place of
+/// 127.0.0.1, where everything else listens, too. None where Heddle does not know what there is.
+fn free_address(taken: IpAddr, all: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    let IpAddr::V4(taken) = taken else {
+        return None;
+    };
+    if !taken.is_loopback() {
+        return None;
+    }
+    let first = match taken {
+        Ipv4Addr::LOCALHOST => u32::from(Ipv4Addr::new(127, 1, 0, 1)),
+        other => u32::from(other).saturating_add(1),
+    };
+    (first..first.saturating_add(MAX_LOOKED_AT))
+        .filter(|bits| !matches!(bits & 0xff, 0 | 0xff))
+        .map(|bits| IpAddr::V4(Ipv4Addr::from(bits)))
+        .find(|free| free.is_loopback() && !is_listener_range(*free) && !all.contains(free))
 }
 
 /// 127.64.0.0/10.

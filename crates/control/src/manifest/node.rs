@@ -143,6 +143,24 @@ impl FieldPath {
         self.with(Step::Index(index))
     }
 
+    /// The name of the field itself, past positions in lists.
+    pub(crate) fn last_field(&self) -> Option<&str> {
+        self.fields().next()
+    }
+
+    /// The name of the field that it is in.
+    pub(crate) fn parent_field(&self) -> Option<&str> {
+        self.fields().nth(1)
+    }
+
+    /// Field names from the last to the first.
+    fn fields(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().rev().filter_map(|step| match step {
+            Step::Field(name) => Some(name.as_str()),
+            Step::Index(_) => None,
+        })
+    }
+
     fn with(&self, step: Step) -> Self {
         let mut steps = Vec::with_capacity(self.0.len() + 1);
         steps.extend_from_slice(&self.0);

@@ -208,7 +208,15 @@ fn explain(error: &Error) -> SyntaxError {
                 Some(key) => format!("the key {key:?} is written twice in one mapping"),
                 None => "a key is written twice in one mapping".to_owned(),
             },
-            "keep one of the two".to_owned(),
+            match key.as_deref() {
+                // What every object has once, at its top.
+                Some("apiVersion" | "kind" | "metadata" | "spec")
+                    if error.location().is_none_or(|at| at.column() <= 1) =>
+                {
+                    "keep one of the two, or put --- between two objects".to_owned()
+                }
+                _ => "keep one of the two".to_owned(),
+            },
         ),
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
