@@ -11,6 +11,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::problem::{Problem, Severity};
 
 #[cfg(test)]
@@ -216,7 +218,7 @@ impl Walk {
         let names = match self.names(folder) {
             Ok(names) => names,
             Err(error) => {
-                let remedy = "make it readable, or move it elsewhere";
+                let remedy = remedy(&error, "make it readable, or move it elsewhere");
                 return self.error(folder, &error.to_string(), remedy);
             }
         };
@@ -295,7 +297,10 @@ impl Walk {
         match contents(path) {
             Ok(bytes) => self.take(path, bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => self.error(path, &error.to_string(), "make it readable, or move it"),
+            Err(error) => {
+                let remedy = remedy(&error, "make it readable, or move it");
+                self.error(path, &error.to_string(), remedy);
+            }
         }
     }
 
@@ -315,6 +320,16 @@ impl Walk {
             bytes,
         });
     }
+}
+
+/// What to do about a file or folder that cannot be read. It is not always its fault.
+fn remedy(error: &io::Error, otherwise: &'static str) -> &'static str {
+    let exhausted = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+    if exhausted.contains(&error.raw_os_error()) {
+        return "no descriptor is left: raise the limit of open files (ulimit -n), or hold fewer \
+                connections";
+    }
+    otherwise
 }
 
 /// Reads one byte more than is allowed, so that a file that grows meanwhile cannot exceed it unseen.

@@ -172,3 +172,11 @@ fn the_digest_follows_names_and_content() {
     fs::rename(dir.path().join("a.yaml"), dir.path().join("b.yaml")).unwrap();
     assert_ne!(scan(dir.path()).digest(), second);
 }
+
+#[test]
+fn a_want_of_descriptors_is_not_blamed_on_the_file() {
+    let of = |errno: Errno| remedy(&errno.into(), "make it readable");
+    assert!(of(Errno::MFILE).contains("ulimit -n"));
+    assert!(of(Errno::NFILE).contains("ulimit -n"));
+    assert_eq!(of(Errno::ACCESS), "make it readable");
+}
