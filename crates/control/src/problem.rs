@@ -78,6 +78,8 @@ pub struct Report {
     pub omitted: usize,
     /// How many objects were left aside because Heddle has no use for their kind, by kind.
     pub skipped: BTreeMap<String, usize>,
+    /// Files that look like manifests and are not read because of how their names end.
+    pub left_aside: LeftAside,
     /// How many objects were read.
     pub objects: usize,
     /// How many documents there were that say something, whatever they say.
@@ -87,6 +89,15 @@ pub struct Report {
     #[serde(skip)]
     pub(crate) refused: Refused,
     errors: usize,
+}
+
+/// Files such as `web.yaml.txt` and `web.yml.bak`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LeftAside {
+    /// How many there are.
+    pub files: usize,
+    /// One of them.
+    pub first: Option<PathBuf>,
 }
 
 /// Objects with an error. They are there, so nothing is said of what follows from their absence:

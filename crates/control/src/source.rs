@@ -48,12 +48,16 @@ fn is_empty(report: &Report) -> bool {
 }
 
 fn holds_nothing(dir: &Path, severity: Severity) -> Problem {
-    let remedy = match severity {
-        Severity::Warning => "put *.yaml, *.yml or *.json files in it",
-        Severity::Error => {
-            "put them back; to serve nothing on purpose, leave a file with \
-             {apiVersion: v1, kind: List, items: []}, or stop heddle"
-        }
+    let (reason, remedy) = match severity {
+        Severity::Warning => (
+            "this folder holds no manifest",
+            "put *.yaml, *.yml or *.json files in it",
+        ),
+        Severity::Error => (
+            "this folder holds no manifest any more",
+            "put the manifests back; to serve nothing on purpose, leave a file with \
+             {apiVersion: v1, kind: List, items: []}, or stop heddle",
+        ),
     };
     Problem {
         severity,
@@ -61,7 +65,7 @@ fn holds_nothing(dir: &Path, severity: Severity) -> Problem {
         line: None,
         object: None,
         field: String::new(),
-        reason: "this folder holds no manifest".to_owned(),
+        reason: reason.to_owned(),
         remedy: remedy.to_owned(),
     }
 }
@@ -96,6 +100,7 @@ fn read(dir: &Path, scan: &Scan) -> (Option<Mesh>, Report) {
         }
     }
     let mesh = compile::compile(&objects, dir, &mut report);
+    report.left_aside = scan.left_aside.clone();
     report.sort();
     ((!report.has_errors()).then_some(mesh), report)
 }

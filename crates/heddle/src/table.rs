@@ -29,6 +29,14 @@ pub(crate) fn render<const N: usize>(
     out
 }
 
+/// `1 error`, `2 errors`.
+pub(crate) fn count(number: impl TryInto<u64>, what: &str) -> String {
+    match number.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {what}"),
+        number => format!("{number} {what}s"),
+    }
+}
+
 /// Name → address: everybody's first, then each caller's own.
 pub(crate) fn listeners(all: &[ListenerStatus]) -> String {
     let mut all: Vec<&ListenerStatus> = all.iter().collect();

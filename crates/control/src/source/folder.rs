@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::problem::{Problem, Severity};
+use crate::problem::{LeftAside, Problem, Severity};
 
 #[cfg(test)]
 mod tests;
@@ -40,6 +40,8 @@ pub(super) struct Scan {
     pub(super) files: Vec<ManifestFile>,
     /// What could not be read.
     pub(super) problems: Vec<Problem>,
+    /// What is left aside and may have been meant.
+    pub(super) left_aside: LeftAside,
     /// Folders to watch, each once.
     pub(super) folders: BTreeMap<Identity, Watched>,
     /// What the outcome depends on: if it is the same, so are files and folders.
@@ -259,7 +261,13 @@ impl Walk {
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => self.folder(path, &metadata, above),
             Ok(metadata) if is_manifest => self.file(path, &metadata),
-            Ok(_) => {}
+            Ok(metadata) => {
+                if metadata.is_file() && is_nearly_manifest(path) {
+                    let aside = &mut self.scan.left_aside;
+                    aside.files += 1;
+                    aside.first.get_or_insert_with(|| path.to_path_buf());
+                }
+            }
             Err(error) if is_manifest && own.is_symlink() => {
                 let reason = match error.kind() {
                     io::ErrorKind::NotFound => "this link leads nowhere".to_owned(),
@@ -351,6 +359,12 @@ fn is_manifest(path: &Path) -> bool {
             .iter()
             .any(|known| extension.eq_ignore_ascii_case(known))
     })
+}
+
+/// `web.yaml.txt`, `web.yml.bak`: what a manifest is called by a program that adds an extension.
+fn is_nearly_manifest(path: &Path) -> bool {
+    path.file_stem()
+        .is_some_and(|stem| is_manifest(Path::new(stem)))
 }
 
 /// Hidden files, and those that editors put beside the one being edited: `.x.yaml.swp`, `#x.yaml#`,

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
+use crate::table::count;
 
 /// Check a folder of manifests without serving it
 ///
@@ -74,22 +75,30 @@ fn text(verdict: &Verdict<'_>) -> String {
     if let Some(skipped) = report.skipped_summary() {
         let _infallible = writeln!(out, "{skipped}");
     }
+    let objects = count(report.objects, "object");
     let _infallible = if verdict.valid {
-        writeln!(
+        write!(
             out,
-            "valid: {} objects, {} services, {} workloads, {} warnings",
-            report.objects,
-            verdict.services,
-            verdict.workloads,
-            report.problems.len() + report.omitted
+            "valid: {objects}, {}, {}, {}",
+            count(verdict.services, "service"),
+            count(verdict.workloads, "workload"),
+            count(report.problems.len() + report.omitted, "warning")
         )
     } else {
-        writeln!(
+        write!(
             out,
-            "refused: {} errors in {} objects",
-            report.errors(),
-            report.objects
+            "refused: {} in {objects}",
+            count(report.errors(), "error")
         )
     };
+    if let Some(first) = &report.left_aside.first {
+        let files = count(report.left_aside.files, "file");
+        let first = first.display();
+        let _infallible = match report.left_aside.files {
+            1 => write!(out, "; {files} left aside: {first}"),
+            _ => write!(out, "; {files} left aside, {first} the first"),
+        };
+    }
+    out.push('\n');
     out
 }

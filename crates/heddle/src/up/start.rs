@@ -17,6 +17,7 @@ use super::supervisor::{Output, Policy, Supervisor};
 use crate::admin::{AdminSocket, Location, SocketError};
 use crate::exit::{Exit, Failure};
 use crate::settings::{Metrics, Settings};
+use crate::table::count;
 
 /// The admin socket's path, ours for as long as the first value lives, and the listener on it.
 pub(super) fn admin_socket(settings: &Settings) -> Result<(AdminSocket, UnixListener), Failure> {
@@ -72,10 +73,10 @@ pub(super) async fn first_mesh(
         Some(mesh) => Ok((mesh, report)),
         None => {
             say(&report);
-            let (errors, dir) = (report.errors(), dir.display());
+            let (errors, dir) = (count(report.errors(), "error"), dir.display());
             Err(Failure::new(
                 Exit::Refused,
-                anyhow!("{errors} errors in {dir}, nothing is served"),
+                anyhow!("{errors} in {dir}, nothing is served"),
             ))
         }
     }
@@ -103,7 +104,7 @@ pub(super) fn say(report: &Report) {
         }
     }
     if report.omitted > 0 {
-        tracing::error!("and {} more problems", report.omitted);
+        tracing::error!("{} omitted", count(report.omitted, "problem"));
     }
     if let Some(skipped) = report.skipped_summary() {
         tracing::info!("{skipped}");

@@ -13,7 +13,7 @@ fn a_good_folder_is_valid() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     assert_eq!(
         text(&output.stdout),
-        "valid: 2 objects, 1 services, 1 workloads, 0 warnings\n"
+        "valid: 2 objects, 1 service, 1 workload, 0 warnings\n"
     );
 }
 
@@ -32,7 +32,7 @@ fn a_bad_folder_is_refused_with_file_line_field_and_remedy() {
         "{said}"
     );
     assert!(
-        said.contains("(") && said.contains("refused: 1 errors"),
+        said.contains("(") && said.contains("refused: 1 error in 1 object\n"),
         "{said}"
     );
 
@@ -42,6 +42,20 @@ fn a_bad_folder_is_refused_with_file_line_field_and_remedy() {
     assert_eq!(verdict["valid"], false);
     assert_eq!(verdict["problems"][0]["line"], 5);
     assert_eq!(verdict["problems"][0]["field"], "spec.port");
+}
+
+#[test]
+fn files_that_may_have_been_meant_are_counted() {
+    let folder = Folder::new();
+    folder.write("a.yaml", "{apiVersion: v1, kind: List, items: []}");
+    folder.write("b.yaml.txt", "x");
+    let output = heddle(&["validate", as_str(&folder.manifests())]);
+    let said = text(&output.stdout);
+    let end = "0 warnings; 1 file left aside: ";
+    assert!(
+        said.contains(end) && said.ends_with("b.yaml.txt\n"),
+        "{said}"
+    );
 }
 
 #[test]

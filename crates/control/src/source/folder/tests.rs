@@ -180,3 +180,22 @@ fn a_want_of_descriptors_is_not_blamed_on_the_file() {
     assert!(of(Errno::NFILE).contains("ulimit -n"));
     assert_eq!(of(Errno::ACCESS), "make it readable");
 }
+
+#[test]
+fn manifests_by_another_ending_are_counted() {
+    let dir = folder(&[
+        ("a.yaml", "a"),
+        ("b.yaml.txt", "b"),
+        ("c.yml.bak", "c"),
+        ("d.txt", "d"),
+        (".e.yaml.swp", "e"),
+        ("f.yaml~", "f"),
+    ]);
+    let scan = scan(dir.path());
+    assert_eq!(names(&dir, &scan), ["a.yaml"]);
+    let expected = LeftAside {
+        files: 2,
+        first: Some(dir.path().join("b.yaml.txt")),
+    };
+    assert_eq!(scan.left_aside, expected);
+}
