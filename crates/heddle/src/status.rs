@@ -79,8 +79,11 @@ pub(crate) struct WorkloadStatus {
 pub(crate) struct ProcessStatus {
     /// Absent between two runs.
     pub(crate) pid: Option<u32>,
-    /// Runs that ended and were followed by another.
+    /// Runs after the first.
     pub(crate) restarts: u64,
+    /// Starts that failed since the last one that did not.
+    #[serde(default)]
+    pub(crate) failed_starts: u64,
     /// How the last run ended, or why it could not begin.
     pub(crate) last_exit: Option<String>,
 }

@@ -8,8 +8,8 @@ use anyhow::Context;
 use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
-use crate::status::{ConfigStatus, Status, WorkloadStatus};
-use crate::table;
+use crate::status::{ConfigStatus, ProcessStatus, Status, WorkloadStatus};
+use crate::table::{self, count};
 
 /// Show what a running heddle serves, where, and how it is doing
 #[derive(Debug, clap::Args)]
@@ -87,7 +87,10 @@ fn config(config: &ConfigStatus, folder: &str) -> String {
         services,
         ..
     } = config;
-    let mut out = format!("{folder}: generation {generation}, {services} services");
+    let mut out = format!(
+        "{folder}: generation {generation}, {}",
+        count(*services, "service")
+    );
     if config.stale {
         out.push_str("; NOT as the folder is now, which was refused:");
     }
@@ -102,24 +105,32 @@ fn workloads(all: &[WorkloadStatus]) -> String {
     let rows = all.iter().map(|workload| {
         let process = match &workload.process {
             None => "not ours".to_owned(),
-            Some(process) => {
-                let now = process
-                    .pid
-                    .map_or("down".to_owned(), |pid| format!("process {pid}"));
-                let last = process
-                    .last_exit
-                    .as_ref()
-                    .map(|end| format!(", last {end}"));
-                format!(
-                    "{now}, {} restarts{}",
-                    process.restarts,
-                    last.unwrap_or_default()
-                )
-            }
+            Some(process) => state_of(process),
         };
         [workload.name.clone(), workload.address.to_string(), process]
     });
     table::render(["WORKLOAD", "ADDRESS", "PROCESS"], rows)
+}
+
+/// What a process does now, and how it came to that.
+fn state_of(process: &ProcessStatus) -> String {
+    let mut state = match process.pid {
+        Some(pid) => format!("process {pid}"),
+        None => "down".to_owned(),
+    };
+    if process.restarts > 0 || process.failed_starts == 0 {
+        let _infallible = write!(state, ", {}", count(process.restarts, "restart"));
+    }
+    // What could not be started did not end: the reason says so itself.
+    let last = if process.failed_starts > 0 {
+        ""
+    } else {
+        "last "
+    };
+    if let Some(end) = &process.last_exit {
+        let _infallible = write!(state, ", {last}{end}");
+    }
+    state
 }
 
 /// The two largest units: `3 d 4 h`, `5 min 6 s`.
@@ -139,7 +150,35 @@ fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::duration;
+    use super::{duration, state_of};
+    use crate::status::ProcessStatus;
+
+    #[test]
+    fn what_never_ran_did_not_end_and_was_not_restarted() {
+        let process = |pid, restarts, failed_starts, last: Option<&str>| ProcessStatus {
+            pid,
+            restarts,
+            failed_starts,
+            last_exit: last.map(str::to_owned),
+        };
+        for (process, expected) in [
+            (process(Some(7), 0, 0, None), "process 7, 0 restarts"),
+            (
+                process(Some(7), 1, 0, Some("exit code 3")),
+                "process 7, 1 restart, last exit code 3",
+            ),
+            (
+                process(None, 0, 2, Some("cannot start \"x\": gone")),
+                "down, cannot start \"x\": gone",
+            ),
+            (
+                process(None, 4, 2, Some("cannot start \"x\": gone")),
+                "down, 4 restarts, cannot start \"x\": gone",
+            ),
+        ] {
+            assert_eq!(state_of(&process), expected);
+        }
+    }
 
     #[test]
     fn durations_have_two_units() {

@@ -23,35 +23,47 @@ impl Job {
     /// Returns once it is told to stop and the process is gone.
     pub(super) async fn run(mut self) {
         let mut backoff = Backoff::new(self.policy.restart_min, self.policy.restart_max);
+        let mut has_run = false;
         // It may have waited for its predecessor until it was no longer wanted itself.
         while self.stop.try_recv() == Err(TryRecvError::Empty) {
             let began = Instant::now();
+            let workload = self.spec.name.clone();
             let end = match Process::start(&self.spec, &self.output) {
                 Ok(mut process) => {
-                    self.update(|status| status.pid = Some(process.id()));
-                    tracing::info!(workload = %self.spec.name, pid = process.id(), "started");
+                    self.update(|status| {
+                        status.pid = Some(process.id());
+                        status.restarts += u64::from(has_run);
+                        status.failed_starts = 0;
+                    });
+                    has_run = true;
+                    tracing::info!(%workload, pid = process.id(), "started");
                     tokio::select! {
-                        end = process.wait() => end,
+                        end = process.wait() => Ok(end),
                         _ = &mut self.stop => {
                             process.stop(self.policy.stop_grace).await;
-                            tracing::info!(workload = %self.spec.name, "stopped");
+                            tracing::info!(%workload, "stopped");
                             return;
                         }
                     }
                 }
-                Err(error) => format!("cannot start {:?}: {error}", self.spec.program()),
+                Err(error) => Err(format!("cannot start {:?}: {error}", self.spec.program())),
             };
             let wait = backoff.after(began.elapsed());
-            tracing::warn!(workload = %self.spec.name, end, wait_ms = wait.as_millis() as u64, "ended, will restart");
+            let wait_ms = wait.as_millis() as u64;
+            match &end {
+                Ok(end) => tracing::warn!(%workload, end, wait_ms, "ended, will restart"),
+                Err(error) => tracing::warn!(%workload, wait_ms, "{error}; will try again"),
+            }
             self.update(|status| {
                 status.pid = None;
+                status.failed_starts += u64::from(end.is_err());
+                let (Ok(end) | Err(end)) = end;
                 status.last_exit = Some(end);
             });
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 _ = &mut self.stop => return,
             }
-            self.update(|status| status.restarts += 1);
         }
     }
 

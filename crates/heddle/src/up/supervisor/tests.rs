@@ -131,7 +131,8 @@ async fn a_program_that_does_not_exist_is_said_and_tried_again() {
         command.argv = vec!["/no/such/program".into()];
     }
     supervisor.follow(&mesh, &[]);
-    let status = restarted(&supervisor).await;
+    let status = tried_again(&supervisor).await;
+    assert_eq!((status.pid, status.restarts), (None, 0));
     let last = status.last_exit.unwrap_or_default();
     assert!(
         last.contains("/no/such/program") && last.contains("No such file"),
@@ -148,7 +149,7 @@ async fn a_working_directory_that_does_not_exist_is_named() {
         command.working_dir = Some("/no/such/folder".into());
     }
     supervisor.follow(&mesh, &[]);
-    let last = restarted(&supervisor).await.last_exit.unwrap_or_default();
+    let last = tried_again(&supervisor).await.last_exit.unwrap_or_default();
     assert!(
         last.contains("\"sh\"") && last.contains("workingDir /no/such/folder is no directory"),
         "{last}"
@@ -156,11 +157,11 @@ async fn a_working_directory_that_does_not_exist_is_named() {
     supervisor.stop().await;
 }
 
-/// Waits until the process of `web` has been started twice more.
-async fn restarted(supervisor: &Supervisor) -> ProcessStatus {
+/// Waits until the process of `web` could not be started twice.
+async fn tried_again(supervisor: &Supervisor) -> ProcessStatus {
     let mut status = supervisor.jobs[&name("web")].status.clone();
-    let restarted = status.wait_for(|status| status.restarts >= 2);
-    let status = tokio::time::timeout(LONG, restarted)
+    let tried_again = status.wait_for(|status| status.failed_starts >= 2);
+    let status = tokio::time::timeout(LONG, tried_again)
         .await
         .expect("it is tried again");
     status.expect("the job runs").clone()
