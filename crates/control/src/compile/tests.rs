@@ -77,6 +77,27 @@ fn every_problem_has_a_place() {
     }
 }
 
+#[test]
+fn a_program_whose_name_has_a_space_may_be_there() {
+    let dir = tempfile::TempDir::new().unwrap();
+    fs::write(dir.path().join("a program"), "").unwrap();
+    for (program, warnings) in [("./a program", 0), ("./no program", 1), ("no program", 1)] {
+        let manifest = format!(
+            "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata: {{name: a}}\n\
+             spec: {{address: 127.1.0.1, command: [\"{program}\"]}}\n"
+        );
+        fs::write(dir.path().join("a.yaml"), manifest).unwrap();
+        let (mesh, report) = load(dir.path());
+        assert!(mesh.is_some());
+        assert_eq!(
+            report.problems.len(),
+            warnings,
+            "{program}: {:?}",
+            report.problems
+        );
+    }
+}
+
 fn difference(expected: &str, actual: &str) -> String {
     let mut text = String::new();
     for line in expected

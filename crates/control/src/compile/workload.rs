@@ -259,6 +259,23 @@ fn command(spec: &LocalWorkloadSpec, folder: &Path, scope: &mut Scope<'_>) -> Op
         }
     }
     let working_dir = folder.join(spec.working_dir.as_deref().unwrap_or(""));
+    if spec.working_dir.is_some() && !working_dir.is_dir() {
+        scope.warn(
+            &at.field("workingDir"),
+            format!(
+                "there is no folder {}: the command cannot start",
+                working_dir.display()
+            ),
+            "make it, or write it relative to the manifest's folder",
+        );
+    }
+    if program.contains(char::is_whitespace) && !exists(program, &working_dir) {
+        scope.warn(
+            &at.field("command").index(0),
+            format!("there is no program {program:?}: the command cannot start"),
+            "put each argument into its own item: no shell takes them apart",
+        );
+    }
     let mut argv: Vec<String> = spec.command.iter().chain(&spec.args).cloned().collect();
     // A relative path to a program means the folder it is written in, not wherever `heddle` was
     // started; a bare name is looked up in PATH.
@@ -273,6 +290,15 @@ fn command(spec: &LocalWorkloadSpec, folder: &Path, scope: &mut Scope<'_>) -> Op
         env: environment(spec, scope),
         working_dir: Some(working_dir),
     })
+}
+
+/// Whether a program is found as it will be when it is started.
+fn exists(program: &str, working_dir: &Path) -> bool {
+    if program.contains('/') {
+        return working_dir.join(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
 fn environment(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> BTreeMap<String, String> {
