@@ -19,5 +19,5 @@ mod manifest;
 mod problem;
 mod source;
 
-pub use problem::{LeftAside, Problem, Report, Severity};
+pub use problem::{LeftAside, Problem, Report, Severity, printable};
 pub use source::{Watcher, load, load_text};

@@ -1,7 +1,8 @@
 //! What is wrong with the manifests, said so that its author can mend it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -45,8 +46,42 @@ pub struct Problem {
     pub remedy: String,
 }
 
+/// A text on one line that does nothing to a terminal: control characters but TAB, and those that
+/// turn the direction of writing, as `\n` or `\u{1b}`.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unprintable) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_unprintable(character) {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+fn is_unprintable(character: char) -> bool {
+    match character {
+        '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    }
+}
+
+/// Whatever the files and their names hold, a problem is one line.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = String::new();
+        self.write(&mut line)?;
+        f.write_str(&printable(&line))
+    }
+}
+
+impl Problem {
+    fn write(&self, f: &mut String) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
@@ -166,7 +201,7 @@ impl Report {
         let kinds: Vec<String> = self
             .skipped
             .iter()
-            .map(|(kind, count)| format!("{kind} {count}"))
+            .map(|(kind, count)| format!("{} {count}", printable(kind)))
             .collect();
         let objects = if total == 1 { "object" } else { "objects" };
         Some(format!(

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -28,14 +28,27 @@ enum Message {
 pub(crate) struct Console {
     queue: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
+    is_terminal: bool,
 }
 
 impl Console {
-    /// Starts the thread.
+    /// Starts the thread for one of our own streams.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub(crate) fn start(out: impl Write + Send + 'static) -> io::Result<Console> {
+    pub(crate) fn start(stream: impl Write + IsTerminal + Send + 'static) -> io::Result<Console> {
+        let is_terminal = stream.is_terminal();
+        Self::start_on(stream, is_terminal)
+    }
+
+    /// Starts the thread for anything that takes lines.
+    ///
+    /// # Errors
+    /// As [`Console::start`].
+    pub(crate) fn start_on(
+        out: impl Write + Send + 'static,
+        is_terminal: bool,
+    ) -> io::Result<Console> {
         let (queue, messages) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&dropped);
@@ -43,7 +56,16 @@ impl Console {
             .name("console".into())
             .stack_size(STACK_BYTES)
             .spawn(move || write_all(out, &messages, &counted))?;
-        Ok(Console { queue, dropped })
+        Ok(Console {
+            queue,
+            dropped,
+            is_terminal,
+        })
+    }
+
+    /// Whether somebody reads along on a screen.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.is_terminal
     }
 
     /// Writes a line, which brings its own line feed, or drops it; never waits.
@@ -60,18 +82,6 @@ impl Console {
         if self.queue.try_send(Message::Barrier(done)).is_ok() {
             let _late = written.recv_timeout(timeout);
         }
-    }
-}
-
-/// One `write` is one line: that is how the log's formatter calls it.
-impl Write for &Console {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.line(bytes.to_vec());
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use heddle_control::printable;
 use tracing::Level;
 use tracing_subscriber::fmt;
 
@@ -34,9 +35,48 @@ pub(crate) fn start(console: Console, level: LogLevel, format: LogFormat) -> io:
 struct Writer(Console);
 
 impl<'a> fmt::MakeWriter<'a> for Writer {
-    type Writer = &'a Console;
+    type Writer = Entry<'a>;
 
-    fn make_writer(&'a self) -> &'a Console {
-        &self.0
+    fn make_writer(&'a self) -> Entry<'a> {
+        Entry(&self.0)
+    }
+}
+
+/// One entry of the log. The formatter writes it at once, and whatever its fields hold, it is one
+/// line: a name from outside neither begins another nor tells the terminal anything.
+struct Entry<'a>(&'a Console);
+
+impl io::Write for Entry<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.line(one_line(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn one_line(entry: &[u8]) -> Vec<u8> {
+    let entry = String::from_utf8_lossy(entry);
+    let mut line = printable(entry.strip_suffix('\n').unwrap_or(&entry)).into_owned();
+    line.push('\n');
+    line.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_line;
+
+    #[test]
+    fn an_entry_is_one_line_whatever_it_holds() {
+        for (entry, line) in [
+            ("INFO serving\n", "INFO serving\n"),
+            ("INFO a=x\nERROR forged\n", "INFO a=x\\nERROR forged\n"),
+            ("\u{1b}[2J\u{7}\r\n", "\\u{1b}[2J\\u{7}\\r\n"),
+            ("", "\n"),
+        ] {
+            assert_eq!(one_line(entry.as_bytes()), line.as_bytes());
+        }
     }
 }

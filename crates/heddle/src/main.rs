@@ -17,6 +17,7 @@ mod up;
 use std::process::ExitCode;
 
 use clap::Parser;
+use heddle_control::printable;
 
 use cli::{Cli, Command};
 
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
         Command::Version => commands::version::run(),
     };
     done.unwrap_or_else(|failure| {
-        eprintln!("heddle: {failure}");
+        eprintln!("heddle: {}", printable(&failure.to_string()));
         failure.exit
     })
     .into()

@@ -1,5 +1,7 @@
 //! Tables on a terminal.
 
+use heddle_control::printable;
+
 use crate::status::{ListenerKind, ListenerStatus};
 
 /// So many listeners are all listed when a process starts.
@@ -10,7 +12,11 @@ pub(crate) fn render<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
-    let rows: Vec<[String; N]> = [head.map(str::to_owned)].into_iter().chain(rows).collect();
+    let rows: Vec<[String; N]> = [head.map(str::to_owned)]
+        .into_iter()
+        .chain(rows)
+        .map(|row| row.map(|cell| printable(&cell).into_owned()))
+        .collect();
     let widths: [usize; N] = std::array::from_fn(|column| {
         rows.iter()
             .map(|row| row[column].chars().count())
@@ -74,6 +80,10 @@ mod tests {
     fn columns_are_aligned_and_lines_end_with_text() {
         let rows = [["a", "bbb"], ["cccc", ""]].map(|row| row.map(str::to_owned));
         assert_eq!(render(["X", "Y"], rows), "X     Y\na     bbb\ncccc\n");
+        assert_eq!(
+            render(["X"], [["a\n\u{1b}".to_owned()]]),
+            "X\na\\n\\u{1b}\n"
+        );
     }
 
     #[test]

@@ -80,3 +80,22 @@ fn errors_come_first_and_are_the_last_to_be_omitted() {
     report.sort();
     assert_eq!(report.problems[0].severity, Severity::Error);
 }
+
+#[test]
+fn nothing_from_a_file_reaches_the_terminal_as_a_command() {
+    let hostile = Problem {
+        file: "mesh/a\u{1b}]0;title\u{7}.yaml".into(),
+        object: Some("Service x/a\nb".into()),
+        field: "spec.\u{9b}2J".into(),
+        reason: "\r\u{202e}é\t\0".into(),
+        ..problem(Severity::Error, 1)
+    };
+    assert_eq!(
+        hostile.to_string(),
+        "mesh/a\\u{1b}]0;title\\u{7}.yaml:1: error: Service x/a\\nb: spec.\\u{9b}2J: \
+         \\r\\u{202e}é\t\\u{0} (the Gateway API takes 16)"
+    );
+    let mut report = Report::default();
+    report.skipped.insert("Deploy\u{1b}[2J".into(), 1);
+    assert!(!report.skipped_summary().unwrap().contains('\u{1b}'));
+}

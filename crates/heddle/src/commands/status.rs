@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use heddle_control::printable;
 
 use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
@@ -96,7 +97,7 @@ fn config(config: &ConfigStatus, folder: &str) -> String {
     }
     out.push('\n');
     for problem in config.problems.iter().chain(&config.listener_problems) {
-        let _infallible = writeln!(out, "  {problem}");
+        let _infallible = writeln!(out, "  {}", printable(problem));
     }
     out
 }

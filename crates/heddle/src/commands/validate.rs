@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use heddle_control::printable;
 use serde::Serialize;
 
 use crate::cli::OutputFormat;
@@ -93,7 +94,8 @@ fn text(verdict: &Verdict<'_>) -> String {
     };
     if let Some(first) = &report.left_aside.first {
         let files = count(report.left_aside.files, "file");
-        let first = first.display();
+        let first = first.display().to_string();
+        let first = printable(&first);
         let _infallible = match report.left_aside.files {
             1 => write!(out, "; {files} left aside: {first}"),
             _ => write!(out, "; {files} left aside, {first} the first"),

@@ -26,7 +26,7 @@ impl Write for Slow {
 fn an_output_that_nobody_reads_costs_lines_and_is_said() {
     let (turn, turns) = sync_channel(8 * QUEUE);
     let (taken, lines) = sync_channel(8 * QUEUE);
-    let console = Console::start(Slow { turns, taken }).expect("a thread");
+    let console = Console::start_on(Slow { turns, taken }, false).expect("a thread");
     for _ in 0..QUEUE + 100 {
         console.line(b"line\n".to_vec());
     }
@@ -45,7 +45,7 @@ fn an_output_that_nobody_reads_costs_lines_and_is_said() {
 fn waiting_means_written() {
     let (turn, turns) = sync_channel(8);
     let (taken, lines) = sync_channel(8);
-    let console = Console::start(Slow { turns, taken }).expect("a thread");
+    let console = Console::start_on(Slow { turns, taken }, false).expect("a thread");
     turn.send(()).expect("the thread runs");
     console.line(b"one\n".to_vec());
     console.wait_written(Duration::from_secs(20));

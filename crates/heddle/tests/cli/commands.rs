@@ -59,6 +59,23 @@ fn files_that_may_have_been_meant_are_counted() {
 }
 
 #[test]
+fn names_of_files_and_kinds_tell_the_terminal_nothing() {
+    let folder = Folder::new();
+    folder.write("a\u{1b}]0;title\u{7}\n.yaml", "kind: [\n");
+    folder.write("b.yaml", "{apiVersion: v1, kind: \"Co\\e[2Jnfig\"}");
+    folder.write("c\u{1b}[2J.yaml.txt", "x");
+    let output = heddle(&["validate", as_str(&folder.manifests())]);
+    let said = text(&output.stdout);
+    assert!(
+        !said.contains(|c: char| c.is_control() && c != '\n'),
+        "{said:?}"
+    );
+    assert!(said.contains("a\\u{1b}]0;title\\u{7}\\n.yaml:"), "{said}");
+    assert!(said.contains("Co\\u{1b}[2Jnfig 1"), "{said}");
+    assert!(said.contains("c\\u{1b}[2J.yaml.txt"), "{said}");
+}
+
+#[test]
 fn up_refuses_what_validate_refuses() {
     let folder = Folder::new();
     folder.write("a.yaml", "kind: [\n");

@@ -193,5 +193,60 @@ async fn pass_on(mut from: impl AsyncRead + Unpin, to: Console, prefix: String) 
 }
 
 fn write_line(to: &Console, prefix: &str, line: &[u8]) {
-    to.line([prefix.as_bytes(), line, b"\n"].concat());
+    let line = shown(line, to.is_terminal());
+    to.line([prefix.as_bytes(), &line, b"\n"].concat());
+}
+
+/// A workload's line as it is passed on. What would write over the prefix is written out as `cat -v`
+/// does it; on a terminal so is every other control character, and with them colours.
+fn shown(line: &[u8], is_terminal: bool) -> Vec<u8> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut shown = Vec::with_capacity(line.len());
+    let mut before = 0;
+    for &byte in line {
+        match byte {
+            b'\t' => shown.push(byte),
+            0x7f if is_terminal => shown.extend(b"^?"),
+            0..0x20 if is_terminal || matches!(byte, b'\r' | 0 | 0x08) => {
+                shown.extend([b'^', byte + b'@']);
+            }
+            // In UTF-8 the control characters beyond ASCII begin with C2.
+            0x80..0xa0 if is_terminal && before == 0xc2 => {
+                shown.pop();
+                shown.extend([b'M', b'-', b'^', byte - 0x40]);
+            }
+            _ => shown.push(byte),
+        }
+        before = byte;
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn output_cannot_write_over_the_name_of_its_workload() {
+        for (line, elsewhere, terminal) in [
+            (
+                &b"plain\ttext \xc3\xa9"[..],
+                &b"plain\ttext \xc3\xa9"[..],
+                &b"plain\ttext \xc3\xa9"[..],
+            ),
+            (b"dos\r", b"dos", b"dos"),
+            (b"10 %\r20 %", b"10 %^M20 %", b"10 %^M20 %"),
+            (b"a\0b\x08", b"a^@b^H", b"a^@b^H"),
+            (
+                b"\x1b[31mred\x1b[0m",
+                b"\x1b[31mred\x1b[0m",
+                b"^[[31mred^[[0m",
+            ),
+            (b"\x07\x7f", b"\x07\x7f", b"^G^?"),
+            (b"\xc2\x9b2J\x9b", b"\xc2\x9b2J\x9b", b"M-^[2J\x9b"),
+        ] {
+            assert_eq!(shown(line, false), elsewhere);
+            assert_eq!(shown(line, true), terminal);
+        }
+    }
 }

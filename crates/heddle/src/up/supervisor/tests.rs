@@ -57,7 +57,7 @@ impl Output_ {
 
 fn supervisor(stop_grace: Duration) -> (Supervisor, Output_) {
     let (sender, lines) = mpsc::channel(64);
-    let console = Console::start(Lines(sender)).expect("a thread");
+    let console = Console::start_on(Lines(sender), false).expect("a thread");
     let millisecond = Duration::from_millis(1);
     let policy = Policy {
         stop_grace,
