@@ -18,7 +18,7 @@ use crate::up;
 /// access log anew.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  heddle up examples/bookstore
+  PATH=$PWD/target/release:$PATH heddle up examples/bookstore
   heddle up DIR --access-log - --metrics 127.0.0.1:9464
   heddle up DIR --config heddle.yaml --socket /run/user/1000/second.sock --metrics none
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use heddle_proxy::Reason;
 use heddle_wire::http1::REJECTS;
 
-use crate::harness::{Folder, Heddle, backend, get, service, text};
+use crate::harness::{Folder, Heddle, as_str, backend, eventually, get, service, text};
 
 const PAGE: &str = include_str!("../../../../docs/operations.md");
 
@@ -60,6 +60,37 @@ fn every_example_runs() {
         text(&output.stdout),
         text(&output.stderr)
     );
+}
+
+#[test]
+fn the_command_in_ten_lines_is_complete() {
+    let example = PAGE
+        .split("### A command in ten lines")
+        .nth(1)
+        .and_then(|rest| rest.split("```yaml\n").nth(1))
+        .and_then(|rest| rest.split("```").next())
+        .expect("an example");
+    assert!(example.lines().count() <= 10, "{example}");
+    let folder = Folder::new();
+    folder.write("hello.yaml", example);
+    let output = crate::harness::heddle(&["validate", as_str(&folder.manifests())]);
+    let said = text(&output.stdout);
+    assert!(said.ends_with(" 0 warnings\n"), "{said}");
+    if Command::new("python3")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_err()
+    {
+        eprintln!("there is no python3: not started");
+        return;
+    }
+    let heddle = Heddle::up(&folder, &[]);
+    let address = heddle.address("default/hello", None);
+    eventually("the command listens", || {
+        let (status, body) = get(address, "hello", "/");
+        status == 200 && body.contains("hello.yaml")
+    });
 }
 
 #[test]
