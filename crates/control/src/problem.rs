@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::manifest::Kind;
 
@@ -33,6 +33,7 @@ pub struct Problem {
     /// Whether it stops the configuration from being served.
     pub severity: Severity,
     /// The file, as a path that starts with the folder as it was given.
+    #[serde(serialize_with = "as_text")]
     pub file: PathBuf,
     /// The line in it, from 1; none when the whole file is meant.
     pub line: Option<u32>,
@@ -132,7 +133,20 @@ pub struct LeftAside {
     /// How many there are.
     pub files: usize,
     /// One of them.
+    #[serde(serialize_with = "as_text_if_any")]
     pub first: Option<PathBuf>,
+}
+
+/// A path as far as it is text: one name that is no UTF-8 must not cost the whole report.
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
+fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => as_text(path, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 /// Objects with an error. They are there, so nothing is said of what follows from their absence:

@@ -1,5 +1,8 @@
 //! Commands that end by themselves, and their exit codes.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use crate::harness::{Folder, as_str, heddle, text};
 
 #[test]
@@ -73,6 +76,20 @@ fn names_of_files_and_kinds_tell_the_terminal_nothing() {
     assert!(said.contains("a\\u{1b}]0;title\\u{7}\\n.yaml:"), "{said}");
     assert!(said.contains("Co\\u{1b}[2Jnfig 1"), "{said}");
     assert!(said.contains("c\\u{1b}[2J.yaml.txt"), "{said}");
+}
+
+#[test]
+fn a_name_that_is_no_text_is_reported_all_the_same() {
+    let folder = Folder::new();
+    let name = OsStr::from_bytes(b"a\xff.yaml");
+    std::fs::write(folder.manifests().join(name), "kind: [\n").expect("written");
+    let name = OsStr::from_bytes(b"b\xff.yaml.txt");
+    std::fs::write(folder.manifests().join(name), "x").expect("written");
+    let output = heddle(&["validate", as_str(&folder.manifests()), "--output", "json"]);
+    let verdict: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let file = verdict["problems"][0]["file"].as_str().expect("a path");
+    assert!(file.ends_with("a\u{fffd}.yaml"), "{file}");
+    assert_eq!(verdict["left_aside"]["files"], 1);
 }
 
 #[test]
