@@ -34,6 +34,10 @@ lints() {
 }
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet; }
 tests() { cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"; }
+# The hand-over between threads, under every interleaving that a model checker finds.
+interleavings() {
+    cargo test --locked --quiet --package heddle-proxy --features loom --lib intake
+}
 demo() {
     # With --tests the dependencies are those of the tests, so that nothing is built twice.
     cargo build --locked --quiet --workspace --bins --tests &&
@@ -57,6 +61,7 @@ step format cargo fmt --all --check
 step lints lints
 step docs docs
 step tests tests
+step interleavings interleavings
 if [ "$compiler" = "$pinned" ]; then
     step instructions scripts/instructions.sh
 else

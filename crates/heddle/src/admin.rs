@@ -22,6 +22,8 @@ pub(crate) use socket::{AdminSocket, Location, SocketError};
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
+    /// What each Worker does.
+    Workers,
     /// `GET /status`: [`crate::status::Status`] as JSON.
     Status,
     /// `GET /config`: settings and mesh as JSON.

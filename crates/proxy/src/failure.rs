@@ -65,7 +65,7 @@ reasons! {
     ClientGone = "client_gone", Downstream, 0, Never, "the client closed the connection before it had the answer";
     ClientStalled = "client_stalled", Downstream, 0, Never, "the client stopped reading the answer";
     ConnectMethod = "connect_not_supported", Downstream, 501, Never, "CONNECT is not supported";
-    Upgrade = "upgrade_not_supported", Downstream, 501, Never, "upgrading the connection is not supported";
+    Upgrade = "upgrade_not_supported", Downstream, 501, Never, "upgrading by a request that has a body is not supported";
     ProtocolNotSupported = "protocol_not_supported", Heddle, 501, Never, "the port speaks a protocol that is not supported";
     UnknownHost = "unknown_host", Downstream, 502, Never, "no Service of the mesh has this name";
     UnknownPort = "unknown_port", Downstream, 502, Never, "the Service has no such port";
@@ -85,6 +85,8 @@ reasons! {
     UpstreamStalled = "upstream_stalled", Upstream, 504, Never, "the endpoint stopped reading the request's body";
     RequestTimeout = "request_timeout", Upstream, 504, Never, "the route's time for the request ran out";
     StreamIdle = "stream_idle_timeout", Upstream, 504, Never, "the answer stopped arriving";
+    ClientReset = "client_reset", Downstream, 0, Never, "the client reset an opaque connection";
+    TcpIdle = "tcp_idle_timeout", Heddle, 0, Never, "nothing was said on an opaque connection for too long";
     Descriptors = "descriptors_exhausted", Heddle, 503, Never, "the process has no descriptor left for a connection";
     Memory = "buffers_exhausted", Heddle, 503, Never, "all buffers are in use";
     Draining = "draining", Heddle, 503, Never, "the proxy is shutting down";

@@ -5,6 +5,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
@@ -85,6 +86,13 @@ impl Side {
         })?;
         self.inbox.commit(n);
         Ok(n)
+    }
+
+    /// Makes closing the socket say that the stream was cut, or again that it ended.
+    pub(crate) fn reset_on_close(&self, cut: bool) {
+        // What cannot be reset is closed.
+        let _ =
+            rustix::net::sockopt::set_socket_linger(&self.stream, cut.then_some(Duration::ZERO));
     }
 
     /// Writes what the outbox holds.

@@ -15,11 +15,18 @@
 //! configuration, and ends it. Nothing here knows where the configuration came from.
 
 mod balance;
+mod carry;
 mod collaborator;
+mod detect;
 mod failure;
 mod io;
 mod listener;
+mod mailbox;
+mod manager;
+mod opaque;
+mod parcel;
 mod proxy;
+mod pump;
 mod route;
 mod settings;
 mod upstream;
@@ -27,5 +34,6 @@ mod worker;
 
 pub use failure::{Blame, Failure, Reason, Retry};
 pub use listener::Entry;
+pub use manager::Elasticity;
 pub use proxy::{Drained, Proxy, ProxyStatus, WorkerStatus};
 pub use settings::{Bounds, Network, Settings, Timeouts};

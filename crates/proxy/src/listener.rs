@@ -4,22 +4,24 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use heddle_model::{Namespace, ServiceName, WorkloadName};
-use tokio::net::{TcpListener, TcpStream};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, acceptfrom_with};
+use tokio::io::unix::AsyncFd;
 
-use crate::collaborator::Connection;
+use crate::parcel::Parcel;
 use crate::worker::{Millis, WorkKey, Worker};
 
 /// Connections accepted before other work gets its turn.
 const BATCH: usize = 32;
 /// How long to wait when the kernel has no descriptor or memory for another connection, in
 /// milliseconds.
-const BACK_OFF_MS: Millis = 100;
+pub(crate) const BACK_OFF_MS: Millis = 100;
 
 /// What a listener is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,14 +52,32 @@ impl Entry {
     }
 }
 
-/// An open listener of a Worker.
+/// What a listener means, for every thread: it goes along with a connection that moves.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct Door {
     pub(crate) entry: Entry,
     /// The source in metrics and logs.
     pub(crate) source: Arc<str>,
-    /// The account that its connections work on.
-    pub(crate) key: WorkKey,
+}
+
+impl Door {
+    pub(crate) fn new(entry: Entry) -> Arc<Self> {
+        let source = match entry.caller() {
+            Some(caller) => caller.to_string().into(),
+            None => "unidentified".into(),
+        };
+        Arc::new(Door { entry, source })
+    }
+
+    /// The namespace by which names are looked up and consumer routes chosen.
+    pub(crate) fn namespace(&self) -> Option<&Namespace> {
+        self.entry.caller().map(|caller| &caller.namespace)
+    }
+}
+
+/// A listener from which a Worker accepts for itself.
+#[derive(Debug)]
+pub(crate) struct Listener {
     closed: Cell<bool>,
     task: RefCell<Option<Waker>>,
 }
@@ -69,25 +89,17 @@ impl Listener {
     /// When the socket cannot be used with the runtime.
     pub(crate) fn open(
         worker: &Rc<Worker>,
-        socket: std::net::TcpListener,
-        entry: Entry,
+        socket: TcpListener,
+        door: Arc<Door>,
     ) -> io::Result<Rc<Listener>> {
-        socket.set_nonblocking(true)?;
-        let socket = TcpListener::from_std(socket)?;
-        let source: Arc<str> = match entry.caller() {
-            Some(caller) => caller.to_string().into(),
-            None => "unidentified".into(),
-        };
+        let socket = Socket::new(socket)?;
         let listener = Rc::new(Listener {
-            entry,
-            key: worker.gate.account(&source),
-            source,
             closed: Cell::new(false),
             task: RefCell::new(None),
         });
         worker.gate.spawn(
             WorkKey::OWN,
-            accept(Rc::clone(worker), Rc::clone(&listener), socket),
+            accept(Rc::clone(worker), Rc::clone(&listener), socket, door),
         );
         Ok(listener)
     }
@@ -99,71 +111,92 @@ impl Listener {
             task.wake();
         }
     }
-
-    /// The namespace by which names are looked up and consumer routes chosen.
-    pub(crate) fn namespace(&self) -> Option<&Namespace> {
-        self.entry.caller().map(|caller| &caller.namespace)
-    }
 }
 
 /// Accepts until the listener is closed.
-async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: TcpListener) {
+async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door: Arc<Door>) {
     loop {
-        match poll_fn(|cx| poll_batch(cx, &worker, &listener, &socket)).await {
-            Ok(()) => return,
-            Err(error) => {
-                // All listeners fail alike, and each of them many times a second.
-                let now = worker.clock.now();
-                if worker.cannot_accept.borrow_mut().is_due(&error, now) {
-                    tracing::warn!(%error, source = %listener.source, "cannot accept; trying again");
+        let batches = poll_fn(|cx| {
+            *listener.task.borrow_mut() = Some(cx.waker().clone());
+            if listener.closed.get() {
+                return Poll::Ready(Ok(()));
+            }
+            let failed = ready!(socket.poll_batch(cx, |client, peer| {
+                if worker.connections() >= worker.settings.bounds.connections {
+                    worker.stats.connections_refused.inc();
+                } else {
+                    worker.admit(Parcel::new(&door, client, peer));
                 }
-                let due = worker.clock.now_ms() + BACK_OFF_MS;
-                worker.alarms.alarm().wait_until(due).await;
+            }));
+            Poll::Ready(Err(failed))
+        });
+        let Err(error) = batches.await else {
+            return;
+        };
+        // All listeners fail alike, and each of them many times a second.
+        let now = worker.clock.now();
+        if worker.cannot_accept.borrow_mut().is_due(&error, now) {
+            tracing::warn!(%error, source = %door.source, "cannot accept; trying again");
+        }
+        let due = worker.clock.now_ms() + BACK_OFF_MS;
+        worker.alarms.alarm().wait_until(due).await;
+    }
+}
+
+/// A listening socket, registered with the runtime of the thread that accepts from it. What it accepts
+/// is registered with none, so that it may go to any thread.
+#[derive(Debug)]
+pub(crate) struct Socket(AsyncFd<TcpListener>);
+
+impl Socket {
+    /// # Errors
+    /// When the socket cannot be used with the runtime.
+    pub(crate) fn new(socket: TcpListener) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        #[allow(
+            unsafe_code,
+            reason = "the runtime asks for a promise about the descriptor"
+        )]
+        // SAFETY: the descriptor is open, and stays the same open one for as long as the
+        // registration lives: a `TcpListener` closes it only when it is dropped, and nothing takes
+        // it out of the `AsyncFd` before.
+        let socket = unsafe { AsyncFd::register(socket) }?;
+        Ok(Socket(socket))
+    }
+
+    /// Takes what waits in the socket's queue, [`BATCH`] at most before other work gets its turn.
+    /// Ready only with what the kernel says when it has no descriptor or memory for another
+    /// connection.
+    pub(crate) fn poll_batch(
+        &self,
+        cx: &mut Context<'_>,
+        mut admit: impl FnMut(TcpStream, SocketAddr),
+    ) -> Poll<io::Error> {
+        for _ in 0..BATCH {
+            let mut ready = match ready!(self.0.poll_read_ready(cx)) {
+                Ok(ready) => ready,
+                Err(error) => return Poll::Ready(error),
+            };
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match acceptfrom_with(&self.0, flags) {
+                Ok((client, peer)) => {
+                    if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
+                        admit(client.into(), peer);
+                    }
+                }
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                // A connection that was gone before it was accepted says nothing about the listener.
+                Err(
+                    Errno::CONNABORTED
+                    | Errno::CONNRESET
+                    | Errno::INTR
+                    | Errno::PERM
+                    | Errno::PROTO,
+                ) => {}
+                Err(error) => return Poll::Ready(error.into()),
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
-}
-
-/// Takes what waits in the socket's queue. Ready with `Ok` when the listener is closed.
-fn poll_batch(
-    cx: &mut Context<'_>,
-    worker: &Rc<Worker>,
-    listener: &Rc<Listener>,
-    socket: &TcpListener,
-) -> Poll<io::Result<()>> {
-    *listener.task.borrow_mut() = Some(cx.waker().clone());
-    for _ in 0..BATCH {
-        if listener.closed.get() {
-            return Poll::Ready(Ok(()));
-        }
-        match socket.poll_accept(cx) {
-            Poll::Ready(Ok((stream, peer))) => admit(worker, listener, stream, peer),
-            Poll::Ready(Err(error)) if is_about_one_connection(&error) => {}
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            Poll::Pending => return Poll::Pending,
-        }
-    }
-    cx.waker().wake_by_ref();
-    Poll::Pending
-}
-
-/// A connection that was gone before it was accepted says nothing about the listener.
-fn is_about_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionRefused
-    )
-}
-
-fn admit(worker: &Rc<Worker>, listener: &Rc<Listener>, stream: TcpStream, peer: SocketAddr) {
-    if worker.connections() >= worker.settings.bounds.connections {
-        worker.stats.connections_refused.inc();
-        return;
-    }
-    // Failing to set it costs latency, nothing else.
-    let _ = stream.set_nodelay(true);
-    let connection = Connection::new(Rc::clone(worker), Rc::clone(listener), stream, peer);
-    worker.gate.spawn(listener.key, connection.serve());
 }

@@ -10,23 +10,24 @@ use heddle_model::Mesh;
 use heddle_telemetry::{AccessLog, Registry};
 use serde::Serialize;
 
+use crate::mailbox::Mailbox;
+use crate::manager::{self, Order, View};
 use crate::route::Snapshot;
-use crate::worker::{self, Command, Mailbox};
-use crate::{Entry, Reason, Settings};
+use crate::{Entry, Settings};
 
 /// A running data plane. Dropping it cuts every connection; [`Proxy::drain`] lets them finish.
 pub struct Proxy {
-    worker: worker::Handle,
-    /// Dropped last, and with it the Worker.
+    manager: manager::Handle,
+    /// Dropped last, and with it the Manager and its Workers.
     _end: End,
 }
 
-/// Ends the Worker when it is dropped.
-struct End(Mailbox);
+/// Ends the Manager when it is dropped.
+struct End(Mailbox<Order>);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.send(Command::Drain {
+        self.0.send(Order::Drain {
             until: Instant::now(),
         });
     }
@@ -44,10 +45,16 @@ pub struct ProxyStatus {
 pub struct WorkerStatus {
     /// Which one, from 0.
     pub id: usize,
+    /// Whether it hands over what it has, to end.
+    pub retiring: bool,
+    /// The part of the time in which it has work, from 0 to 1, as of the last second or so.
+    pub busy: f64,
     /// Generation of the configuration that it serves.
     pub config_generation: i64,
     /// Client connections open now.
     pub connections_active: i64,
+    /// Connections that it has handed over to other Workers.
+    pub connections_moved: u64,
     /// Requests under way.
     pub requests_active: i64,
     /// Connections to endpoints, idle ones included.
@@ -66,80 +73,95 @@ pub struct Drained {
 }
 
 impl Proxy {
-    /// Starts the Worker. It serves nobody until it has a listener, and answers 503 until it has a
-    /// configuration.
+    /// Starts the Manager and its Workers. They serve nobody until there is a listener, and answer 503
+    /// until there is a configuration.
     ///
     /// # Errors
-    /// When its thread or runtime cannot be made.
+    /// When a thread or a runtime cannot be made.
     pub fn start(
         settings: Settings,
         registry: Arc<Registry>,
         log: Option<AccessLog>,
     ) -> io::Result<Proxy> {
-        let stats = registry.worker(Reason::CODES);
-        let seed = seed();
-        let worker = worker::spawn(settings, registry, stats, log, seed)?;
-        let end = End(worker.mailbox.clone());
-        Ok(Proxy { worker, _end: end })
+        let manager = manager::spawn(settings, registry, log, seed())?;
+        let end = End(manager.orders.clone());
+        Ok(Proxy { manager, _end: end })
     }
 
     /// Serves every request that begins from now on by this configuration. Connections stay.
     pub fn apply(&self, mesh: &Mesh) {
-        self.worker
-            .mailbox
-            .send(Command::Apply(Arc::new(Snapshot::new(mesh))));
+        self.order(Order::Apply(Arc::new(Snapshot::new(mesh))));
     }
 
     /// Accepts connections from a bound socket. An `id` that is in use replaces its listener.
     pub fn listen(&self, id: u64, socket: TcpListener, entry: Entry) {
-        self.worker
-            .mailbox
-            .send(Command::Listen { id, socket, entry });
+        self.order(Order::Listen { id, socket, entry });
     }
 
     /// Closes a listener; connections that it accepted go on.
     pub fn unlisten(&self, id: u64) {
-        self.worker.mailbox.send(Command::Unlisten { id });
+        self.order(Order::Unlisten { id });
+    }
+
+    /// Lets every Worker hand its connections to the next one, whatever their loads: for tests and
+    /// experiments that want connections to move.
+    pub fn rotate(&self) {
+        self.order(Order::Rotate);
+    }
+
+    fn order(&self, order: Order) {
+        self.manager.orders.send(order);
     }
 
     /// What the Workers are doing now.
     pub fn status(&self) -> ProxyStatus {
-        let stats = &self.worker.stats;
-        let shown = self
-            .worker
-            .shown
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let roster = self.manager.roster.lock();
+        let roster = roster.unwrap_or_else(PoisonError::into_inner).clone();
+        // One that has just come has no configuration for a moment, and no connection either.
+        let configured = |view: &View| view.stats.config_generation.get() > 0;
+        let any = roster.iter().any(configured);
+        let workers = roster.iter().filter(|view| !any || configured(view));
         ProxyStatus {
-            workers: vec![WorkerStatus {
-                id: stats.id,
-                config_generation: stats.config_generation.get(),
-                connections_active: stats.connections_active.get(),
-                requests_active: stats.requests_active.get(),
-                upstream_connections_active: stats.upstream_connections_active.get(),
-                busy_ms: stats.busy_ns.get() / 1_000_000,
-                busy_by_source_ms: shown
-                    .costs
-                    .iter()
-                    .map(|(source, ns)| (source.to_string(), ns / 1_000_000))
-                    .collect(),
-            }],
+            workers: workers.map(WorkerStatus::of).collect(),
         }
     }
 
     /// Accepts nothing more, lets every connection finish its request, and ends. What is not
     /// finished after `grace` is cut.
     pub async fn drain(self, grace: Duration) -> Drained {
-        self.worker.mailbox.send(Command::Drain {
+        self.order(Order::Drain {
             until: Instant::now() + grace,
         });
-        // An error means that the Worker is gone already.
-        let cut = self.worker.ended.await.unwrap_or(0);
+        // An error means that the Manager is gone already.
+        let cut = self.manager.ended.await.unwrap_or(0);
         // It has told us that it ended: this does not wait.
-        if self.worker.thread.join().is_err() {
-            tracing::error!("a worker panicked");
+        if self.manager.thread.join().is_err() {
+            tracing::error!("the manager panicked");
         }
         Drained { cut }
+    }
+}
+
+impl WorkerStatus {
+    fn of(view: &View) -> Self {
+        let stats = &view.stats;
+        let shown = view.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        WorkerStatus {
+            id: stats.id,
+            retiring: view.retiring,
+            busy: view.busy,
+            config_generation: stats.config_generation.get(),
+            connections_active: stats.connections_active.get(),
+            connections_moved: stats.connections_moved.get(),
+            requests_active: stats.requests_active.get(),
+            upstream_connections_active: stats.upstream_connections_active.get(),
+            busy_ms: stats.busy_ns.get() / 1_000_000,
+            busy_by_source_ms: shown
+                .costs
+                .iter()
+                .map(|(source, ns)| (source.to_string(), ns / 1_000_000))
+                .collect(),
+        }
     }
 }
 

@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::manager::Elasticity;
+
 /// Settings of the data plane, fixed while it runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
@@ -11,6 +13,10 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// How much of everything there may be.
     pub bounds: Bounds,
+    /// How many threads carry connections.
+    pub workers: Elasticity,
+    /// Processors to run them on, each on one of these in turn; any when empty.
+    pub cpus: Vec<usize>,
     /// Sources whose own `X-Forwarded-*` and `Forwarded` fields are kept.
     pub trusted_sources: Vec<Network>,
 }
@@ -30,6 +36,8 @@ pub struct Timeouts {
     pub stream_idle: Duration,
     /// A pooled upstream connection without a request.
     pub upstream_idle: Duration,
+    /// An opaque connection without a byte in either direction.
+    pub tcp_idle: Duration,
 }
 
 impl Default for Timeouts {
@@ -41,6 +49,7 @@ impl Default for Timeouts {
             response_head: Duration::from_secs(60),
             stream_idle: Duration::from_secs(300),
             upstream_idle: Duration::from_secs(60),
+            tcp_idle: Duration::from_secs(3600),
         }
     }
 }

@@ -11,7 +11,7 @@ mod render;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{HttpLabels, HttpSeries, WorkerStats};
+use crate::{HttpLabels, HttpSeries, ManagerStats, TcpLabels, TcpSeries, WorkerStats};
 
 /// How many label sets are told apart. Beyond it, source and route become `other`; beyond a
 /// tenth more, so does the destination.
@@ -31,9 +31,11 @@ pub struct Registry {
 #[derive(Debug, Default)]
 struct Inner {
     http: BTreeMap<HttpLabels, Vec<Arc<HttpSeries>>>,
+    tcp: BTreeMap<TcpLabels, Vec<Arc<TcpSeries>>>,
     /// Label sets that were collapsed because the table was full.
     overflows: u64,
     workers: Vec<Arc<WorkerStats>>,
+    manager: Option<Arc<ManagerStats>>,
 }
 
 impl Registry {
@@ -52,12 +54,24 @@ impl Registry {
         self.lock().http_series(labels)
     }
 
+    /// The series of opaque connections, likewise.
+    pub fn tcp_series(&self, labels: TcpLabels) -> Arc<TcpSeries> {
+        self.lock().tcp_series(labels)
+    }
+
     /// The numbers of a new Worker; `reasons` are all the codes it may count in
     /// [`WorkerStats::requests_rejected`], by index.
     pub fn worker(&self, reasons: &'static [&'static str]) -> Arc<WorkerStats> {
         let mut inner = self.lock();
         let stats = Arc::new(WorkerStats::new(inner.workers.len(), reasons));
         inner.workers.push(Arc::clone(&stats));
+        stats
+    }
+
+    /// The numbers of whoever manages the Workers; one for each process.
+    pub fn manager(&self) -> Arc<ManagerStats> {
+        let stats = Arc::new(ManagerStats::default());
+        self.lock().manager = Some(Arc::clone(&stats));
         stats
     }
 
@@ -83,18 +97,33 @@ impl Inner {
                 labels.destination_service = OTHER.into();
             }
         }
-        let all = self.http.entry(labels).or_default();
-        // Exclusive access proves that the last writer is gone (and orders its writes before
-        // ours), so the series may have a new one.
-        if let Some(free) = all.iter_mut().position(|one| Arc::get_mut(one).is_some()) {
-            return Arc::clone(&all[free]);
+        free_one(self.http.entry(labels).or_default())
+    }
+
+    fn tcp_series(&mut self, mut labels: TcpLabels) -> Arc<TcpSeries> {
+        if self.tcp.len() >= MAX_LABEL_SETS && !self.tcp.contains_key(&labels) {
+            self.overflows += 1;
+            labels.source = OTHER.into();
+            if self.tcp.len() >= MAX_LABEL_SETS + MAX_COLLAPSED && !self.tcp.contains_key(&labels) {
+                labels.destination_service = OTHER.into();
+            }
         }
-        let series = Arc::new(HttpSeries::default());
-        all.push(Arc::clone(&series));
-        series
+        free_one(self.tcp.entry(labels).or_default())
     }
 
     fn is_full_for(&self, labels: &HttpLabels, bound: usize) -> bool {
         self.http.len() >= bound && !self.http.contains_key(labels)
     }
+}
+
+/// A series that nobody writes.
+fn free_one<S: Default>(all: &mut Vec<Arc<S>>) -> Arc<S> {
+    // Exclusive access proves that the last writer is gone (and orders its writes before ours), so
+    // the series may have a new one.
+    if let Some(free) = all.iter_mut().position(|one| Arc::get_mut(one).is_some()) {
+        return Arc::clone(&all[free]);
+    }
+    let series = Arc::new(S::default());
+    all.push(Arc::clone(&series));
+    series
 }

@@ -15,6 +15,8 @@ pub struct WorkerStats {
     pub connections_total: Counter,
     /// Connections turned away because a bound was reached.
     pub connections_refused: Counter,
+    /// Connections handed over to another Worker.
+    pub connections_moved: Counter,
     /// Requests between the first byte of their head and the last byte of their response.
     pub requests_active: Gauge,
     /// Requests that we answered ourselves or gave up, by reason.
@@ -52,6 +54,7 @@ impl WorkerStats {
             connections_active: Gauge::default(),
             connections_total: Counter::default(),
             connections_refused: Counter::default(),
+            connections_moved: Counter::default(),
             requests_active: Gauge::default(),
             requests_rejected: ReasonCounters::new(reasons),
             upstream_connections_active: Gauge::default(),
@@ -67,6 +70,37 @@ impl WorkerStats {
             config_generation: Gauge::default(),
         }
     }
+
+    /// Nothing is open any more: the Worker has ended without closing its books.
+    pub fn reset_gauges(&self) {
+        for gauge in [
+            &self.listeners,
+            &self.connections_active,
+            &self.requests_active,
+            &self.upstream_connections_active,
+            &self.upstream_connections_idle,
+            &self.buffer_blocks_active,
+        ] {
+            gauge.set(0);
+        }
+    }
+}
+
+/// What is counted of the Workers as a whole. One writer: whoever manages them.
+#[derive(Debug, Default)]
+pub struct ManagerStats {
+    /// Workers that take connections.
+    pub workers_active: Gauge,
+    /// Workers started, or kept that were about to retire.
+    pub workers_started: Counter,
+    /// Workers that were told to hand over what they have, and end.
+    pub workers_retired: Counter,
+    /// Workers that ended by a fault of theirs, and were replaced.
+    pub workers_died: Counter,
+    /// How often one Worker was told to take connections of another.
+    pub takings: Counter,
+    /// Connections closed because no Worker had room, or a bound was reached.
+    pub connections_refused: Counter,
 }
 
 /// One counter for each reason code. The codes are the Worker's own, fixed when it is registered,

@@ -47,6 +47,7 @@
 //! ```
 
 pub mod authority;
+mod beginning;
 mod body;
 mod diagnose;
 mod edits;
@@ -59,6 +60,7 @@ mod request;
 mod response;
 mod target;
 
+pub use beginning::{Beginning, beginning};
 pub use body::{Advance, BodyTracker};
 pub use edits::Edits;
 pub use field::{Field, FieldKind, Span};

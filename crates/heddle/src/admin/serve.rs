@@ -182,6 +182,7 @@ fn route(method: &Method, path: &str, surface: Surface) -> Result<Question, Refu
         (_, "/metrics") => (Question::Metrics, false),
         (_, "/ready") => (Question::Ready, false),
         (Surface::Operator, "/status") => (Question::Status, false),
+        (Surface::Operator, "/workers") => (Question::Workers, false),
         (Surface::Operator, "/config") => (Question::Config, false),
         (Surface::Operator, "/log-reopen") => (Question::LogReopen, true),
         _ => return Err(Refusal::NotFound),

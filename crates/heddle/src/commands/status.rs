@@ -75,6 +75,7 @@ fn text(status: &Status) -> String {
         &status.config,
         &status.folder.display().to_string(),
     ));
+    let _infallible = write!(out, "\n{}", workers(&status.proxy));
     let _infallible = write!(out, "\n{}", table::listeners(&status.listeners));
     if !status.workloads.is_empty() {
         let _infallible = write!(out, "\n{}", workloads(&status.workloads));
@@ -100,6 +101,36 @@ fn config(config: &ConfigStatus, folder: &str) -> String {
         let _infallible = writeln!(out, "  {}", printable(problem));
     }
     out
+}
+
+/// What each thread of the data plane does, in its own words.
+fn workers(proxy: &serde_json::Value) -> String {
+    let all = proxy["workers"].as_array().map_or(&[][..], Vec::as_slice);
+    let rows = all.iter().map(|worker| {
+        let number = |name: &str| worker[name].to_string();
+        let busy = worker["busy"].as_f64().unwrap_or_default() * 100.0;
+        let state = match worker["retiring"].as_bool() {
+            Some(true) => " retiring",
+            _ => "",
+        };
+        [
+            number("id") + state,
+            format!("{busy:.0} %"),
+            number("connections_active"),
+            number("requests_active"),
+            number("upstream_connections_active"),
+            number("connections_moved"),
+        ]
+    });
+    let head = [
+        "WORKER",
+        "BUSY",
+        "CLIENTS",
+        "REQUESTS",
+        "UPSTREAMS",
+        "MOVED AWAY",
+    ];
+    table::render(head, rows)
 }
 
 fn workloads(all: &[WorkloadStatus]) -> String {

@@ -1,9 +1,10 @@
 //! The data plane's settings, as the file spells them. Ranges are here, defaults are the data
 //! plane's own.
 
+use std::thread;
 use std::time::Duration;
 
-use heddle_proxy::{Bounds, Network, Timeouts};
+use heddle_proxy::{Bounds, Elasticity, Network, Timeouts};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::within::Within;
@@ -17,6 +18,7 @@ type Ms = Within<0, 86_400_000>;
 pub(crate) struct Proxy {
     timeouts: ProxyTimeouts,
     bounds: ProxyBounds,
+    workers: Workers,
     /// Sources whose own `X-Forwarded-*` and `Forwarded` fields are kept.
     trusted_sources: Vec<TrustedSource>,
 }
@@ -31,6 +33,24 @@ struct ProxyTimeouts {
     response_head_ms: Ms,
     stream_idle_ms: Ms,
     upstream_idle_ms: Ms,
+    tcp_idle_ms: Ms,
+}
+
+/// The threads that carry connections.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct Workers {
+    min: Within<1, 1_024>,
+    /// As many as the process has processors, when absent.
+    max: Option<Within<1, 1_024>>,
+    grow_above_percent: Within<1, 100>,
+    retire_below_percent: Within<0, 99>,
+    grow_after_ms: Ms,
+    retire_after_ms: Ms,
+    /// Whether those that have little to do take connections of busier ones.
+    steal: bool,
+    /// Processors to run them on; any when empty.
+    cpus: Vec<Within<0, 1_023>>,
 }
 
 /// How much of everything there may be.
@@ -59,6 +79,41 @@ impl Default for ProxyTimeouts {
             response_head_ms: ms(default.response_head),
             stream_idle_ms: ms(default.stream_idle),
             upstream_idle_ms: ms(default.upstream_idle),
+            tcp_idle_ms: ms(default.tcp_idle),
+        }
+    }
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        let default = Elasticity::default();
+        let percent = |ratio: f64| (ratio * 100.0).round() as u64;
+        Workers {
+            min: Within::nearest(default.min as u64),
+            max: None,
+            grow_above_percent: Within::nearest(percent(default.grow_above)),
+            retire_below_percent: Within::nearest(percent(default.retire_below)),
+            grow_after_ms: Within::nearest(default.grow_after.as_millis() as u64),
+            retire_after_ms: Within::nearest(default.retire_after.as_millis() as u64),
+            steal: default.steal,
+            cpus: Vec::new(),
+        }
+    }
+}
+
+impl Workers {
+    fn elasticity(&self) -> Elasticity {
+        // Affinity and quotas of control groups count: more threads than may run are no help.
+        let processors = || thread::available_parallelism().map_or(1, usize::from);
+        let min = self.min.size();
+        Elasticity {
+            min,
+            max: self.max.map_or_else(processors, Within::size).max(min),
+            grow_above: self.grow_above_percent.get() as f64 / 100.0,
+            retire_below: self.retire_below_percent.get() as f64 / 100.0,
+            grow_after: self.grow_after_ms.duration(),
+            retire_after: self.retire_after_ms.duration(),
+            steal: self.steal,
         }
     }
 }
@@ -86,6 +141,7 @@ impl Proxy {
         let Proxy {
             timeouts,
             bounds,
+            workers,
             trusted_sources,
         } = self;
         heddle_proxy::Settings {
@@ -96,7 +152,10 @@ impl Proxy {
                 response_head: timeouts.response_head_ms.duration(),
                 stream_idle: timeouts.stream_idle_ms.duration(),
                 upstream_idle: timeouts.upstream_idle_ms.duration(),
+                tcp_idle: timeouts.tcp_idle_ms.duration(),
             },
+            workers: workers.elasticity(),
+            cpus: workers.cpus.iter().map(|cpu| cpu.size()).collect(),
             bounds: Bounds {
                 connections: bounds.connections.size(),
                 connections_per_endpoint: bounds.connections_per_endpoint.size(),

@@ -101,9 +101,14 @@ proxy:
 
 #[test]
 fn defaults_are_the_data_planes_own() {
+    let default = heddle_proxy::Settings::default();
+    let workers = heddle_proxy::Elasticity {
+        max: std::thread::available_parallelism().map_or(1, usize::from),
+        ..default.workers
+    };
     assert_eq!(
         Settings::default().proxy.settings(),
-        heddle_proxy::Settings::default()
+        heddle_proxy::Settings { workers, ..default }
     );
 }
 

@@ -147,6 +147,7 @@ impl Node {
     pub(super) fn answer(&self, ask: Ask) {
         let answer = match ask.question {
             Question::Status => Answer::json(&self.status()),
+            Question::Workers => Answer::json(&self.proxy.as_ref().map(Proxy::status)),
             Question::Config => Answer::json(&Config {
                 settings: &self.settings,
                 mesh: &self.mesh,

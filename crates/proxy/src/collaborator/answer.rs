@@ -8,12 +8,18 @@ use heddle_wire::buffer::Chain;
 use heddle_wire::http1::Framing;
 
 use super::exchange::Exchange;
-use super::pump::{Blocks, Broken, Pump};
 use super::{Connection, Scratch};
 use crate::failure::{Failure, Reason};
 use crate::io::Side;
+use crate::pump::{Broken, Pump};
 use crate::upstream::Upstream;
-use crate::worker::{Millis, Worker};
+use crate::worker::Millis;
+
+/// Interim responses that one request may get. A server that is at work for long may say so every
+/// few seconds; more than this many are a flood.
+const MAX_INTERIM: u32 = 100;
+/// Interim responses passed on before other work gets its turn.
+const TURN_INTERIM: u32 = 8;
 
 impl Connection {
     /// Passes the request's body on and waits for the head of the final response, which is left
@@ -24,6 +30,7 @@ impl Connection {
         exchange: &mut Exchange,
         upstream: &mut Upstream,
     ) -> Poll<Result<usize, Failure>> {
+        let turn_ends = exchange.interim + TURN_INTERIM;
         loop {
             if self.alarm.rang() {
                 return Poll::Ready(Err(self.late(exchange, upstream).into()));
@@ -35,6 +42,10 @@ impl Connection {
                     return Poll::Ready(Ok(head_bytes));
                 }
                 self.pass_interim(cx, exchange, upstream, head_bytes)?;
+                if exchange.interim == turn_ends {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 continue;
             }
             self.push(cx, exchange, upstream)?;
@@ -98,16 +109,22 @@ impl Connection {
     }
 
     /// Looks whether the client has gone, while there is nothing to be had from it.
+    ///
+    /// The end of its stream says only that it sends no more (RFC 9112 section 9.6): what it asked
+    /// for before is answered, and whether it still listens is found out by writing.
     fn watch_client(&mut self, cx: &mut Context<'_>, exchange: &Exchange) -> Result<(), Failure> {
         let pool = &self.worker.pool;
         // A client that sends its next requests early is read up to a bound, then left waiting.
         let bound = exchange.head_bytes + 2 * pool.block_size();
-        if !exchange.upload.is_read() || self.client.inbox.len() >= bound {
+        if self.client_ended || !exchange.upload.is_read() || self.client.inbox.len() >= bound {
             return Ok(());
         }
         match self.client.poll_fill(cx, pool, pool.block_size()) {
-            Poll::Ready(Ok(0)) => Err(Reason::ClientGone.into()),
             Poll::Ready(Err(error)) => Err(blame(&error, Reason::ClientGone).into()),
+            Poll::Ready(Ok(0)) => {
+                self.client_ended = true;
+                Ok(())
+            }
             Poll::Ready(Ok(_)) => {
                 // Look again, until the socket says that there is nothing more.
                 cx.waker().wake_by_ref();
@@ -131,7 +148,7 @@ impl Connection {
         let parsed = response
             .parse(bytes, limits, exchange.method)
             .map_err(Failure::response)?;
-        if parsed.is_some() && response.status == 101 {
+        if parsed.is_some() && response.status == 101 && !exchange.upgrade {
             return Err(Reason::UpstreamSwitched.into());
         }
         Ok(parsed)
@@ -141,10 +158,14 @@ impl Connection {
     fn pass_interim(
         &mut self,
         cx: &mut Context<'_>,
-        exchange: &Exchange,
+        exchange: &mut Exchange,
         upstream: &mut Upstream,
         head_bytes: usize,
     ) -> Result<(), Failure> {
+        exchange.interim += 1;
+        if exchange.interim > MAX_INTERIM {
+            return Err(Reason::UpstreamMalformed.into());
+        }
         let worker = Rc::clone(&self.worker);
         let Scratch {
             response,
@@ -153,6 +174,7 @@ impl Connection {
             out,
             ..
         } = &mut *worker.scratch.borrow_mut();
+        exchange.reuse_upstream &= response.keep_alive;
         if !exchange.http10 {
             let buf = upstream.side.inbox.contiguous(head_bytes, linear);
             edits.clear();
@@ -195,23 +217,28 @@ impl Connection {
             && self.served + 1 < worker.settings.bounds.requests_per_connection;
         let buf = upstream.side.inbox.contiguous(head_bytes, linear);
         self.encode_response(exchange, response, buf, !exchange.keep_alive, edits, out);
-        exchange.status = response.status;
-        exchange.reuse_upstream = response.keep_alive;
+        exchange.reuse_upstream &= response.keep_alive;
+        upstream.side.inbox.consume(head_bytes);
+        // As long as nothing is sent, an answer that turns out malformed can still be replaced.
         exchange.download = Pump::new(response.framing);
+        let mut approved = exchange
+            .download
+            .approve(&upstream.side.inbox)
+            .map_err(Failure::response)?;
+        if decode {
+            // That was a look only: they are taken apart once the head is out.
+            exchange.download = Pump::new(response.framing).decoding();
+            approved = 0;
+        }
+        exchange.status = response.status;
+        exchange.ends_at_close = decode || response.framing == Framing::UntilClose;
+        if exchange.ends_at_close {
+            self.client.reset_on_close(true);
+        }
         if !exchange.head_taken {
             self.client.inbox.consume(exchange.head_bytes);
             exchange.head_taken = true;
         }
-        upstream.side.inbox.consume(head_bytes);
-        let approved = if decode {
-            exchange.download = Pump::new(response.framing).decoding();
-            0
-        } else {
-            exchange
-                .download
-                .approve(&upstream.side.inbox)
-                .map_err(Failure::response)?
-        };
         let sent = self
             .client
             .send(cx, &worker.pool, out, &upstream.side.inbox, approved)
@@ -229,7 +256,8 @@ impl Connection {
     }
 
     fn stream_due(&self, exchange: &Exchange) -> Millis {
-        self.after(self.worker.settings.timeouts.stream_idle)
+        self.worker
+            .after(self.worker.settings.timeouts.stream_idle)
             .min(exchange.due)
     }
 
@@ -276,17 +304,6 @@ impl Connection {
             Reason::UpstreamStalled
         } else {
             Reason::BodyTimeout
-        }
-    }
-}
-
-impl Worker {
-    /// Where bodies find their blocks.
-    fn stream_blocks(&self) -> Blocks<'_> {
-        Blocks {
-            usual: &self.pool,
-            wide: &self.wide_pool,
-            max_window: self.settings.bounds.stream_window_bytes,
         }
     }
 }

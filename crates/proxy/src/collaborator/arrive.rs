@@ -8,6 +8,7 @@ use heddle_wire::buffer::Chain;
 
 use super::{Connection, Scratch};
 use crate::failure::{Failure, Reason};
+use crate::worker::{Intake, Turn};
 
 /// How a wait for a request ended.
 pub(super) enum Arrived {
@@ -18,6 +19,8 @@ pub(super) enum Arrived {
     Refused(Failure),
     /// No request is coming.
     Closed,
+    /// None has come yet, and the connection is to go on elsewhere.
+    Leave(Intake),
 }
 
 /// How far the search for the end of a head has come.
@@ -47,7 +50,7 @@ impl Connection {
             false => self.worker.settings.timeouts.request_head,
         };
         self.began = self.worker.clock.now();
-        self.alarm.set(self.after(wait));
+        self.alarm.set(self.worker.after(wait));
         poll_fn(|cx| self.poll_request(cx, &mut search)).await
     }
 
@@ -61,8 +64,12 @@ impl Connection {
                 }
             }
             let idle = self.client.inbox.is_empty();
-            if idle && self.worker.is_draining() {
-                return Poll::Ready(Arrived::Closed);
+            if idle {
+                match self.worker.turn() {
+                    None => {}
+                    Some(Turn::End) => return Poll::Ready(Arrived::Closed),
+                    Some(Turn::Leave(intake)) => return Poll::Ready(Arrived::Leave(intake)),
+                }
             }
             if self.alarm.rang() {
                 return Poll::Ready(match idle {
@@ -77,8 +84,10 @@ impl Connection {
                 Ok(0) => return Poll::Ready(Arrived::Refused(Reason::ClientGone.into())),
                 Ok(_) if idle => {
                     self.began = self.worker.clock.now();
-                    self.alarm
-                        .set(self.after(self.worker.settings.timeouts.request_head));
+                    self.alarm.set(
+                        self.worker
+                            .after(self.worker.settings.timeouts.request_head),
+                    );
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {

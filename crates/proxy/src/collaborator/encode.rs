@@ -33,6 +33,9 @@ impl Connection {
         if request.version == Version::Http10 {
             edits.replace(request.version_span, b"HTTP/1.1");
         }
+        if exchange.upgrade {
+            upgrade_fields(&request.fields, buf, edits);
+        }
 
         let rule = exchange.rule.as_deref();
         let of_rule = rule.map(|rule| &rule.action.route.filters);
@@ -149,7 +152,9 @@ impl Connection {
                 }
             }
         }
-        if close {
+        if response.status == 101 {
+            upgrade_fields(&response.fields, buf, edits);
+        } else if close {
             edits.append(b"Connection", b"close");
         } else if exchange.http10 {
             edits.append(b"Connection", b"keep-alive");
@@ -164,6 +169,16 @@ impl Connection {
         apply_both(backend_edits, rule_edits, &response.fields, buf, edits);
         out.clear();
         edits.write_to(buf, out);
+    }
+}
+
+/// Says once more, for the next connection, which protocols the sender wants to speak.
+fn upgrade_fields(fields: &[Field], buf: &[u8], edits: &mut Edits) {
+    edits.append(b"Connection", b"upgrade");
+    for field in fields {
+        if field.kind == FieldKind::Upgrade {
+            edits.append(b"Upgrade", field.value.of(buf));
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use heddle_wire::http1::{Framing, Method};
 
-use super::pump::Pump;
+use crate::pump::Pump;
 use crate::route::{Backend, PortIndex, Rule};
 use crate::upstream::Lease;
 use crate::worker::{Bound, Millis, Worker};
@@ -22,6 +22,8 @@ pub(super) struct Exchange {
     pub(super) head_bytes: usize,
     pub(super) head_taken: bool,
     pub(super) http10: bool,
+    /// Whether the client wants to speak something else after the answer.
+    pub(super) upgrade: bool,
     /// Whether the client wants to send another request.
     pub(super) keep_alive: bool,
     /// The Service's port that was called.
@@ -53,6 +55,11 @@ pub(super) struct Exchange {
     pub(super) upload_broken: bool,
     /// Whether the endpoint will take another request on this connection.
     pub(super) reuse_upstream: bool,
+    /// Interim responses that came.
+    pub(super) interim: u32,
+    /// Only the end of the connection tells the client that the answer is whole. Until it is,
+    /// closing resets the connection, whatever the reason.
+    pub(super) ends_at_close: bool,
     /// Status of the response that was begun; 0 before.
     pub(super) status: u16,
 }
@@ -67,6 +74,7 @@ impl Exchange {
             head_bytes: 0,
             head_taken: false,
             http10: false,
+            upgrade: false,
             keep_alive: false,
             port: None,
             rule: None,
@@ -83,6 +91,8 @@ impl Exchange {
             download: Pump::new(Framing::None),
             upload_broken: false,
             reuse_upstream: false,
+            interim: 0,
+            ends_at_close: false,
             status: 0,
         }
     }

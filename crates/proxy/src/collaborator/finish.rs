@@ -14,8 +14,9 @@ use crate::worker::SeriesKey;
 const UNKNOWN: &str = "unknown";
 
 impl Connection {
-    /// The request is over, well or with `failure`.
-    pub(super) fn finish(&mut self, exchange: &Exchange, failure: Option<Failure>) {
+    /// The request is over, well or with `failure`. Takes the exchange, so that none is counted twice.
+    #[expect(clippy::needless_pass_by_value, reason = "what was finished is gone")]
+    pub(super) fn finish(&mut self, exchange: Exchange, failure: Option<Failure>) {
         let stats = &self.worker.stats;
         stats.requests_active.dec();
         if let Some(failure) = failure {
@@ -31,14 +32,14 @@ impl Connection {
         let (request_bytes, response_bytes) = (exchange.upload.bytes(), exchange.download.bytes());
         let snapshot = &exchange.bound.snapshot;
         let key = SeriesKey {
-            source: self.listener.key.0,
+            source: self.key.0,
             port: exchange.port.map_or(u32::MAX, |port| port.number()),
             rule: exchange.rule.as_ref().map_or(0, |rule| rule.id),
         };
         exchange
             .bound
             .series(key, &self.worker.registry, || HttpLabels {
-                source: Arc::clone(&self.listener.source),
+                source: Arc::clone(&self.door.source),
                 destination_service: exchange.port.map_or_else(
                     || UNKNOWN.into(),
                     |port| Arc::clone(&snapshot.port(port).label),
@@ -53,7 +54,7 @@ impl Connection {
         let Some(log) = &self.worker.log else { return };
         log.borrow_mut().record(&Record {
             unix_ms: self.worker.clock.unix_ms(exchange.started),
-            source: &self.listener.source,
+            source: &self.door.source,
             destination_service: exchange.port.map_or("", |port| &snapshot.port(port).label),
             route: exchange.rule.as_ref().map_or("", |rule| &rule.label),
             method: &self.shown.method,

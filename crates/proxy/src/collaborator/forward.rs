@@ -2,17 +2,16 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use heddle_wire::buffer::Chain;
 
 use super::exchange::Exchange;
 use super::prepare::Prepared;
-use super::{After, Connection};
+use super::{After, Connection, Upgraded};
 use crate::failure::{Failure, Reason, Retry};
-use crate::io::Side;
 use crate::upstream::{Endpoint, Lease, Open, Upstream, connect};
 use crate::worker::Millis;
 
@@ -52,12 +51,16 @@ impl Connection {
         {
             poll_fn(|cx| self.poll_bodies(cx, exchange, &mut upstream)).await?;
         }
+        if exchange.status == 101 {
+            return self.upgraded(exchange, upstream);
+        }
         Ok(self.settle(exchange, upstream))
     }
 
     /// Sends the request over a pooled connection, or a new one.
     async fn start(&mut self, exchange: &mut Exchange) -> Result<Upstream, Failure> {
         let endpoint = self.choose_endpoint(exchange)?;
+        exchange.reuse_upstream = true;
         exchange.lease = Some(Lease::new(Rc::clone(&endpoint)));
         if exchange.attempt_ms > 0 {
             let by = self
@@ -119,33 +122,15 @@ impl Connection {
         endpoint: &Endpoint,
         place: Open,
     ) -> Result<Upstream, Failure> {
-        let by = self.after(self.worker.settings.timeouts.connect);
-        self.alarm.set(by.min(exchange.due));
-        let mut connecting = pin!(connect(endpoint.address));
-        let connected = poll_fn(|cx| {
-            if self.alarm.rang() {
-                return Poll::Ready(None);
+        let by = self.worker.after(self.worker.settings.timeouts.connect);
+        let due = by.min(exchange.due);
+        let connected = connect(&self.worker, &self.alarm, due, endpoint, place).await;
+        connected.map_err(|reason| match reason {
+            Reason::ConnectTimeout if self.worker.clock.now_ms() >= exchange.due => {
+                Reason::RequestTimeout.into()
             }
-            connecting.as_mut().poll(cx).map(Some)
+            reason => reason.into(),
         })
-        .await;
-        let upstreams = &self.worker.upstreams;
-        let now = self.worker.clock.now_ms();
-        match connected {
-            Some(Ok(stream)) => Ok(upstreams.opened(endpoint, place, Side::new(stream))),
-            Some(Err(error)) if is_ours(&error) => Err(Reason::Descriptors.into()),
-            Some(Err(error)) => {
-                tracing::debug!(endpoint = %endpoint.label, %error, "cannot connect");
-                upstreams.failed(endpoint, now);
-                Err(Reason::ConnectFailed.into())
-            }
-            None if self.worker.is_cutting() => Err(Reason::Draining.into()),
-            None if now >= exchange.due => Err(Reason::RequestTimeout.into()),
-            None => {
-                upstreams.failed(endpoint, now);
-                Err(Reason::ConnectTimeout.into())
-            }
-        }
     }
 
     /// Sends the head in `scratch.out`, and with it what has arrived of the body.
@@ -192,7 +177,7 @@ impl Connection {
             true => exchange.response_head,
             false => self.worker.settings.timeouts.stream_idle,
         };
-        self.after(wait).min(exchange.due)
+        self.worker.after(wait).min(exchange.due)
     }
 
     fn may_retry(&self, exchange: &Exchange, failure: &Failure) -> bool {
@@ -217,9 +202,23 @@ impl Connection {
         Ok(())
     }
 
+    /// The end of HTTP on this connection.
+    fn upgraded(&self, exchange: &mut Exchange, upstream: Upstream) -> Result<After, Failure> {
+        let lease = exchange.lease.take().ok_or(Reason::NoEndpoint)?;
+        let port = exchange.port.ok_or(Reason::NoBackend)?;
+        Ok(After::Upgraded(Box::new(Upgraded {
+            upstream,
+            lease,
+            destination: Arc::clone(&exchange.bound.snapshot.port(port).label),
+        })))
+    }
+
     /// The end of an exchange: both connections are kept or closed.
     fn settle(&mut self, exchange: &mut Exchange, upstream: Upstream) -> After {
         self.served += 1;
+        if exchange.ends_at_close {
+            self.client.reset_on_close(false);
+        }
         let whole = exchange.upload.is_done() && !exchange.upload_broken;
         let clean = upstream.side.inbox.is_empty() && upstream.side.outbox.is_empty();
         if let Some(lease) = exchange
@@ -228,9 +227,15 @@ impl Connection {
             .filter(|_| exchange.reuse_upstream && whole && clean)
         {
             let now = self.worker.clock.now_ms();
-            self.worker
-                .upstreams
-                .give_back(lease.endpoint(), upstream, now);
+            let endpoint = lease.endpoint();
+            if !self
+                .last
+                .as_ref()
+                .is_some_and(|last| Rc::ptr_eq(last, endpoint))
+            {
+                self.last = Some(Rc::clone(endpoint));
+            }
+            self.worker.upstreams.give_back(endpoint, upstream, now);
         }
         match (whole, exchange.keep_alive) {
             (false, _) => After::Linger,
@@ -238,11 +243,4 @@ impl Connection {
             (true, false) => After::Close,
         }
     }
-}
-
-/// Whether connecting failed for want of a descriptor, which says nothing about the endpoint.
-fn is_ours(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }

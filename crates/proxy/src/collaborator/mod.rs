@@ -13,7 +13,7 @@
 //! | prepare | a backend is found or the answer is ours | [`prepare`], [`encode`] |
 //! | forward | the request is sent | [`forward`] |
 //! | answer | the response's head is there and is passed on | [`answer`] |
-//! | pump | both bodies are through | [`pump`] |
+//! | pump | both bodies are through | [`crate::pump`] |
 //! | finish | counted and logged | [`finish`] |
 //!
 //! Between two awaits a Collaborator may use the Worker's [`Scratch`]; across an await it keeps
@@ -26,21 +26,25 @@ mod exchange;
 mod finish;
 mod forward;
 mod prepare;
-mod pump;
 mod respond;
 
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
 use heddle_wire::http1::{Edits, RequestHead, ResponseHead};
-use tokio::net::TcpStream;
 
+use crate::carry::Stage;
+use crate::failure::Failure;
 use crate::io::Side;
-use crate::listener::Listener;
-use crate::worker::{Alarm, Millis, Worker};
+use crate::listener::Door;
+use crate::opaque::Flow;
+use crate::parcel::{Parcel, State};
+use crate::upstream::{Endpoint, Lease, Upstream};
+use crate::worker::{Alarm, Intake, WorkKey, Worker};
 use arrive::Arrived;
 use exchange::Exchange;
 use prepare::{LastCalled, Prepared};
@@ -69,11 +73,42 @@ impl Scratch {
     }
 }
 
+/// Bytes of heads after which others get their turn, and as how many a short head counts: 16
+/// requests, or fewer long ones.
+const TURN_BYTES: usize = 16 * 1024;
+const REQUEST_BYTES: usize = 1024;
+
+/// How much of one turn the requests of a connection have taken.
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: usize,
+}
+
+impl Taken {
+    /// A request with a head of so many bytes was served, after a wait or at once. Returns whether
+    /// it is time to let others go on.
+    fn add(&mut self, head_bytes: usize, waited: bool) -> bool {
+        if waited {
+            self.bytes = 0;
+            return false;
+        }
+        self.bytes += head_bytes.max(REQUEST_BYTES);
+        let full = self.bytes >= TURN_BYTES;
+        if full {
+            self.bytes = 0;
+        }
+        full
+    }
+}
+
 /// One client connection.
 pub(crate) struct Connection {
     worker: Rc<Worker>,
-    listener: Rc<Listener>,
+    door: Arc<Door>,
+    /// The account that it works on.
+    key: WorkKey,
     client: Side,
+    address: SocketAddr,
     /// The client's address, without the port, as fields and logs show it.
     peer: Box<str>,
     /// Whether the client's own forwarding fields are believed.
@@ -83,8 +118,13 @@ pub(crate) struct Connection {
     began: Instant,
     /// Requests answered so far.
     served: u64,
+    taken: Taken,
+    /// The client has said that it will send no more.
+    client_ended: bool,
     shown: Shown,
     called: LastCalled,
+    /// The endpoint that answered last.
+    last: Option<Rc<Endpoint>>,
 }
 
 /// What the access log shows of a request's first line, kept because the head may be gone by the
@@ -109,7 +149,6 @@ impl Shown {
 }
 
 /// What becomes of a client connection after a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
     /// The next request may come.
     KeepAlive,
@@ -117,18 +156,26 @@ enum After {
     Close,
     /// The client may still be sending; closing at once would destroy the answer on its way.
     Linger,
+    /// It was upgraded, and speaks something else with the endpoint from now on.
+    Upgraded(Box<Upgraded>),
+}
+
+/// The endpoint's side of an upgraded connection.
+struct Upgraded {
+    upstream: Upstream,
+    lease: Lease,
+    destination: Arc<str>,
 }
 
 impl Connection {
     pub(crate) fn new(
         worker: Rc<Worker>,
-        listener: Rc<Listener>,
-        stream: TcpStream,
-        peer: SocketAddr,
+        door: Arc<Door>,
+        key: WorkKey,
+        client: Side,
+        address: SocketAddr,
     ) -> Self {
-        worker.stats.connections_total.inc();
-        worker.stats.connections_active.inc();
-        let peer = peer.ip().to_canonical();
+        let peer = address.ip().to_canonical();
         Connection {
             trusted: worker
                 .settings
@@ -136,77 +183,136 @@ impl Connection {
                 .iter()
                 .any(|network| network.contains(peer)),
             peer: shown(peer),
+            address,
             alarm: worker.alarms.alarm(),
-            client: Side::new(stream),
+            client,
             began: worker.clock.now(),
             served: 0,
+            taken: Taken::default(),
+            client_ended: false,
             shown: Shown::default(),
             called: LastCalled::default(),
-            listener,
+            last: None,
+            door,
+            key,
             worker,
         }
     }
 
-    /// Serves the connection until it closes.
-    pub(crate) async fn serve(mut self) {
+    /// A connection that has had requests answered elsewhere, the last of them by `last`.
+    pub(crate) fn resumed(self, served: u64, last: Option<Rc<Endpoint>>) -> Self {
+        Connection {
+            served,
+            last,
+            ..self
+        }
+    }
+
+    /// Serves the connection until it closes, leaves, or is upgraded.
+    pub(crate) async fn serve(mut self: Box<Self>) -> Stage {
         poll_fn(|cx| {
             self.alarm.wakes(cx.waker());
             Poll::Ready(())
         })
         .await;
         loop {
-            let after = match self.next_request().await {
-                Arrived::Closed => break,
-                Arrived::Request { head_bytes } => self.serve_request(head_bytes).await,
-                Arrived::Refused(failure) => {
-                    let mut exchange = Exchange::begin(&self.worker, self.began);
-                    self.worker.stats.requests_active.inc();
-                    self.fail(&mut exchange, failure).await
-                }
+            let head_bytes = match self.next_request().await {
+                Arrived::Closed => return Stage::Over,
+                Arrived::Leave(intake) => return self.leave(intake),
+                Arrived::Request { head_bytes } => Ok(head_bytes),
+                Arrived::Refused(failure) => Err(failure),
             };
+            let after = self.serve_request(head_bytes).await;
             self.alarm.clear();
             match after {
-                After::KeepAlive => {}
-                After::Close => break,
+                After::KeepAlive => self.give_way(head_bytes.unwrap_or(0)).await,
+                After::Close => return Stage::Over,
                 After::Linger => {
                     self.linger().await;
-                    break;
+                    return Stage::Over;
                 }
+                After::Upgraded(upgraded) => return (*self).into_flow(*upgraded),
             }
         }
     }
 
-    async fn serve_request(&mut self, head_bytes: usize) -> After {
+    /// Lets others have their turn when requests that wait for nothing have filled one: those that
+    /// Heddle answers itself come as fast as the client sends them.
+    async fn give_way(&mut self, head_bytes: usize) {
+        // The clock stands still within a turn.
+        let waited = self.began != self.worker.clock.now();
+        if !self.taken.add(head_bytes, waited) {
+            return;
+        }
+        let mut yielded = false;
+        poll_fn(|cx| {
+            if std::mem::replace(&mut yielded, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Takes the connection, which is between two messages, off this Worker.
+    fn leave(self: Box<Self>, intake: Intake) -> Stage {
+        debug_assert!(self.client.inbox.is_empty() && self.client.outbox.is_empty());
+        let last = self.last.as_ref();
+        let upstream = last.and_then(|endpoint| self.worker.upstreams.let_go(endpoint));
+        let Ok(client) = self.client.stream.into_std() else {
+            // Only a runtime that has ended does not let go of a socket.
+            return Stage::Over;
+        };
+        let parcel = Parcel {
+            door: self.door,
+            client,
+            peer: self.address,
+            state: State::Http {
+                served: self.served,
+                upstream,
+            },
+        };
+        Stage::Leave(Box::new(parcel), intake)
+    }
+
+    fn into_flow(self, upgraded: Upgraded) -> Stage {
+        let flow = Flow::join(
+            self.worker,
+            self.door,
+            (self.client, self.address),
+            (upgraded.upstream, upgraded.lease),
+            upgraded.destination,
+        );
+        flow.begun().into()
+    }
+
+    /// Serves one request, whose head has so many bytes or was refused: from here to [`finish`],
+    /// which takes the exchange, there is one way.
+    ///
+    /// [`finish`]: Self::finish
+    async fn serve_request(&mut self, head_bytes: Result<usize, Failure>) -> After {
         self.worker.stats.requests_active.inc();
         let mut exchange = Exchange::begin(&self.worker, self.began);
-        exchange.head_bytes = head_bytes;
-        let outcome = match self.prepare(&mut exchange) {
-            Ok(Prepared::Forward) => self.forward(&mut exchange).await,
-            Ok(Prepared::Redirect { status }) => Ok(self.redirect(&mut exchange, status).await),
+        let outcome = match head_bytes {
+            Ok(head_bytes) => {
+                exchange.head_bytes = head_bytes;
+                match self.prepare(&mut exchange) {
+                    Ok(Prepared::Forward) => self.forward(&mut exchange).await,
+                    Ok(Prepared::Redirect { status }) => {
+                        Ok(self.redirect(&mut exchange, status).await)
+                    }
+                    Err(failure) => Err(failure),
+                }
+            }
             Err(failure) => Err(failure),
         };
-        match outcome {
-            Ok(after) => {
-                self.finish(&exchange, None);
-                after
-            }
-            Err(failure) => self.fail(&mut exchange, failure).await,
-        }
-    }
-
-    /// Milliseconds from now, or never for a wait without limit.
-    fn after(&self, wait: std::time::Duration) -> Millis {
-        if wait.is_zero() {
-            return Millis::MAX;
-        }
-        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        self.worker.clock.now_ms().saturating_add(wait)
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.worker.stats.connections_active.dec();
+        let (after, failure) = match outcome {
+            Ok(after) => (after, None),
+            Err(failure) => (self.fail(&mut exchange, failure).await, Some(failure)),
+        };
+        self.finish(exchange, failure);
+        after
     }
 }
 
@@ -216,4 +322,23 @@ fn shown(address: IpAddr) -> Box<str> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_wait_for_nothing_fill_a_turn() {
+        for (head_bytes, turn) in [(1, 16), (1024, 16), (4096, 4), (100_000, 1)] {
+            let mut taken = Taken::default();
+            for _ in 0..2 {
+                let full = (1..).find(|_| taken.add(head_bytes, false));
+                assert_eq!(full, Some(turn), "heads of {head_bytes} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_is_a_turn_for_others() {
+        let mut taken = Taken::default();
+        assert!((0..1000).all(|i| !taken.add(1024, i % 15 == 0)));
+    }
+}

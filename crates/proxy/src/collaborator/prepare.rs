@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use heddle_model::{AppProtocol, Outcome};
 use heddle_wire::http1::authority::{self, Authority};
-use heddle_wire::http1::{FieldKind, Method, RequestHead, TargetForm, Version, path};
+use heddle_wire::http1::{
+    Field, FieldKind, Framing, Method, RequestHead, TargetForm, Version, path,
+};
 
 use super::encode;
 use super::exchange::Exchange;
-use super::pump::Pump;
 use super::{Connection, Scratch};
 use crate::failure::{Failure, Reason};
 use crate::listener::Entry;
-use crate::route::{PortIndex, Request, Target};
+use crate::pump::Pump;
+use crate::route::{HTTP_PORT, PortIndex, Request, Target};
 use crate::worker::Millis;
 
 /// What is to be done with a request.
@@ -26,9 +28,6 @@ pub(super) enum Prepared {
     /// Its answer is a redirect to what stands in `scratch.value`.
     Redirect { status: u16 },
 }
-
-/// The port of a URL or Host field that names none (RFC 9110 section 4.2.1).
-const HTTP_PORT: u16 = 80;
 
 impl Connection {
     /// Decides what happens to the request whose head was just parsed.
@@ -53,7 +52,7 @@ impl Connection {
             self.shown
                 .keep(request.method_span.of(buf), request.path.of(buf));
         }
-        refuse_unsupported(request, buf)?;
+        exchange.upgrade = wants_upgrade(request, buf)?;
 
         let named = match (request.target_authority, request.host) {
             (Some(target), _) => Some(target.of(buf)),
@@ -68,7 +67,7 @@ impl Connection {
 
         // Which port of which Service.
         let bound = exchange.bound.clone();
-        let called = match &self.listener.entry {
+        let called = match &self.door.entry {
             Entry::Service { service, port, .. } => bound
                 .snapshot
                 .find(service, *port)
@@ -91,7 +90,7 @@ impl Connection {
         }
 
         // One form of the path, for the rules and for the endpoint alike.
-        let routes = entry.routes(self.listener.namespace());
+        let routes = entry.routes(self.door.namespace());
         let strict = routes.is_some_and(|routes| routes.strict_paths());
         new_path.clear();
         let changed = match request.form {
@@ -114,13 +113,20 @@ impl Connection {
             self.encode_request(exchange, scratch);
             return Ok(Prepared::Forward);
         };
+        let (trusted, upgrade) = (self.trusted, exchange.upgrade);
         let found = routes.find(&Request {
             method: request.method_span.of(buf),
             path: new_path,
             query: request.query.map(|query| query.of(buf)).unwrap_or_default(),
+            // What a rule sees is what the endpoint gets.
             fields: |name: &[u8], each: &mut dyn FnMut(&[u8])| {
+                if name.eq_ignore_ascii_case(b"host") {
+                    return each(host.as_slice());
+                }
                 for field in &request.fields {
-                    if field.name.of(buf).eq_ignore_ascii_case(name) {
+                    if field.name.of(buf).eq_ignore_ascii_case(name)
+                        && passes(request, buf, field, trusted, upgrade)
+                    {
                         each(field.value.of(buf));
                     }
                 }
@@ -130,12 +136,18 @@ impl Connection {
         exchange.rule = Some(rule.clone());
         let route = &rule.action.route;
         if let Outcome::Redirect(redirect) = &route.outcome {
-            let port = match &self.listener.entry {
+            let port = match &self.door.entry {
                 Entry::Service { port, .. } => *port,
                 Entry::ForwardProxy { .. } => HTTP_PORT,
             };
+            if let (None, Entry::Service { service, .. }) = (&named, &self.door.entry) {
+                // A client that does not say whom it calls (HTTP/1.0) is told the Service's name.
+                host.extend_from_slice(service.name.as_str().as_bytes());
+                host.push(b'.');
+                host.extend_from_slice(service.namespace.as_str().as_bytes());
+            }
             let called = encode::Called {
-                host: &host[..named.map_or(0, |named| named.host_len)],
+                host: &host[..named.map_or(host.len(), |named| named.host_len)],
                 path: new_path,
                 query: request.query.map(|query| query.of(buf)),
             };
@@ -218,25 +230,36 @@ impl LastCalled {
     }
 }
 
-/// Refuses what is not built yet, with a reason, rather than to serve it wrongly.
-fn refuse_unsupported(request: &RequestHead, buf: &[u8]) -> Result<(), Failure> {
+/// Refuses what is not built yet, with a reason, rather than to serve it wrongly. Returns whether the
+/// client wants to speak something else on this connection (RFC 9110 section 7.8).
+fn wants_upgrade(request: &RequestHead, buf: &[u8]) -> Result<bool, Failure> {
     if request.method == Method::Connect {
         return Err(Reason::ConnectMethod.into());
     }
-    if !request.upgrade {
-        return Ok(());
+    if !request.upgrade || request.version == Version::Http10 {
+        return Ok(false);
     }
-    // A client that offers HTTP/2 does as well without (RFC 9110 section 7.8 lets a server ignore
-    // the offer); one that asks for WebSocket would take any other answer for a broken server.
-    let ignorable = request
+    // A client that offers HTTP/2 does as well without: a server may ignore the offer.
+    let only_http2 = request
         .fields
         .iter()
         .filter(|field| field.kind == FieldKind::Upgrade)
         .all(|field| field.value.of(buf).eq_ignore_ascii_case(b"h2c"));
-    if ignorable {
-        Ok(())
-    } else {
-        Err(Reason::Upgrade.into())
+    if only_http2 {
+        return Ok(false);
+    }
+    match request.framing {
+        Framing::None => Ok(true),
+        _ => Err(Reason::Upgrade.into()),
+    }
+}
+
+/// Whether a field other than Host goes on to the endpoint.
+fn passes(request: &RequestHead, buf: &[u8], field: &Field, trusted: bool, upgrade: bool) -> bool {
+    match field.kind {
+        FieldKind::Upgrade => upgrade,
+        kind if kind.is_forwarding() => trusted,
+        _ => !request.ends_here(buf, field),
     }
 }
 

@@ -18,13 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 256 * 1024;
 
 impl Connection {
-    /// Tells the client why its request failed, as far as that is still possible, and counts it.
+    /// Tells the client why its request failed, as far as that is still possible.
     pub(super) async fn fail(&mut self, exchange: &mut Exchange, failure: Failure) -> After {
         let status = failure.status();
         if exchange.status > 0 || status == 0 {
             // Either the answer has begun, and only its missing end can say that it is broken, or
             // nobody is left to tell.
-            self.finish(exchange, Some(failure));
             return After::Close;
         }
         let keep = self.may_go_on(exchange) && failure.reason != Reason::Malformed;
@@ -38,7 +37,7 @@ impl Connection {
             field(out, "Heddle-Reason", failure.code().as_bytes());
             end(out, keep, text, exchange.method);
         }
-        self.send_own(exchange, keep, Some(failure)).await
+        self.send_own(exchange, keep).await
     }
 
     /// Sends the redirect whose Location stands in `scratch.value`.
@@ -52,7 +51,7 @@ impl Connection {
             field(out, "Location", value);
             end(out, keep, b"", exchange.method);
         }
-        self.send_own(exchange, keep, None).await
+        self.send_own(exchange, keep).await
     }
 
     /// Whether the connection can carry another request after an answer of ours: only when the
@@ -61,20 +60,14 @@ impl Connection {
         exchange.keep_alive && exchange.upload.is_done() && !self.worker.is_draining()
     }
 
-    async fn send_own(
-        &mut self,
-        exchange: &mut Exchange,
-        keep: bool,
-        failure: Option<Failure>,
-    ) -> After {
+    async fn send_own(&mut self, exchange: &mut Exchange, keep: bool) -> After {
         if !exchange.head_taken {
             self.client.inbox.consume(exchange.head_bytes);
             exchange.head_taken = true;
         }
-        self.alarm.set(self.after(PATIENCE));
+        self.alarm.set(self.worker.after(PATIENCE));
         let mut first = true;
         let told = poll_fn(|cx| self.poll_own(cx, &mut first)).await;
-        self.finish(exchange, failure);
         self.served += 1;
         match (told, keep) {
             (false, _) => After::Close,
@@ -105,7 +98,7 @@ impl Connection {
     /// Closes a connection whose client may still be sending. Closing with unread bytes would make
     /// the kernel reset it, and the client could lose the answer (RFC 9112 section 9.6).
     pub(super) async fn linger(&mut self) {
-        self.alarm.set(self.after(PATIENCE));
+        self.alarm.set(self.worker.after(PATIENCE));
         let mut left = LINGER_BYTES;
         let mut shut = false;
         poll_fn(|cx| {

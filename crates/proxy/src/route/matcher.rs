@@ -1,6 +1,10 @@
 //! One rule's conditions, on the bytes of a request.
 
 use heddle_model::{PathMatch, RouteMatch};
+use heddle_wire::http1::authority;
+
+/// The port of an authority that names none (RFC 9110 section 4.2.1).
+pub(crate) const HTTP_PORT: u16 = 80;
 
 /// What a rule looks at. All of it borrows from the request's head.
 pub(crate) struct Request<'a, F> {
@@ -44,7 +48,7 @@ impl Matcher {
             headers: rule
                 .headers
                 .iter()
-                .map(|(n, v)| (bytes(n), bytes(v)))
+                .map(|(name, value)| (bytes(name), header_value(name, value)))
                 .collect(),
             query: rule
                 .query
@@ -93,6 +97,18 @@ impl Matcher {
                 .is_some_and(|rest| rest.first().is_none_or(|&byte| byte == b'/')),
         }
     }
+}
+
+/// The value that a condition on a header wants. Of `Host`, rules see the canonical form; a condition
+/// that writes it in another way means the same.
+fn header_value(name: &str, value: &str) -> Bytes {
+    let mut canonical = Vec::new();
+    if name.eq_ignore_ascii_case("host")
+        && authority::canonicalise(value.as_bytes(), HTTP_PORT, &mut canonical).is_ok()
+    {
+        return canonical.into();
+    }
+    bytes(value)
 }
 
 fn bytes(text: &str) -> Bytes {

@@ -5,5 +5,5 @@ mod matcher;
 mod snapshot;
 
 pub(crate) use hosts::Hosts;
-pub(crate) use matcher::{Matcher, Request};
+pub(crate) use matcher::{HTTP_PORT, Matcher, Request};
 pub(crate) use snapshot::{Backend, PortIndex, Rule, Snapshot, Target};

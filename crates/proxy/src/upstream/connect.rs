@@ -1,16 +1,61 @@
 //! Opening a connection to an endpoint.
 
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::Poll;
 
+use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
+
+use super::{Endpoint, Open, Upstream};
+use crate::failure::Reason;
+use crate::io::Side;
+use crate::worker::{Alarm, Millis, Worker};
+
+/// Connects to an endpoint in the place that was reserved for it, by `due`. The endpoint remembers how
+/// it went.
+///
+/// # Errors
+/// Why there is no connection.
+pub(crate) async fn connect(
+    worker: &Worker,
+    alarm: &Alarm,
+    due: Millis,
+    endpoint: &Endpoint,
+    place: Open,
+) -> Result<Upstream, Reason> {
+    alarm.set(due);
+    let mut connecting = pin!(open(endpoint.address));
+    let connected = poll_fn(|cx| {
+        if alarm.rang() {
+            return Poll::Ready(None);
+        }
+        connecting.as_mut().poll(cx).map(Some)
+    })
+    .await;
+    let upstreams = &worker.upstreams;
+    let now = worker.clock.now_ms();
+    match connected {
+        Some(Ok(stream)) => Ok(upstreams.opened(endpoint, place, Side::new(stream))),
+        Some(Err(error)) if is_ours(&error) => Err(Reason::Descriptors),
+        Some(Err(error)) => {
+            tracing::debug!(endpoint = %endpoint.label, %error, "cannot connect");
+            upstreams.failed(endpoint, now);
+            Err(Reason::ConnectFailed)
+        }
+        None if worker.is_cutting() => Err(Reason::Draining),
+        None => {
+            upstreams.failed(endpoint, now);
+            Err(Reason::ConnectTimeout)
+        }
+    }
+}
 
 /// Connects with Nagle's algorithm off: a request is sent whole and must not wait for the
 /// acknowledgement of the one before.
-///
-/// # Errors
-/// What the kernel says; the caller bounds the wait.
-pub(crate) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+async fn open(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
@@ -18,4 +63,10 @@ pub(crate) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     };
     socket.set_nodelay(true)?;
     socket.connect(address).await
+}
+
+/// Whether connecting failed for want of a descriptor, which says nothing about the endpoint.
+fn is_ours(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }

@@ -19,6 +19,7 @@ use heddle_telemetry::WorkerStats;
 
 use crate::balance::Load;
 use crate::io::Side;
+use crate::parcel;
 use crate::settings::Bounds;
 use crate::worker::Millis;
 
@@ -36,6 +37,8 @@ const AVOID_MAX_MS: Millis = 30_000;
 pub(crate) struct Upstreams {
     by_address: RefCell<HashMap<SocketAddr, Rc<Endpoint>, RandomState>>,
     bounds: Bounds,
+    /// Workers that share the bounds.
+    workers: Cell<usize>,
     idle_timeout_ms: Millis,
     stats: Arc<WorkerStats>,
 }
@@ -67,6 +70,7 @@ impl Upstreams {
         Upstreams {
             by_address: RefCell::default(),
             bounds,
+            workers: Cell::new(1),
             idle_timeout_ms,
             stats,
         }
@@ -97,7 +101,7 @@ impl Upstreams {
     /// How busy an endpoint is at `now`.
     pub(crate) fn load(&self, endpoint: &Endpoint, now: Millis) -> Load {
         let full = endpoint.idle.borrow().is_empty()
-            && endpoint.open.get() as usize >= self.bounds.connections_per_endpoint;
+            && endpoint.open.get() as usize >= self.connections_per_endpoint();
         Load {
             active: endpoint.active.get(),
             avoid: full || now < endpoint.avoid_until.get(),
@@ -108,7 +112,7 @@ impl Upstreams {
     /// has as many as it may have.
     pub(crate) fn reserve(&self, endpoint: &Endpoint) -> Option<Open> {
         let open = endpoint.open.get();
-        if open as usize >= self.bounds.connections_per_endpoint {
+        if open as usize >= self.connections_per_endpoint() {
             return None;
         }
         endpoint.open.set(open + 1);
@@ -139,6 +143,48 @@ impl Upstreams {
         endpoint.avoid_until.set(0);
         self.stats.upstream_connections_total.inc();
         Upstream { side, open }
+    }
+
+    /// A connection that was made elsewhere becomes an upstream here, beyond the bound if need be: it
+    /// counted against it where it came from.
+    pub(crate) fn adopt(&self, endpoint: &Endpoint, side: Side) -> Upstream {
+        endpoint.open.set(endpoint.open.get() + 1);
+        self.stats.upstream_connections_active.inc();
+        let open = Open {
+            count: Rc::clone(&endpoint.open),
+            stats: Arc::clone(&self.stats),
+        };
+        Upstream { side, open }
+    }
+
+    /// Takes an idle connection of an endpoint out of this Worker.
+    pub(crate) fn let_go(&self, endpoint: &Endpoint) -> Option<parcel::Idle> {
+        let upstream = self.take_idle(endpoint)?;
+        let socket = upstream.side.stream.into_std().ok()?;
+        Some(parcel::Idle {
+            endpoint: endpoint.address,
+            socket,
+        })
+    }
+
+    /// Takes every idle connection out of this Worker.
+    pub(crate) fn let_all_go(&self) -> Vec<parcel::Idle> {
+        let by_address = self.by_address.borrow();
+        by_address
+            .values()
+            .flat_map(|endpoint| std::iter::from_fn(|| self.let_go(endpoint)))
+            .collect()
+    }
+
+    /// What is bounded for the process is shared among this many Workers.
+    pub(crate) fn share(&self, workers: usize) {
+        self.workers.set(workers.max(1));
+    }
+
+    fn connections_per_endpoint(&self) -> usize {
+        self.bounds
+            .connections_per_endpoint
+            .div_ceil(self.workers.get())
     }
 
     /// A connection could not be made: the endpoint is passed over for a while.

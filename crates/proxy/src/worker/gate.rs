@@ -17,7 +17,7 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use slab::Slab;
 
 /// Whose account a piece of work is on: a row of the gate's cost table.
@@ -44,6 +45,13 @@ struct Work {
     /// Guards against a wake that arrives after the slot was given to another task.
     generation: u64,
     key: WorkKey,
+}
+
+/// Which task of a gate: no other task ever has the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TaskId {
+    slot: u32,
+    generation: u64,
 }
 
 /// Ready work in the order it will run.
@@ -130,6 +138,9 @@ impl Wake for Signal {
     }
 }
 
+/// Longest time between two looks at the sockets, but for the piece of work that is under way.
+const TURN: Duration = Duration::from_millis(2);
+
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Task {
@@ -138,6 +149,18 @@ struct Task {
     signal: Arc<Signal>,
     /// Kept beside the signal so that polling does not make a waker anew.
     waker: Waker,
+    /// Nanoseconds that it ran since the last look, and before, fading.
+    spent_ns: u64,
+    recent_ns: u64,
+}
+
+impl Task {
+    fn id(&self) -> TaskId {
+        let Work {
+            slot, generation, ..
+        } = self.signal.work;
+        TaskId { slot, generation }
+    }
 }
 
 /// The tasks of one Worker and the queue of those that are ready.
@@ -146,8 +169,12 @@ pub(crate) struct Gate {
     remote: Arc<Remote>,
     tasks: RefCell<Slab<Task>>,
     generation: Cell<u64>,
+    /// The task that runs.
+    current: Cell<Option<TaskId>>,
     /// Time spent on each account, in nanoseconds; row 0 is [`WorkKey::OWN`].
     costs: RefCell<Vec<Cost>>,
+    /// The rows by owner.
+    accounts: RefCell<HashMap<Arc<str>, WorkKey, RandomState>>,
 }
 
 /// What one account has used.
@@ -171,6 +198,8 @@ impl Gate {
             remote: Arc::default(),
             tasks: RefCell::new(Slab::new()),
             generation: Cell::new(0),
+            current: Cell::new(None),
+            accounts: RefCell::default(),
             costs: RefCell::new(vec![Cost {
                 owner: "heddle".into(),
                 spent_ns: 0,
@@ -181,18 +210,18 @@ impl Gate {
     /// The account of `owner`, opened at first sight. There are as many as there are callers in
     /// the configuration.
     pub(crate) fn account(&self, owner: &Arc<str>) -> WorkKey {
+        let mut accounts = self.accounts.borrow_mut();
+        if let Some(key) = accounts.get(owner) {
+            return *key;
+        }
         let mut costs = self.costs.borrow_mut();
-        let row = costs
-            .iter()
-            .position(|cost| cost.owner == *owner)
-            .unwrap_or_else(|| {
-                costs.push(Cost {
-                    owner: Arc::clone(owner),
-                    spent_ns: 0,
-                });
-                costs.len() - 1
-            });
-        WorkKey(u32::try_from(row).unwrap_or(0))
+        let key = WorkKey(u32::try_from(costs.len()).unwrap_or(0));
+        costs.push(Cost {
+            owner: Arc::clone(owner),
+            spent_ns: 0,
+        });
+        accounts.insert(Arc::clone(owner), key);
+        key
     }
 
     /// Who has used how much of this Worker's time, in nanoseconds, in place of what `out` held.
@@ -230,10 +259,13 @@ impl Gate {
             job: Some(Box::pin(job)),
             signal,
             waker,
+            spent_ns: 0,
+            recent_ns: 0,
         });
     }
 
-    /// Runs at most `budget` pieces of ready work, beginning at `started`. `now` reads the clock; it
+    /// Runs at most `budget` pieces of ready work, and none that would begin later than [`TURN`] after
+    /// the first, beginning at `started`. `now` reads the clock; it
     /// is called once after each piece, which is also the time at which the next one starts.
     ///
     /// Returns whether work is left, in which case the root was woken and will be called again
@@ -246,6 +278,7 @@ impl Gate {
         mut now: impl FnMut() -> Instant,
     ) -> bool {
         self.local.root.borrow_mut().take();
+        let turn_ends = started + TURN;
         for _ in 0..budget {
             if self.remote.pending.load(Ordering::Acquire) {
                 self.collect_remote();
@@ -256,8 +289,11 @@ impl Gate {
             };
             self.poll_one(work);
             let ended = now();
-            self.charge(work.key, ended.saturating_duration_since(started));
+            self.charge(work, ended.saturating_duration_since(started));
             started = ended;
+            if ended >= turn_ends {
+                break;
+            }
         }
         cx.waker().wake_by_ref();
         true
@@ -298,6 +334,7 @@ impl Gate {
             }
             task.signal.queued.store(false, Ordering::Release);
             let Some(job) = task.job.take() else { return };
+            self.current.set(Some(task.id()));
             (job, task.waker.clone())
         };
         let done = job.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Ready(());
@@ -312,9 +349,75 @@ impl Gate {
         }
     }
 
-    fn charge(&self, key: WorkKey, spent: Duration) {
-        if let Some(cost) = self.costs.borrow_mut().get_mut(key.0 as usize) {
-            cost.spent_ns += u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+    fn charge(&self, work: Work, spent: Duration) {
+        let spent = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(cost) = self.costs.borrow_mut().get_mut(work.key.0 as usize) {
+            cost.spent_ns += spent;
+        }
+        if let Some(task) = self.tasks.borrow_mut().get_mut(work.slot as usize) {
+            task.spent_ns += spent;
+        }
+    }
+
+    /// The task that runs now.
+    pub(crate) fn current(&self) -> Option<TaskId> {
+        self.current.get()
+    }
+
+    /// Lets the past fade: half of it counts no more.
+    pub(crate) fn fade(&self) {
+        for (_, task) in &mut *self.tasks.borrow_mut() {
+            task.recent_ns = task.recent_ns / 2 + task.spent_ns;
+            task.spent_ns = 0;
+        }
+    }
+
+    /// Tasks on accounts of callers that together have done at most `share` of what all have done
+    /// lately; the busiest that fit first. None that did nothing.
+    pub(crate) fn busiest(&self, share: f64) -> Vec<TaskId> {
+        let tasks = self.tasks.borrow();
+        let mut all: Vec<(u64, TaskId)> = tasks
+            .iter()
+            .filter(|(_, task)| task.signal.work.key != WorkKey::OWN)
+            .map(|(_, task)| (task.recent_ns + task.spent_ns, task.id()))
+            .filter(|(recent, _)| *recent > 0)
+            .collect();
+        all.sort_unstable_by_key(|(recent, _)| std::cmp::Reverse(*recent));
+        let sum: u64 = all.iter().map(|(recent, _)| recent).sum();
+        let mut left = (sum as f64 * share) as u64;
+        all.retain(|(recent, _)| {
+            let fits = *recent <= left;
+            left -= if fits { *recent } else { 0 };
+            fits
+        });
+        all.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// All tasks on accounts of callers.
+    pub(crate) fn callers(&self) -> Vec<TaskId> {
+        let tasks = self.tasks.borrow();
+        let callers = tasks
+            .iter()
+            .filter(|(_, task)| task.signal.work.key != WorkKey::OWN);
+        callers.map(|(_, task)| task.id()).collect()
+    }
+
+    /// Whether the task is still there.
+    pub(crate) fn has(&self, id: TaskId) -> bool {
+        let tasks = self.tasks.borrow();
+        tasks
+            .get(id.slot as usize)
+            .is_some_and(|task| task.id() == id)
+    }
+
+    /// Lets a task look at the world again.
+    pub(crate) fn wake(&self, id: TaskId) {
+        let tasks = self.tasks.borrow();
+        let task = tasks.get(id.slot as usize).filter(|task| task.id() == id);
+        let waker = task.map(|task| task.waker.clone());
+        drop(tasks);
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 

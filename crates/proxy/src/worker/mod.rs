@@ -4,30 +4,42 @@
 mod alarm;
 mod bound;
 mod clock;
+mod command;
 mod gate;
-mod mailbox;
+mod intake;
+mod moves;
+mod sync;
 mod thread;
 mod timer;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use heddle_telemetry::{LogSink, Registry, Seldom, WorkerStats};
+use foldhash::fast::RandomState;
+use heddle_telemetry::{LogSink, Registry, Seldom, TcpLabels, TcpSeries, WorkerStats};
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
 
 use crate::balance::Random;
 use crate::collaborator::Scratch;
+use crate::pump::Blocks;
 use crate::settings::Settings;
 use crate::upstream::Upstreams;
 
 pub(crate) use alarm::{Alarm, Alarms};
 pub(crate) use bound::{Bound, SeriesKey};
 pub(crate) use clock::{Clock, Millis};
-pub(crate) use gate::{Gate, WorkKey};
-pub(crate) use mailbox::{Command, Mailbox};
-pub(crate) use thread::{Handle, spawn};
+pub(crate) use command::Command;
+pub(crate) use gate::{Gate, TaskId, WorkKey};
+pub(crate) use intake::{BOUND as INTAKE_BOUND, Intake};
+pub(crate) use moves::{Moves, Turn};
+pub(crate) use thread::{Handle, Plan, spawn};
+
+/// A source and a destination, as metrics name them.
+type FromTo = (Arc<str>, Arc<str>);
 
 /// What the tasks of a Worker share among themselves.
 pub(crate) struct Worker {
@@ -49,6 +61,9 @@ pub(crate) struct Worker {
     pub(crate) random: RefCell<Random>,
     /// `None` while no access log is wanted.
     pub(crate) log: Option<RefCell<LogSink>>,
+    /// What is counted of opaque connections, by source and destination.
+    tcp: RefCell<HashMap<FromTo, Arc<TcpSeries>, RandomState>>,
+    moves: Moves,
     /// What was said of connections that could not be accepted.
     pub(crate) cannot_accept: RefCell<Seldom>,
     draining: Cell<bool>,
@@ -68,6 +83,50 @@ impl Worker {
     /// The configuration for a request that begins now.
     pub(crate) fn bound(&self) -> Rc<Bound> {
         Rc::clone(&self.bound.borrow())
+    }
+
+    /// The series of opaque connections from a source to a destination.
+    pub(crate) fn tcp_series(&self, source: &Arc<str>, destination: &Arc<str>) -> Arc<TcpSeries> {
+        let mut tcp = self.tcp.borrow_mut();
+        let series = tcp
+            .entry((Arc::clone(source), Arc::clone(destination)))
+            .or_insert_with(|| {
+                self.registry.tcp_series(TcpLabels {
+                    source: Arc::clone(source),
+                    destination_service: Arc::clone(destination),
+                })
+            });
+        Arc::clone(series)
+    }
+
+    /// Milliseconds from now, or never for a wait without limit.
+    pub(crate) fn after(&self, wait: Duration) -> Millis {
+        if wait.is_zero() {
+            return Millis::MAX;
+        }
+        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        self.clock.now_ms().saturating_add(wait)
+    }
+
+    /// Where bodies and opaque streams find their blocks.
+    pub(crate) fn stream_blocks(&self) -> Blocks<'_> {
+        Blocks {
+            usual: &self.pool,
+            wide: &self.wide_pool,
+            max_window: self.settings.bounds.stream_window_bytes,
+        }
+    }
+
+    /// What the task that runs is to do instead of waiting for its client: nothing, mostly.
+    pub(crate) fn turn(&self) -> Option<Turn> {
+        if !self.moves.are_wanted() && !self.draining.get() {
+            return None;
+        }
+        if self.draining.get() {
+            return Some(Turn::End);
+        }
+        let order = self.moves.take(self.gate.current()?)?;
+        Some(Turn::Leave(order))
     }
 
     /// Whether connections are to be closed as soon as they are between two requests.

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
@@ -13,14 +14,20 @@ use std::{io, thread};
 use heddle_telemetry::{AccessLog, Registry, WorkerStats};
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
+use rustix::thread::gettid;
 use tokio::sync::oneshot;
 
 use super::alarm::SWEEP_MS;
 use super::timer::Timer;
-use super::{Alarms, Bound, Clock, Command, Gate, Mailbox, Millis, Shown, WorkKey, Worker};
+use super::{
+    Alarms, Bound, Clock, Command, Gate, INTAKE_BOUND, Intake, Millis, Moves, Shown, WorkKey,
+    Worker,
+};
 use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::listener::Listener;
+use crate::mailbox::Mailbox;
+use crate::parcel::Arrival;
 use crate::route::Snapshot;
 use crate::settings::{Bounds, Settings};
 use crate::upstream::Upstreams;
@@ -43,25 +50,34 @@ const CUT_ROUNDS: usize = 4;
 
 /// A running Worker as the rest of the process sees it.
 pub(crate) struct Handle {
-    pub(crate) mailbox: Mailbox,
+    pub(crate) mailbox: Mailbox<Command>,
+    pub(crate) intake: Intake,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) shown: Arc<Mutex<Shown>>,
     /// Resolves when the Worker has ended, with the number of connections it had to cut.
     pub(crate) ended: oneshot::Receiver<usize>,
     pub(crate) thread: JoinHandle<()>,
+    /// What the kernel calls the thread; 0 until it runs.
+    pub(crate) thread_id: Arc<AtomicI32>,
+}
+
+/// What a Worker is made from.
+pub(crate) struct Plan {
+    pub(crate) settings: Settings,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) stats: Arc<WorkerStats>,
+    pub(crate) log: Option<AccessLog>,
+    /// Of its random choices.
+    pub(crate) seed: u64,
+    /// The processor to run on; `None` for any.
+    pub(crate) cpu: Option<usize>,
 }
 
 /// Starts a Worker.
 ///
 /// # Errors
 /// When the thread or its runtime cannot be made.
-pub(crate) fn spawn(
-    settings: Settings,
-    registry: Arc<Registry>,
-    stats: Arc<WorkerStats>,
-    log: Option<AccessLog>,
-    seed: u64,
-) -> io::Result<Handle> {
+pub(crate) fn spawn(plan: Plan) -> io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -72,37 +88,48 @@ pub(crate) fn spawn(
     let mailbox = Mailbox::default();
     let (done, ended) = oneshot::channel();
     let inbox = mailbox.clone();
+    let intake = Intake::new(INTAKE_BOUND);
+    let arrivals = intake.clone();
     let shown: Arc<Mutex<Shown>> = Arc::default();
-    let (outside_stats, outside_shown) = (Arc::clone(&stats), Arc::clone(&shown));
+    let thread_id: Arc<AtomicI32> = Arc::default();
+    let own_id = Arc::clone(&thread_id);
+    let (outside_stats, outside_shown) = (Arc::clone(&plan.stats), Arc::clone(&shown));
     let thread = thread::Builder::new()
-        .name(format!("worker-{}", stats.id))
+        .name(format!("worker-{}", plan.stats.id))
         .stack_size(STACK_BYTES)
         .spawn(move || {
-            let worker = Rc::new(Worker::new(settings, registry, stats, shown, log, seed));
-            let cut =
-                runtime.block_on(tokio::task::coop::unconstrained(run(&worker, inbox, timer)));
+            own_id.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+            if let Some(cpu) = plan.cpu {
+                pin(cpu);
+            }
+            let worker = Rc::new(Worker::new(plan, shown));
+            let until_end = run(&worker, inbox, arrivals, timer);
+            let cut = runtime.block_on(tokio::task::coop::unconstrained(until_end));
             worker.gate.clear();
             // Nobody waits any more when the receiver is gone.
             let _ = done.send(cut);
         })?;
     Ok(Handle {
         mailbox,
+        intake,
         stats: outside_stats,
         shown: outside_shown,
         ended,
         thread,
+        thread_id,
     })
 }
 
 impl Worker {
-    fn new(
-        settings: Settings,
-        registry: Arc<Registry>,
-        stats: Arc<WorkerStats>,
-        shown: Arc<Mutex<Shown>>,
-        log: Option<AccessLog>,
-        seed: u64,
-    ) -> Self {
+    fn new(plan: Plan, shown: Arc<Mutex<Shown>>) -> Self {
+        let Plan {
+            settings,
+            registry,
+            stats,
+            log,
+            seed,
+            ..
+        } = plan;
         let idle_ms = u64::try_from(settings.timeouts.upstream_idle.as_millis()).unwrap_or(0);
         let upstreams = Upstreams::new(settings.bounds, idle_ms, Arc::clone(&stats));
         let empty = Arc::new(Snapshot::new(&heddle_model::Mesh::default()));
@@ -114,7 +141,7 @@ impl Worker {
         } = settings.bounds;
         let pool = Pool::new(block_bytes, blocks);
         // As many bytes again.
-        let wide_pool = Pool::new(WIDE_BYTES, blocks.saturating_mul(block_bytes) / WIDE_BYTES);
+        let wide_pool = Pool::new(WIDE_BYTES, wide_blocks(blocks, block_bytes));
         Worker {
             limits: Limits {
                 max_head_bytes: settings.bounds.head_bytes.min(usize::from(u16::MAX)),
@@ -133,6 +160,8 @@ impl Worker {
             bound: RefCell::new(bound),
             scratch: RefCell::new(Scratch::new()),
             random: RefCell::new(Random::new(seed)),
+            tcp: RefCell::default(),
+            moves: Moves::default(),
             cannot_accept: RefCell::default(),
             draining: Cell::new(false),
             cutting: Cell::new(false),
@@ -149,6 +178,8 @@ impl Worker {
         // Dropped outside the borrow.
         let old = self.bound.replace(bound);
         drop(old);
+        // Series that are in use are kept by who uses them.
+        self.tcp.borrow_mut().clear();
         self.upstreams.forget_unused();
     }
 
@@ -156,6 +187,8 @@ impl Worker {
     fn sweep(&self) {
         let now = self.clock.now_ms();
         self.alarms.sweep(now);
+        self.gate.fade();
+        self.moves.tidy(&self.gate);
         self.upstreams.sweep(now);
         self.upstreams.forget_unused();
         self.pool.trim(KEEP_BLOCKS);
@@ -174,6 +207,39 @@ impl Worker {
 }
 
 impl Worker {
+    /// One of this many Workers: what is bounded for the process is shared among them.
+    fn share(&self, workers: usize) {
+        let workers = workers.max(1);
+        let Bounds {
+            block_bytes,
+            blocks,
+            ..
+        } = self.settings.bounds;
+        self.upstreams.share(workers);
+        self.pool.set_max_blocks(blocks / workers);
+        self.wide_pool
+            .set_max_blocks(wide_blocks(blocks, block_bytes) / workers);
+    }
+
+    /// Hands over what is left when the last connection has gone; false when another one has come
+    /// meanwhile.
+    fn part(self: &Rc<Self>, intake: &Intake) -> bool {
+        let late = intake.close();
+        if !late.is_empty() {
+            intake.open();
+            late.into_iter().for_each(|arrival| self.receive(arrival));
+            return self.connections() == 0 && self.part(intake);
+        }
+        let heirs = self.moves.heirs();
+        let idle = self.upstreams.let_all_go().into_iter();
+        for (idle, heir) in idle.zip(heirs.iter().cycle()) {
+            // One that finds no room is closed: it was only kept to save time.
+            let _ = heir.put(Arrival::Upstream(idle));
+        }
+        heirs.iter().for_each(Intake::wake);
+        true
+    }
+
     /// When the Worker has something to do even if nothing happens until then.
     fn next_look(&self, until: Option<Instant>) -> Option<Instant> {
         let now = self.clock.now_ms();
@@ -195,10 +261,23 @@ impl Worker {
     }
 }
 
+/// Wide blocks that take as many bytes as so many usual ones.
+fn wide_blocks(blocks: usize, block_bytes: usize) -> usize {
+    blocks.saturating_mul(block_bytes) / WIDE_BYTES
+}
+
 /// Drives every task of the Worker until it is told to end. Returns how many connections were
 /// still open.
-async fn run(worker: &Rc<Worker>, mailbox: Mailbox, mut timer: Timer) -> usize {
+async fn run(
+    worker: &Rc<Worker>,
+    mailbox: Mailbox<Command>,
+    intake: Intake,
+    mut timer: Timer,
+) -> usize {
     let until = Rc::new(Cell::new(None));
+    worker
+        .gate
+        .spawn(WorkKey::OWN, receive(Rc::clone(worker), intake.clone()));
     worker.gate.spawn(
         WorkKey::OWN,
         obey(Rc::clone(worker), mailbox, Rc::clone(&until)),
@@ -222,6 +301,9 @@ async fn run(worker: &Rc<Worker>, mailbox: Mailbox, mut timer: Timer) -> usize {
         if let Some(until) = until.get()
             && (worker.connections() == 0 || worker.clock.now() >= until)
         {
+            return Poll::Ready(());
+        }
+        if worker.moves.is_retiring() && worker.connections() == 0 && worker.part(&intake) {
             return Poll::Ready(());
         }
         if !more && let Some(next) = worker.next_look(until.get()) {
@@ -257,13 +339,33 @@ fn cut_requests(worker: &Rc<Worker>, cx: &Context<'_>) {
     }
 }
 
+/// Keeps the calling thread on one processor.
+fn pin(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    if cpu < rustix::thread::CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!(cpu, %error, "a worker cannot be kept on its processor");
+    }
+}
+
+/// Takes in the connections that come from other threads.
+async fn receive(worker: Rc<Worker>, intake: Intake) {
+    let mut batch = Vec::new();
+    loop {
+        poll_fn(|cx| intake.poll_take(cx, &mut batch)).await;
+        batch.drain(..).for_each(|arrival| worker.receive(arrival));
+    }
+}
+
 /// Does what the mailbox says.
-async fn obey(worker: Rc<Worker>, mailbox: Mailbox, until: Rc<Cell<Option<Instant>>>) {
+async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Option<Instant>>>) {
     let mut listeners: HashMap<u64, Rc<Listener>> = HashMap::new();
     loop {
         match poll_fn(|cx| mailbox.poll_next(cx)).await {
             Command::Apply(snapshot) => worker.apply(snapshot),
-            Command::Listen { id, socket, entry } => match Listener::open(&worker, socket, entry) {
+            Command::Listen { id, socket, door } => match Listener::open(&worker, socket, door) {
                 Ok(listener) => {
                     worker.stats.listeners.inc();
                     if let Some(old) = listeners.insert(id, listener) {
@@ -279,6 +381,10 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox, until: Rc<Cell<Option<Instan
                     listener.close();
                 }
             }
+            Command::Give { to, share } => worker.moves.give(&worker.gate, &to, share),
+            Command::Retire { to } => worker.moves.retire(&worker.gate, to),
+            Command::Remain => worker.moves.cancel(),
+            Command::Share { workers } => worker.share(workers),
             Command::Drain { until: by } => {
                 for (_, listener) in listeners.drain() {
                     worker.stats.listeners.dec();

@@ -1,10 +1,10 @@
 //! What goes wrong, who is told, and what it costs everybody else.
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use crate::support::{Bed, Client, Upstream, count, mesh, serve};
+use crate::support::{Bed, Client, Upstream, count, field, mesh, serve};
 use heddle_proxy::{Bounds, Settings, Timeouts};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: echo\r\n\r\n";
@@ -161,6 +161,110 @@ fn malformed_answers_are_a_502() {
 }
 
 #[test]
+fn a_body_that_is_malformed_from_the_start_is_a_502() {
+    for version in ["1.1", "1.0"] {
+        let upstream = Upstream::new();
+        let bed = Bed::new(&[upstream.address]);
+        let mut client = bed.client();
+        client.send(format!("GET / HTTP/{version}\r\nHost: echo\r\n\r\n"));
+        let mut server = upstream.accept();
+        server.head();
+        server.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX");
+        assert_eq!(answer(&mut client), (502, "chunk_data_end".into()));
+        bed.expect_metric("heddle_http_requests_total", &["5xx"], 1.0);
+    }
+}
+
+/// What a client sees of an answer whose end only the end of the connection shows, after `answer`
+/// and then `ending`.
+fn cut(request: &str, answer: &str, ending: impl FnOnce(Client)) -> (Vec<u8>, bool) {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(request);
+    let mut server = upstream.accept();
+    server.head();
+    server.send(answer);
+    assert_eq!(field(&client.head(), "connection"), Some("close"));
+    let mut seen = client.exact(4);
+    ending(server);
+    let end = client.stream.read_to_end(&mut seen);
+    let reset = end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+    (seen, reset)
+}
+
+fn reset(server: Client) {
+    rustix::net::sockopt::set_socket_linger(&server.stream, Some(Duration::ZERO)).unwrap();
+    drop(server);
+}
+
+#[test]
+fn an_answer_that_only_the_end_frames_is_reset_when_it_is_cut() {
+    let until_close = "HTTP/1.1 200 OK\r\n\r\nhalf";
+    assert_eq!(cut(GET, until_close, reset), (b"half".to_vec(), true));
+    assert_eq!(cut(GET, until_close, drop), (b"half".to_vec(), false));
+
+    let old = "GET / HTTP/1.0\r\nHost: echo\r\n\r\n";
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n";
+    let malformed = |mut server: Client| server.send("x");
+    let whole = |mut server: Client| server.send("0\r\n\r\n");
+    assert_eq!(cut(old, chunked, drop), (b"half".to_vec(), true));
+    assert_eq!(cut(old, chunked, malformed), (b"half".to_vec(), true));
+    assert_eq!(cut(old, chunked, whole), (b"half".to_vec(), false));
+}
+
+#[test]
+fn a_flood_of_interim_answers_is_a_502() {
+    let flood = "HTTP/1.1 103 Early Hints\r\n\r\n";
+    let whole = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    for (count, status) in [(100, 200), (101, 502)] {
+        let upstream = Upstream::new();
+        let bed = Bed::new(&[upstream.address]);
+        let mut client = bed.client();
+        client.send(GET);
+        let mut server = upstream.accept();
+        server.head();
+        server.send(flood.repeat(count) + whole);
+        for _ in 0..100 {
+            assert_eq!(client.head(), flood);
+        }
+        assert_eq!(client.response().status(), status);
+    }
+}
+
+#[test]
+fn a_body_that_may_not_be_there_does_not_become_the_next_answer() {
+    for odd in [
+        "HTTP/1.1 204 No Content\r\nContent-Length: 1\r\n\r\n",
+        "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nContent-Length: 1\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
+    ] {
+        let upstream = Upstream::new();
+        let bed = Bed::new(&[upstream.address]);
+        let mut client = bed.client();
+        client.send(GET);
+        let mut first = upstream.accept();
+        first.head();
+        first.send(odd);
+        while !client.head().starts_with("HTTP/1.1 204 ") {}
+        assert_eq!(first.rest(), b"", "the connection is not kept: {odd:?}");
+    }
+}
+
+#[test]
+fn requests_that_wait_for_nothing_are_answered_however_many_come_at_once() {
+    const MANY: usize = 5_000;
+    let bed = Bed::new(&[]);
+    let mut client = bed.client();
+    let mut sender = client.stream.try_clone().unwrap();
+    let sent = std::thread::spawn(move || sender.write_all(GET.repeat(MANY).as_bytes()));
+    for _ in 0..MANY {
+        assert_eq!(answer(&mut client), (503, "no_endpoint".into()));
+    }
+    sent.join().unwrap().unwrap();
+}
+
+#[test]
 fn an_answer_that_breaks_off_ends_the_connection() {
     let upstream = Upstream::new();
     let bed = Bed::new(&[upstream.address]);
@@ -198,20 +302,9 @@ fn a_malformed_request_is_refused_with_its_reason_and_closed() {
 #[test]
 fn what_is_not_built_is_refused_with_a_reason() {
     let bed = Bed::new(&[serve(|_| String::new())]);
-    for (request, reason) in [
-        (
-            "CONNECT echo:80 HTTP/1.1\r\nHost: echo:80\r\n\r\n",
-            "connect_not_supported",
-        ),
-        (
-            "GET / HTTP/1.1\r\nHost: echo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-            "upgrade_not_supported",
-        ),
-    ] {
-        let mut client = bed.client();
-        client.send(request);
-        assert_eq!(answer(&mut client), (501, reason.into()));
-    }
+    let mut client = bed.client();
+    client.send("CONNECT echo:80 HTTP/1.1\r\nHost: echo:80\r\n\r\n");
+    assert_eq!(answer(&mut client), (501, "connect_not_supported".into()));
 }
 
 #[test]
@@ -388,7 +481,57 @@ fn no_buffer_for_what_a_client_sends_early_is_our_own_fault() {
 }
 
 #[test]
-fn a_client_that_leaves_takes_its_request_with_it() {
+fn a_client_that_resets_takes_its_request_with_it() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO)).unwrap();
+    drop(client);
+    assert_eq!(server.rest(), b"", "the endpoint sees the connection close");
+    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
+}
+
+#[test]
+fn a_client_that_has_said_everything_gets_its_answers() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(format!("{GET}{GET}"));
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    let mut server = upstream.accept();
+    for answer in ["one", "two"] {
+        server.head();
+        server.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{answer}"
+        ));
+        assert_eq!(client.response().body, answer.as_bytes());
+    }
+    assert_eq!(
+        client.rest(),
+        b"",
+        "the connection is closed after the last"
+    );
+}
+
+#[test]
+fn a_client_that_ends_in_the_middle_of_a_body_is_gone() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 9\r\n\r\nhalf");
+    let mut server = upstream.accept();
+    server.head();
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(server.rest(), b"half");
+    assert_eq!(client.rest(), b"");
+    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
+}
+
+#[test]
+fn a_client_that_has_gone_is_noticed_by_writing_to_it() {
     let upstream = Upstream::new();
     let bed = Bed::new(&[upstream.address]);
     let mut client = bed.client();
@@ -396,7 +539,12 @@ fn a_client_that_leaves_takes_its_request_with_it() {
     let mut server = upstream.accept();
     server.head();
     drop(client);
-    assert_eq!(server.rest(), b"", "the endpoint sees the connection close");
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    // More than fits into all buffers on the way: it ends because the client is not there.
+    let block = vec![0u8; 65536];
+    while server.stream.write_all(&block).is_ok() {}
+    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
+    bed.expect_metric("heddle_connections_active", &[], 0.0);
 }
 
 #[test]

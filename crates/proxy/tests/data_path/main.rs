@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod corpus;
+mod elastic;
 mod failures;
 mod http;
+mod opaque;
 mod routes;
 mod support;
+mod upgrade;

@@ -149,6 +149,184 @@ fn a_redirect_says_where() {
 }
 
 #[test]
+fn a_redirect_is_counted_once() {
+    let redirect = Redirect {
+        scheme: None,
+        hostname: Some("books.example".into()),
+        path: None,
+        port: None,
+        status: 302,
+    };
+    let bed = bed(vec![
+        rule(
+            prefix("/old"),
+            Outcome::Redirect(redirect),
+            Filters::default(),
+        ),
+        rule(
+            prefix(""),
+            forward(vec![to("test/echo", 1)]),
+            Filters::default(),
+        ),
+    ]);
+    let mut client = bed.client();
+    for _ in 0..3 {
+        assert_eq!(get(&mut client, "/old").status(), 302);
+    }
+    // What comes after has been counted only when they have.
+    assert_eq!(get(&mut client, "/new").status(), 200);
+    bed.expect_metric("heddle_http_requests_total", &["2xx"], 1.0);
+    assert_eq!(bed.metric("heddle_http_requests_total", &["3xx"]), 3.0);
+    assert_eq!(bed.metric("heddle_requests_active", &[]), 0.0);
+}
+
+#[test]
+fn a_redirect_names_the_service_to_a_client_that_names_none() {
+    let redirect = Redirect {
+        scheme: None,
+        hostname: None,
+        path: Some(PathRewrite::ReplaceFull("/new".into())),
+        port: None,
+        status: 302,
+    };
+    let bed = bed(vec![rule(
+        prefix(""),
+        Outcome::Redirect(redirect),
+        Filters::default(),
+    )]);
+    let mut client = bed.client();
+    client.send("GET /old HTTP/1.0\r\n\r\n");
+    let response = client.response();
+    assert_eq!(response.field("location"), Some("http://echo.test/new"));
+}
+
+/// A rule with a condition on a field leads to one answer, everything else to another.
+fn on_field(name: &str, value: &str, settings: Settings) -> Bed {
+    let mut with = rule(
+        prefix(""),
+        forward(vec![to("test/match", 1)]),
+        Filters::default(),
+    );
+    with.matcher.headers = vec![(name.into(), value.into())];
+    let without = rule(
+        prefix(""),
+        forward(vec![to("test/echo", 1)]),
+        Filters::default(),
+    );
+    let mut mesh = mesh(
+        &[serve(|head| format!("other {head}"))],
+        Some(vec![with, without]),
+    );
+    mesh.services.push(service(
+        "test/match",
+        &[serve(|head| format!("match {head}"))],
+    ));
+    mesh.services
+        .sort_by(|one, other| one.name.cmp(&other.name));
+    Bed::with(settings, &mesh)
+}
+
+/// Whether a request met the condition, and the head that its endpoint saw.
+fn meets(bed: &Bed, request: &str) -> (bool, String) {
+    let mut client = bed.client();
+    client.send(request);
+    let response = client.response();
+    assert_eq!(response.status(), 200, "{request:?}: {}", response.head);
+    let body = String::from_utf8(response.body).unwrap();
+    let (which, head) = body.split_once(' ').unwrap();
+    (which == "match", head.to_owned())
+}
+
+#[test]
+fn a_rule_on_host_sees_the_host_that_is_forwarded() {
+    let bed = on_field("Host", "admin.internal", Settings::default());
+    for (request, host) in [
+        (
+            "GET / HTTP/1.1\r\nHost: admin.internal\r\n\r\n",
+            "admin.internal",
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: ADMIN.internal\r\n\r\n",
+            "admin.internal",
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: admin.internal.\r\n\r\n",
+            "admin.internal",
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: admin.internal:80\r\n\r\n",
+            "admin.internal",
+        ),
+        (
+            "GET http://admin.internal/ HTTP/1.1\r\nHost: other\r\n\r\n",
+            "admin.internal",
+        ),
+        (
+            "GET http://admin.internal/ HTTP/1.0\r\n\r\n",
+            "admin.internal",
+        ),
+        (
+            "GET http://other/ HTTP/1.1\r\nHost: admin.internal\r\n\r\n",
+            "other",
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: admin.internal:81\r\n\r\n",
+            "admin.internal:81",
+        ),
+        ("GET / HTTP/1.0\r\n\r\n", ""),
+    ] {
+        let (met, head) = meets(&bed, request);
+        assert_eq!(field(&head, "host"), Some(host), "{request:?}");
+        assert_eq!(met, host == "admin.internal", "{request:?}");
+    }
+}
+
+#[test]
+fn a_rule_does_not_see_what_the_endpoint_does_not_get() {
+    let trusting = Settings {
+        trusted_sources: vec!["127.0.0.0/8".parse().unwrap()],
+        ..Settings::default()
+    };
+    for (name, settings, line, met) in [
+        ("X-Real-IP", Settings::default(), "X-Real-IP: yes", false),
+        ("X_Real_IP", Settings::default(), "X_Real_IP: yes", false),
+        ("X-Real-IP", trusting, "X-Real-IP: yes", true),
+        ("Keep-Alive", Settings::default(), "Keep-Alive: yes", false),
+        (
+            "Proxy-Authorization",
+            Settings::default(),
+            "Proxy-Authorization: yes",
+            false,
+        ),
+        (
+            "X-Hop",
+            Settings::default(),
+            "X-Hop: yes\r\nConnection: close, x-hop",
+            false,
+        ),
+        (
+            "X-Hop",
+            Settings::default(),
+            "X-Hop: yes\r\nConnection: close",
+            true,
+        ),
+        ("Upgrade", Settings::default(), "Upgrade: yes", false),
+        (
+            "Upgrade",
+            Settings::default(),
+            "Upgrade: yes\r\nConnection: upgrade",
+            true,
+        ),
+    ] {
+        let bed = on_field(name, "yes", settings);
+        let request = format!("GET / HTTP/1.1\r\nHost: echo\r\n{line}\r\n\r\n");
+        let (was, head) = meets(&bed, &request);
+        assert_eq!(was, met, "{line:?}");
+        assert_eq!(field(&head, name).is_some(), met, "{line:?}: {head}");
+    }
+}
+
+#[test]
 fn paths_hosts_and_fields_are_rewritten() {
     let filters = Filters {
         request: HeaderEdits {
@@ -227,6 +405,10 @@ fn a_path_rule_sees_what_the_endpoint_sees() {
         "/x/../admin",
         "/x/%2e%2e/admin",
         "/..;a/admin",
+        "/;x/admin",
+        "/%3Bx/admin",
+        "/x/..%3b/admin",
+        "/x/%2e%2e%3Bx/admin",
     ] {
         let mut client = bed.client();
         let status = get(&mut client, path).status();

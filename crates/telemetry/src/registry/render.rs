@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::Registry;
 use crate::http::{HttpTotals, STATUS_CLASSES};
+use crate::tcp::TcpTotals;
 use crate::text::{Encoder, Kind, Label};
-use crate::{Counter, Gauge, HttpLabels, WorkerStats, histogram};
+use crate::{Counter, Gauge, HttpLabels, ManagerStats, TcpLabels, WorkerStats, histogram};
 
 impl Registry {
     /// Appends all metrics to `out`, in Prometheus' text format ([`crate::text`]).
@@ -13,7 +14,7 @@ impl Registry {
     /// Families come in a fixed order and samples sorted by label, so that two renderings can be
     /// compared line by line.
     pub fn render(&self, out: &mut String) {
-        let (http, overflows, workers) = {
+        let (http, tcp, overflows, workers, manager) = {
             let inner = self.lock();
             let http: Vec<(HttpLabels, HttpTotals)> = inner
                 .http
@@ -24,16 +25,35 @@ impl Registry {
                     (labels.clone(), totals)
                 })
                 .collect();
-            (http, inner.overflows, inner.workers.clone())
+            let tcp: Vec<(TcpLabels, TcpTotals)> = inner
+                .tcp
+                .iter()
+                .map(|(labels, all)| {
+                    let mut totals = TcpTotals::default();
+                    all.iter().for_each(|series| totals.add(series));
+                    (labels.clone(), totals)
+                })
+                .collect();
+            (
+                http,
+                tcp,
+                inner.overflows,
+                inner.workers.clone(),
+                inner.manager.clone(),
+            )
         };
         let mut encoder = Encoder::new(out);
         requests(&mut encoder, &http);
         durations(&mut encoder, &http);
         bytes(&mut encoder, &http);
+        opaque(&mut encoder, &tcp);
         let help = "Label sets that were counted as `other` because there were too many.";
         encoder.family("heddle_metrics_overflow_total", Kind::Counter, help);
         encoder.count("heddle_metrics_overflow_total", &[], overflows);
         render_workers(&mut encoder, &workers);
+        if let Some(manager) = manager {
+            render_manager(&mut encoder, &manager);
+        }
     }
 }
 
@@ -108,6 +128,53 @@ fn bytes(encoder: &mut Encoder<'_>, http: &[(HttpLabels, HttpTotals)]) {
     }
 }
 
+/// One family of opaque connections: its name, kind, help, and where its value is found.
+type TcpFamily = (&'static str, Kind, &'static str, fn(&TcpTotals) -> i64);
+
+const TCP: &[TcpFamily] = &[
+    (
+        "heddle_tcp_connections_total",
+        Kind::Counter,
+        "Connections passed on as bytes.",
+        |totals| level(totals.connections_total),
+    ),
+    (
+        "heddle_tcp_connections_active",
+        Kind::Gauge,
+        "Connections passed on as bytes, open now.",
+        |totals| totals.connections_active,
+    ),
+    (
+        "heddle_tcp_received_bytes_total",
+        Kind::Counter,
+        "Bytes that they carried from clients to endpoints.",
+        |totals| level(totals.received_bytes),
+    ),
+    (
+        "heddle_tcp_sent_bytes_total",
+        Kind::Counter,
+        "Bytes that they carried from endpoints to clients.",
+        |totals| level(totals.sent_bytes),
+    ),
+];
+
+fn level(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn opaque(encoder: &mut Encoder<'_>, tcp: &[(TcpLabels, TcpTotals)]) {
+    for (name, kind, help, pick) in TCP {
+        encoder.family(name, *kind, help);
+        for (of, totals) in tcp {
+            let labels = [
+                ("source", &*of.source),
+                ("destination_service", &*of.destination_service),
+            ];
+            encoder.level(name, &labels, pick(totals));
+        }
+    }
+}
+
 /// Where a Worker's counter of a family is found.
 type Pick<T> = fn(&WorkerStats) -> &T;
 
@@ -119,6 +186,11 @@ const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
         "heddle_connections_refused_total",
         "Connections turned away because a bound was reached.",
         |w| &w.connections_refused,
+    ),
+    (
+        "heddle_connections_moved_total",
+        "Connections handed over to another worker.",
+        |w| &w.connections_moved,
     ),
     (
         "heddle_upstream_connections_total",
@@ -219,5 +291,41 @@ fn render_workers(encoder: &mut Encoder<'_>, workers: &[Arc<WorkerStats>]) {
         for (reason, count) in worker.requests_rejected.iter() {
             encoder.count(name, &[("worker", id), ("reason", reason)], count);
         }
+    }
+}
+
+fn render_manager(encoder: &mut Encoder<'_>, manager: &ManagerStats) {
+    let name = "heddle_workers_active";
+    encoder.family(name, Kind::Gauge, "Workers that take connections.");
+    encoder.level(name, &[], manager.workers_active.get());
+    for (name, help, counter) in [
+        (
+            "heddle_workers_started_total",
+            "Workers started, or kept that were about to retire.",
+            &manager.workers_started,
+        ),
+        (
+            "heddle_workers_retired_total",
+            "Workers told to hand over what they have, and end.",
+            &manager.workers_retired,
+        ),
+        (
+            "heddle_workers_died_total",
+            "Workers that ended by a fault of theirs, and were replaced.",
+            &manager.workers_died,
+        ),
+        (
+            "heddle_worker_takings_total",
+            "How often one worker was told to take connections of another.",
+            &manager.takings,
+        ),
+        (
+            "heddle_connections_unplaced_total",
+            "Connections closed because no worker had room, or a bound was reached.",
+            &manager.connections_refused,
+        ),
+    ] {
+        encoder.family(name, Kind::Counter, help);
+        encoder.count(name, &[], counter.get());
     }
 }

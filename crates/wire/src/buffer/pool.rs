@@ -12,7 +12,7 @@ pub struct Pool {
 
 struct Shared {
     block_size: usize,
-    max_blocks: usize,
+    max_blocks: Cell<usize>,
     max_free: Cell<usize>,
     in_use: Cell<usize>,
     /// Last in, first out: the block given back last is the one still in the cache.
@@ -31,7 +31,7 @@ impl Pool {
         Self {
             shared: Rc::new(Shared {
                 block_size: block_size.clamp(1, u32::MAX as usize),
-                max_blocks,
+                max_blocks: Cell::new(max_blocks),
                 max_free: Cell::new(max_blocks),
                 in_use: Cell::new(0),
                 free: RefCell::new(Vec::new()),
@@ -60,7 +60,16 @@ impl Pool {
     /// Blocks that may still be taken before the bound is reached.
     #[must_use]
     pub fn headroom(&self) -> usize {
-        self.shared.max_blocks - self.shared.in_use.get()
+        self.shared
+            .max_blocks
+            .get()
+            .saturating_sub(self.shared.in_use.get())
+    }
+
+    /// Changes the bound, at least one. Blocks beyond it that are in use stay so until they are given
+    /// back.
+    pub fn set_max_blocks(&self, max_blocks: usize) {
+        self.shared.max_blocks.set(max_blocks.max(1));
     }
 
     /// Keeps at most `max_free` idle blocks from now on, and frees those beyond it.
@@ -83,7 +92,7 @@ impl Pool {
     pub(super) fn take(&self) -> Option<BlockRef> {
         let shared = &self.shared;
         let in_use = shared.in_use.get();
-        if in_use >= shared.max_blocks {
+        if in_use >= shared.max_blocks.get() {
             return None;
         }
         let idle = shared.free.borrow_mut().pop();
@@ -103,7 +112,7 @@ impl std::fmt::Debug for Pool {
             .field("block_size", &self.block_size())
             .field("in_use", &self.blocks_in_use())
             .field("free", &self.blocks_free())
-            .field("max_blocks", &self.shared.max_blocks)
+            .field("max_blocks", &self.shared.max_blocks.get())
             .finish()
     }
 }

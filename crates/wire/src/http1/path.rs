@@ -10,8 +10,13 @@
 //!
 //! Servers disagree about slashes that are encoded or doubled and about dot segments. Where a path
 //! rule exists (`strict`), encoded slashes and dot segments are refused, including those that only
-//! some servers would see (`/..;x/`), and doubled slashes become one. Where none exists nothing
-//! depends on them, and they pass. A path that is encoded twice (`%252e`) means its one decoding.
+//! some servers would see (`/..;x/`, `/..%3Bx/`), and doubled slashes become one, but those that only
+//! some servers would see (`/;x/`) are refused. Where none exists nothing depends on them, and
+//! they pass. A path that is encoded twice (`%252e`) means its one decoding.
+//!
+//! Other parameters (`/admin;x`) pass with and without a rule, and are a part of their segment: to
+//! refuse them would break every client that uses them, and no prefix can be got around by one
+//! at the end of the path.
 
 use super::Reject;
 
@@ -28,7 +33,7 @@ pub enum Canonical {
 enum Class {
     /// Stands for itself, wherever it is.
     Plain,
-    /// `/` and `.`: plain, but looked at in strict mode.
+    /// `/`, `.` and `;`: plain, but looked at in strict mode.
     Structure,
     /// To be looked at: `%`, `\`, and what a path may not contain.
     Special,
@@ -39,7 +44,7 @@ static CLASSES: [Class; 256] = {
     let mut byte = 0;
     while byte < 256 {
         table[byte] = match byte as u8 {
-            b'/' | b'.' => Class::Structure,
+            b'/' | b'.' | b';' => Class::Structure,
             // unreserved, sub-delims, ":" and "@"
             b'0'..=b'9'
             | b'A'..=b'Z'
@@ -56,7 +61,6 @@ static CLASSES: [Class; 256] = {
             | b'*'
             | b'+'
             | b','
-            | b';'
             | b'='
             | b':'
             | b'@' => Class::Plain,
@@ -74,7 +78,8 @@ static CLASSES: [Class; 256] = {
 ///
 /// # Errors
 /// A path that does not begin with a slash, a malformed percent-encoding, a control character
-/// whether encoded or not, a backslash; in strict mode also `%2F`, `%5C` and dot segments.
+/// whether encoded or not, a backslash; in strict mode also `%2F`, `%5C`, dot segments and segments
+/// of nothing but parameters.
 pub fn canonicalise(raw: &[u8], out: &mut Vec<u8>, strict: bool) -> Result<Canonical, Reject> {
     let Some(clean) = clean_prefix(raw, strict) else {
         return Ok(Canonical::Verbatim);
@@ -109,7 +114,7 @@ fn clean_prefix(raw: &[u8], strict: bool) -> Option<usize> {
             Class::Plain => after_slash = false,
             Class::Structure => {
                 if strict && after_slash {
-                    // A doubled slash, or a segment that begins with a dot.
+                    // A doubled slash, or a segment that begins with a dot or a parameter.
                     return Some(at);
                 }
                 after_slash = byte == b'/';
@@ -170,19 +175,30 @@ fn hex(digit: u8) -> Result<u8, Reject> {
 }
 
 /// Refuses `.` and `..`, also with a parameter (`..;x`), which some servers cut off before they
-/// resolve the segment.
+/// resolve the segment; and, but for the last, segments of which that would leave nothing.
 fn refuse_dot_segments(path: &[u8]) -> Result<(), Reject> {
-    let is_dots = |segment: &[u8]| {
-        let name = segment
-            .split(|&byte| byte == b';')
-            .next()
-            .unwrap_or_default();
-        name == b"." || name == b".."
-    };
-    if path.split(|&byte| byte == b'/').any(is_dots) {
-        return Err(Reject::DOT_SEGMENT);
+    let mut rest = path.strip_prefix(b"/").unwrap_or(path);
+    loop {
+        let end = memchr::memchr(b'/', rest);
+        let segment = &rest[..end.unwrap_or(rest.len())];
+        let name = name_of(segment);
+        let vanishes = name.is_empty() && !segment.is_empty() && end.is_some();
+        if vanishes || name == b"." || name == b".." {
+            return Err(Reject::DOT_SEGMENT);
+        }
+        match end {
+            Some(end) => rest = &rest[end + 1..],
+            None => return Ok(()),
+        }
     }
-    Ok(())
+}
+
+/// A segment without its parameters, whose `;` may be encoded.
+fn name_of(segment: &[u8]) -> &[u8] {
+    let encoded = segment.windows(3).position(|three| three == b"%3B");
+    let plain = memchr::memchr(b';', segment);
+    let end = plain.into_iter().chain(encoded).min();
+    &segment[..end.unwrap_or(segment.len())]
 }
 
 #[cfg(test)]

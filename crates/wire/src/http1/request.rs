@@ -233,14 +233,20 @@ impl RequestHead {
             });
         }
         for field in &self.fields {
-            let ends_here = match field.kind {
-                FieldKind::Te => !field.value.of(buf).eq_ignore_ascii_case(b"trailers"),
-                kind if kind.is_hop_by_hop() => true,
-                _ => self.facts.nominates(buf, field.name.of(buf)),
-            };
-            if ends_here {
+            if self.ends_here(buf, field) {
                 edits.cut(field.line);
             }
+        }
+    }
+
+    /// Whether a field of this head goes no further than this connection.
+    #[must_use]
+    #[inline]
+    pub fn ends_here(&self, buf: &[u8], field: &Field) -> bool {
+        match field.kind {
+            FieldKind::Te => !field.value.of(buf).eq_ignore_ascii_case(b"trailers"),
+            kind if kind.is_hop_by_hop() => true,
+            _ => self.facts.nominates(buf, field.name.of(buf)),
         }
     }
 

@@ -111,8 +111,19 @@ impl ResponseHead {
         } else {
             declared.unwrap_or(Framing::UntilClose)
         };
-        self.keep_alive = self.facts.persists(http_10) && self.framing != Framing::UntilClose;
+        // A status that allows no body, and fields that announce one: whether it comes is anybody's
+        // guess, and so is what the next bytes are.
+        let contradicts = self.is_unframed()
+            && declared.is_some_and(|framing| !matches!(framing, Framing::Length(0)));
+        self.keep_alive =
+            self.facts.persists(http_10) && self.framing != Framing::UntilClose && !contradicts;
         Ok(())
+    }
+
+    /// Whether the response may have neither Content-Length nor Transfer-Encoding (RFC 9110 section
+    /// 8.6, RFC 9112 section 6.1). Others without a body may, to say what a GET would have.
+    fn is_unframed(&self) -> bool {
+        matches!(self.status, 100..=199 | 204)
     }
 
     fn is_bodiless(&self) -> bool {
@@ -128,7 +139,7 @@ impl ResponseHead {
                 end: self.start,
             });
         }
-        let unframed = matches!(self.status, 100..=199 | 204);
+        let unframed = self.is_unframed();
         for field in &self.fields {
             let ends_here = match field.kind {
                 FieldKind::Te => true,

@@ -121,3 +121,15 @@ fn the_first_query_parameter_of_a_name_counts() {
         assert!(!matches(&rule, "GET", "/", query, &[]), "{query}");
     }
 }
+
+#[test]
+fn a_condition_on_host_is_canonical_like_the_host_itself() {
+    for written in ["Admin.Internal", "admin.internal.", "admin.internal:80"] {
+        let rule = RouteMatch {
+            headers: vec![("host".into(), written.into())],
+            ..rule()
+        };
+        let host: Lines = &[("host", "admin.internal")];
+        assert!(matches(&rule, "GET", "/", "", host), "{written}");
+    }
+}

@@ -42,8 +42,27 @@ fn where_the_body_ends() {
         let text = format!("HTTP/1.1 {status} X\r\n{fields}\r\n");
         let (head, _) = parse(&text, method).unwrap();
         assert_eq!(head.framing, expected, "{text}");
-        assert_eq!(head.keep_alive, expected != Framing::UntilClose, "{text}");
+        let contradicts = status == 204;
+        assert_eq!(
+            head.keep_alive,
+            expected != Framing::UntilClose && !contradicts,
+            "{text}"
+        );
     }
+}
+
+#[test]
+fn a_connection_is_done_with_when_fields_announce_what_the_status_forbids() {
+    let kept = |status: u16, field: &str| {
+        let text = format!("HTTP/1.1 {status} X\r\n{field}\r\n\r\n");
+        parse(&text, Method::Get).unwrap().0.keep_alive
+    };
+    for status in [100, 103, 204] {
+        assert!(kept(status, "Content-Length: 0"), "{status}");
+        assert!(!kept(status, "Content-Length: 1"), "{status}");
+        assert!(!kept(status, "Transfer-Encoding: chunked"), "{status}");
+    }
+    assert!(kept(304, "Content-Length: 1") && kept(304, "Transfer-Encoding: chunked"));
 }
 
 #[test]

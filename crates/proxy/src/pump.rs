@@ -17,18 +17,18 @@ use crate::io::{Side, poll_write_chain};
 const TURN_BYTES: u64 = 512 * 1024;
 
 /// Where a pump's blocks come from.
-pub(super) struct Blocks<'a> {
+pub(crate) struct Blocks<'a> {
     /// For what is short.
-    pub(super) usual: &'a Pool,
+    pub(crate) usual: &'a Pool,
     /// For what fills a usual block: fewer and larger pieces are cheaper to move.
-    pub(super) wide: &'a Pool,
+    pub(crate) wide: &'a Pool,
     /// Bytes that one direction of one message may hold.
-    pub(super) max_window: usize,
+    pub(crate) max_window: usize,
 }
 
 /// One direction of one message.
 #[derive(Debug)]
-pub(super) struct Pump {
+pub(crate) struct Pump {
     tracker: BodyTracker,
     /// Bytes at the front of the source's inbox that belong to the body.
     approved: usize,
@@ -45,7 +45,7 @@ pub(super) struct Pump {
 
 /// Why a pump stopped.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(crate) enum Broken {
     /// The source closed its connection, or failed, in the middle of the body.
     Source,
     /// The source's framing is malformed.
@@ -57,7 +57,7 @@ pub(super) enum Broken {
 }
 
 impl Pump {
-    pub(super) fn new(framing: Framing) -> Self {
+    pub(crate) fn new(framing: Framing) -> Self {
         Pump {
             tracker: BodyTracker::from_framing(framing),
             approved: 0,
@@ -70,19 +70,19 @@ impl Pump {
     }
 
     /// Takes chunks apart instead of passing them on.
-    pub(super) fn decoding(mut self) -> Self {
+    pub(crate) fn decoding(mut self) -> Self {
         self.decode = true;
         self
     }
 
     /// Whether the body's last byte has been read and written, as far as the pump knows; what is
     /// in an outbox is flushed by [`Pump::poll`].
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         (self.tracker.is_done() || self.ended) && self.approved == 0
     }
 
     /// Whether the source has no byte of the body left to give.
-    pub(super) fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.tracker.is_done() || self.ended
     }
 
@@ -93,13 +93,13 @@ impl Pump {
     }
 
     /// Bytes of the body seen so far, with the framing of chunks.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Looks at what stands in the inbox after what was approved, and approves what belongs to
     /// the body. Returns how many bytes may be sent from the front.
-    pub(super) fn approve(&mut self, inbox: &Chain) -> Result<usize, Reject> {
+    pub(crate) fn approve(&mut self, inbox: &Chain) -> Result<usize, Reject> {
         debug_assert_eq!(self.approved, 0, "everything approved was written");
         for run in inbox.runs() {
             if self.is_read() {
@@ -115,8 +115,15 @@ impl Pump {
         Ok(self.approved)
     }
 
+    /// What stands in the inbox already belongs to a body without framing, all of it.
+    pub(crate) fn take_over(&mut self, inbox: &Chain) {
+        debug_assert!(self.until_close);
+        self.approved = inbox.len();
+        self.bytes += inbox.len() as u64;
+    }
+
     /// `sent` of the approved bytes went out by another way.
-    pub(super) fn sent(&mut self, inbox: &mut Chain, sent: usize) {
+    pub(crate) fn sent(&mut self, inbox: &mut Chain, sent: usize) {
         inbox.consume(sent);
         self.approved -= sent.min(self.approved);
     }
@@ -124,7 +131,7 @@ impl Pump {
     /// Moves what can be moved now. `progress` is set when a byte moved.
     ///
     /// Ready when the body is through and the sink's outbox is flushed.
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         blocks: &Blocks<'_>,
@@ -194,7 +201,7 @@ impl Pump {
     }
 
     /// Takes apart what stands in the inbox.
-    pub(super) fn decode(
+    pub(crate) fn decode(
         &mut self,
         pool: &Pool,
         inbox: &mut Chain,

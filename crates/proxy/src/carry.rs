@@ -1,0 +1,220 @@
+//! A connection's life on a Worker: from its arrival, through the protocols that it speaks, to its
+//! end or to another Worker.
+//!
+//! ```text
+//!                    declared HTTP, or a rule on the port
+//!   arrives ──┬─────────────────────────────────────────────▶ Http ──┐ upgraded
+//!             │ undeclared                                     ▲     ▼
+//!             ├─────────▶ Undecided ── client speaks HTTP ─────┘  Opaque ──▶ over
+//!             │               └─ anything else, or server first ──▲
+//!             └─ declared TCP or TLS ──▶ Undecided (connects) ────┘
+//! ```
+
+use std::io;
+use std::rc::Rc;
+
+use heddle_model::AppProtocol;
+use tokio::net::TcpStream;
+
+use crate::collaborator::Connection;
+use crate::detect::Undecided;
+use crate::io::Side;
+use crate::listener::{Door, Entry};
+use crate::opaque::Flow;
+use crate::parcel::{Arrival, Idle, Parcel, State};
+use crate::upstream::Endpoint;
+use crate::worker::{Intake, WorkKey, Worker};
+
+/// What a connection is doing.
+pub(crate) enum Stage {
+    /// It carries HTTP/1.1.
+    Http(Box<Connection>),
+    /// It is passed on as bytes.
+    Opaque(Box<Flow>),
+    /// An endpoint is being connected, and who speaks first decides.
+    Undecided(Box<Undecided>),
+    /// It goes on elsewhere.
+    Leave(Box<Parcel>, Intake),
+    /// It is over.
+    Over,
+}
+
+impl Worker {
+    /// Takes in what came from another thread.
+    pub(crate) fn receive(self: &Rc<Self>, arrival: Arrival) {
+        match arrival {
+            Arrival::Client(parcel) => self.admit(parcel),
+            Arrival::Upstream(idle) => drop(self.pool_idle(idle)),
+        }
+    }
+
+    /// Begins to carry a connection.
+    pub(crate) fn admit(self: &Rc<Self>, parcel: Parcel) {
+        let key = self.gate.account(&parcel.door.source);
+        // Counted from now on, not from when its task first runs: a Worker with a connection that
+        // waits for its turn is not empty.
+        let open = Open::new(self);
+        if let State::New = parcel.state {
+            self.stats.connections_total.inc();
+        }
+        self.gate
+            .spawn(key, carry(Rc::clone(self), open, key, parcel));
+    }
+
+    /// Puts an idle connection into the pool of its endpoint, which is returned.
+    fn pool_idle(&self, idle: Idle) -> Rc<Endpoint> {
+        let endpoint = self.upstreams.endpoint(idle.endpoint);
+        // One that cannot be registered is closed: it was only kept to save time.
+        if let Ok(stream) = TcpStream::from_std(idle.socket) {
+            let upstream = self.upstreams.adopt(&endpoint, Side::new(stream));
+            let now = self.clock.now_ms();
+            self.upstreams.give_back(&endpoint, upstream, now);
+        }
+        endpoint
+    }
+
+    /// Hands a connection over. One that finds no room stays here until the next order.
+    fn send_off(self: &Rc<Self>, parcel: Parcel, to: &Intake) {
+        match to.put(Arrival::Client(parcel)) {
+            Ok(()) => {
+                self.stats.connections_moved.inc();
+                to.wake();
+            }
+            Err(arrival) => self.receive(arrival),
+        }
+    }
+}
+
+/// Carries a connection until it is over or somewhere else.
+async fn carry(worker: Rc<Worker>, open: Open, key: WorkKey, parcel: Parcel) {
+    let mut stage = match begin(&worker, key, parcel) {
+        Ok(stage) => stage,
+        Err(error) => {
+            tracing::warn!(%error, "a connection cannot be served");
+            return;
+        }
+    };
+    loop {
+        stage = match stage {
+            Stage::Http(connection) => connection.serve().await,
+            Stage::Opaque(flow) => flow.run().await,
+            Stage::Undecided(undecided) => undecided.decide().await,
+            Stage::Leave(parcel, to) => {
+                drop(open);
+                worker.send_off(*parcel, &to);
+                return;
+            }
+            Stage::Over => return,
+        }
+    }
+}
+
+fn begin(worker: &Rc<Worker>, key: WorkKey, parcel: Parcel) -> io::Result<Stage> {
+    let Parcel {
+        door,
+        client,
+        peer,
+        state,
+    } = parcel;
+    let client = Side::new(TcpStream::from_std(client)?);
+    let worker = Rc::clone(worker);
+    Ok(match state {
+        State::New => {
+            // Failing to set it costs latency, nothing else.
+            let _ = client.stream.set_nodelay(true);
+            match spoken(&worker, &door) {
+                Spoken::Http => Connection::new(worker, door, key, client, peer).into(),
+                Spoken::Opaque => Undecided::new(worker, door, key, client, peer).into(),
+                Spoken::Unknown => {
+                    let undecided = Undecided::new(worker, door, key, client, peer);
+                    undecided.listening().into()
+                }
+            }
+        }
+        State::Http { served, upstream } => {
+            let last = upstream.map(|idle| worker.pool_idle(idle));
+            let connection = Connection::new(worker, door, key, client, peer);
+            connection.resumed(served, last).into()
+        }
+        State::Opaque(moving) => moving.settle(&worker, door, client, peer)?.into(),
+    })
+}
+
+impl From<Connection> for Stage {
+    fn from(connection: Connection) -> Self {
+        Stage::Http(Box::new(connection))
+    }
+}
+
+impl From<Undecided> for Stage {
+    fn from(undecided: Undecided) -> Self {
+        Stage::Undecided(Box::new(undecided))
+    }
+}
+
+impl From<Flow> for Stage {
+    fn from(flow: Flow) -> Self {
+        Stage::Opaque(Box::new(flow))
+    }
+}
+
+/// What is known of a connection's protocol before it has said anything.
+enum Spoken {
+    Http,
+    Opaque,
+    Unknown,
+}
+
+/// The protocol of a door, in the order: what the port declares, then whether it has rules, which
+/// only HTTP can be judged by. A forward proxy is spoken to in HTTP.
+fn spoken(worker: &Worker, door: &Door) -> Spoken {
+    let Entry::Service { service, port, .. } = &door.entry else {
+        return Spoken::Http;
+    };
+    let bound = worker.bound();
+    let Some(index) = bound.snapshot.find(service, *port) else {
+        // Whoever asks in HTTP is told so.
+        return Spoken::Http;
+    };
+    let entry = bound.snapshot.port(index);
+    match entry.protocol {
+        AppProtocol::Tcp | AppProtocol::Tls => Spoken::Opaque,
+        AppProtocol::Undeclared if entry.routes(door.namespace()).is_none() => Spoken::Unknown,
+        _ => Spoken::Http,
+    }
+}
+
+/// Counts a client's connection as open for as long as this Worker carries it.
+struct Open(Rc<Worker>);
+
+impl Open {
+    fn new(worker: &Rc<Worker>) -> Self {
+        worker.stats.connections_active.inc();
+        Open(Rc::clone(worker))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.stats.connections_active.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<F>(_: impl FnOnce(Rc<Worker>, Open, WorkKey, Parcel) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Every idle connection holds one of these, so growth is a decision, not an accident.
+    #[test]
+    fn a_connection_costs_little() {
+        let bytes = size(carry);
+        assert!(
+            bytes <= 2048,
+            "the future of a connection takes {bytes} bytes"
+        );
+    }
+}

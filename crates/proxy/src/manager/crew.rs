@@ -1,0 +1,343 @@
+//! The Workers as the Manager knows them: those that take connections, and those that retire.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use heddle_telemetry::{AccessLog, ManagerStats, Registry, Seldom, WorkerStats};
+use tokio::sync::oneshot;
+
+use super::meter::Meter;
+use super::steal::{Loads, Taking};
+use crate::Reason;
+use crate::mailbox::Mailbox;
+use crate::parcel::{Arrival, Parcel};
+use crate::route::Snapshot;
+use crate::settings::Settings;
+use crate::worker::{self, Command, Intake, Shown};
+
+/// A Worker as others may see it.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) stats: Arc<WorkerStats>,
+    pub(crate) shown: Arc<Mutex<Shown>>,
+    pub(crate) retiring: bool,
+    /// The part of the time in which it had work, smoothed, from 0 to 1.
+    pub(crate) busy: f64,
+}
+
+struct Member {
+    handle: worker::Handle,
+    meter: Meter,
+}
+
+pub(super) struct Crew {
+    settings: Settings,
+    registry: Arc<Registry>,
+    log: Option<AccessLog>,
+    seed: u64,
+    snapshot: Option<Arc<Snapshot>>,
+    active: Vec<Member>,
+    /// Of the active ones, in their order: at the last look, and smoothed.
+    busy: Vec<f64>,
+    loads: Loads,
+    /// They hand over what they have, and end.
+    retiring: Vec<Member>,
+    /// Numbers of Workers that have ended, for those that come.
+    spare: Vec<Arc<WorkerStats>>,
+    stats: Arc<ManagerStats>,
+    roster: Arc<Mutex<Vec<View>>>,
+    /// What was said of connections that could not be accepted.
+    pub(super) cannot_accept: Seldom,
+}
+
+impl Crew {
+    pub(super) fn new(
+        settings: Settings,
+        registry: Arc<Registry>,
+        log: Option<AccessLog>,
+        seed: u64,
+        roster: Arc<Mutex<Vec<View>>>,
+    ) -> Self {
+        Crew {
+            stats: registry.manager(),
+            settings,
+            registry,
+            log,
+            seed,
+            snapshot: None,
+            active: Vec::new(),
+            busy: Vec::new(),
+            loads: Loads::default(),
+            retiring: Vec::new(),
+            spare: Vec::new(),
+            roster,
+            cannot_accept: Seldom::default(),
+        }
+    }
+
+    pub(super) fn loads(&self) -> &Loads {
+        &self.loads
+    }
+
+    /// The mailbox of the only Worker, if there is only one.
+    pub(super) fn only(&self) -> Option<Mailbox<Command>> {
+        match &*self.active {
+            [only] => Some(only.handle.mailbox.clone()),
+            _ => None,
+        }
+    }
+
+    /// Adds a Worker: one that was about to retire, else a new one.
+    ///
+    /// # Errors
+    /// When its thread or runtime cannot be made.
+    pub(super) fn grow(&mut self) -> io::Result<()> {
+        let member = match self.retiring.pop() {
+            Some(member) => {
+                member.handle.mailbox.send(Command::Remain);
+                member
+            }
+            None => self.start()?,
+        };
+        self.active.push(member);
+        self.loads.push();
+        self.stats.workers_started.inc();
+        self.changed();
+        Ok(())
+    }
+
+    fn start(&mut self) -> io::Result<Member> {
+        let stats = match self.spare.pop() {
+            Some(stats) => stats,
+            None => self.registry.worker(Reason::CODES),
+        };
+        let cpus = &self.settings.cpus;
+        let cpu = (!cpus.is_empty()).then(|| cpus[stats.id % cpus.len()]);
+        let handle = worker::spawn(worker::Plan {
+            settings: self.settings.clone(),
+            registry: Arc::clone(&self.registry),
+            stats: Arc::clone(&stats),
+            log: self.log.clone(),
+            seed: self.seed.wrapping_add(stats.id as u64),
+            cpu,
+        })?;
+        if let Some(snapshot) = &self.snapshot {
+            handle.mailbox.send(Command::Apply(Arc::clone(snapshot)));
+        }
+        Ok(Member {
+            handle,
+            meter: Meter::default(),
+        })
+    }
+
+    /// Lets a Worker hand over what it has, and end.
+    pub(super) fn retire(&mut self, index: usize) {
+        if self.active.len() < 2 || index >= self.active.len() {
+            return;
+        }
+        let member = self.active.remove(index);
+        self.loads.remove(index);
+        member
+            .handle
+            .mailbox
+            .send(Command::Retire { to: self.intakes() });
+        self.retiring.push(member);
+        self.stats.workers_retired.inc();
+        self.changed();
+    }
+
+    /// Lets one Worker take connections of another.
+    pub(super) fn take(&mut self, taking: Taking) {
+        let (Some(from), Some(to)) = (self.active.get(taking.from), self.active.get(taking.to))
+        else {
+            return;
+        };
+        from.handle.mailbox.send(Command::Give {
+            to: to.handle.intake.clone(),
+            share: taking.share,
+        });
+        self.stats.takings.inc();
+    }
+
+    /// Lets every Worker hand its connections to the next one.
+    pub(super) fn rotate(&self) {
+        let next = self.active.iter().cycle().skip(1);
+        for (member, next) in self.active.iter().zip(next) {
+            let to = next.handle.intake.clone();
+            member.handle.mailbox.send(Command::Give { to, share: 1.0 });
+        }
+    }
+
+    /// Sees to Workers that have ended, or should have.
+    pub(super) fn tidy(&mut self) {
+        if !self.retiring.is_empty() {
+            self.see_off();
+        }
+        for index in 0..self.active.len() {
+            if self.active[index].handle.thread.is_finished() {
+                self.replace(index);
+            }
+        }
+    }
+
+    /// Forgets retired Workers that have ended. The others are told once more: connections that found
+    /// no room, or have come since, do not know yet.
+    fn see_off(&mut self) {
+        let heirs = self.intakes();
+        let (gone, left) = std::mem::take(&mut self.retiring)
+            .into_iter()
+            .partition(|member| member.handle.thread.is_finished());
+        self.retiring = left;
+        for member in &self.retiring {
+            let to = heirs.clone();
+            member.handle.mailbox.send(Command::Retire { to });
+        }
+        let gone: Vec<Member> = gone;
+        if !gone.is_empty() {
+            gone.into_iter().for_each(|member| self.bury(member));
+            self.changed();
+        }
+    }
+
+    /// Puts a new Worker in the place of one that died.
+    fn replace(&mut self, index: usize) {
+        let id = self.active[index].handle.stats.id;
+        match self.start() {
+            Ok(fresh) => {
+                tracing::error!(worker = id, "a worker died and was replaced");
+                let dead = std::mem::replace(&mut self.active[index], fresh);
+                self.bury(dead);
+                self.stats.workers_died.inc();
+                self.changed();
+            }
+            Err(error) => {
+                tracing::error!(worker = id, %error, "a worker died and cannot be replaced");
+            }
+        }
+    }
+
+    fn bury(&mut self, member: Member) {
+        let stats = Arc::clone(&member.handle.stats);
+        // It has ended: this does not wait.
+        if member.handle.thread.join().is_err() {
+            tracing::error!(worker = stats.id, "a worker panicked");
+            stats.reset_gauges();
+        }
+        self.spare.push(stats);
+        // The lowest number first.
+        self.spare.sort_by_key(|stats| std::cmp::Reverse(stats.id));
+    }
+
+    /// Looks how busy each Worker was in the time that has passed.
+    pub(super) fn observe(&mut self, elapsed: Duration) {
+        let elapsed_ns = elapsed.as_nanos().max(1) as f64;
+        let mut connections = 0;
+        self.busy.clear();
+        for member in &mut self.active {
+            let stats = &member.handle.stats;
+            connections += usize::try_from(stats.connections_active.get()).unwrap_or(0);
+            let spent = member.meter.since_last(&member.handle.thread_id, stats);
+            self.busy.push((spent as f64 / elapsed_ns).min(1.0));
+        }
+        self.loads.observe(&self.busy, connections);
+        let mut roster = self.roster.lock().unwrap_or_else(PoisonError::into_inner);
+        for (view, busy) in roster.iter_mut().zip(self.loads.smooth()) {
+            view.busy = *busy;
+        }
+    }
+
+    /// The part of the time in which each Worker had work, from 0 to 1, as of the last look.
+    pub(super) fn busy(&self) -> &[f64] {
+        &self.busy
+    }
+
+    pub(super) fn apply(&mut self, snapshot: Arc<Snapshot>) {
+        for member in self.active.iter().chain(&self.retiring) {
+            let snapshot = Arc::clone(&snapshot);
+            member.handle.mailbox.send(Command::Apply(snapshot));
+        }
+        self.snapshot = Some(snapshot);
+    }
+
+    /// Gives a connection to the Worker that is expected to be least loaded; if that one has no room,
+    /// to the next; if none has, the connection is closed. Returns whom to wake.
+    pub(super) fn place(&mut self, parcel: Parcel) -> Option<Intake> {
+        if self.connections() >= self.settings.bounds.connections {
+            self.stats.connections_refused.inc();
+            return None;
+        }
+        let mut full: Vec<usize> = Vec::new();
+        let mut arrival = Arrival::Client(parcel);
+        loop {
+            let Some(index) = self.loads.place(|index| full.contains(&index)) else {
+                self.stats.connections_refused.inc();
+                return None;
+            };
+            let intake = &self.active[index].handle.intake;
+            match intake.put(arrival) {
+                Ok(()) => return Some(intake.clone()),
+                Err(back) => {
+                    arrival = back;
+                    full.push(index);
+                }
+            }
+        }
+    }
+
+    /// Tells every Worker to finish; what is returned resolves when they have.
+    pub(super) fn drain(&mut self, until: Instant) -> Vec<oneshot::Receiver<usize>> {
+        let members = self.active.iter_mut().chain(&mut self.retiring);
+        members
+            .map(|member| {
+                member.handle.mailbox.send(Command::Drain { until });
+                let (_, none) = oneshot::channel();
+                std::mem::replace(&mut member.handle.ended, none)
+            })
+            .collect()
+    }
+
+    /// Waits for the threads of Workers that have ended.
+    pub(super) fn join(&mut self) {
+        for member in self.active.drain(..).chain(self.retiring.drain(..)) {
+            if member.handle.thread.join().is_err() {
+                tracing::error!("a worker panicked");
+            }
+        }
+        self.changed();
+    }
+
+    fn connections(&self) -> usize {
+        let members = self.active.iter().chain(&self.retiring);
+        let open = members.map(|member| member.handle.stats.connections_active.get());
+        usize::try_from(open.sum::<i64>()).unwrap_or(0)
+    }
+
+    fn intakes(&self) -> Vec<Intake> {
+        let active = self.active.iter();
+        active.map(|member| member.handle.intake.clone()).collect()
+    }
+
+    /// Workers have come or gone: each gets its share of what is bounded, and the roster is rewritten.
+    fn changed(&mut self) {
+        let workers = self.active.len();
+        self.stats
+            .workers_active
+            .set(i64::try_from(workers).unwrap_or(0));
+        for member in &self.active {
+            member.handle.mailbox.send(Command::Share { workers });
+        }
+        let view = |member: &Member, retiring, busy| View {
+            stats: Arc::clone(&member.handle.stats),
+            shown: Arc::clone(&member.handle.shown),
+            retiring,
+            busy,
+        };
+        let smooth = self.loads.smooth().iter().chain(std::iter::repeat(&0.0));
+        let active = self.active.iter().zip(smooth);
+        let active = active.map(|(member, busy)| view(member, false, *busy));
+        let retiring = self.retiring.iter().map(|member| view(member, true, 0.0));
+        let mut roster = self.roster.lock().unwrap_or_else(PoisonError::into_inner);
+        *roster = active.chain(retiring).collect();
+    }
+}

@@ -1,0 +1,142 @@
+//! The listeners: with one Worker it accepts from them itself, with more the Manager does.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::{AbortHandle, spawn_local};
+
+use super::crew::Crew;
+use crate::listener::{BACK_OFF_MS, Door, Socket};
+use crate::mailbox::Mailbox;
+use crate::parcel::Parcel;
+use crate::worker::Command;
+
+pub(super) struct Entrance {
+    crew: Rc<RefCell<Crew>>,
+    doors: HashMap<u64, (TcpListener, Arc<Door>)>,
+    who: Who,
+}
+
+/// Who accepts.
+enum Who {
+    /// The only Worker.
+    Worker(Mailbox<Command>),
+    /// The Manager, with a task for each listener.
+    Manager(HashMap<u64, AbortHandle>),
+}
+
+impl Entrance {
+    pub(super) fn new(crew: Rc<RefCell<Crew>>) -> Self {
+        Entrance {
+            crew,
+            doors: HashMap::new(),
+            who: Who::Manager(HashMap::new()),
+        }
+    }
+
+    /// Keeps in step with the number of Workers. Whoever accepts, nothing is lost in between: the
+    /// kernel's queue belongs to the socket, of which one descriptor stays here.
+    pub(super) fn follow(&mut self) {
+        let only = self.crew.borrow().only();
+        match (&mut self.who, only) {
+            (Who::Manager(_), None) => return,
+            (Who::Worker(before), Some(now)) if before.is(&now) => return,
+            (Who::Worker(before), now) => {
+                for id in self.doors.keys() {
+                    before.send(Command::Unlisten { id: *id });
+                }
+                self.who = match now {
+                    Some(mailbox) => Who::Worker(mailbox),
+                    None => Who::Manager(HashMap::new()),
+                };
+            }
+            (Who::Manager(tasks), Some(mailbox)) => {
+                tasks.drain().for_each(|(_, task)| task.abort());
+                self.who = Who::Worker(mailbox);
+            }
+        }
+        for (id, (socket, door)) in &self.doors {
+            match socket.try_clone() {
+                Ok(socket) => begin(&mut self.who, &self.crew, *id, socket, Arc::clone(door)),
+                Err(error) => tracing::error!(%error, source = %door.source, "cannot listen"),
+            }
+        }
+    }
+
+    /// Accepts from a socket. An `id` that is in use replaces its listener.
+    pub(super) fn listen(&mut self, id: u64, socket: TcpListener, door: Arc<Door>) {
+        self.unlisten(id);
+        match socket.try_clone() {
+            Ok(kept) => {
+                self.doors.insert(id, (kept, Arc::clone(&door)));
+            }
+            Err(error) => tracing::error!(%error, source = %door.source, "cannot keep a listener"),
+        }
+        begin(&mut self.who, &self.crew, id, socket, door);
+    }
+
+    /// Stops accepting; connections that were accepted go on.
+    pub(super) fn unlisten(&mut self, id: u64) {
+        self.doors.remove(&id);
+        match &mut self.who {
+            Who::Worker(mailbox) => mailbox.send(Command::Unlisten { id }),
+            Who::Manager(tasks) => {
+                if let Some(task) = tasks.remove(&id) {
+                    task.abort();
+                }
+            }
+        }
+    }
+
+    /// Accepts nothing more.
+    pub(super) fn close(&mut self) {
+        self.doors.clear();
+        if let Who::Manager(tasks) = &mut self.who {
+            tasks.drain().for_each(|(_, task)| task.abort());
+        }
+    }
+}
+
+fn begin(who: &mut Who, crew: &Rc<RefCell<Crew>>, id: u64, socket: TcpListener, door: Arc<Door>) {
+    match who {
+        Who::Worker(mailbox) => mailbox.send(Command::Listen { id, socket, door }),
+        Who::Manager(tasks) => match Socket::new(socket) {
+            Ok(socket) => {
+                let task = spawn_local(accept(Rc::clone(crew), socket, door));
+                tasks.insert(id, task.abort_handle());
+            }
+            Err(error) => tracing::error!(%error, "a listener cannot be served"),
+        },
+    }
+}
+
+/// Accepts and places connections until the task is aborted. The Workers are woken once for a batch.
+async fn accept(crew: Rc<RefCell<Crew>>, socket: Socket, door: Arc<Door>) {
+    loop {
+        let mut wake = Vec::new();
+        let error = poll_fn(|cx| {
+            let mut crew = crew.borrow_mut();
+            let batch = socket.poll_batch(cx, |client, peer| {
+                wake.extend(crew.place(Parcel::new(&door, client, peer)));
+            });
+            drop(crew);
+            wake.drain(..).for_each(|intake| intake.wake());
+            batch
+        })
+        .await;
+        // All listeners fail alike, and each of them many times a second.
+        let due = crew
+            .borrow_mut()
+            .cannot_accept
+            .is_due(&error, Instant::now());
+        if due {
+            tracing::warn!(%error, source = %door.source, "cannot accept; trying again");
+        }
+        tokio::time::sleep(Duration::from_millis(BACK_OFF_MS)).await;
+    }
+}

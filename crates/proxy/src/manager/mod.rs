@@ -1,0 +1,206 @@
+//! The Manager: how many Workers there are, and who carries what.
+//!
+//! ```text
+//!                  ┌────────────────────── Manager (a thread) ───────────────────────┐
+//!  Proxy ─ orders ▶│ crew: Workers, loads      tick: grow │ retire │ take from ─ to  │
+//!                  │ entrance: listeners                                             │
+//!                  └──┬───────────────────────┬───────────────────────┬──────────────┘
+//!          accepted,  │ batch, wake once      │ orders                │
+//!          two or more▼                       ▼                       ▼
+//!                  Worker 0 ◀── moved ──── Worker 1 ──── moved ──▶ Worker 2
+//! ```
+//!
+//! While there is one Worker it accepts for itself, and the Manager only looks on, ten times a second.
+//! With more, the Manager accepts and hands each connection to the Worker that is expected to be least
+//! loaded. [`elastic`] decides how many there should be, [`steal`] evens out what turned out uneven.
+
+mod crew;
+mod elastic;
+mod entrance;
+mod meter;
+mod steal;
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use heddle_telemetry::{AccessLog, Registry};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+use crate::Entry;
+use crate::listener::Door;
+use crate::mailbox::{self, Mailbox};
+use crate::route::Snapshot;
+use crate::settings::Settings;
+use crew::Crew;
+use elastic::{Controller, Decision};
+use entrance::Entrance;
+use steal::Stealing;
+
+pub(crate) use crew::View;
+pub use elastic::Elasticity;
+
+/// How often the Manager looks at the Workers' loads.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What the rest of the process can ask for. Orders come from configuration and from the operator, and
+/// are bounded by what those hold.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Serve new requests by this configuration.
+    Apply(Arc<Snapshot>),
+    /// Accept connections from this socket.
+    Listen {
+        id: u64,
+        socket: TcpListener,
+        entry: Entry,
+    },
+    /// Stop accepting from it; connections that were accepted go on.
+    Unlisten { id: u64 },
+    /// Every Worker hands its connections to the next one.
+    Rotate,
+    /// Accept nothing more, let each connection finish its request, and end by this time.
+    Drain { until: Instant },
+}
+
+impl mailbox::Order for Order {
+    /// Of configurations only the newest counts.
+    fn replaces(&self, before: &Self) -> bool {
+        matches!((self, before), (Order::Apply(_), Order::Apply(_)))
+    }
+}
+
+/// A running Manager as the rest of the process sees it.
+pub(crate) struct Handle {
+    pub(crate) orders: Mailbox<Order>,
+    /// The Workers as they are now.
+    pub(crate) roster: Arc<Mutex<Vec<View>>>,
+    /// Resolves when all Workers have ended, with the number of connections that had to be cut.
+    pub(crate) ended: oneshot::Receiver<usize>,
+    pub(crate) thread: JoinHandle<()>,
+}
+
+/// Starts the Manager and as many Workers as there are to be at least.
+///
+/// # Errors
+/// When a thread or a runtime cannot be made.
+pub(crate) fn spawn(
+    settings: Settings,
+    registry: Arc<Registry>,
+    log: Option<AccessLog>,
+    seed: u64,
+) -> io::Result<Handle> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let roster: Arc<Mutex<Vec<View>>> = Arc::default();
+    let elasticity = settings.workers;
+    let mut crew = Crew::new(settings, registry, log, seed, Arc::clone(&roster));
+    for _ in 0..elasticity.min.max(1) {
+        crew.grow()?;
+    }
+    let orders = Mailbox::default();
+    let inbox = orders.clone();
+    let (done, ended) = oneshot::channel();
+    let thread = thread::Builder::new()
+        .name("manager".to_owned())
+        .spawn(move || {
+            let crew = Rc::new(RefCell::new(crew));
+            let manager = Manager {
+                entrance: Entrance::new(Rc::clone(&crew)),
+                crew,
+                controller: Controller::new(elasticity),
+                stealing: Stealing::default(),
+                looked: Instant::now(),
+                wanted: elasticity,
+            };
+            let cut = LocalSet::new().block_on(&runtime, manager.run(inbox));
+            // Nobody waits any more when the receiver is gone.
+            let _ = done.send(cut);
+        })?;
+    Ok(Handle {
+        orders,
+        roster,
+        ended,
+        thread,
+    })
+}
+
+struct Manager {
+    crew: Rc<RefCell<Crew>>,
+    entrance: Entrance,
+    controller: Controller,
+    stealing: Stealing,
+    /// When the loads were looked at last.
+    looked: Instant,
+    wanted: Elasticity,
+}
+
+impl Manager {
+    /// Obeys until it is told to drain; returns how many connections were cut.
+    async fn run(mut self, orders: Mailbox<Order>) -> usize {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        self.entrance.follow();
+        loop {
+            tokio::select! {
+                order = poll_fn(|cx| orders.poll_next(cx)) => match order {
+                    Order::Apply(snapshot) => self.crew.borrow_mut().apply(snapshot),
+                    Order::Listen { id, socket, entry } => {
+                        self.entrance.listen(id, socket, Door::new(entry));
+                    }
+                    Order::Unlisten { id } => self.entrance.unlisten(id),
+                    Order::Rotate => self.crew.borrow().rotate(),
+                    Order::Drain { until } => return self.drain(until).await,
+                },
+                _ = ticks.tick() => self.tick(),
+            }
+        }
+    }
+
+    async fn drain(mut self, until: Instant) -> usize {
+        self.entrance.close();
+        let ended = self.crew.borrow_mut().drain(until);
+        let mut cut = 0;
+        for ended in ended {
+            // An error means that the Worker is gone already.
+            cut += ended.await.unwrap_or(0);
+        }
+        self.crew.borrow_mut().join();
+        cut
+    }
+
+    /// Looks at the Workers and decides.
+    fn tick(&mut self) {
+        let now = Instant::now();
+        let elapsed = now.saturating_duration_since(self.looked);
+        self.looked = now;
+        let mut crew = self.crew.borrow_mut();
+        crew.tidy();
+        crew.observe(elapsed);
+        if self.wanted.max > 1 {
+            match self.controller.observe(elapsed, crew.busy()) {
+                Decision::Grow => {
+                    if let Err(error) = crew.grow() {
+                        tracing::error!(%error, "a worker cannot be started");
+                    }
+                }
+                Decision::Retire(index) => crew.retire(index),
+                Decision::Stay if self.wanted.steal => {
+                    if let Some(taking) = self.stealing.observe(elapsed, crew.loads()) {
+                        crew.take(taking);
+                    }
+                }
+                Decision::Stay => {}
+            }
+        }
+        drop(crew);
+        self.entrance.follow();
+    }
+}

@@ -1,0 +1,255 @@
+//! Connections whose bytes are passed on as they are: TCP, TLS that is not ours to end, and what a
+//! connection speaks after an upgrade.
+//!
+//! ```text
+//!            ┌── up ──▶ ended ─▶ shutdown(endpoint) ──┐
+//!   joined ──┤                                        ├──▶ over
+//!            └─ down ─▶ ended ─▶ shutdown(client) ────┘
+//!      │
+//!      └── order to leave, at any time ─▶ Moving (bytes in hand go along)
+//! ```
+//!
+//! Each direction ends by itself (RFC 9293 section 3.6): one side may have said everything and still
+//! listen. A connection that is reset on one side is reset on the other, so that nobody takes a cut
+//! stream for a whole one.
+
+mod moving;
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use heddle_telemetry::{Record, TcpSeries};
+use heddle_wire::http1::Framing;
+
+use crate::carry::Stage;
+use crate::failure::{Failure, Reason};
+use crate::io::Side;
+use crate::listener::Door;
+use crate::pump::{Blocks, Broken, Pump};
+use crate::upstream::{Lease, Upstream};
+use crate::worker::{Alarm, Intake, Millis, Turn, Worker};
+
+pub(crate) use moving::Moving;
+
+/// A client's connection joined to an endpoint's.
+pub(crate) struct Flow {
+    worker: Rc<Worker>,
+    door: Arc<Door>,
+    peer: SocketAddr,
+    client: Side,
+    upstream: Upstream,
+    lease: Lease,
+    alarm: Alarm,
+    up: Direction,
+    down: Direction,
+    /// The Service's port, as metrics and log name it.
+    destination: Arc<str>,
+    series: Arc<TcpSeries>,
+    started: Instant,
+    /// Bytes from the client and from the endpoint, wherever they were carried.
+    carried: (u64, u64),
+}
+
+/// Bytes from one side to the other.
+#[derive(Debug)]
+struct Direction {
+    pump: Pump,
+    /// Bytes that were counted.
+    counted: u64,
+    /// The sink was told that there is no more.
+    ended: bool,
+}
+
+impl Direction {
+    fn new(ended: bool) -> Self {
+        Direction {
+            pump: Pump::new(Framing::UntilClose),
+            counted: 0,
+            ended,
+        }
+    }
+
+    /// Moves what can be moved, and passes the end on.
+    ///
+    /// # Errors
+    /// When one of the two connections is broken.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        blocks: &Blocks<'_>,
+        source: &mut Side,
+        sink: &mut Side,
+        progress: &mut bool,
+    ) -> Result<(), Broken> {
+        if self.ended {
+            return Ok(());
+        }
+        if let Poll::Ready(moved) = self.pump.poll(cx, blocks, source, sink, progress) {
+            moved?;
+            self.ended = true;
+            // A sink that is gone needs no telling.
+            let _ = rustix::net::shutdown(&sink.stream, rustix::net::Shutdown::Write);
+        }
+        Ok(())
+    }
+
+    /// Bytes moved since this was asked last.
+    fn fresh_bytes(&mut self) -> u64 {
+        let bytes = self.pump.bytes();
+        bytes - std::mem::replace(&mut self.counted, bytes)
+    }
+}
+
+/// How a flow ended on this Worker.
+enum End {
+    /// Both sides have said everything.
+    Over,
+    /// Nobody said anything for too long, or one of the connections broke.
+    Failed(Reason),
+    /// It goes on elsewhere.
+    Leave(Intake),
+}
+
+impl Flow {
+    /// Joins two connections. What stands in either inbox or outbox is passed on first.
+    pub(crate) fn join(
+        worker: Rc<Worker>,
+        door: Arc<Door>,
+        (client, peer): (Side, SocketAddr),
+        (upstream, lease): (Upstream, Lease),
+        destination: Arc<str>,
+    ) -> Self {
+        let series = worker.tcp_series(&door.source, &destination);
+        series.connections_active.inc();
+        Flow {
+            peer,
+            client,
+            upstream,
+            lease,
+            alarm: worker.alarms.alarm(),
+            up: Direction::new(false),
+            down: Direction::new(false),
+            destination,
+            series,
+            started: worker.clock.now(),
+            carried: (0, 0),
+            worker,
+            door,
+        }
+    }
+
+    /// Counts the flow as a new one, which one that has moved is not.
+    pub(crate) fn begun(self) -> Self {
+        self.series.connections_total.inc();
+        self
+    }
+
+    /// Passes bytes on until there are no more, or the flow leaves.
+    pub(crate) async fn run(mut self: Box<Self>) -> Stage {
+        poll_fn(|cx| {
+            self.start(cx);
+            Poll::Ready(())
+        })
+        .await;
+        let end = poll_fn(|cx| self.poll(cx)).await;
+        self.count();
+        self.series.connections_active.dec();
+        match end {
+            End::Leave(intake) => return self.leave(intake),
+            End::Over => self.log("ok", ""),
+            End::Failed(reason) => {
+                self.worker.stats.requests_rejected.inc(reason.index());
+                self.log(reason.code(), Failure::from(reason).blame().as_str());
+                self.client.reset_on_close(true);
+                self.upstream.side.reset_on_close(true);
+            }
+        }
+        Stage::Over
+    }
+
+    /// What was read before the flow began is the beginning of it.
+    fn start(&mut self, cx: &Context<'_>) {
+        self.alarm.wakes(cx.waker());
+        self.alarm.set(self.idle_due());
+        self.up.pump.take_over(&self.client.inbox);
+        self.down.pump.take_over(&self.upstream.side.inbox);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        if let Some(Turn::Leave(intake)) = self.worker.turn() {
+            return Poll::Ready(End::Leave(intake));
+        }
+        if self.alarm.rang() {
+            return Poll::Ready(End::Failed(Reason::TcpIdle));
+        }
+        let blocks = self.worker.stream_blocks();
+        let mut progress = false;
+        let (client, endpoint) = (&mut self.client, &mut self.upstream.side);
+        let up = &mut self.up;
+        let down = &mut self.down;
+        let (client_gone, upstream_gone) = (Reason::ClientReset, Reason::UpstreamReset);
+        let moved = up
+            .poll(cx, &blocks, client, endpoint, &mut progress)
+            .map_err(|broken| blame(&broken, client_gone, upstream_gone))
+            .and_then(|()| {
+                down.poll(cx, &blocks, endpoint, client, &mut progress)
+                    .map_err(|broken| blame(&broken, upstream_gone, client_gone))
+            });
+        if progress {
+            self.count();
+            self.alarm.set(self.idle_due());
+        }
+        match moved {
+            Err(reason) => Poll::Ready(End::Failed(reason)),
+            Ok(()) if self.up.ended && self.down.ended => Poll::Ready(End::Over),
+            Ok(()) => Poll::Pending,
+        }
+    }
+
+    fn count(&mut self) {
+        let (up, down) = (self.up.fresh_bytes(), self.down.fresh_bytes());
+        self.series.received_bytes.add(up);
+        self.series.sent_bytes.add(down);
+        self.carried.0 += up;
+        self.carried.1 += down;
+    }
+
+    fn log(&self, reason: &str, blame: &str) {
+        let Some(log) = &self.worker.log else { return };
+        let clock = &self.worker.clock;
+        let duration = clock.now().saturating_duration_since(self.started);
+        log.borrow_mut().record(&Record {
+            unix_ms: clock.unix_ms(self.started),
+            source: &self.door.source,
+            destination_service: &self.destination,
+            route: "",
+            method: b"",
+            path: b"",
+            status: 0,
+            reason,
+            blame,
+            duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
+            upstream: Some(self.lease.endpoint().address),
+            request_bytes: self.carried.0,
+            response_bytes: self.carried.1,
+            attempts: 1,
+        });
+    }
+
+    fn idle_due(&self) -> Millis {
+        self.worker.after(self.worker.settings.timeouts.tcp_idle)
+    }
+}
+
+/// Why a direction broke, given what it means that its source or its sink did.
+fn blame(broken: &Broken, source: Reason, sink: Reason) -> Reason {
+    match broken {
+        Broken::Source | Broken::Framing(_) => source,
+        Broken::Sink => sink,
+        Broken::Memory => Reason::Memory,
+    }
+}

@@ -1,0 +1,72 @@
+//! A connection outside of any Worker: everything of it that goes along when it moves.
+//!
+//! ```text
+//!   accepted ─▶ New ─────┐
+//!                        ▼           order to leave
+//!              Worker: carried ─────────────────────────▶ Http    (between two messages)
+//!                        ▲                             or Opaque  (at any time, bytes in hand)
+//!                        └───────── intake of another Worker ◀────────┘
+//!                                    (full or closed: back to the one it came from)
+//! ```
+//!
+//! Nothing in here belongs to a thread: no registration with a runtime, no block of a pool, no
+//! reference to a Worker's tables.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use crate::listener::Door;
+use crate::opaque::Moving;
+
+/// What comes to a Worker from another thread.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// A client's connection.
+    Client(Parcel),
+    /// An idle connection to an endpoint, for the pool.
+    Upstream(Idle),
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) door: Arc<Door>,
+    pub(crate) client: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) state: State,
+}
+
+/// How far it has come.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Nothing has been read from it.
+    New,
+    /// HTTP/1, and idle: what it may send next is the beginning of a request.
+    Http {
+        /// Requests that it has had answered.
+        served: u64,
+        /// A connection to the endpoint that answered last.
+        upstream: Option<Idle>,
+    },
+    /// Bytes both ways.
+    Opaque(Box<Moving>),
+}
+
+/// A connection to an endpoint that waits for a request.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    pub(crate) endpoint: SocketAddr,
+    pub(crate) socket: TcpStream,
+}
+
+impl Parcel {
+    /// A connection just accepted.
+    pub(crate) fn new(door: &Arc<Door>, client: TcpStream, peer: SocketAddr) -> Self {
+        Parcel {
+            door: Arc::clone(door),
+            client,
+            peer,
+            state: State::New,
+        }
+    }
+}

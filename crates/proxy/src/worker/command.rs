@@ -1,0 +1,46 @@
+//! What a Worker can be told.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Intake;
+use crate::listener::Door;
+use crate::mailbox::Order;
+use crate::route::Snapshot;
+
+/// What a Worker can be told.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Serve new requests by this configuration.
+    Apply(Arc<Snapshot>),
+    /// Accept connections from this socket.
+    Listen {
+        id: u64,
+        socket: TcpListener,
+        door: Arc<Door>,
+    },
+    /// Stop accepting; connections that were accepted go on.
+    Unlisten { id: u64 },
+    /// Hand over connections that do at most this share of the work; all of them when it is 1.
+    Give { to: Intake, share: f64 },
+    /// Hand over every connection as soon as it can move, and end when there is none.
+    Retire { to: Vec<Intake> },
+    /// Do not end after all.
+    Remain,
+    /// One of this many Workers: what is bounded for the process is shared among them.
+    Share { workers: usize },
+    /// Accept nothing more, let each connection finish its request, and end by this time.
+    Drain { until: Instant },
+}
+
+impl Order for Command {
+    /// Of configurations only the newest counts, and of orders to retire the last.
+    fn replaces(&self, before: &Self) -> bool {
+        matches!(
+            (self, before),
+            (Command::Apply(_), Command::Apply(_))
+                | (Command::Retire { .. }, Command::Retire { .. })
+        )
+    }
+}

@@ -1,0 +1,111 @@
+//! How connections come to a Worker from other threads: a bounded queue with one reader.
+//!
+//! ```text
+//!   Manager, other Workers                          the Worker
+//!   put, put, put ─▶ ┌───────────────┐
+//!   wake (once)    ─▶│ at most bound │─▶ take (all at once)
+//!                    └───────────────┘
+//!                      close ─▶ what was left goes back to whoever closed it
+//! ```
+//!
+//! It is locked when a connection arrives or moves, never for a request. A queue that is full or
+//! closed gives back what was put: whoever put it finds another place.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
+
+use super::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::parcel::Arrival;
+
+/// Connections that may wait for a Worker.
+pub(crate) const BOUND: usize = 256;
+
+/// Where a Worker's connections come in.
+pub(crate) type Intake = Inlet<Arrival>;
+
+/// The queue, and everybody's handle of it.
+#[derive(Debug)]
+pub(crate) struct Inlet<T> {
+    inner: Arc<Mutex<Inner<T>>>,
+}
+
+#[derive(Debug)]
+struct Inner<T> {
+    queue: VecDeque<T>,
+    bound: usize,
+    open: bool,
+    reader: Option<Waker>,
+}
+
+impl<T> Clone for Inlet<T> {
+    fn clone(&self) -> Self {
+        Inlet {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<T> Inlet<T> {
+    /// An open queue for at most `bound`.
+    pub(crate) fn new(bound: usize) -> Self {
+        Inlet {
+            inner: Arc::new(Mutex::new(Inner {
+                queue: VecDeque::new(),
+                bound,
+                open: true,
+                reader: None,
+            })),
+        }
+    }
+
+    /// Puts one in. The reader is not woken: that is for [`wake`](Self::wake), once for a batch.
+    ///
+    /// # Errors
+    /// Gives back what finds the queue full or closed.
+    pub(crate) fn put(&self, item: T) -> Result<(), T> {
+        let mut inner = self.lock();
+        if !inner.open || inner.queue.len() >= inner.bound {
+            return Err(item);
+        }
+        inner.queue.push_back(item);
+        Ok(())
+    }
+
+    /// Wakes the reader if it waits.
+    pub(crate) fn wake(&self) {
+        let reader = self.lock().reader.take();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// Takes everything, onto the end of `out`; waits while there is nothing.
+    pub(crate) fn poll_take(&self, cx: &Context<'_>, out: &mut Vec<T>) -> Poll<()> {
+        let mut inner = self.lock();
+        if inner.queue.is_empty() {
+            inner.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        out.extend(inner.queue.drain(..));
+        Poll::Ready(())
+    }
+
+    /// Takes nothing more; returns what nobody has taken yet.
+    pub(crate) fn close(&self) -> Vec<T> {
+        let mut inner = self.lock();
+        inner.open = false;
+        inner.queue.drain(..).collect()
+    }
+
+    /// Takes again.
+    pub(crate) fn open(&self) {
+        self.lock().open = true;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+        lock(&self.inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,15 @@
+//! The locks of what several threads share, or a model checker's in their place
+//! (`cargo test -p heddle-proxy --features loom --lib intake`).
+
+#[cfg(feature = "loom")]
+pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+#[cfg(not(feature = "loom"))]
+pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Locks. A thread that panicked while it held the lock left nothing half done: every change under
+/// these locks is one call.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,200 @@
+//! Several Workers: connections that move between them, and Workers that come and go.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use heddle_model::AppProtocol;
+use heddle_proxy::{Elasticity, Settings};
+
+use crate::support::{Bed, Client, PATIENCE, Upstream, mesh, serve};
+
+fn workers(min: usize, max: usize) -> Settings {
+    Settings {
+        workers: Elasticity {
+            min,
+            max,
+            ..Elasticity::default()
+        },
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn an_idle_connection_moves_and_takes_its_upstream_along() {
+    let upstream = Upstream::new();
+    let bed = Bed::with(workers(2, 2), &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    let mut server = None;
+    for round in 0..50 {
+        client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+        let server = server.get_or_insert_with(|| upstream.accept());
+        server.head();
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        assert_eq!(client.response().status(), 200);
+        bed.proxy.rotate();
+        moved(&bed, f64::from(round + 1));
+    }
+    assert!(
+        upstream.is_quiet(),
+        "one connection to the endpoint is enough"
+    );
+    bed.expect_metric("heddle_connections_total", &[], 1.0);
+    bed.expect_metric("heddle_connections_active", &[], 1.0);
+    bed.expect_metric("heddle_upstream_connections_active", &[], 1.0);
+}
+
+#[test]
+fn requests_under_way_stay_and_their_connections_move_after_them() {
+    let upstream = Upstream::new();
+    let bed = Bed::with(workers(2, 2), &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    bed.proxy.rotate();
+    // Another connection, which is idle, obeys at once.
+    let idle = bed.client();
+    bed.expect_metric("heddle_connections_active", &[], 2.0);
+    bed.proxy.rotate();
+    moved(&bed, 1.0);
+    drop(idle);
+    bed.expect_metric("heddle_connections_active", &[], 1.0);
+    let before = bed.metric("heddle_connections_moved_total", &[]);
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    assert_eq!(client.response().status(), 200);
+    moved(&bed, before + 1.0);
+}
+
+/// Waits until connections have moved so many times.
+fn moved(bed: &Bed, times: f64) {
+    let patience = Instant::now() + PATIENCE;
+    while bed.metric("heddle_connections_moved_total", &[]) < times {
+        assert!(Instant::now() < patience, "it did not move {times} times");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stream_is_moved_while_it_flows_and_no_byte_is_lost() {
+    const SIZE: u64 = 256 << 20;
+    stream_through_moves(SIZE, 200);
+}
+
+/// Long: run by `make soak`.
+#[test]
+#[ignore = "takes minutes"]
+fn ten_gigabytes_pass_while_the_stream_is_moved_a_thousand_times() {
+    stream_through_moves(10 << 30, 1_000);
+}
+
+/// Sends `size` bytes both ways while the connection is moved at least `moves` times.
+fn stream_through_moves(size: u64, moves: u32) {
+    let upstream = Upstream::new();
+    let mut mesh = mesh(&[upstream.address], None);
+    mesh.services[0].ports[0].protocol = AppProtocol::Tcp;
+    let bed = Bed::with(workers(3, 3), &mesh);
+    let client = bed.client().stream;
+    let server = upstream.accept().stream;
+    // Bytes that may have been sent: as many parts of the whole as there were moves, and some ahead.
+    let allowed = AtomicU64::new(0);
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            let (allowed, done) = (&allowed, &done);
+            scope.spawn(move || send_numbers(from, size, allowed));
+            scope.spawn(move || {
+                expect_numbers(to, size);
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        while done.load(Ordering::Relaxed) < 2 {
+            bed.proxy.rotate();
+            let moved = bed.metric("heddle_connections_moved_total", &[]) as u64;
+            let part = size / u64::from(moves);
+            allowed.store((moved + 2) * part, Ordering::Relaxed);
+            thread::yield_now();
+        }
+    });
+    moved(&bed, f64::from(moves - 3));
+    bed.expect_metric("heddle_tcp_received_bytes_total", &[], size as f64);
+    bed.expect_metric("heddle_tcp_sent_bytes_total", &[], size as f64);
+    bed.expect_metric("heddle_tcp_connections_total", &[], 1.0);
+}
+
+/// A stream in which every eight bytes say where they stand.
+fn send_numbers(mut to: &std::net::TcpStream, size: u64, allowed: &AtomicU64) {
+    let mut block = Vec::with_capacity(64 << 10);
+    let mut at = 0;
+    while at < size {
+        while at > allowed.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+        block.clear();
+        while block.len() < 64 << 10 && at < size {
+            block.extend_from_slice(&at.to_le_bytes());
+            at += 8;
+        }
+        to.write_all(&block).unwrap();
+    }
+}
+
+fn expect_numbers(mut from: &std::net::TcpStream, size: u64) {
+    let mut block = vec![0; 64 << 10];
+    let mut at = 0;
+    while at < size {
+        let want = block.len().min(usize::try_from(size - at).unwrap());
+        from.read_exact(&mut block[..want]).unwrap();
+        for number in block[..want].chunks_exact(8) {
+            assert_eq!(u64::from_le_bytes(number.try_into().unwrap()), at);
+            at += 8;
+        }
+    }
+}
+
+/// Clients that send request after request until they are told to stop.
+fn browse(bed: &Bed, clients: usize, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<Client>> {
+    (0..clients)
+        .map(|_| {
+            let (mut client, stop) = (bed.client(), Arc::clone(stop));
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+                    assert_eq!(client.response().status(), 200);
+                }
+                client
+            })
+        })
+        .collect()
+}
+
+#[test]
+fn workers_come_with_the_load_and_go_with_it_while_connections_stay() {
+    let bed = Bed::with(workers(1, 2), &mesh(&[serve(|_| "ok".into())], None));
+    for cycle in 0..2 {
+        let patience = Instant::now() + 2 * PATIENCE;
+        let stop = Arc::new(AtomicBool::new(false));
+        let clients = browse(&bed, 16, &stop);
+        while bed.metric("heddle_workers_active", &[]) < 2.0 {
+            assert!(Instant::now() < patience, "cycle {cycle}: no second worker");
+            thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        let clients: Vec<Client> = clients.into_iter().map(|c| c.join().unwrap()).collect();
+        bed.expect_metric("heddle_workers_active", &[], 1.0);
+        // Nobody had to hang up, and whoever stayed is served.
+        while bed.proxy.status().workers.len() > 1 {
+            assert!(Instant::now() < patience, "cycle {cycle}: it did not end");
+            thread::yield_now();
+        }
+        bed.expect_metric("heddle_connections_active", &[], 16.0);
+        for mut client in clients {
+            client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+            assert_eq!(client.response().status(), 200);
+        }
+    }
+    assert!(bed.metric("heddle_workers_retired_total", &[]) >= 2.0);
+    assert_eq!(bed.metric("heddle_workers_died_total", &[]), 0.0);
+}

@@ -1,0 +1,200 @@
+//! Connections whose bytes are passed on as they are, and how it is found out which those are.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
+
+use heddle_model::{AppProtocol, Mesh};
+use heddle_proxy::{Settings, Timeouts};
+
+use crate::support::{Bed, Upstream, mesh};
+
+fn speaking(protocol: AppProtocol, endpoint: SocketAddr) -> Mesh {
+    let mut mesh = mesh(&[endpoint], None);
+    mesh.services[0].ports[0].protocol = protocol;
+    mesh
+}
+
+fn bed(protocol: AppProtocol, upstream: &Upstream) -> Bed {
+    Bed::with(Settings::default(), &speaking(protocol, upstream.address))
+}
+
+#[test]
+fn bytes_pass_both_ways_and_each_direction_ends_by_itself() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Tcp, &upstream);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+
+    client.send(b"\x00\xffhello");
+    assert_eq!(server.exact(7), b"\x00\xffhello");
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(server.rest(), b"");
+    // The client has said everything; the server has not.
+    server.send(b"and more");
+    assert_eq!(client.exact(8), b"and more");
+    drop(server);
+    assert_eq!(client.rest(), b"");
+
+    let labels = [
+        "source=\"unidentified\"",
+        "destination_service=\"test/echo\"",
+    ];
+    bed.expect_metric("heddle_tcp_connections_total", &labels, 1.0);
+    bed.expect_metric("heddle_tcp_connections_active", &labels, 0.0);
+    bed.expect_metric("heddle_tcp_received_bytes_total", &labels, 7.0);
+    bed.expect_metric("heddle_tcp_sent_bytes_total", &labels, 8.0);
+    bed.expect_metric("heddle_connections_active", &[], 0.0);
+    bed.expect_metric("heddle_upstream_connections_active", &[], 0.0);
+}
+
+#[test]
+fn a_slow_reader_stops_the_sender_and_gets_every_byte() {
+    const SIZE: usize = 32 << 20;
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Tcp, &upstream);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    let sender = std::thread::spawn(move || {
+        let bytes: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
+        server.send(bytes);
+    });
+    let mut at = 0;
+    let mut buffer = vec![0; 1 << 20];
+    while at < SIZE {
+        let n = client.stream.read(&mut buffer).unwrap();
+        assert!(n > 0, "ended after {at}");
+        for (offset, byte) in buffer[..n].iter().enumerate() {
+            assert_eq!(usize::from(*byte), (at + offset) % 251);
+        }
+        at += n;
+        assert!(bed.metric("heddle_buffer_blocks_active", &[]) < 64.0);
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_reset_is_passed_on_as_a_reset() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Tcp, &upstream);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    server.send(b"half a mess");
+    assert_eq!(client.exact(11), b"half a mess");
+    // Closing with unread bytes makes the kernel send a reset.
+    client.send(b"unread");
+    let mut one = [0; 1];
+    assert_eq!(server.stream.peek(&mut one).unwrap(), 1);
+    drop(server);
+    let error = client
+        .stream
+        .read(&mut one)
+        .expect_err("a reset, not an end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    bed.expect_metric("heddle_requests_rejected_total", &["upstream_reset"], 1.0);
+}
+
+#[test]
+fn a_connection_on_which_nobody_speaks_ends() {
+    let upstream = Upstream::new();
+    let settings = Settings {
+        timeouts: Timeouts {
+            tcp_idle: Duration::from_millis(200),
+            ..Timeouts::default()
+        },
+        ..Settings::default()
+    };
+    let bed = Bed::with(settings, &speaking(AppProtocol::Tcp, upstream.address));
+    let mut client = bed.client();
+    let _server = upstream.accept();
+    assert_eq!(client.rest(), b"");
+    bed.expect_metric("heddle_requests_rejected_total", &["tcp_idle_timeout"], 1.0);
+}
+
+#[test]
+fn an_endpoint_that_refuses_closes_the_connection() {
+    let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = refusing.local_addr().unwrap();
+    drop(refusing);
+    let bed = Bed::with(Settings::default(), &speaking(AppProtocol::Tls, address));
+    assert_eq!(bed.client().rest(), b"");
+    let labels = ["upstream_connect_failed"];
+    bed.expect_metric("heddle_requests_rejected_total", &labels, 1.0);
+}
+
+/// SMTP, MySQL and SSH servers speak first: the client says nothing until they have.
+#[test]
+fn a_server_that_speaks_first_does_not_wait() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Undeclared, &upstream);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    server.send("220 mail.example ESMTP\r\n");
+    assert_eq!(client.exact(24), b"220 mail.example ESMTP\r\n");
+    // What looks like HTTP now is somebody's payload.
+    client.send("GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(server.exact(18), b"GET / HTTP/1.1\r\n\r\n");
+    bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
+}
+
+#[test]
+fn a_client_that_speaks_another_protocol_is_passed_on() {
+    for first in [
+        &b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03"[..],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"EHLO me\r\n",
+        b"GET key\r\n",
+    ] {
+        let upstream = Upstream::new();
+        let bed = bed(AppProtocol::Undeclared, &upstream);
+        let mut client = bed.client();
+        client.send(first);
+        let mut server = upstream.accept();
+        assert_eq!(server.exact(first.len()), first);
+        server.send("answer");
+        assert_eq!(client.exact(6), b"answer");
+    }
+}
+
+#[test]
+fn http_on_an_undeclared_port_is_http_however_it_arrives() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Undeclared, &upstream);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    for byte in b"GET /a HTTP/1.1\r\nHost: echo\r\nConnection: x\r\nX: y\r\n\r\n" {
+        client.stream.write_all(&[*byte]).unwrap();
+    }
+    let head = server.head();
+    assert!(head.contains("X-Forwarded-For: 127.0.0.1"), "{head}");
+    server.send("HTTP/1.1 204 No Content\r\n\r\n");
+    assert_eq!(client.response().status(), 204);
+    // It is HTTP from there, over the connection that was made before it was known.
+    client.send("GET /b HTTP/1.1\r\nHost: echo\r\n\r\n");
+    server.head();
+    server.send("HTTP/1.1 204 No Content\r\n\r\n");
+    assert_eq!(client.response().status(), 204);
+    assert!(upstream.is_quiet());
+    bed.expect_metric("heddle_http_requests_total", &["2xx"], 2.0);
+    bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
+}
+
+#[test]
+fn who_asks_in_http_is_told_that_no_endpoint_answers() {
+    let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = refusing.local_addr().unwrap();
+    drop(refusing);
+    let mesh = speaking(AppProtocol::Undeclared, address);
+    let bed = Bed::with(Settings::default(), &mesh);
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    let response = client.response();
+    assert_eq!(response.status(), 503);
+    assert_eq!(
+        response.field("heddle-reason"),
+        Some("upstream_connect_failed")
+    );
+    let mut other = bed.client();
+    other.send(b"\x00\x01\x02");
+    assert_eq!(other.rest(), b"");
+}

@@ -1,0 +1,95 @@
+//! Connections that begin as HTTP and go on as something else (RFC 9110 section 7.8).
+
+use heddle_proxy::Settings;
+
+use crate::support::{Bed, Upstream, mesh};
+
+const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: echo\r\nConnection: keep-alive, Upgrade\r\n\
+     Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+#[test]
+fn a_websocket_is_passed_through() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    // A frame that is sent before the answer is not lost.
+    client.send(format!("{HANDSHAKE}early"));
+    let mut server = upstream.accept();
+    let head = server.head().to_ascii_lowercase();
+    assert!(head.contains("\r\nconnection: upgrade\r\n"), "{head}");
+    assert!(head.contains("\r\nupgrade: websocket\r\n"), "{head}");
+    assert!(head.contains("x-forwarded-for"), "{head}");
+
+    server.send(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nfirst",
+    );
+    let head = client.head().to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 101"), "{head}");
+    assert!(head.contains("\r\nconnection: upgrade\r\n"), "{head}");
+    assert!(head.contains("\r\nupgrade: websocket\r\n"), "{head}");
+    assert!(head.contains("sec-websocket-accept"), "{head}");
+    assert_eq!(client.exact(5), b"first");
+    assert_eq!(server.exact(5), b"early");
+    client.send(b"\x81\x02hi");
+    assert_eq!(server.exact(4), b"\x81\x02hi");
+
+    bed.expect_metric("heddle_http_requests_total", &["1xx"], 1.0);
+    bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
+    drop(client);
+    assert_eq!(server.rest(), b"");
+    drop(server);
+    bed.expect_metric("heddle_tcp_connections_active", &[], 0.0);
+    bed.expect_metric("heddle_requests_active", &[], 0.0);
+}
+
+#[test]
+fn a_server_that_does_not_upgrade_answers_as_usual() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(HANDSHAKE);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
+    assert_eq!(client.response().status(), 403);
+    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    server.head();
+    server.send("HTTP/1.1 204 No Content\r\n\r\n");
+    assert_eq!(client.response().status(), 204);
+}
+
+#[test]
+fn an_upgrade_with_a_body_is_refused() {
+    let upstream = Upstream::new();
+    let bed = Bed::with(Settings::default(), &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send(
+        "POST / HTTP/1.1\r\nHost: echo\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+         Content-Length: 2\r\n\r\nhi",
+    );
+    let response = client.response();
+    assert_eq!(response.status(), 501);
+    assert_eq!(
+        response.field("heddle-reason"),
+        Some("upgrade_not_supported")
+    );
+}
+
+#[test]
+fn offers_that_may_be_ignored_are() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    for request in [
+        "GET / HTTP/1.1\r\nHost: echo\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+        "GET / HTTP/1.0\r\nHost: echo\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ] {
+        let mut client = bed.client();
+        client.send(request);
+        let mut server = upstream.accept();
+        let head = server.head().to_ascii_lowercase();
+        assert!(!head.contains("upgrade"), "{head}");
+        server.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+        assert_eq!(client.response().status(), 200);
+    }
+}

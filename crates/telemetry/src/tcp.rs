@@ -1,0 +1,45 @@
+//! What is counted for connections whose bytes are passed on as they are.
+
+use std::sync::Arc;
+
+use crate::{Counter, Gauge};
+
+/// Who is connected to whom: the labels of a series. Every value comes from configuration.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TcpLabels {
+    /// The caller, `namespace/workload`, or `unidentified`.
+    pub source: Arc<str>,
+    /// The Service that was called, `namespace/name`.
+    pub destination_service: Arc<str>,
+}
+
+/// The numbers of one label set and one Worker. One writer.
+#[derive(Debug, Default)]
+pub struct TcpSeries {
+    /// Connections joined to an endpoint so far; one that moves to another Worker counts once.
+    pub connections_total: Counter,
+    /// Connections open now.
+    pub connections_active: Gauge,
+    /// Bytes from clients to endpoints.
+    pub received_bytes: Counter,
+    /// Bytes from endpoints to clients.
+    pub sent_bytes: Counter,
+}
+
+/// The sum of several Workers' series.
+#[derive(Debug, Default)]
+pub(crate) struct TcpTotals {
+    pub(crate) connections_total: u64,
+    pub(crate) connections_active: i64,
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+}
+
+impl TcpTotals {
+    pub(crate) fn add(&mut self, series: &TcpSeries) {
+        self.connections_total += series.connections_total.get();
+        self.connections_active += series.connections_active.get();
+        self.received_bytes += series.received_bytes.get();
+        self.sent_bytes += series.sent_bytes.get();
+    }
+}
