@@ -1,7 +1,7 @@
 # Every task of this repository has one command here. `make help` lists them.
 #
 # ARGS="…" is passed on to the program a target runs: make demo ARGS=--stay
-# YES=1 installs what is missing without asking.
+# YES=1 installs what is missing without asking. BENCH=elastic names another experiment than proxy.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -12,7 +12,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 RELEASE := $(CARGO_TARGET_DIR)/release
 SETUP := scripts/setup.sh
 
-.PHONY: help demo test check bench dist fuzz setup clean
+.PHONY: help demo test check bench dist soak fuzz setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,14 +30,18 @@ check: ## make test, and the dependencies' licences and advisories: before a rel
 	@$(SETUP) build test deny
 	@scripts/test.sh deny
 
-bench: ## measure the proxy beside its peers, which it installs (ARGS=--quick: shorter)
+bench: ## measure the proxy beside its peers, which it installs (ARGS=--quick: shorter; BENCH=elastic)
 	@$(SETUP) build
 	@cargo build --locked --release --package heddle --package heddle-lab
-	@PATH="$(RELEASE):$$PATH" heddle-lab bench proxy $(ARGS)
+	@PATH="$(RELEASE):$$PATH" heddle-lab bench $(or $(BENCH),proxy) $(ARGS)
 
 dist: ## stripped static binaries with their checksums, in dist/
 	@$(SETUP) build
 	@scripts/dist.sh
+
+soak: ## slow proofs: ten gigabytes through a connection that moves a thousand times
+	@$(SETUP) build
+	@cargo test --locked --release --package heddle-proxy --test data_path -- --ignored --nocapture
 
 fuzz: ## fuzz every parser (ARGS=SECONDS for each target)
 	@$(SETUP) build fuzz

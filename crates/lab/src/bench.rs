@@ -13,6 +13,7 @@ mod account;
 mod cgroup;
 mod child;
 mod confine;
+mod elastic;
 mod http;
 mod install;
 mod instructions;
@@ -32,6 +33,8 @@ mod upstream;
 pub(crate) enum Command {
     /// One proxy of each kind, the same work, the same machine, interleaved.
     Proxy(proxy::Proxy),
+    /// Workers that come and go with the load, and connections that move.
+    Elastic(elastic::Elastic),
 }
 
 /// Runs one experiment to its report.
@@ -41,5 +44,6 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Proxy(options) => proxy::run(options),
+        Command::Elastic(options) => elastic::run(options),
     }
 }

@@ -125,6 +125,16 @@ pub(super) fn between(start: &Reading, end: &Reading) -> Usage {
     }
 }
 
+/// What each thread of a process used from `start` to `end`, by name, in nanoseconds.
+pub(super) fn by_thread(pid: u32, start: &Reading, end: &Reading) -> Vec<(String, u64)> {
+    let name = |tid: &u32| fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok();
+    let used = |tid: &u32, ns: u64| ns - start.threads.get(tid).copied().unwrap_or(0).min(ns);
+    let threads = end.threads.iter();
+    threads
+        .filter_map(|(tid, ns)| Some((name(tid)?.trim().to_owned(), used(tid, *ns))))
+        .collect()
+}
+
 /// Resident memory of the tree.
 ///
 /// # Errors

@@ -58,9 +58,37 @@ pub(crate) struct Load {
     /// `NAME=PID`: read the accounts of this process tree over the window.
     #[arg(long = "watch")]
     watched: Vec<Watched>,
+    /// `SECONDS@RATE` or `SECONDS@max`, in turn, over and over: each prints `phase UNIX_MS` as it begins.
+    #[arg(long = "phase", conflicts_with_all = ["rate", "requests"])]
+    phases: Vec<Phase>,
+    /// Only every so many-th connection carries requests; the others stay open and idle.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    active_every: u32,
     /// Seed of the arrivals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// A time at one rate, or as fast as it goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Phase {
+    seconds: f64,
+    rate: Option<f64>,
+}
+
+impl std::str::FromStr for Phase {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Phase, String> {
+        let wrong = || format!("{text:?}: expected SECONDS@RATE or SECONDS@max");
+        let (seconds, rate) = text.split_once('@').ok_or_else(wrong)?;
+        Ok(Phase {
+            seconds: seconds.parse().map_err(|_| wrong())?,
+            rate: match rate {
+                "max" => None,
+                rate => Some(rate.parse().map_err(|_| wrong())?),
+            },
+        })
+    }
 }
 
 /// Where to send, and in whose name.
@@ -123,6 +151,8 @@ pub(super) struct Outcome {
     pub(super) backlog: usize,
     /// CPU of each watched process tree, and of the load generator as `client`.
     pub(super) cpu: BTreeMap<String, account::Usage>,
+    /// Nanoseconds of CPU by the name of the thread, of all watched trees together.
+    pub(super) threads: BTreeMap<String, u64>,
     /// Memory of each watched tree at the end of the window, all connections open.
     pub(super) memory: BTreeMap<String, account::Memory>,
     /// How busy each core was, 0 to 1.
@@ -143,6 +173,10 @@ struct Generator {
     epoll: rustix::fd::OwnedFd,
     connections: Vec<Connection>,
     body_bytes: u64,
+    /// Connections that carry requests.
+    active: Vec<usize>,
+    /// Whether the schedule pauses, and each connection sends its next request at once.
+    flat_out: bool,
     schedule: Option<Schedule>,
     /// Requests still to be started, when the run is bounded by their number.
     budget: Option<u64>,
@@ -173,14 +207,18 @@ impl Generator {
             epoll::add(&epoll, &connection, data, epoll::EventFlags::IN)?;
             connections.push(connection);
         }
-        let count = connections.len();
+        let active = (0..connections.len()).step_by(options.active_every as usize);
+        let rate = match options.phases.first() {
+            Some(phase) => phase.rate.or(Some(1.0)),
+            None => options.rate,
+        };
         Ok(Generator {
             epoll,
             connections,
             body_bytes: options.body_bytes,
-            schedule: options
-                .rate
-                .map(|rate| Schedule::new(rate, count, options.seed)),
+            active: active.clone().collect(),
+            flat_out: false,
+            schedule: rate.map(|rate| Schedule::new(rate, active, options.seed)),
             budget: options.requests,
             in_flight: 0,
             // 1 µs to 60 s, two significant digits: under 1 % of error
@@ -204,9 +242,12 @@ impl Generator {
         if let Some(schedule) = &mut self.schedule {
             schedule.start(started);
         } else {
-            for index in 0..self.connections.len() {
+            for index in self.active.clone() {
                 self.begin(index, Instant::now());
             }
+        }
+        if !options.phases.is_empty() {
+            return self.run_phases(options);
         }
         let start = if options.requests.is_some() {
             let start = edge(&options.watched)?;
@@ -224,6 +265,39 @@ impl Generator {
         self.outcome(&start, &end, options)
     }
 
+    /// Works through the phases, over and over, until the time is up.
+    fn run_phases(mut self, options: &Load) -> anyhow::Result<Outcome> {
+        let start = edge(&options.watched)?;
+        let end = start.at + Duration::from_secs_f64(options.seconds);
+        for phase in options.phases.iter().cycle() {
+            let now = Instant::now();
+            if now >= end {
+                break;
+            }
+            println!("phase {}", unix_ms()?);
+            self.change(phase.rate, now);
+            self.until(Some(end.min(now + Duration::from_secs_f64(phase.seconds))))?;
+        }
+        let end = edge(&options.watched)?;
+        self.outcome(&start, &end, options)
+    }
+
+    /// Goes on at another rate, or as fast as it goes.
+    fn change(&mut self, rate: Option<f64>, now: Instant) {
+        let Some(schedule) = &mut self.schedule else {
+            return;
+        };
+        self.flat_out = rate.is_none();
+        match rate {
+            Some(rate) => schedule.resume(rate, now),
+            None => {
+                for index in schedule.stop() {
+                    self.begin(index, now);
+                }
+            }
+        }
+    }
+
     /// Works until the time has come, or until the budget is used and every answer is in.
     fn until(&mut self, end: Option<Instant>) -> anyhow::Result<()> {
         let mut events = Vec::with_capacity(512);
@@ -238,7 +312,7 @@ impl Generator {
             while let Some((index, due)) = self.schedule.as_mut().and_then(|s| s.next_due(now)) {
                 self.begin(index, due);
             }
-            let wake = [end, self.schedule.as_ref().map(Schedule::wakes)];
+            let wake = [end, self.schedule.as_ref().and_then(Schedule::wakes)];
             let wake = wake.into_iter().flatten().min();
             let wait = wake.map(|wake| wake.saturating_duration_since(Instant::now()));
             let wait = wait.map(rustix::time::Timespec::try_from).transpose()?;
@@ -288,8 +362,8 @@ impl Generator {
             }
         }
         match &mut self.schedule {
-            Some(schedule) => schedule.freed(index),
-            None => self.begin(index, Instant::now()),
+            Some(schedule) if !self.flat_out => schedule.freed(index),
+            _ => self.begin(index, Instant::now()),
         }
         Ok(())
     }
@@ -337,11 +411,28 @@ impl Generator {
             max_us: self.latencies.max() as f64,
             backlog,
             cpu: cpu.collect(),
+            threads: threads(options, start, end),
             memory,
             cores: end.cores.busy_since(&start.cores),
             errors,
         })
     }
+}
+
+fn threads(options: &Load, start: &Edge, end: &Edge) -> BTreeMap<String, u64> {
+    let mut by_name = BTreeMap::new();
+    let pairs = start.readings.iter().zip(&end.readings);
+    for (watched, ((_, start), (_, end))) in options.watched.iter().zip(pairs) {
+        for (name, ns) in account::by_thread(watched.pid, start, end) {
+            *by_name.entry(name).or_default() += ns;
+        }
+    }
+    by_name
+}
+
+fn unix_ms() -> anyhow::Result<u128> {
+    let now = std::time::SystemTime::now();
+    Ok(now.duration_since(std::time::UNIX_EPOCH)?.as_millis())
 }
 
 fn edge(watched: &[Watched]) -> anyhow::Result<Edge> {

@@ -26,6 +26,9 @@ pub(crate) struct Proxy {
     /// Three short rounds of the main cells instead of five of all.
     #[arg(long)]
     quick: bool,
+    /// Connections that are passed on as bytes, without nginx.
+    #[arg(long)]
+    opaque: bool,
     /// Write every figure to FILE as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -82,6 +85,7 @@ pub(super) fn run(options: &Proxy) -> anyhow::Result<()> {
     } else {
         Plan::full()
     };
+    let plan = if options.opaque { plan.opaque() } else { plan };
     let runs = experiment::run(&plan, &systems, &mut notes)?;
     let report = Report::new(machine, &systems, &runs, plan.main(), options.quick, notes);
     table::print(&report);
@@ -130,6 +134,9 @@ fn systems(options: &Proxy, peers: &Peers, notes: &mut Vec<String>) -> anyhow::R
         names.len() == systems.len(),
         "two systems have the same name"
     );
+    if options.opaque {
+        systems.retain(|system| system.kind != Kind::Nginx);
+    }
     if !options.only.is_empty() {
         systems.retain(|system| options.only.contains(&system.name));
     }

@@ -47,5 +47,10 @@ pub(super) fn ratio(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Option<Spre
     Spread::of(&ratios)
 }
 
+/// The median of some figures; 0 of none.
+pub(super) fn median(figures: &[f64]) -> f64 {
+    Spread::of(figures).map_or(0.0, |spread| spread.median)
+}
+
 #[cfg(test)]
 mod tests;

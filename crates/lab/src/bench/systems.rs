@@ -34,11 +34,15 @@ pub(super) struct System {
     pub(super) kind: Kind,
     pub(super) program: PathBuf,
     pub(super) version: String,
+    /// A settings file, for a Heddle.
+    pub(super) settings: Option<PathBuf>,
 }
 
 /// What a proxy has to route.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Work {
+    /// Whether connections are passed on as bytes.
+    pub(super) opaque: bool,
     pub(super) services: Vec<Service>,
 }
 
@@ -62,7 +66,14 @@ pub(super) struct Running {
     pub(super) child: Child,
     /// Where the load generator sends: `AUTHORITY@ADDRESS:PORT`.
     pub(super) targets: Vec<String>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
+}
+
+impl Running {
+    /// Where its files are.
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
 }
 
 impl Work {
@@ -79,6 +90,7 @@ impl Work {
                 .collect(),
         };
         Work {
+            opaque: false,
             services: (0..services).map(service).collect(),
         }
     }
@@ -105,7 +117,16 @@ impl System {
             kind,
             program: program.to_owned(),
             version: version(&text).unwrap_or("unknown").to_owned(),
+            settings: None,
         })
+    }
+
+    /// The same Heddle with a settings file.
+    pub(super) fn with_settings(self, file: &Path) -> System {
+        System {
+            settings: Some(file.to_owned()),
+            ..self
+        }
     }
 
     /// Starts it and waits until it serves. `wrapper` stands before its command line, as valgrind does.
@@ -122,12 +143,13 @@ impl System {
         let path = dir.path();
         let listen = free_address()?;
         let admin = free_address()?;
-        let (file, template) = match self.kind {
-            Kind::Heddle => ("mesh/lab.yaml", include_str!("../../peers/heddle.yaml.j2")),
-            Kind::Envoy => ("envoy.yaml", include_str!("../../peers/envoy.yaml.j2")),
-            Kind::Haproxy => ("haproxy.cfg", include_str!("../../peers/haproxy.cfg.j2")),
-            Kind::Nginx => ("nginx.conf", include_str!("../../peers/nginx.conf.j2")),
+        let file = match self.kind {
+            Kind::Heddle => "mesh/lab.yaml",
+            Kind::Envoy => "envoy.yaml",
+            Kind::Haproxy => "haproxy.cfg",
+            Kind::Nginx => "nginx.conf",
         };
+        let template = self.template(work)?;
         fs::create_dir(path.join("mesh"))?;
         let config = path.join(file);
         fs::write(&config, render(template, work, listen, admin, path)?)?;
@@ -148,7 +170,21 @@ impl System {
         Ok(Running {
             child,
             targets,
-            _dir: dir,
+            dir,
+        })
+    }
+
+    /// Its configuration for that work.
+    fn template(&self, work: &Work) -> anyhow::Result<&'static str> {
+        Ok(match (self.kind, work.opaque) {
+            (Kind::Heddle, false) => include_str!("../../peers/heddle.yaml.j2"),
+            (Kind::Heddle, true) => include_str!("../../peers/heddle-tcp.yaml.j2"),
+            (Kind::Envoy, false) => include_str!("../../peers/envoy.yaml.j2"),
+            (Kind::Envoy, true) => include_str!("../../peers/envoy-tcp.yaml.j2"),
+            (Kind::Haproxy, false) => include_str!("../../peers/haproxy.cfg.j2"),
+            (Kind::Haproxy, true) => include_str!("../../peers/haproxy-tcp.cfg.j2"),
+            (Kind::Nginx, false) => include_str!("../../peers/nginx.conf.j2"),
+            (Kind::Nginx, true) => anyhow::bail!("nginx-light passes no bytes on"),
         })
     }
 
@@ -161,6 +197,10 @@ impl System {
                 command.push("--socket".into());
                 command.push(dir.join("admin.sock").into());
                 command.extend(words(["--metrics", "127.0.0.1:0"]));
+                if let Some(file) = &self.settings {
+                    command.push("--config".into());
+                    command.push(file.into());
+                }
                 command
             }
             Kind::Envoy => {

@@ -3,14 +3,16 @@
 //! It has to cost less than any proxy under test, or the experiment would measure the upstream. The
 //! last segment of the path says how long the body is: `/api/v1/items/4096?x=y` answers 4,096 bytes.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::Path;
 
 use anyhow::Context;
 use clap::Args;
 use rustix::event::epoll;
 use slab::Slab;
 
+use super::child::{Child, Place, words};
 use super::http;
 
 /// The largest body that a request may ask for, in bytes.
@@ -29,6 +31,32 @@ pub(crate) struct Upstream {
 /// The `index`th address that an upstream serves on.
 pub(super) fn address(index: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + index)
+}
+
+/// An upstream that runs, and the port it serves on.
+pub(super) struct Serving {
+    pub(super) child: Child,
+    pub(super) port: u16,
+}
+
+impl Serving {
+    /// Starts one with so many addresses.
+    ///
+    /// # Errors
+    /// When it does not start; its log is quoted.
+    pub(super) fn start(addresses: u32, place: &Place, dir: &Path) -> anyhow::Result<Serving> {
+        let mut command = vec![std::env::current_exe()?.into_os_string()];
+        command.extend(words(["upstream", "--addresses", &addresses.to_string()]));
+        let log = dir.join("upstream.log");
+        let mut child = Child::start("upstream", place, &command, &log, true)?;
+        let mut line = String::new();
+        BufReader::new(child.output()?).read_line(&mut line)?;
+        let port = line.trim().parse().with_context(|| {
+            let log = std::fs::read_to_string(&log).unwrap_or_default();
+            format!("the upstream did not start: {log}")
+        })?;
+        Ok(Serving { child, port })
+    }
 }
 
 enum Peer {

@@ -22,12 +22,12 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Arrivals at `rate` per second for that many connections, all of them free.
-    pub(super) fn new(rate: f64, connections: usize, seed: u64) -> Schedule {
+    /// Arrivals at `rate` per second for these connections, all of them free.
+    pub(super) fn new(rate: f64, connections: impl Iterator<Item = usize>, seed: u64) -> Schedule {
         Schedule {
             mean_gap_s: 1.0 / rate.max(0.001),
             next: None,
-            free: (0..connections).collect(),
+            free: connections.collect(),
             due: VecDeque::new(),
             worst_backlog: 0,
             lost: 0,
@@ -63,8 +63,21 @@ impl Schedule {
     }
 
     /// When to look again, if no connection becomes free before.
-    pub(super) fn wakes(&self) -> Instant {
-        self.next.unwrap_or_else(Instant::now)
+    pub(super) fn wakes(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Arrivals stop, and what was due is forgotten; returns the connections that are free.
+    pub(super) fn stop(&mut self) -> Vec<usize> {
+        self.next = None;
+        self.due.clear();
+        self.free.drain(..).collect()
+    }
+
+    /// Arrivals go on at another rate.
+    pub(super) fn resume(&mut self, rate: f64, at: Instant) {
+        self.mean_gap_s = 1.0 / rate.max(0.001);
+        self.next = Some(at);
     }
 
     /// A connection has had its answer.

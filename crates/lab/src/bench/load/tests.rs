@@ -22,6 +22,8 @@ fn targets_and_watched_processes_are_parsed() {
 fn options(port: u16) -> Load {
     let address = (crate::bench::upstream::address(0), port).into();
     Load {
+        phases: Vec::new(),
+        active_every: 1,
         targets: vec![Target {
             authority: "echo.lab".to_owned(),
             address,

@@ -17,6 +17,7 @@ fn report(systems: &[(&str, Kind)], runs: &[Run]) -> Report {
         kind,
         program: PathBuf::new(),
         version: String::new(),
+        settings: None,
     };
     let systems: Vec<System> = systems.iter().map(system).collect();
     Report::new(Machine::default(), &systems, runs, MAIN, true, Vec::new())

@@ -51,7 +51,12 @@ pub(super) fn run(
     systems: &[System],
     notes: &mut Vec<String>,
 ) -> anyhow::Result<Vec<Run>> {
-    let stage = Stage::set(systems, MESH_SERVICES * MESH_ENDPOINTS, plan.warm_up_s)?;
+    let stage = Stage::set(
+        systems,
+        MESH_SERVICES * MESH_ENDPOINTS,
+        plan.warm_up_s,
+        plan.opaque,
+    )?;
     if let Err(reason) = &stage.groups {
         notes.push(format!("Throughput at half a core was skipped: {reason}"));
     }
@@ -82,10 +87,12 @@ impl Experiment<'_> {
         for round in 0..self.plan.rounds {
             self.round(round, &rates)?;
         }
-        for round in 0..self.plan.count_rounds.min(self.plan.rounds) {
-            self.meshes(round)?;
+        if !self.plan.opaque {
+            for round in 0..self.plan.count_rounds.min(self.plan.rounds) {
+                self.meshes(round)?;
+            }
+            self.instructions();
         }
-        self.instructions();
         Ok(())
     }
 

@@ -17,6 +17,8 @@ pub(super) struct Plan {
     pub(super) window_s: f64,
     /// Rounds in which memory and system calls are read; they hardly vary.
     pub(super) count_rounds: usize,
+    /// Whether connections are passed on as bytes: then only CPU, latency and throughput are measured.
+    pub(super) opaque: bool,
 }
 
 const SMALL: u64 = 128;
@@ -40,6 +42,7 @@ impl Plan {
             main_window_s: 3.0,
             window_s: 2.0,
             count_rounds: 3,
+            opaque: false,
         }
     }
 
@@ -65,6 +68,17 @@ impl Plan {
             main_window_s: 2.0,
             window_s: 1.2,
             count_rounds: 1,
+            opaque: false,
+        }
+    }
+
+    /// The same for opaque connections: the main cell alone, since what a proxy does not read does not
+    /// matter to it.
+    pub(super) fn opaque(self) -> Plan {
+        Plan {
+            cells: vec![self.main()],
+            opaque: true,
+            ..self
         }
     }
 

@@ -2,8 +2,7 @@
 //! own; load generator and upstream on core 1.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,25 +12,21 @@ use crate::bench::child::{Child, Place, words};
 use crate::bench::load::Outcome;
 use crate::bench::report::Cell;
 use crate::bench::systems::{Running, System, Work};
+use crate::bench::upstream::Serving;
 
 /// Everything that runs, except the proxies themselves. Fields end in this order: a group can only be
 /// removed once nobody is inside.
 pub(super) struct Stage<'a> {
     pub(super) systems: &'a [System],
-    upstream: Upstream,
+    upstream: Serving,
     pub(super) client: Place,
     pub(super) dir: tempfile::TempDir,
     lab: PathBuf,
     warm_up_s: f64,
+    opaque: bool,
     _load_group: Option<Group>,
     /// One group per system, or why there is none.
     pub(super) groups: Result<Vec<Group>, String>,
-}
-
-/// The upstream and the port it serves on.
-struct Upstream {
-    child: Child,
-    port: u16,
 }
 
 impl<'a> Stage<'a> {
@@ -43,6 +38,7 @@ impl<'a> Stage<'a> {
         systems: &'a [System],
         addresses: u32,
         warm_up_s: f64,
+        opaque: bool,
     ) -> anyhow::Result<Stage<'a>> {
         let groups: anyhow::Result<Vec<Group>> = systems
             .iter()
@@ -63,11 +59,12 @@ impl<'a> Stage<'a> {
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
         Ok(Stage {
             systems,
-            upstream: Upstream::start(addresses, &client, dir.path())?,
+            upstream: Serving::start(addresses, &client, dir.path())?,
             client,
             dir,
             lab: std::env::current_exe()?,
             warm_up_s,
+            opaque,
             _load_group: load_group,
             groups: groups.map_err(|error| format!("{error:#}")),
         })
@@ -75,7 +72,10 @@ impl<'a> Stage<'a> {
 
     /// So many services with so many endpoints each, all of them the upstream.
     pub(super) fn work(&self, services: u32, endpoints: u32) -> Work {
-        Work::new(services, endpoints, self.upstream.port)
+        Work {
+            opaque: self.opaque,
+            ..Work::new(services, endpoints, self.upstream.port)
+        }
     }
 
     /// Starts every system with one service.
@@ -151,22 +151,6 @@ impl<'a> Stage<'a> {
         let child = Child::start("the load generator", &self.client, &command, &log, true)?;
         let within = Duration::from_secs_f64(seconds + self.warm_up_s + 20.0);
         parse(&child.finish(within)?)
-    }
-}
-
-impl Upstream {
-    fn start(addresses: u32, place: &Place, dir: &Path) -> anyhow::Result<Upstream> {
-        let mut command = vec![std::env::current_exe()?.into_os_string()];
-        command.extend(words(["upstream", "--addresses", &addresses.to_string()]));
-        let log = dir.join("upstream.log");
-        let mut child = Child::start("upstream", place, &command, &log, true)?;
-        let mut line = String::new();
-        BufReader::new(child.output()?).read_line(&mut line)?;
-        let port = line.trim().parse().with_context(|| {
-            let log = std::fs::read_to_string(&log).unwrap_or_default();
-            format!("the upstream did not start: {log}")
-        })?;
-        Ok(Upstream { child, port })
     }
 }
 

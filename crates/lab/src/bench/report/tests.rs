@@ -13,6 +13,7 @@ fn system(name: &str, kind: Kind) -> System {
         kind,
         program: PathBuf::new(),
         version: "1.0".to_owned(),
+        settings: None,
     }
 }
 

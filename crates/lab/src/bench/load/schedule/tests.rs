@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn arrivals_keep_the_rate() {
     let start = Instant::now();
-    let mut schedule = Schedule::new(10_000.0, 1, 7);
+    let mut schedule = Schedule::new(10_000.0, 0..1, 7);
     schedule.start(start);
     let mut sent = 0_u32;
     while let Some((index, _)) = schedule.next_due(start + Duration::from_secs(5)) {
@@ -16,10 +16,10 @@ fn arrivals_keep_the_rate() {
 #[test]
 fn a_request_that_waited_keeps_the_time_it_was_due() {
     let start = Instant::now();
-    let mut schedule = Schedule::new(1000.0, 1, 7);
+    let mut schedule = Schedule::new(1000.0, 0..1, 7);
     schedule.start(start);
     assert_eq!(schedule.next_due(start), Some((0, start)));
-    let second = schedule.wakes();
+    let second = schedule.wakes().unwrap();
     let late = start + Duration::from_secs(1);
     assert_eq!(schedule.next_due(late), None);
     assert!(schedule.worst_backlog() > 900);
@@ -30,7 +30,7 @@ fn a_request_that_waited_keeps_the_time_it_was_due() {
 #[test]
 fn connections_take_turns() {
     let start = Instant::now();
-    let mut schedule = Schedule::new(1000.0, 3, 7);
+    let mut schedule = Schedule::new(1000.0, 0..3, 7);
     schedule.start(start);
     let later = start + Duration::from_millis(100);
     let mut order = Vec::new();
@@ -45,7 +45,7 @@ fn connections_take_turns() {
 #[test]
 fn the_backlog_is_bounded_and_the_rest_counted() {
     let start = Instant::now();
-    let mut schedule = Schedule::new(1_000_000.0, 1, 7);
+    let mut schedule = Schedule::new(1_000_000.0, 0..1, 7);
     schedule.start(start);
     schedule.next_due(start);
     assert_eq!(schedule.next_due(start + Duration::from_secs(1)), None);
@@ -56,7 +56,7 @@ fn the_backlog_is_bounded_and_the_rest_counted() {
 #[test]
 fn the_same_seed_means_the_same_arrivals() {
     let gaps = |seed| {
-        let mut schedule = Schedule::new(10.0, 1, seed);
+        let mut schedule = Schedule::new(10.0, 0..1, seed);
         [schedule.gap(), schedule.gap(), schedule.gap()]
     };
     assert_eq!(gaps(3), gaps(3));

@@ -1,0 +1,196 @@
+//! What moving a connection costs: many idle connections, handed from Worker to Worker; and what
+//! connections in use notice of it.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use heddle_model::{AppProtocol, Balancer, Endpoint, Mesh, Service, ServiceName, ServicePort};
+use heddle_proxy::{Elasticity, Entry, Proxy, Settings};
+use heddle_telemetry::Registry;
+use serde_json::json;
+
+use super::Report;
+use super::stage::Stage;
+use crate::bench::load::Outcome;
+use crate::bench::{account, statistics};
+
+/// Idle connections, and how often each moves in a round.
+const CONNECTIONS: usize = 200;
+const TIMES: u64 = 50;
+/// How long a move of all of them may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections in use: requests per second over 64 of them, how often all of them are moved, and the
+/// seconds of each window.
+const RATE: &str = "4000";
+const EVERY: Duration = Duration::from_millis(100);
+const WINDOW_S: &str = "3";
+
+pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
+    let bed = Bed::new(stage.upstream_address())?;
+    println!();
+    cost(&bed, rounds, report)?;
+    notice(stage, &bed, rounds, report)
+}
+
+/// Two Workers in this process.
+struct Bed {
+    proxy: Proxy,
+    address: SocketAddr,
+}
+
+impl Bed {
+    fn new(upstream: SocketAddr) -> anyhow::Result<Bed> {
+        let settings = Settings {
+            workers: Elasticity {
+                min: 2,
+                max: 2,
+                steal: false,
+                ..Elasticity::default()
+            },
+            ..Settings::default()
+        };
+        let proxy = Proxy::start(settings, Arc::new(Registry::new()), None)?;
+        let service = ServiceName::new("lab", "echo").context("a name")?;
+        proxy.apply(&mesh(&service, upstream));
+        let socket = TcpListener::bind("127.0.0.1:0")?;
+        let address = socket.local_addr()?;
+        let entry = Entry::Service {
+            caller: None,
+            service,
+            port: 80,
+        };
+        proxy.listen(1, socket, entry);
+        Ok(Bed { proxy, address })
+    }
+
+    fn connections(&self) -> i64 {
+        let workers = self.proxy.status().workers;
+        workers.iter().map(|worker| worker.connections_active).sum()
+    }
+
+    fn moved(&self) -> u64 {
+        let workers = self.proxy.status().workers;
+        workers.iter().map(|worker| worker.connections_moved).sum()
+    }
+}
+
+/// CPU time of a move.
+fn cost(bed: &Bed, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
+    let clients: Vec<TcpStream> = (0..CONNECTIONS)
+        .map(|_| TcpStream::connect(bed.address))
+        .collect::<Result<_, _>>()?;
+    wait(|| bed.connections() == CONNECTIONS as i64)?;
+    let mut cpu_us = Vec::new();
+    for round in 0..rounds {
+        eprintln!("moves: round {} of {rounds}", round + 1);
+        let (ns, moved) = (workers_ns()?, bed.moved());
+        for _ in 0..TIMES {
+            let moved = bed.moved();
+            bed.proxy.rotate();
+            wait(|| bed.moved() >= moved + CONNECTIONS as u64)?;
+        }
+        cpu_us.push((workers_ns()? - ns) as f64 / 1e3 / (bed.moved() - moved) as f64);
+    }
+    drop(clients);
+    let cpu = statistics::median(&cpu_us);
+    println!("Moves: {CONNECTIONS} idle HTTP connections, each handed on {TIMES} times");
+    println!("  {cpu:.1} µs of CPU for each move, both workers and the Manager together");
+    report.values.insert("move_cpu_us", cpu);
+    let row = json!({ "scenario": "moves", "cpu_us": cpu_us });
+    report.rows.push(row);
+    Ok(())
+}
+
+/// Latencies while connections in use are moved ten times a second, beside those while they are not.
+fn notice(stage: &Stage, bed: &Bed, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
+    let target = format!("echo.lab@{}", bed.address);
+    let (mut still, mut moving) = (Vec::new(), Vec::new());
+    let mut moves = 0;
+    for _ in 0..rounds {
+        still.push(window(stage, &target)?);
+        let before = bed.moved();
+        let over = AtomicBool::new(false);
+        let outcome = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    bed.proxy.rotate();
+                    thread::park_timeout(EVERY);
+                }
+            });
+            let outcome = window(stage, &target);
+            over.store(true, Ordering::Relaxed);
+            outcome
+        });
+        moving.push(outcome?);
+        moves += bed.moved() - before;
+    }
+    let p999 = |all: &[Outcome]| {
+        statistics::median(&all.iter().map(|o| o.p999_us).collect::<Vec<_>>()) / 1e3
+    };
+    let (still_ms, moving_ms) = (p999(&still), p999(&moving));
+    let errors: u64 = still
+        .iter()
+        .chain(&moving)
+        .flat_map(|o| o.errors.values())
+        .sum();
+    println!("Moves in use: 64 connections at {RATE} requests/s, {moves} moves, {errors} failed");
+    println!("  p99.9 {moving_ms:.2} ms while they move, {still_ms:.2} ms while they do not");
+    report.values.insert("moving_p999_ms", moving_ms);
+    report.values.insert("still_p999_ms", still_ms);
+    report.values.insert("moving_failed", errors as f64);
+    Ok(())
+}
+
+fn window(stage: &Stage, target: &str) -> anyhow::Result<Outcome> {
+    let arguments = ["--connections", "64", "--rate", RATE, "--seconds", WINDOW_S];
+    stage.measure_at(target, &arguments)
+}
+
+fn mesh(service: &ServiceName, upstream: SocketAddr) -> Mesh {
+    let port = ServicePort {
+        name: None,
+        port: 80,
+        protocol: AppProtocol::Http,
+        endpoints: vec![Endpoint {
+            address: upstream,
+            weight: 1,
+            workload: None,
+        }],
+        routes: None,
+        consumer_routes: BTreeMap::new(),
+    };
+    Mesh {
+        generation: 1,
+        services: vec![Service {
+            name: service.clone(),
+            headless: false,
+            balancer: Balancer::RoundRobin,
+            ports: vec![port],
+        }],
+        workloads: Vec::new(),
+    }
+}
+
+fn wait(done: impl Fn() -> bool) -> anyhow::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        anyhow::ensure!(Instant::now() < end, "connections did not move in time");
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// CPU time of this process's Workers and its Manager.
+fn workers_ns() -> anyhow::Result<u64> {
+    let now = account::read(std::process::id())?;
+    let threads = account::by_thread(std::process::id(), &account::Reading::default(), &now);
+    let ours = |name: &str| name.starts_with("worker-") || name == "manager";
+    let ours = threads.iter().filter(|(name, _)| ours(name));
+    Ok(ours.map(|(_, ns)| ns).sum())
+}
