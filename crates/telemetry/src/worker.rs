@@ -89,6 +89,8 @@ impl WorkerStats {
 /// What is counted of the Workers as a whole. One writer: whoever manages them.
 #[derive(Debug, Default)]
 pub struct ManagerStats {
+    /// Listeners from which the Manager accepts: all of them, while there are several Workers.
+    pub listeners: Gauge,
     /// Workers that take connections.
     pub workers_active: Gauge,
     /// Workers started, or kept that were about to retire.

@@ -76,6 +76,10 @@ impl Crew {
         }
     }
 
+    pub(super) fn stats(&self) -> &ManagerStats {
+        &self.stats
+    }
+
     pub(super) fn loads(&self) -> &Loads {
         &self.loads
     }

@@ -66,6 +66,17 @@ impl Entrance {
                 Err(error) => tracing::error!(%error, source = %door.source, "cannot listen"),
             }
         }
+        self.show();
+    }
+
+    /// Shows from how many listeners the Manager accepts.
+    fn show(&self) {
+        let count = match &self.who {
+            Who::Worker(_) => 0,
+            Who::Manager(tasks) => tasks.len(),
+        };
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.crew.borrow().stats().listeners.set(count);
     }
 
     /// Accepts from a socket. An `id` that is in use replaces its listener.
@@ -78,6 +89,7 @@ impl Entrance {
             Err(error) => tracing::error!(%error, source = %door.source, "cannot keep a listener"),
         }
         begin(&mut self.who, &self.crew, id, socket, door);
+        self.show();
     }
 
     /// Stops accepting; connections that were accepted go on.
@@ -91,6 +103,7 @@ impl Entrance {
                 }
             }
         }
+        self.show();
     }
 
     /// Accepts nothing more.
@@ -99,6 +112,7 @@ impl Entrance {
         if let Who::Manager(tasks) = &mut self.who {
             tasks.drain().for_each(|(_, task)| task.abort());
         }
+        self.show();
     }
 }
 

@@ -48,6 +48,8 @@ pub use elastic::Elasticity;
 
 /// How often the Manager looks at the Workers' loads.
 const TICK: Duration = Duration::from_millis(100);
+/// The same where there is only ever one: nothing is decided, only shown.
+const SLOW_TICK: Duration = Duration::from_secs(1);
 
 /// What the rest of the process can ask for. Orders come from configuration and from the operator, and
 /// are bounded by what those hold.
@@ -145,7 +147,8 @@ struct Manager {
 impl Manager {
     /// Obeys until it is told to drain; returns how many connections were cut.
     async fn run(mut self, orders: Mailbox<Order>) -> usize {
-        let mut ticks = tokio::time::interval(TICK);
+        let elastic = self.wanted.max > 1;
+        let mut ticks = tokio::time::interval(if elastic { TICK } else { SLOW_TICK });
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.entrance.follow();
         loop {

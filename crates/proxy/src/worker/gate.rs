@@ -1,10 +1,10 @@
 //! The ready gate: what a Worker runs next is decided here, not by the runtime's queue.
 //!
 //! One root future drives every task of a Worker: accept loops, the mailbox and one Collaborator
-//! for each connection. When a socket becomes ready, the runtime wakes the task's [`Signal`], which
+//! for each connection. When a socket becomes ready, the runtime wakes the task's `Signal`, which
 //! files the task in the ready queue; the root then takes work from that queue in the order that
 //! the queue decides. Today the order is first in, first out. Fairness between pods and classes
-//! goes into [`ReadyQueue::pop`], without touching anything else: every task already carries the
+//! goes into `ReadyQueue::pop`, without touching anything else: every task already carries the
 //! [`WorkKey`] it would be judged by.
 //!
 //! A task is boxed once, when its connection is accepted, and serves every request of that
@@ -16,17 +16,20 @@
 //!              └── woken ◀─┘
 //! ```
 
+mod signal;
+
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
+use signal::{LOCAL, Local, NEXT_ID, Remote, Signal, Work};
 use slab::Slab;
 
 /// Whose account a piece of work is on: a row of the gate's cost table.
@@ -38,15 +41,6 @@ impl WorkKey {
     pub(crate) const OWN: WorkKey = WorkKey(0);
 }
 
-/// A task's entry in the ready queue.
-#[derive(Debug, Clone, Copy)]
-struct Work {
-    slot: u32,
-    /// Guards against a wake that arrives after the slot was given to another task.
-    generation: u64,
-    key: WorkKey,
-}
-
 /// Which task of a gate: no other task ever has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TaskId {
@@ -54,92 +48,11 @@ pub(crate) struct TaskId {
     generation: u64,
 }
 
-/// Ready work in the order it will run.
-#[derive(Debug, Default)]
-struct ReadyQueue {
-    fifo: VecDeque<Work>,
-}
-
-impl ReadyQueue {
-    fn push(&mut self, work: Work) {
-        self.fifo.push_back(work);
-    }
-
-    fn pop(&mut self) -> Option<Work> {
-        self.fifo.pop_front()
-    }
-}
-
-/// The part of a gate that wakers reach from the gate's own thread.
-struct Local {
-    id: u64,
-    ready: RefCell<ReadyQueue>,
-    /// Wakes the root future; `None` while the root itself runs and will look at the queue anyway.
-    root: RefCell<Option<Waker>>,
-}
-
-/// The part of a gate that wakers reach from any other thread. Off the request path: sockets and
-/// timers of a Worker always wake on its own thread.
-#[derive(Default)]
-struct Remote {
-    pending: AtomicBool,
-    ready: Mutex<Vec<Work>>,
-    root: Mutex<Option<Waker>>,
-}
-
-thread_local! {
-    static LOCAL: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
-}
-
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-
-/// The waker of one task.
-struct Signal {
-    gate: u64,
-    work: Work,
-    /// Set while the task stands in the ready queue, so that it stands there once.
-    queued: AtomicBool,
-    remote: Arc<Remote>,
-}
-
-impl Wake for Signal {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if self.queued.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let local = LOCAL.with(|local| {
-            let local = local.borrow();
-            let local = local.as_ref().filter(|local| local.id == self.gate)?;
-            local.ready.borrow_mut().push(self.work);
-            if let Some(root) = local.root.borrow_mut().take() {
-                root.wake();
-            }
-            Some(())
-        });
-        if local.is_none() {
-            let mut ready = self.remote.ready.lock().unwrap_or_else(|e| e.into_inner());
-            ready.push(self.work);
-            drop(ready);
-            self.remote.pending.store(true, Ordering::Release);
-            let root = self
-                .remote
-                .root
-                .lock()
-                .unwrap_or_else(|e| e.into_inner())
-                .clone();
-            if let Some(root) = root {
-                root.wake();
-            }
-        }
-    }
-}
-
 /// Longest time between two looks at the sockets, but for the piece of work that is under way.
 const TURN: Duration = Duration::from_millis(2);
+
+/// Most tasks that are chosen to do a share of the work elsewhere.
+const MAX_CHOSEN: u64 = 64;
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -373,7 +286,7 @@ impl Gate {
     }
 
     /// Tasks on accounts of callers that together have done at most `share` of what all have done
-    /// lately; the busiest that fit first. None that did nothing.
+    /// lately; the busiest that fit first. None that did so little that it makes no difference.
     pub(crate) fn busiest(&self, share: f64) -> Vec<TaskId> {
         let tasks = self.tasks.borrow();
         let mut all: Vec<(u64, TaskId)> = tasks
@@ -385,8 +298,9 @@ impl Gate {
         all.sort_unstable_by_key(|(recent, _)| std::cmp::Reverse(*recent));
         let sum: u64 = all.iter().map(|(recent, _)| recent).sum();
         let mut left = (sum as f64 * share) as u64;
+        let least = left / MAX_CHOSEN;
         all.retain(|(recent, _)| {
-            let fits = *recent <= left;
+            let fits = *recent <= left && *recent > least;
             left -= if fits { *recent } else { 0 };
             fits
         });

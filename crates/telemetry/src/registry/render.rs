@@ -50,7 +50,7 @@ impl Registry {
         let help = "Label sets that were counted as `other` because there were too many.";
         encoder.family("heddle_metrics_overflow_total", Kind::Counter, help);
         encoder.count("heddle_metrics_overflow_total", &[], overflows);
-        render_workers(&mut encoder, &workers);
+        render_workers(&mut encoder, &workers, manager.as_deref());
         if let Some(manager) = manager {
             render_manager(&mut encoder, &manager);
         }
@@ -214,12 +214,11 @@ const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
     ),
 ];
 
+/// Who accepts: a Worker that is the only one, else the Manager.
+const LISTENERS: &str = "heddle_listeners_active";
+
 const GAUGES: &[(&str, &str, Pick<Gauge>)] = &[
-    (
-        "heddle_listeners_active",
-        "Listeners that accept now.",
-        |w| &w.listeners,
-    ),
+    (LISTENERS, "Listeners that accept now.", |w| &w.listeners),
     (
         "heddle_connections_active",
         "Connections from clients, open now.",
@@ -250,7 +249,11 @@ const GAUGES: &[(&str, &str, Pick<Gauge>)] = &[
     ),
 ];
 
-fn render_workers(encoder: &mut Encoder<'_>, workers: &[Arc<WorkerStats>]) {
+fn render_workers(
+    encoder: &mut Encoder<'_>,
+    workers: &[Arc<WorkerStats>],
+    manager: Option<&ManagerStats>,
+) {
     let ids: Vec<String> = workers.iter().map(|worker| worker.id.to_string()).collect();
     let each = || ids.iter().zip(workers);
     for (name, help, pick) in COUNTERS {
@@ -270,6 +273,9 @@ fn render_workers(encoder: &mut Encoder<'_>, workers: &[Arc<WorkerStats>]) {
         encoder.family(name, Kind::Gauge, help);
         for (id, worker) in each() {
             encoder.level(name, &[("worker", id)], pick(worker).get());
+        }
+        if let (LISTENERS, Some(manager)) = (*name, manager) {
+            encoder.level(name, &[("worker", "manager")], manager.listeners.get());
         }
     }
     let name = "heddle_worker_busy_seconds_total";

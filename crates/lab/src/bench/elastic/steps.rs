@@ -17,8 +17,6 @@ const QUIET_S: f64 = 4.5;
 const BUSY_S: f64 = 2.5;
 /// Requests per second while it is quiet: a small part of what one Worker can do.
 const QUIET_RATE: f64 = 2_000.0;
-/// What Heddle may use, so that it is what saturates, and not load generator or upstream.
-const HELD_TO_CORES: f64 = 0.6;
 /// How often the Workers are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -31,9 +29,6 @@ struct Sample {
 }
 
 pub(super) fn run(stage: &Stage, cycles: u32, report: &mut Report) -> anyhow::Result<()> {
-    if let Ok(group) = &stage.group {
-        group.hold(Some(HELD_TO_CORES))?;
-    }
     let heddle = stage.heddle("min: 1, max: 2")?;
     let socket = heddle.dir().join("admin.sock");
     let seconds = f64::from(cycles) * (QUIET_S + BUSY_S) + QUIET_S;
