@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use heddle_wire::http1::{Beginning, beginning};
 
@@ -26,6 +27,8 @@ use crate::worker::{Alarm, Bound, Intake, Turn, WorkKey, Worker};
 
 /// Tries to connect an endpoint, the first included.
 const MAX_ATTEMPTS: u32 = 3;
+/// How long a client that cannot be connected may take to ask in HTTP, in which it gets an answer.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Bytes within which a request of a usual length has its first line.
 const SNIFF_BYTES: usize = 4096;
 
@@ -164,7 +167,10 @@ impl Undecided {
 
     /// Waits until somebody speaks.
     async fn listen(&mut self, mut upstream: Option<&mut Upstream>) -> Verdict {
-        let wait = self.worker.settings.timeouts.tcp_idle;
+        let wait = match upstream {
+            Some(_) => self.worker.settings.timeouts.tcp_idle,
+            None => LAST_WORDS,
+        };
         self.alarm.set(self.worker.after(wait));
         poll_fn(|cx| self.poll_listen(cx, upstream.as_deref_mut())).await
     }

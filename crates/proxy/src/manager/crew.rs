@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_telemetry::{AccessLog, ManagerStats, Registry, Seldom, WorkerStats};
@@ -125,7 +126,14 @@ impl Crew {
             log: self.log.clone(),
             seed: self.seed.wrapping_add(stats.id as u64),
             cpu,
-        })?;
+        });
+        let handle = match handle {
+            Ok(handle) => handle,
+            Err(error) => {
+                self.keep(stats);
+                return Err(error);
+            }
+        };
         if let Some(snapshot) = &self.snapshot {
             handle.mailbox.send(Command::Apply(Arc::clone(snapshot)));
         }
@@ -199,35 +207,46 @@ impl Crew {
         }
         let gone: Vec<Member> = gone;
         if !gone.is_empty() {
-            gone.into_iter().for_each(|member| self.bury(member));
+            for member in gone {
+                if self.bury(member).is_err() {
+                    self.stats.workers_died.inc();
+                }
+            }
             self.changed();
         }
     }
 
-    /// Puts a new Worker in the place of one that died.
+    /// Puts a new Worker in the place of one that has ended: by a fault, or because it was told to remain
+    /// when it had handed over everything already.
     fn replace(&mut self, index: usize) {
-        let id = self.active[index].handle.stats.id;
         match self.start() {
             Ok(fresh) => {
-                tracing::error!(worker = id, "a worker died and was replaced");
-                let dead = std::mem::replace(&mut self.active[index], fresh);
-                self.bury(dead);
-                self.stats.workers_died.inc();
+                let ended = std::mem::replace(&mut self.active[index], fresh);
+                if self.bury(ended).is_err() {
+                    self.stats.workers_died.inc();
+                }
                 self.changed();
             }
-            Err(error) => {
-                tracing::error!(worker = id, %error, "a worker died and cannot be replaced");
-            }
+            Err(error) => tracing::error!(%error, "a worker that has ended cannot be replaced"),
         }
     }
 
-    fn bury(&mut self, member: Member) {
+    /// Waits for the thread, which has ended, and keeps the numbers for the next one.
+    ///
+    /// # Errors
+    /// When it ended by a panic.
+    fn bury(&mut self, member: Member) -> thread::Result<()> {
         let stats = Arc::clone(&member.handle.stats);
-        // It has ended: this does not wait.
-        if member.handle.thread.join().is_err() {
+        let ended = member.handle.thread.join();
+        if ended.is_err() {
             tracing::error!(worker = stats.id, "a worker panicked");
             stats.reset_gauges();
         }
+        self.keep(stats);
+        ended
+    }
+
+    fn keep(&mut self, stats: Arc<WorkerStats>) {
         self.spare.push(stats);
         // The lowest number first.
         self.spare.sort_by_key(|stats| std::cmp::Reverse(stats.id));

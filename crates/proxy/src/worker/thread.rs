@@ -231,7 +231,9 @@ impl Worker {
             return self.connections() == 0 && self.part(intake);
         }
         let heirs = self.moves.heirs();
+        // Not so many that there is no room left for clients.
         let idle = self.upstreams.let_all_go().into_iter();
+        let idle = idle.take(heirs.len() * INTAKE_BOUND / 4);
         for (idle, heir) in idle.zip(heirs.iter().cycle()) {
             // One that finds no room is closed: it was only kept to save time.
             let _ = heir.put(Arrival::Upstream(idle));

@@ -10,3 +10,4 @@ mod opaque;
 mod routes;
 mod support;
 mod upgrade;
+mod waits;

@@ -1,0 +1,397 @@
+//! What takes too long, what there is too much of, and clients that go: who is told, and who is to
+//! blame.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::Duration;
+
+use heddle_proxy::{Bounds, Settings, Timeouts};
+
+use crate::failures::{GET, answer};
+use crate::support::{Bed, Client, Upstream, count, mesh, serve};
+
+fn quick(change: impl Fn(&mut Timeouts)) -> Settings {
+    let mut settings = Settings::default();
+    change(&mut settings.timeouts);
+    settings
+}
+
+#[test]
+fn a_head_that_does_not_end_in_time_is_a_408() {
+    let settings = quick(|timeouts| timeouts.request_head = Duration::from_millis(50));
+    let bed = Bed::with(settings, &mesh(&[], None));
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost:");
+    assert_eq!(answer(&mut client), (408, "request_head_timeout".into()));
+    assert_eq!(client.rest(), b"");
+}
+
+#[test]
+fn an_idle_connection_is_closed_in_silence() {
+    let settings = quick(|timeouts| timeouts.client_idle = Duration::from_millis(50));
+    let bed = Bed::with(settings, &mesh(&[], None));
+    assert_eq!(bed.client().rest(), b"");
+}
+
+#[test]
+fn an_endpoint_that_does_not_answer_in_time_is_a_504() {
+    let settings = quick(|timeouts| timeouts.response_head = Duration::from_millis(50));
+    let upstream = Upstream::new();
+    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send(GET);
+    let _server = upstream.accept();
+    assert_eq!(
+        answer(&mut client),
+        (504, "upstream_response_timeout".into())
+    );
+}
+
+#[test]
+fn an_answer_that_stops_arriving_is_cut() {
+    let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(50));
+    let upstream = Upstream::new();
+    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    client.head();
+    assert_eq!(client.rest(), b"half");
+    bed.expect_metric(
+        "heddle_requests_rejected_total",
+        &["stream_idle_timeout"],
+        1.0,
+    );
+}
+
+/// Sends until nobody has taken anything for a while.
+fn flood(stream: &mut std::net::TcpStream) {
+    stream.set_nonblocking(true).unwrap();
+    let block = vec![0u8; 65536];
+    let mut stuck = 0;
+    while stuck < 20 {
+        match stream.write(&block) {
+            Ok(_) => stuck = 0,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                stuck += 1;
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            // It was cut already.
+            Err(_) => return,
+        }
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_to_blame_for_the_answers_end() {
+    let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(500));
+    let upstream = Upstream::new();
+    let (bed, log) = Bed::logged(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    client.head();
+    flood(&mut server.stream);
+    bed.expect_metric("heddle_requests_rejected_total", &["client_stalled"], 1.0);
+    let line = log.line();
+    assert!(
+        line.contains(r#""status":200,"reason":"client_stalled","blame":"downstream""#),
+        "{line}"
+    );
+}
+
+#[test]
+fn an_endpoint_that_does_not_read_is_to_blame_for_the_requests_end() {
+    let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(500));
+    let upstream = Upstream::new();
+    let (bed, log) = Bed::logged(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 1000000000\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    flood(&mut client.stream);
+    bed.expect_metric("heddle_requests_rejected_total", &["upstream_stalled"], 1.0);
+    let line = log.line();
+    assert!(
+        line.contains(r#""status":504,"reason":"upstream_stalled","blame":"upstream""#),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_client_that_stops_sending_is_to_blame_for_the_requests_end() {
+    let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(50));
+    let upstream = Upstream::new();
+    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 10\r\n\r\nhalf");
+    let mut server = upstream.accept();
+    server.head();
+    server.exact(4);
+    assert_eq!(answer(&mut client), (408, "request_body_timeout".into()));
+}
+
+/// A proxy with two blocks, one of them held by a client whose head does not end; a client with an
+/// answered request behind it; and the endpoint's connection, which waits in the pool.
+fn one_block_left(upstream: &Upstream) -> (Bed, Client, Client, Client) {
+    let mut settings = Settings::default();
+    settings.bounds.blocks = 2;
+    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    client.response();
+    // What the first request held is given back, and then it is the holder's block that is seen.
+    bed.expect_metric("heddle_buffer_blocks_active", &[], 0.0);
+    let mut holder = bed.client();
+    holder.send("GET / HTTP/1.1\r\n");
+    bed.expect_metric("heddle_buffer_blocks_active", &[], 1.0);
+    (bed, holder, client, server)
+}
+
+#[test]
+fn no_buffer_for_an_answer_is_our_own_fault() {
+    let upstream = Upstream::new();
+    let (bed, _holder, mut client, mut server) = one_block_left(&upstream);
+    client.send(GET);
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(answer(&mut client), (503, "buffers_exhausted".into()));
+    bed.expect_metric(
+        "heddle_requests_rejected_total",
+        &["buffers_exhausted"],
+        1.0,
+    );
+}
+
+#[test]
+fn no_buffer_for_what_a_client_sends_early_is_our_own_fault() {
+    let upstream = Upstream::new();
+    let (_bed, _holder, mut client, mut server) = one_block_left(&upstream);
+    client.send([GET.as_bytes(), &[b'x'; 10_000]].concat());
+    server.head();
+    assert_eq!(answer(&mut client), (503, "buffers_exhausted".into()));
+}
+
+#[test]
+fn a_client_that_resets_takes_its_request_with_it() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO)).unwrap();
+    drop(client);
+    assert_eq!(server.rest(), b"", "the endpoint sees the connection close");
+    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
+}
+
+#[test]
+fn a_client_that_has_said_everything_gets_its_answers() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(format!("{GET}{GET}"));
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    let mut server = upstream.accept();
+    for answer in ["one", "two"] {
+        server.head();
+        server.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{answer}"
+        ));
+        assert_eq!(client.response().body, answer.as_bytes());
+    }
+    assert_eq!(
+        client.rest(),
+        b"",
+        "the connection is closed after the last"
+    );
+}
+
+#[test]
+fn a_client_that_ends_in_the_middle_of_a_body_is_gone() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 9\r\n\r\nhalf");
+    let mut server = upstream.accept();
+    server.head();
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(server.rest(), b"half");
+    assert_eq!(client.rest(), b"");
+    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
+}
+
+#[test]
+fn a_client_that_has_gone_is_noticed_by_writing_to_it() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    drop(client);
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    // More than fits into all buffers on the way: it ends because the client is not there.
+    let block = vec![0u8; 65536];
+    while server.stream.write_all(&block).is_ok() {}
+    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
+    bed.expect_metric("heddle_connections_active", &[], 0.0);
+}
+
+#[test]
+fn one_connection_too_many_is_closed_and_counted() {
+    let settings = Settings {
+        bounds: Bounds {
+            connections: 1,
+            ..Bounds::default()
+        },
+        ..Settings::default()
+    };
+    let bed = Bed::with(settings, &mesh(&[serve(|_| String::new())], None));
+    let mut first = bed.client();
+    first.send(GET);
+    assert_eq!(first.response().status(), 200);
+    assert_eq!(bed.client().rest(), b"");
+    bed.expect_metric("heddle_connections_refused_total", &[], 1.0);
+}
+
+#[test]
+fn an_endpoint_gets_no_more_connections_than_it_may_have() {
+    let settings = Settings {
+        bounds: Bounds {
+            connections_per_endpoint: 2,
+            ..Bounds::default()
+        },
+        ..Settings::default()
+    };
+    let upstream = Upstream::new();
+    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
+    let mut clients: Vec<Client> = (0..5).map(|_| bed.client()).collect();
+    clients.iter_mut().for_each(|client| client.send(GET));
+    let mut servers = [upstream.accept(), upstream.accept()];
+    bed.expect_metric(
+        "heddle_requests_rejected_total",
+        &["upstream_overflow"],
+        3.0,
+    );
+    for server in &mut servers {
+        server.head();
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    }
+    let mut statuses: Vec<u16> = clients
+        .iter_mut()
+        .map(|client| client.response().status())
+        .collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 503, 503, 503]);
+    assert!(upstream.is_quiet());
+}
+
+#[test]
+fn a_slow_reader_stops_the_sender_and_memory_stays_bounded() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    client.head();
+    // Nobody reads: the sender must come to a stop long before a gigabyte.
+    server.stream.set_nonblocking(true).unwrap();
+    let (mut sent, mut stuck) = (0usize, 0);
+    let block = vec![0u8; 65536];
+    while stuck < 200 && sent < 500_000_000 {
+        match server.stream.write(&block) {
+            Ok(n) => (sent, stuck) = (sent + n, 0),
+            Err(_) => {
+                stuck += 1;
+                std::thread::yield_now();
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        }
+    }
+    assert!(
+        sent < 100_000_000,
+        "{sent} bytes were taken for a client that reads nothing"
+    );
+}
+
+#[tokio::test]
+async fn draining_finishes_what_has_begun_and_ends() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let (mut busy, mut idle) = (bed.client(), bed.client());
+    idle.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    idle.response();
+    busy.send(GET);
+    server.head();
+    let drained = tokio::spawn(bed.proxy.drain(Duration::from_secs(10)));
+    assert_eq!(
+        tokio::task::spawn_blocking(move || idle.rest())
+            .await
+            .unwrap(),
+        b""
+    );
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone");
+    let response = tokio::task::spawn_blocking(move || busy.response())
+        .await
+        .unwrap();
+    assert_eq!(response.body, b"done");
+    assert_eq!(response.field("connection"), Some("close"));
+    assert_eq!(drained.await.unwrap().cut, 0);
+}
+
+#[tokio::test]
+async fn draining_cuts_what_does_not_end_and_says_so() {
+    let upstream = Upstream::new();
+    let (bed, log) = Bed::logged(Settings::default(), &mesh(&[upstream.address], None));
+    // One has not sent all of its head, one has no answer yet, and one has half of it.
+    let mut partial = bed.client();
+    partial.send("GET / HTTP/1.1\r\n");
+    bed.expect_metric("heddle_buffer_blocks_active", &[], 1.0);
+    let mut waiting = bed.client();
+    waiting.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    let mut begun = bed.client();
+    begun.send(GET);
+    let mut second = upstream.accept();
+    second.head();
+    second.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    begun.head();
+    bed.expect_metric("heddle_connections_active", &[], 3.0);
+    let registry = bed.registry.clone();
+    let drained = bed.proxy.drain(Duration::from_millis(50)).await;
+    assert_eq!(drained.cut, 3);
+    assert_eq!(
+        count(&registry, "heddle_requests_rejected_total", &["draining"]),
+        3.0
+    );
+    assert_eq!(count(&registry, "heddle_requests_active", &[]), 0.0);
+    let mut lines = [log.line(), log.line(), log.line()];
+    lines.sort_by_key(|line| !line.contains(r#""status":200"#));
+    assert!(
+        lines[0].contains(r#""status":200,"reason":"draining","blame":"heddle""#),
+        "{lines:?}"
+    );
+    for line in &lines[1..] {
+        assert!(
+            line.contains(r#""status":503,"reason":"draining","blame":"heddle""#),
+            "{line}"
+        );
+    }
+    assert_eq!(begun.rest(), b"half");
+    assert_eq!(answer(&mut waiting), (503, "draining".into()));
+}
