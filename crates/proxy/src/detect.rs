@@ -22,11 +22,9 @@ use crate::listener::{Door, Entry};
 use crate::opaque::Flow;
 use crate::parcel::{Parcel, State};
 use crate::route::PortIndex;
-use crate::upstream::{Endpoint, Lease, Upstream, connect};
+use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
 use crate::worker::{Alarm, Bound, Intake, Turn, WorkKey, Worker};
 
-/// Tries to connect an endpoint, the first included.
-const MAX_ATTEMPTS: u32 = 3;
 /// How long a client that cannot be connected may take to ask in HTTP, in which it gets an answer.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Bytes within which a request of a usual length has its first line.
@@ -143,15 +141,7 @@ impl Undecided {
         let mut failed: Option<Rc<Endpoint>> = None;
         let mut last = Reason::ConnectFailed;
         for _ in 0..MAX_ATTEMPTS {
-            let now = worker.clock.now_ms();
-            let chosen = bound.choose(port, &mut worker.random.borrow_mut(), |endpoint| {
-                let mut load = worker.upstreams.load(endpoint, now);
-                load.avoid |= failed
-                    .as_ref()
-                    .is_some_and(|failed| std::ptr::eq(&**failed, endpoint));
-                load
-            });
-            let endpoint = Rc::clone(chosen.ok_or(Reason::NoEndpoint)?);
+            let endpoint = worker.choose(bound, port, failed.as_ref())?;
             let place = worker.upstreams.reserve(&endpoint);
             let place = place.ok_or(Reason::UpstreamOverflow)?;
             let lease = Lease::new(Rc::clone(&endpoint));

@@ -12,11 +12,8 @@ use super::exchange::Exchange;
 use super::prepare::Prepared;
 use super::{After, Connection, Upgraded};
 use crate::failure::{Failure, Reason, Retry};
-use crate::upstream::{Endpoint, Lease, Open, Upstream, connect};
+use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect};
 use crate::worker::Millis;
-
-/// Tries for one request, the first included.
-const MAX_ATTEMPTS: u32 = 3;
 
 impl Connection {
     /// Forwards the request that stands in `scratch.out` and delivers the answer.
@@ -104,16 +101,8 @@ impl Connection {
 
     fn choose_endpoint(&self, exchange: &Exchange) -> Result<Rc<Endpoint>, Failure> {
         let target = exchange.target.ok_or(Reason::NoBackend)?;
-        let now = self.worker.clock.now_ms();
         let failed = exchange.lease.as_ref().map(Lease::endpoint);
-        let chosen = exchange
-            .bound
-            .choose(target, &mut self.worker.random.borrow_mut(), |e| {
-                let mut load = self.worker.upstreams.load(e, now);
-                load.avoid |= failed.is_some_and(|failed| std::ptr::eq(&**failed, e));
-                load
-            });
-        Ok(Rc::clone(chosen.ok_or(Reason::NoEndpoint)?))
+        Ok(self.worker.choose(&exchange.bound, target, failed)?)
     }
 
     async fn connect(

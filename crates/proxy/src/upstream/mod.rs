@@ -27,6 +27,8 @@ mod connect;
 
 pub(crate) use connect::connect;
 
+/// Tries for one request or connection, the first included.
+pub(crate) const MAX_ATTEMPTS: u32 = 3;
 /// How long an endpoint is passed over after its first failed connection, in milliseconds; twice
 /// as long after each further one.
 const AVOID_MS: Millis = 500;

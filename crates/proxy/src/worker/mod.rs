@@ -25,9 +25,11 @@ use heddle_wire::http1::Limits;
 
 use crate::balance::Random;
 use crate::collaborator::Scratch;
+use crate::failure::Reason;
 use crate::pump::Blocks;
+use crate::route::PortIndex;
 use crate::settings::Settings;
-use crate::upstream::Upstreams;
+use crate::upstream::{Endpoint, Upstreams};
 
 pub(crate) use alarm::{Alarm, Alarms};
 pub(crate) use bound::{Bound, SeriesKey};
@@ -97,6 +99,26 @@ impl Worker {
                 })
             });
         Arc::clone(series)
+    }
+
+    /// Chooses an endpoint of a port for another try, passing over the one that `failed` if there is
+    /// another.
+    ///
+    /// # Errors
+    /// When the port has no endpoint.
+    pub(crate) fn choose(
+        &self,
+        bound: &Bound,
+        port: PortIndex,
+        failed: Option<&Rc<Endpoint>>,
+    ) -> Result<Rc<Endpoint>, Reason> {
+        let now = self.clock.now_ms();
+        let chosen = bound.choose(port, &mut self.random.borrow_mut(), |endpoint| {
+            let mut load = self.upstreams.load(endpoint, now);
+            load.avoid |= failed.is_some_and(|failed| std::ptr::eq(&**failed, endpoint));
+            load
+        });
+        chosen.map(Rc::clone).ok_or(Reason::NoEndpoint)
     }
 
     /// Milliseconds from now, or never for a wait without limit.
