@@ -1,4 +1,4 @@
-//! What a mesh is: names, services, workloads, routes. No I/O and no runtime.
+//! What a mesh is: names, identities, services, workloads, routes. No I/O and no runtime.
 //!
 //! These types are where the two halves of Heddle meet. `heddle-control` compiles manifests into a
 //! [`Mesh`]; `heddle-proxy` serves it. Whatever is written here is already checked: a name is a
@@ -7,6 +7,7 @@
 //!
 //! A [`Mesh`] is a snapshot: it is built whole, shared behind an `Arc`, and never changed.
 
+mod identity;
 mod invariants;
 mod mesh;
 mod name;
@@ -14,6 +15,7 @@ mod route;
 mod service;
 mod workload;
 
+pub use identity::{MAX_SPIFFE_ID_BYTES, NodeName, SpiffeId, Subject, TrustDomain};
 pub use mesh::Mesh;
 pub use name::{
     InvalidName, Name, Namespace, ServiceAccountName, ServiceName, WorkloadName, is_dns_label,

@@ -1,6 +1,6 @@
 //! The whole of what a node serves, as one snapshot.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Service, ServiceName, Workload, WorkloadName};
 
@@ -8,7 +8,7 @@ use crate::{Service, ServiceName, Workload, WorkloadName};
 mod tests;
 
 /// A snapshot of the mesh. Both lists are sorted by name and hold each name once.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mesh {
     /// Counts snapshots of one source from 1. It says which configuration is being served, and is
     /// no part of what the mesh means.

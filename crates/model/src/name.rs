@@ -3,10 +3,13 @@
 //! All of them hold an `Arc<str>`: a clone is a reference count, so that a name can label a
 //! connection, a metric series and a log line without copying text.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::identity::{NodeName, SpiffeId, TrustDomain};
 
 #[cfg(test)]
 mod tests;
@@ -39,6 +42,15 @@ pub struct InvalidName {
     expected: &'static str,
 }
 
+impl InvalidName {
+    pub(crate) fn new(text: &str, expected: &'static str) -> Self {
+        InvalidName {
+            text: text.to_owned(),
+            expected,
+        }
+    }
+}
+
 impl fmt::Display for InvalidName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} is no {}", self.text, self.expected)
@@ -64,10 +76,10 @@ impl Namespace {
         if is_dns_label(text) {
             Ok(Self(text.into()))
         } else {
-            Err(InvalidName {
-                text: text.to_owned(),
-                expected: "DNS label (a-z, 0-9 and '-', at most 63 characters)",
-            })
+            Err(InvalidName::new(
+                text,
+                "DNS label (a-z, 0-9 and '-', at most 63 characters)",
+            ))
         }
     }
 
@@ -86,10 +98,10 @@ impl Name {
         if is_dns_subdomain(text) {
             Ok(Self(text.into()))
         } else {
-            Err(InvalidName {
-                text: text.to_owned(),
-                expected: "DNS name (a-z, 0-9, '-' and '.', at most 253 characters)",
-            })
+            Err(InvalidName::new(
+                text,
+                "DNS name (a-z, 0-9, '-' and '.', at most 253 characters)",
+            ))
         }
     }
 
@@ -99,8 +111,9 @@ impl Name {
     }
 }
 
-/// What a simple name and a namespaced one have in common: how they are shown and serialized.
-macro_rules! shown_as_text {
+/// What all names have in common: they are text to whoever reads or writes them, and what is no name
+/// is not taken.
+macro_rules! text_form {
     ($($name:ident => |$this:ident, $f:ident| $show:expr;)*) => {$(
         impl fmt::Display for $name {
             fn fmt(&self, $f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,6 +131,13 @@ macro_rules! shown_as_text {
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = Cow::<'de, str>::deserialize(deserializer)?;
+                Self::parse(&text).map_err(de::Error::custom)
             }
         }
     )*};
@@ -149,23 +169,25 @@ macro_rules! namespaced {
             /// # Errors
             /// [`InvalidName`] when the slash is missing or one of the two is no name.
             pub fn parse(text: &str) -> Result<Self, InvalidName> {
-                let (namespace, name) = text.split_once('/').ok_or_else(|| InvalidName {
-                    text: text.to_owned(),
-                    expected: "name of the form namespace/name",
+                let (namespace, name) = text.split_once('/').ok_or_else(|| {
+                    InvalidName::new(text, "name of the form namespace/name")
                 })?;
                 Self::new(namespace, name)
             }
         }
 
-        shown_as_text! {
+        text_form! {
             $name => |this, f| write!(f, "{}/{}", this.namespace.0, this.name.0);
         }
     )*};
 }
 
-shown_as_text! {
+text_form! {
     Namespace => |this, f| f.write_str(&this.0);
     Name => |this, f| f.write_str(&this.0);
+    TrustDomain => |this, f| f.write_str(this.as_str());
+    NodeName => |this, f| f.write_str(this.as_str());
+    SpiffeId => |this, f| this.write(f);
 }
 
 namespaced! {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::ServiceName;
 
@@ -14,7 +14,7 @@ use crate::ServiceName;
 mod tests;
 
 /// One match of one rule of a route, and what to do with a request that it matches.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RouteRule {
     /// The route it comes from, `namespace/name`: the label in metrics and logs.
     pub name: Arc<str>,
@@ -27,7 +27,7 @@ pub struct RouteRule {
 }
 
 /// Conditions on a request, all of which must hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteMatch {
     /// On the canonical path, without the query.
     pub path: PathMatch,
@@ -41,7 +41,7 @@ pub struct RouteMatch {
 }
 
 /// A condition on the canonical path of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathMatch {
     /// The whole path, by case.
@@ -64,7 +64,7 @@ impl PathMatch {
 }
 
 /// What happens to a matched request.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RouteAction {
     /// Changes for every backend.
     pub filters: Filters,
@@ -78,7 +78,7 @@ pub struct RouteAction {
 }
 
 /// Where a matched request goes.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// To one of these, by weight. No backend, or weights of 0 only: 500.
@@ -88,7 +88,7 @@ pub enum Outcome {
 }
 
 /// One backend of a rule.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Backend {
     /// Its share is its weight by the sum of all; 0 gets nothing. At most 1,000,000.
     pub weight: u32,
@@ -99,7 +99,7 @@ pub struct Backend {
 }
 
 /// Who a backend is.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BackendTarget {
     /// A Service's port that exists; it may have no endpoint, which is a 503. Its own routes are
@@ -119,7 +119,7 @@ pub enum BackendTarget {
 }
 
 /// Changes to a request and its response.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filters {
     /// Changes to the request's header.
     pub request: HeaderEdits,
@@ -139,7 +139,7 @@ impl Filters {
 /// Changes to a header section. Names are field-name tokens (RFC 9110 section 5.1), never those of
 /// framing, of the connection, or of the host; a name occurs once within each list; values hold no
 /// control character and no white space at their ends.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeaderEdits {
     /// Replaces every line of that name.
     pub set: Vec<(String, String)>,
@@ -157,7 +157,7 @@ impl HeaderEdits {
 }
 
 /// A change of a request's target before it is forwarded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rewrite {
     /// Replaces the Host field.
     pub hostname: Option<String>,
@@ -166,7 +166,7 @@ pub struct Rewrite {
 }
 
 /// How a path is replaced.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathRewrite {
     /// By this path, which starts with a slash.
@@ -197,7 +197,7 @@ impl PathRewrite {
 }
 
 /// A redirect (RFC 9110 section 15.4). What is `None` stays as the request has it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirect {
     /// `http` or `https`.
     pub scheme: Option<String>,

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Namespace, RouteRule, ServiceName, WorkloadName};
 
 /// A Service, resolved: who answers for it and which routes apply.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Service {
     /// Its name.
     pub name: ServiceName,
@@ -32,7 +32,7 @@ impl Service {
 }
 
 /// How an endpoint is chosen among those that are ready.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balancer {
     /// Each in turn, by weight.
@@ -43,7 +43,7 @@ pub enum Balancer {
 }
 
 /// One port of a Service.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServicePort {
     /// Its name, if it has one.
     pub name: Option<String>,
@@ -62,7 +62,7 @@ pub struct ServicePort {
 }
 
 /// What is spoken on a port, as its owner declared it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppProtocol {
     /// HTTP/1.1.
@@ -94,7 +94,7 @@ impl AppProtocol {
 }
 
 /// One address that answers for a Service's port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Where to connect.
     pub address: SocketAddr,

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{ServiceAccountName, WorkloadName};
 
 /// One process that serves or calls: on a laptop a LocalWorkload, in a cluster a pod.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// Its name, by which it is told apart as a caller.
     pub name: WorkloadName,
@@ -28,7 +28,7 @@ pub struct Workload {
 }
 
 /// A port that a workload serves.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadPort {
     /// What a Service's `targetPort` may call it.
     pub name: Option<String>,
@@ -37,7 +37,7 @@ pub struct WorkloadPort {
 }
 
 /// A process that Heddle starts, watches and stops.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Command {
     /// The program and its arguments; never empty. No shell is involved.
     pub argv: Vec<String>,
