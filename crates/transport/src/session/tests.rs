@@ -86,7 +86,7 @@ fn refused(client: &Identities, server: &Identities) -> (Refusal, Refusal) {
         TlsError::Refused(refusal) => refusal,
         other => Refusal::Tls(other.to_string()),
     };
-    let (client, server) = Pair::new(client, server).handshake(usize::MAX).unwrap_err();
+    let (client, server) = *Pair::new(client, server).handshake(usize::MAX).unwrap_err();
     (why(client), why(server))
 }
 
