@@ -47,6 +47,7 @@ pub(crate) fn compile(objects: &[Object], base: &Path, report: &mut Report) -> M
         generation: 1,
         services,
         workloads,
+        ..Mesh::default()
     }
 }
 

@@ -295,6 +295,8 @@ fn endpoints(
                     address,
                     weight: 1,
                     workload: None,
+                    account: None,
+                    node: None,
                 },
             );
         }
@@ -327,6 +329,8 @@ fn endpoints(
                         address,
                         weight,
                         workload: name,
+                        account: Some(workload.service_account.clone()),
+                        node: workload.node.clone(),
                     },
                 );
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use heddle_model::{Command, Name, ServiceAccountName, Workload, WorkloadName, WorkloadPort};
+use heddle_model::{Command, Mode, Name, ServiceAccountName, Workload, WorkloadName, WorkloadPort};
 
 use super::index::Index;
 use super::{Scope, did_you_mean};
@@ -65,6 +65,10 @@ pub(super) fn compile(index: &Index<'_>, base: &Path, report: &mut Report) -> Ve
             address,
             ports,
             weight: weight(&body.spec, &mut scope),
+            node: None,
+            mode: Mode::Permissive,
+            policies: Vec::new(),
+            probes: Vec::new(),
             command: command(&body.spec, &folder_of(object, base), &mut scope),
         });
     }

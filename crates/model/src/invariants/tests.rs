@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    AppProtocol, Backend, Balancer, Command, Endpoint, Redirect, RouteAction, ServiceAccountName,
-    ServiceName, WorkloadName,
+    AppProtocol, Backend, Balancer, Command, Endpoint, Mode, Redirect, RouteAction,
+    ServiceAccountName, ServiceName, WorkloadName,
 };
 
 fn rule() -> RouteRule {
@@ -49,6 +49,8 @@ fn mesh() -> Mesh {
                     address: "127.0.0.1:80".parse().unwrap(),
                     weight: 1,
                     workload: Some(workload.clone()),
+                    account: Some(ServiceAccountName::parse("a/default").unwrap()),
+                    node: None,
                 }],
                 routes: Some(vec![rule()]),
                 consumer_routes: BTreeMap::new(),
@@ -61,12 +63,17 @@ fn mesh() -> Mesh {
             address: "127.0.0.1".parse().unwrap(),
             ports: Vec::new(),
             weight: 1,
+            node: None,
+            mode: Mode::Permissive,
+            policies: Vec::new(),
+            probes: Vec::new(),
             command: Some(Command {
                 argv: vec!["run".into()],
                 env: BTreeMap::new(),
                 working_dir: Some("/".into()),
             }),
         }],
+        ..Mesh::default()
     }
 }
 

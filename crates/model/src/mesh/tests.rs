@@ -12,7 +12,7 @@ fn finds_a_service_by_name() {
     let mesh = Mesh {
         generation: 1,
         services: vec![service("a/x"), service("b/x")],
-        workloads: vec![],
+        ..Mesh::default()
     };
     let found = mesh
         .service(&ServiceName::parse("b/x").unwrap())
