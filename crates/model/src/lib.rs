@@ -24,8 +24,9 @@ pub use name::{
 };
 pub use policy::{
     Access, Connect, Decider, Decision, Guard, HttpAccess, HttpMatch, MAX_POLICY_CONDITIONS,
-    MAX_POLICY_RULES, MAX_POLICY_SOURCES, Mode, NoHeader, Policy, PolicyAction, PolicyKind,
-    PolicyName, PolicyRule, Probe, SourceNamespace, Sources, Verdict,
+    MAX_POLICY_RULES, MAX_POLICY_SOURCES, MAX_WORKLOAD_POLICIES, MAX_WORKLOAD_PROBES, Mode,
+    NoHeader, Policy, PolicyAction, PolicyKind, PolicyName, PolicyRule, Probe, SourceNamespace,
+    Sources, Verdict,
 };
 pub use route::{
     Backend, BackendTarget, Filters, HeaderEdits, Outcome, PathMatch, PathRewrite, Redirect,

@@ -35,6 +35,10 @@ pub const MAX_POLICY_RULES: usize = 4_096;
 pub const MAX_POLICY_SOURCES: usize = 4_096;
 /// Ports, methods, paths, and headers of one rule.
 pub const MAX_POLICY_CONDITIONS: usize = 256;
+/// Policies that concern one workload.
+pub const MAX_WORKLOAD_POLICIES: usize = 1_024;
+/// Health checks of one workload.
+pub const MAX_WORKLOAD_PROBES: usize = 64;
 
 /// The kind of manifest that a policy was written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
