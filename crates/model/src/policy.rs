@@ -179,8 +179,10 @@ impl Sources {
 pub struct HttpMatch {
     /// One of these methods; empty for any.
     pub methods: Vec<String>,
-    /// One of these, on the canonical path without the query; empty for any.
+    /// One of these, on the canonical path without the query. With `path_starts` empty for any.
     pub paths: Vec<PathMatch>,
+    /// Or a path that begins with one of these characters by character, whatever follows.
+    pub path_starts: Vec<String>,
     /// Header names (lower case, each once) and the value that each must have.
     pub headers: Vec<(String, String)>,
 }

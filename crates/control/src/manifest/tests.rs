@@ -177,7 +177,7 @@ fn kinds_of_others_are_skipped_and_slips_are_not() {
         (
             "gateway.networking.k8s.io/v1alpha2",
             "TCPRoute",
-            skipped("TCPRoute"),
+            skipped("TCPRoute.gateway.networking.k8s.io"),
         ),
         (
             "gateway.networking.k8s.io/v1alpha2",

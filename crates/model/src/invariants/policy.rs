@@ -104,9 +104,10 @@ fn check_http(http: &HttpMatch) -> Result<(), String> {
     let HttpMatch {
         methods,
         paths,
+        path_starts,
         headers,
     } = http;
-    let lengths = [methods.len(), paths.len(), headers.len()];
+    let lengths = [methods.len(), paths.len(), path_starts.len(), headers.len()];
     ensure(
         lengths.iter().any(|length| *length > 0),
         "conditions on requests that state none",
@@ -119,6 +120,11 @@ fn check_http(http: &HttpMatch) -> Result<(), String> {
     )?;
     ensure(methods.iter().all(|method| is_token(method)), "a method")?;
     paths.iter().try_for_each(check_path_match)?;
+    let starts = path_starts.iter();
+    ensure(
+        starts.into_iter().all(|start| is_canonical_path(start)),
+        "the start of a path",
+    )?;
     let names: BTreeSet<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
     ensure(names.len() == headers.len(), "two conditions on one header")?;
     ensure(

@@ -110,6 +110,7 @@ fn policy() -> Policy {
             http: Some(HttpMatch {
                 methods: vec!["GET".into()],
                 paths: vec![PathMatch::Exact("/a%20b;c".into())],
+                path_starts: vec!["/start".into()],
                 headers: vec![("x".into(), "1".into())],
             }),
         }],
@@ -249,6 +250,7 @@ fn every_broken_promise_is_found() {
         with_http(|http| http.paths[0] = PathMatch::Exact("/a%2".into())),
         with_http(|http| http.paths[0] = PathMatch::Exact("/a%3Bb/..%3Bc".into())),
         with_http(|http| http.paths[0] = PathMatch::Prefix("/a/".into())),
+        with_http(|http| http.path_starts[0] = "start".into()),
         with_http(|http| http.headers[0].0 = "X".into()),
         with_http(|http| http.headers[0].1 = "a\n".into()),
         with_http(|http| http.headers.push(("x".into(), "2".into()))),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Mode, Policy, PolicyAction, PolicyName, PolicyRule, Probe};
+use super::{HttpMatch, Mode, Policy, PolicyAction, PolicyName, PolicyRule, Probe};
 use crate::{Mesh, SpiffeId, Workload};
 
 #[cfg(test)]
@@ -198,7 +198,7 @@ impl Guard {
             .flat_map(|policy| &policy.rules)
             .any(|rule| {
                 let http = rule.http.as_ref();
-                http.is_some_and(|http| !http.paths.is_empty())
+                http.is_some_and(HttpMatch::looks_at_path)
             })
     }
 

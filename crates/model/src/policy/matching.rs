@@ -9,6 +9,12 @@ use super::{HttpMatch, PolicyAction};
 use crate::PathMatch;
 
 impl HttpMatch {
+    /// Whether the path makes a difference.
+    pub(super) fn looks_at_path(&self) -> bool {
+        let is_any = |path: &PathMatch| matches!(path, PathMatch::Prefix(all) if all.is_empty());
+        !self.path_starts.is_empty() || !self.paths.iter().all(is_any)
+    }
+
     /// Whether a request meets every condition, in the reading of this action.
     pub(super) fn matches<F>(&self, request: &HttpAccess<'_, F>, action: PolicyAction) -> bool
     where
@@ -35,7 +41,9 @@ impl HttpMatch {
     }
 
     fn takes_path(&self, path: &[u8], action: PolicyAction) -> bool {
-        self.paths.is_empty()
+        let starts = |start: &String| path.starts_with(start.as_bytes());
+        self.paths.is_empty() && self.path_starts.is_empty()
+            || self.path_starts.iter().any(starts)
             || self.paths.iter().any(|wanted| {
                 to_the_letter(wanted, path)
                     || action == PolicyAction::Deny && without_parameters(wanted, path)

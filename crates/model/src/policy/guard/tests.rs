@@ -221,6 +221,7 @@ fn conditions_on_requests() {
             PathMatch::Prefix("/admin".into()),
             PathMatch::Exact("/one/two".into()),
         ],
+        path_starts: vec!["/st".into()],
         headers: vec![("x".into(), "1".into())],
     };
     let allow = guard(
@@ -250,6 +251,7 @@ fn conditions_on_requests() {
         (request("GET", "/admin;v=1", &[("x", "1")]), false, true),
         (request("GET", "/admin%3Bv/a", &[("x", "1")]), false, true),
         (request("GET", "/one;x/two;", &[("x", "1")]), false, true),
+        (request("GET", "/start/x", &[("x", "1")]), true, true),
         (request("get", "/admin", &[("x", "1")]), false, true),
         (request("POST", "/admin", &[("x", "1")]), false, false),
         (request("GET", "/admin", &[]), false, false),
@@ -387,6 +389,7 @@ fn any_rule() -> impl Strategy<Value = PolicyRule> {
             http: http.map(|(methods, paths, header)| HttpMatch {
                 methods: methods.into_iter().map(str::to_owned).collect(),
                 paths,
+                path_starts: Vec::new(),
                 headers: header.map(|v| ("x".into(), v.into())).into_iter().collect(),
             }),
         },
