@@ -134,7 +134,7 @@ impl<'a> Scope<'a> {
 const MAX_CANDIDATES: usize = 1_000;
 
 /// `did you mean x?` when there is an x, and otherwise what to say instead.
-fn did_you_mean<'a>(
+pub(crate) fn did_you_mean<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
     otherwise: &str,

@@ -15,10 +15,14 @@
 
 mod check;
 mod compile;
+mod explain;
 mod manifest;
 mod problem;
 mod source;
 
+pub use explain::{
+    Caller, Destination, ExplainedEndpoint, Explanation, Outcome, Request, Unexplained, explain,
+};
 pub use problem::{LeftAside, Problem, Report, Severity, printable};
 pub use source::{Watcher, load, load_text, load_with};
 

@@ -26,7 +26,7 @@ pub use policy::{
     Access, Connect, Decider, Decision, Guard, HttpAccess, HttpMatch, MAX_POLICY_CONDITIONS,
     MAX_POLICY_RULES, MAX_POLICY_SOURCES, MAX_WORKLOAD_POLICIES, MAX_WORKLOAD_PROBES, Mode,
     NoHeader, Policy, PolicyAction, PolicyKind, PolicyName, PolicyRule, Probe, SourceNamespace,
-    Sources, Verdict,
+    Sources, Unmet, Verdict,
 };
 pub use route::{
     Backend, BackendTarget, Filters, HeaderEdits, Outcome, PathMatch, PathRewrite, Redirect,

@@ -27,7 +27,7 @@ mod matching;
 #[cfg(test)]
 mod tests;
 
-pub use guard::{Access, Connect, Decider, Decision, Guard, HttpAccess, NoHeader, Verdict};
+pub use guard::{Access, Connect, Decider, Decision, Guard, HttpAccess, NoHeader, Unmet, Verdict};
 
 /// Rules of one policy.
 pub const MAX_POLICY_RULES: usize = 4_096;

@@ -141,7 +141,8 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
     let slip = KINDS
         .iter()
         .filter(|(_, _, known_group, _)| *known_group == group)
-        .find(|(_, name, ..)| ours || suggest::distance(kind, name) <= 1);
+        .filter(|(_, name, ..)| ours || suggest::distance(kind, name) <= 1)
+        .min_by_key(|(_, name, ..)| suggest::distance(kind, name));
     match slip {
         Some((meant, name, ..)) => Verdict::Refuse {
             meant: *meant,
@@ -162,7 +163,8 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
 /// routes, grants and workloads are left aside: their author would take them to be in force. Other
 /// meshes' AuthorizationPolicies are theirs to enforce, and the Gateway API has a TCPRoute too.
 fn is_misplaced(kind: Kind, group: &str, right: &str) -> bool {
-    let is_kubernetes = !group.contains('.') || group.ends_with(".k8s.io");
+    let is_kubernetes =
+        !group.contains('.') || group.ends_with(".k8s.io") || group.ends_with(".x-k8s.io");
     let is_meant = matches!(
         kind,
         Kind::HttpRoute

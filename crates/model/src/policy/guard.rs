@@ -328,7 +328,64 @@ fn first<'g>(
     })
 }
 
+/// The conditions of a rule that an access does not meet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unmet {
+    /// It is another port.
+    pub port: bool,
+    /// It is another caller.
+    pub caller: bool,
+    /// It is no request, and the rule wants one.
+    pub request: bool,
+    /// It is another method.
+    pub method: bool,
+    /// It is another path.
+    pub path: bool,
+    /// A header has another value, or is not there.
+    pub headers: bool,
+}
+
+impl Unmet {
+    /// How many there are; none when the rule matches.
+    pub fn count(&self) -> usize {
+        [
+            self.port,
+            self.caller,
+            self.request,
+            self.method,
+            self.path,
+            self.headers,
+        ]
+        .into_iter()
+        .filter(|unmet| *unmet)
+        .count()
+    }
+}
+
 impl PolicyRule {
+    /// What keeps a rule of an `Allow` policy from matching, for whoever explains a decision.
+    pub fn unmet<F>(&self, access: &Access<'_, F>) -> Unmet
+    where
+        F: Fn(&[u8], &mut dyn FnMut(&[u8])),
+    {
+        let mut unmet = Unmet {
+            port: !self.takes_port(access.port),
+            caller: !self.takes_caller(access.caller),
+            ..Unmet::default()
+        };
+        match (&self.http, &access.http) {
+            (None, _) => {}
+            (Some(_), None) => unmet.request = true,
+            (Some(conditions), Some(request)) => {
+                let action = PolicyAction::Allow;
+                unmet.method = !conditions.takes_method(request.method, action);
+                unmet.path = !conditions.takes_path(request.path, action);
+                unmet.headers = !conditions.takes_headers(&request.fields, action);
+            }
+        }
+        unmet
+    }
+
     fn takes_port(&self, port: u16) -> bool {
         self.ports.is_empty() || self.ports.binary_search(&port).is_ok()
     }

@@ -22,17 +22,24 @@ impl HttpMatch {
     {
         self.takes_method(request.method, action)
             && self.takes_path(request.path, action)
-            && self.headers.iter().all(|(name, value)| {
-                let mut lines = Lines::new(value.as_bytes());
-                (request.fields)(name.as_bytes(), &mut |line| lines.add(line));
-                match action {
-                    PolicyAction::Allow => lines.joined_is_equal(),
-                    PolicyAction::Deny => lines.one_is_equal || lines.joined_is_equal(),
-                }
-            })
+            && self.takes_headers(&request.fields, action)
     }
 
-    fn takes_method(&self, method: &[u8], action: PolicyAction) -> bool {
+    pub(super) fn takes_headers<F>(&self, fields: &F, action: PolicyAction) -> bool
+    where
+        F: Fn(&[u8], &mut dyn FnMut(&[u8])),
+    {
+        self.headers.iter().all(|(name, value)| {
+            let mut lines = Lines::new(value.as_bytes());
+            fields(name.as_bytes(), &mut |line| lines.add(line));
+            match action {
+                PolicyAction::Allow => lines.joined_is_equal(),
+                PolicyAction::Deny => lines.one_is_equal || lines.joined_is_equal(),
+            }
+        })
+    }
+
+    pub(super) fn takes_method(&self, method: &[u8], action: PolicyAction) -> bool {
         let equal = |wanted: &String| match action {
             PolicyAction::Allow => wanted.as_bytes() == method,
             PolicyAction::Deny => wanted.as_bytes().eq_ignore_ascii_case(method),
@@ -40,7 +47,7 @@ impl HttpMatch {
         self.methods.is_empty() || self.methods.iter().any(equal)
     }
 
-    fn takes_path(&self, path: &[u8], action: PolicyAction) -> bool {
+    pub(super) fn takes_path(&self, path: &[u8], action: PolicyAction) -> bool {
         let starts = |start: &String| path.starts_with(start.as_bytes());
         self.paths.is_empty() && self.path_starts.is_empty()
             || self.path_starts.iter().any(starts)

@@ -338,6 +338,7 @@ fn request(written: &smi::HttpMatch, at: &FieldPath, scope: &mut Scope<'_>) -> O
                 continue;
             }
         };
+        scope.check(at, check::match_name(name, "header"));
         scope.check(at, check::policy_header(name));
         scope.check(at, check::match_value(&value, 4096));
         compiled.headers.push((name.to_ascii_lowercase(), value));

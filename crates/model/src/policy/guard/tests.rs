@@ -30,6 +30,24 @@ fn id(account: &str) -> SpiffeId {
     SpiffeId::parse(&format!("spiffe://cluster.local/ns/{account}")).unwrap()
 }
 
+fn unmet(rule: &PolicyRule, request: &Request) -> Unmet {
+    rule.unmet(&Access {
+        caller: None,
+        port: 80,
+        http: Some(HttpAccess {
+            method: request.method.as_bytes(),
+            path: request.path.as_bytes(),
+            query: b"",
+            fields: |name: &[u8], line: &mut dyn FnMut(&[u8])| {
+                let fields = request.fields.iter();
+                for (_, value) in fields.filter(|(known, _)| known.as_bytes() == name) {
+                    line(value.as_bytes());
+                }
+            },
+        }),
+    })
+}
+
 fn decide<'g>(
     guard: &'g Guard,
     caller: Option<&SpiffeId>,
@@ -266,6 +284,8 @@ fn conditions_on_requests() {
     ] {
         let said = decide(&allow, None, 80, Some(&request));
         assert_eq!(said.allowed, allowed, "allow {request:?}");
+        let unmet = unmet(&allow.policies[0].rules[0], &request);
+        assert_eq!(unmet.count() == 0, allowed, "{unmet:?} {request:?}");
         let said = decide(&deny, None, 80, Some(&request));
         assert_eq!(!said.allowed, denied, "deny {request:?}");
     }
