@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use heddle_model::{
-    AppProtocol, Balancer, Command, Mesh, Service, ServiceAccountName, ServiceName, ServicePort,
-    Workload, WorkloadName,
+    AppProtocol, Balancer, Command, Mesh, Mode, Service, ServiceAccountName, ServiceName,
+    ServicePort, Workload, WorkloadName,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -83,6 +83,10 @@ fn mesh(scripts: &[(&str, &str)]) -> Mesh {
         address: IpAddr::from([127, 0, 0, 1]),
         ports: Vec::new(),
         weight: 1,
+        node: None,
+        mode: Mode::Permissive,
+        policies: Vec::new(),
+        probes: Vec::new(),
         command: Some(Command {
             argv: ["sh", "-c", script].map(str::to_owned).into(),
             env: BTreeMap::from([("OWN".into(), "mine".into())]),
@@ -91,8 +95,8 @@ fn mesh(scripts: &[(&str, &str)]) -> Mesh {
     };
     Mesh {
         generation: 1,
-        services: Vec::new(),
         workloads: scripts.iter().map(workload).collect(),
+        ..Mesh::default()
     }
 }
 
