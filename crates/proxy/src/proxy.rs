@@ -15,6 +15,9 @@ use crate::manager::{self, Order, View};
 use crate::route::Snapshot;
 use crate::{Entry, Settings};
 
+#[cfg(test)]
+mod tests;
+
 /// A running data plane. Dropping it cuts every connection; [`Proxy::drain`] lets them finish.
 pub struct Proxy {
     manager: manager::Handle,

@@ -181,6 +181,14 @@ impl Crew {
         }
     }
 
+    /// Lets every Worker panic.
+    #[cfg(test)]
+    pub(super) fn fault(&self) {
+        for member in &self.active {
+            member.handle.mailbox.send(Command::Fault);
+        }
+    }
+
     /// Sees to Workers that have ended, or should have.
     pub(super) fn tidy(&mut self) {
         if !self.retiring.is_empty() {

@@ -69,6 +69,9 @@ pub(crate) enum Order {
     Rotate,
     /// Accept nothing more, let each connection finish its request, and end by this time.
     Drain { until: Instant },
+    /// Every Worker panics: a fault that no input is known to cause.
+    #[cfg(test)]
+    Fault,
 }
 
 impl mailbox::Order for Order {
@@ -161,6 +164,8 @@ impl Manager {
                     Order::Unlisten { id } => self.entrance.unlisten(id),
                     Order::Rotate => self.crew.borrow().rotate(),
                     Order::Drain { until } => return self.drain(until).await,
+                    #[cfg(test)]
+                    Order::Fault => self.crew.borrow().fault(),
                 },
                 _ = ticks.tick() => self.tick(),
             }

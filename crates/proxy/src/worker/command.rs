@@ -32,6 +32,9 @@ pub(crate) enum Command {
     Share { workers: usize },
     /// Accept nothing more, let each connection finish its request, and end by this time.
     Drain { until: Instant },
+    /// Panic, as a fault of ours would make the Worker.
+    #[cfg(test)]
+    Fault,
 }
 
 impl Order for Command {

@@ -387,6 +387,8 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
             Command::Retire { to } => worker.moves.retire(&worker.gate, to),
             Command::Remain => worker.moves.cancel(),
             Command::Share { workers } => worker.share(workers),
+            #[cfg(test)]
+            Command::Fault => panic!("a fault, for a test"),
             Command::Drain { until: by } => {
                 for (_, listener) in listeners.drain() {
                     worker.stats.listeners.dec();
