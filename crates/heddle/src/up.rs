@@ -13,6 +13,7 @@
 
 mod addresses;
 mod bind;
+mod cores;
 mod limits;
 mod listeners;
 mod metrics;

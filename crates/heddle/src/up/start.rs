@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
 use super::bind::{Instead, bind};
+use super::cores;
 use super::limits::Wanted;
 use super::listeners;
 use super::supervisor::{Output, Policy, Supervisor};
@@ -130,6 +131,7 @@ pub(super) fn supervisor(settings: &Settings, output: &Output) -> Option<Supervi
         stop_grace: workloads.stop_grace_ms.duration(),
         restart_min: workloads.restart_min_ms.duration(),
         restart_max: workloads.restart_max_ms.duration(),
+        cpus: cores::for_commands(&settings.proxy.settings().cpus),
     };
     Some(Supervisor::new(policy, output.clone()))
 }
