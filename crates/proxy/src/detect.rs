@@ -20,7 +20,7 @@ use crate::failure::Reason;
 use crate::io::Side;
 use crate::listener::{Door, Entry};
 use crate::opaque::Flow;
-use crate::parcel::{Parcel, State};
+use crate::parcel::{Contents, State};
 use crate::route::PortIndex;
 use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
 use crate::worker::{Alarm, Bound, Intake, Turn, WorkKey, Worker};
@@ -231,12 +231,12 @@ impl Undecided {
         let Ok(client) = self.client.stream.into_std() else {
             return Stage::Over;
         };
-        let parcel = Parcel {
+        let contents = Contents {
             door: self.door,
             client,
             peer: self.peer,
             state: State::New,
         };
-        Stage::Leave(Box::new(parcel), intake)
+        Stage::Leave(Box::new(contents), intake)
     }
 }

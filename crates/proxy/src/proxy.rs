@@ -116,6 +116,12 @@ impl Proxy {
         self.manager.orders.send(order);
     }
 
+    /// Whether there is somebody to accept connections and to obey. When there is not, which only a fault
+    /// of ours explains, nothing but a new process helps.
+    pub fn is_running(&self) -> bool {
+        !self.manager.thread.is_finished()
+    }
+
     /// What the Workers are doing now.
     pub fn status(&self) -> ProxyStatus {
         let roster = self.manager.roster.lock();

@@ -121,6 +121,11 @@ impl Node {
         }
     }
 
+    /// Whether the proxy still runs, or has been told to end.
+    pub(super) fn is_alive(&self) -> bool {
+        self.proxy.as_ref().is_none_or(Proxy::is_running)
+    }
+
     pub(super) fn has_listener_problems(&self) -> bool {
         !self.config.listener_problems.is_empty()
     }
@@ -234,12 +239,13 @@ impl Node {
     fn is_ready(&self) -> bool {
         let just_applied = self.applied.elapsed() < TAKES_CONFIG_WITHIN;
         self.proxy.as_ref().is_some_and(|proxy| {
-            proxy.status().workers.iter().all(|worker| {
-                match u64::try_from(worker.config_generation) {
-                    Ok(0) | Err(_) => false,
-                    Ok(generation) => generation == self.mesh.generation || just_applied,
-                }
-            })
+            proxy.is_running()
+                && proxy.status().workers.iter().all(|worker| {
+                    match u64::try_from(worker.config_generation) {
+                        Ok(0) | Err(_) => false,
+                        Ok(generation) => generation == self.mesh.generation || just_applied,
+                    }
+                })
         })
     }
 

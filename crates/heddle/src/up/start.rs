@@ -86,7 +86,9 @@ pub(super) async fn first_mesh(
 /// What the mesh and the settings want descriptors for.
 pub(super) fn wanted(mesh: &Mesh, settings: &Settings) -> Wanted {
     let commands = mesh.workloads.iter().filter(|w| w.command.is_some());
+    let workers = settings.proxy.settings().workers;
     Wanted {
+        workers: (workers.min, workers.max),
         listeners: listeners::count(mesh).min(settings.listeners.max.size()),
         clients: settings.proxy.settings().bounds.connections,
         commands: match settings.workloads.run {

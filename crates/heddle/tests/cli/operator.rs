@@ -89,16 +89,20 @@ fn few_descriptors_leave_some_for_the_operator() {
         })
         .collect();
     folder.write("a.yaml", &services.join("---\n"));
-    let heddle_up = Heddle::start_with_descriptors(100, &folder, &[]);
+    let settings = folder.path("heddle.yaml.settings");
+    std::fs::write(&settings, "proxy: {workers: {max: 1}}").expect("written");
+    let config = ["--config", as_str(&settings)];
+    let heddle_up = Heddle::start_with_descriptors(100, &folder, &config);
     let said = heddle_up.stderr_line("listeners are wanted");
     assert!(said.contains("ulimit -n"), "{said}");
     heddle_up.stdout_line("SERVICE");
     // What is open reaches everything, as far as that fits.
     let status = heddle_up.status();
     let listeners = status["listeners"].as_array().expect("a list");
-    assert_eq!(listeners.len(), 17);
+    // 100 less 32 in reserve and 8 for a worker; half of the rest.
+    assert_eq!(listeners.len(), 30);
     assert!(listeners.iter().all(|l| l["kind"] == "forward-proxy"));
-    assert_eq!(status["connections_limit"], 17);
+    assert_eq!(status["connections_limit"], 15);
     let problems = status["config"]["listener_problems"].as_array();
     assert_eq!(problems.map(Vec::len), Some(1));
     // With all clients there, the operator is still answered.

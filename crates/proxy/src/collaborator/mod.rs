@@ -42,7 +42,7 @@ use crate::failure::Failure;
 use crate::io::Side;
 use crate::listener::Door;
 use crate::opaque::Flow;
-use crate::parcel::{Parcel, State};
+use crate::parcel::{Contents, State};
 use crate::upstream::{Endpoint, Lease, Upstream};
 use crate::worker::{Alarm, Intake, WorkKey, Worker};
 use arrive::Arrived;
@@ -264,7 +264,7 @@ impl Connection {
             // Only a runtime that has ended does not let go of a socket.
             return Stage::Over;
         };
-        let parcel = Parcel {
+        let contents = Contents {
             door: self.door,
             client,
             peer: self.address,
@@ -273,7 +273,7 @@ impl Connection {
                 upstream,
             },
         };
-        Stage::Leave(Box::new(parcel), intake)
+        Stage::Leave(Box::new(contents), intake)
     }
 
     fn into_flow(self, upgraded: Upgraded) -> Stage {

@@ -13,6 +13,7 @@ use super::steal::{Loads, Taking};
 use crate::Reason;
 use crate::mailbox::Mailbox;
 use crate::parcel::{Arrival, Parcel};
+use crate::permits::Permits;
 use crate::route::Snapshot;
 use crate::settings::Settings;
 use crate::worker::{self, Command, Intake, Shown};
@@ -47,6 +48,8 @@ pub(super) struct Crew {
     /// Numbers of Workers that have ended, for those that come.
     spare: Vec<Arc<WorkerStats>>,
     stats: Arc<ManagerStats>,
+    /// For client connections, whichever Worker carries them.
+    pub(super) permits: Permits,
     roster: Arc<Mutex<Vec<View>>>,
     /// What was said of connections that could not be accepted.
     pub(super) cannot_accept: Seldom,
@@ -62,6 +65,7 @@ impl Crew {
     ) -> Self {
         Crew {
             stats: registry.manager(),
+            permits: Permits::new(settings.bounds.connections),
             settings,
             registry,
             log,
@@ -125,6 +129,7 @@ impl Crew {
             stats: Arc::clone(&stats),
             log: self.log.clone(),
             seed: self.seed.wrapping_add(stats.id as u64),
+            permits: self.permits.clone(),
             cpu,
         });
         let handle = match handle {
@@ -294,10 +299,6 @@ impl Crew {
     /// Gives a connection to the Worker that is expected to be least loaded; if that one has no room,
     /// to the next; if none has, the connection is closed. Returns whom to wake.
     pub(super) fn place(&mut self, parcel: Parcel) -> Option<Intake> {
-        if self.connections() >= self.settings.bounds.connections {
-            self.stats.connections_refused.inc();
-            return None;
-        }
         let mut full: Vec<usize> = Vec::new();
         let mut arrival = Arrival::Client(parcel);
         loop {
@@ -336,12 +337,6 @@ impl Crew {
             }
         }
         self.changed();
-    }
-
-    fn connections(&self) -> usize {
-        let members = self.active.iter().chain(&self.retiring);
-        let open = members.map(|member| member.handle.stats.connections_active.get());
-        usize::try_from(open.sum::<i64>()).unwrap_or(0)
     }
 
     fn intakes(&self) -> Vec<Intake> {

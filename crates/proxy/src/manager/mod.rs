@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use heddle_telemetry::{AccessLog, Registry};
+use heddle_telemetry::{AccessLog, Registry, Seldom};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
@@ -124,6 +124,7 @@ pub(crate) fn spawn(
                 stealing: Stealing::default(),
                 looked: Instant::now(),
                 wanted: elasticity,
+                cannot_start: Seldom::default(),
             };
             let cut = LocalSet::new().block_on(&runtime, manager.run(inbox));
             // Nobody waits any more when the receiver is gone.
@@ -145,6 +146,8 @@ struct Manager {
     /// When the loads were looked at last.
     looked: Instant,
     wanted: Elasticity,
+    /// What was said of Workers that could not be started.
+    cannot_start: Seldom,
 }
 
 impl Manager {
@@ -195,7 +198,9 @@ impl Manager {
         if self.wanted.max > 1 {
             match self.controller.observe(elapsed, crew.busy()) {
                 Decision::Grow => {
-                    if let Err(error) = crew.grow() {
+                    if let Err(error) = crew.grow()
+                        && self.cannot_start.is_due(&error, now)
+                    {
                         tracing::error!(%error, "a worker cannot be started");
                     }
                 }

@@ -12,7 +12,7 @@ use super::{Direction, Flow};
 use crate::carry::Stage;
 use crate::io::Side;
 use crate::listener::Door;
-use crate::parcel::{Parcel, State};
+use crate::parcel::{Contents, State};
 use crate::upstream::Lease;
 use crate::worker::{Intake, Worker};
 
@@ -63,13 +63,13 @@ impl Flow {
             started: self.started,
             carried: self.carried,
         };
-        let parcel = Parcel {
+        let contents = Contents {
             door: self.door,
             client,
             peer: self.peer,
             state: State::Opaque(Box::new(moving)),
         };
-        Stage::Leave(Box::new(parcel), intake)
+        Stage::Leave(Box::new(contents), intake)
     }
 }
 

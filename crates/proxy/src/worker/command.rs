@@ -17,7 +17,7 @@ pub(crate) enum Command {
     /// Accept connections from this socket.
     Listen {
         id: u64,
-        socket: TcpListener,
+        socket: Arc<TcpListener>,
         door: Arc<Door>,
     },
     /// Stop accepting; connections that were accepted go on.
