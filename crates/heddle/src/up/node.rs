@@ -188,7 +188,8 @@ impl Node {
                 if drained.cut > 0 {
                     tracing::warn!(
                         cut = drained.cut,
-                        "connections were cut, their requests took too long"
+                        "connections were cut: requests and opaque connections that were not over \
+                         within drain.timeout_ms"
                     );
                 }
             }

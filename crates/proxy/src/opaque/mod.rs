@@ -184,7 +184,10 @@ impl Flow {
             return Poll::Ready(End::Leave(intake));
         }
         if self.alarm.rang() {
-            return Poll::Ready(End::Failed(Reason::TcpIdle));
+            return Poll::Ready(End::Failed(match self.worker.is_cutting() {
+                true => Reason::Draining,
+                false => Reason::TcpIdle,
+            }));
         }
         let blocks = self.worker.stream_blocks();
         let mut progress = false;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use heddle_model::{AppProtocol, Mesh};
 use heddle_proxy::{Settings, Timeouts};
 
-use crate::support::{Bed, Upstream, mesh};
+use crate::support::{Bed, Upstream, count, mesh};
 
 fn speaking(protocol: AppProtocol, endpoint: SocketAddr) -> Mesh {
     let mut mesh = mesh(&[endpoint], None);
@@ -200,4 +200,26 @@ fn who_asks_in_http_is_told_that_no_endpoint_answers() {
         other.send(words);
         assert_eq!(other.rest(), b"");
     }
+}
+
+#[tokio::test]
+async fn a_drain_that_cuts_an_opaque_connection_says_so() {
+    let upstream = Upstream::new();
+    let mesh = speaking(AppProtocol::Tcp, upstream.address);
+    let (bed, log) = Bed::logged(Settings::default(), &mesh);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    client.send("busy");
+    assert_eq!(server.exact(4), b"busy");
+    let registry = bed.registry.clone();
+    let drained = bed.proxy.drain(Duration::from_millis(50)).await;
+    assert_eq!(drained.cut, 1);
+    let line = log.line();
+    assert!(
+        line.contains(r#""reason":"draining","blame":"heddle""#),
+        "{line}"
+    );
+    let rejected = "heddle_requests_rejected_total";
+    assert_eq!(count(&registry, rejected, &["draining"]), 1.0);
+    assert_eq!(count(&registry, rejected, &["tcp_idle_timeout"]), 0.0);
 }
