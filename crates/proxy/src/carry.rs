@@ -122,14 +122,18 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
     let client = Side::new(TcpStream::from_std(client)?);
     let worker = Rc::clone(worker);
     Ok(match state {
-        State::New => {
+        State::New | State::Undecided { .. } => {
             // Failing to set it costs latency, nothing else.
             let _ = client.stream.set_nodelay(true);
+            let began = match state {
+                State::Undecided { began } => began,
+                _ => worker.clock.now(),
+            };
             match spoken(&worker, &door) {
                 Spoken::Http => Connection::new(worker, door, key, client, peer).into(),
-                Spoken::Opaque => Undecided::new(worker, door, key, client, peer).into(),
+                Spoken::Opaque => Undecided::new(worker, door, key, client, peer, began).into(),
                 Spoken::Unknown => {
-                    let undecided = Undecided::new(worker, door, key, client, peer);
+                    let undecided = Undecided::new(worker, door, key, client, peer, began);
                     undecided.listening().into()
                 }
             }

@@ -14,6 +14,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::listener::Door;
 use crate::opaque::Moving;
@@ -49,6 +50,11 @@ pub(crate) struct Contents {
 pub(crate) enum State {
     /// Nothing has been read from it.
     New,
+    /// The same, on a Worker that did not learn more.
+    Undecided {
+        /// When it was accepted.
+        began: Instant,
+    },
     /// HTTP/1, and idle: what it may send next is the beginning of a request.
     Http {
         /// Requests that it has had answered.

@@ -114,7 +114,7 @@ pub struct ReasonCounters {
 }
 
 impl ReasonCounters {
-    fn new(reasons: &'static [&'static str]) -> Self {
+    pub(crate) fn new(reasons: &'static [&'static str]) -> Self {
         ReasonCounters {
             reasons,
             counts: reasons.iter().map(|_| Counter::default()).collect(),

@@ -41,7 +41,7 @@ use crate::carry::Stage;
 use crate::failure::Failure;
 use crate::io::Side;
 use crate::listener::Door;
-use crate::opaque::Flow;
+use crate::opaque::{Flow, Origin};
 use crate::parcel::{Contents, State};
 use crate::upstream::{Endpoint, Lease, Upstream};
 use crate::worker::{Alarm, Intake, WorkKey, Worker};
@@ -164,7 +164,7 @@ enum After {
 struct Upgraded {
     upstream: Upstream,
     lease: Lease,
-    destination: Arc<str>,
+    origin: Origin,
 }
 
 impl Connection {
@@ -282,7 +282,7 @@ impl Connection {
             self.door,
             (self.client, self.address),
             (upgraded.upstream, upgraded.lease),
-            upgraded.destination,
+            upgraded.origin,
         );
         flow.begun().into()
     }

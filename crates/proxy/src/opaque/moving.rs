@@ -4,11 +4,10 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use heddle_wire::buffer::Chain;
 
-use super::{Direction, Flow};
+use super::{Direction, Flow, Origin};
 use crate::carry::Stage;
 use crate::io::Side;
 use crate::listener::Door;
@@ -23,8 +22,7 @@ pub(crate) struct Moving {
     upstream: TcpStream,
     up: Half,
     down: Half,
-    destination: Arc<str>,
-    started: Instant,
+    origin: Origin,
     carried: (u64, u64),
 }
 
@@ -59,8 +57,7 @@ impl Flow {
             upstream,
             up,
             down,
-            destination: self.destination,
-            started: self.started,
+            origin: self.origin,
             carried: self.carried,
         };
         let contents = Contents {
@@ -100,11 +97,10 @@ impl Moving {
         let lease = Lease::new(endpoint);
         let both = (upstream, lease);
         let worker = Rc::clone(worker);
-        let flow = Flow::join(worker, door, (client, peer), both, self.destination);
+        let flow = Flow::join(worker, door, (client, peer), both, self.origin);
         Ok(Flow {
             up: Direction::new(self.up.ended),
             down: Direction::new(self.down.ended),
-            started: self.started,
             carried: self.carried,
             ..flow
         })

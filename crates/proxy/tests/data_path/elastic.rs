@@ -48,6 +48,25 @@ fn an_idle_connection_moves_and_takes_its_upstream_along() {
 }
 
 #[test]
+fn a_connection_on_which_nobody_has_spoken_moves_and_counts_once() {
+    let upstream = Upstream::new();
+    let mut mesh = mesh(&[upstream.address], None);
+    mesh.services[0].ports[0].protocol = AppProtocol::Undeclared;
+    let bed = Bed::with(workers(2, 2), &mesh);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    for round in 0..3 {
+        bed.proxy.rotate();
+        moved(&bed, f64::from(round + 1));
+        server = upstream.accept();
+    }
+    client.send("EHLO me\r\n");
+    assert_eq!(server.exact(9), b"EHLO me\r\n");
+    bed.expect_metric("heddle_connections_total", &[], 1.0);
+    bed.expect_metric("heddle_tcp_connections_total", &[], 1.0);
+}
+
+#[test]
 fn requests_under_way_stay_and_their_connections_move_after_them() {
     let upstream = Upstream::new();
     let bed = Bed::with(workers(2, 2), &mesh(&[upstream.address], None));

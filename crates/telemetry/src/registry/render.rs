@@ -173,6 +173,19 @@ fn opaque(encoder: &mut Encoder<'_>, tcp: &[(TcpLabels, TcpTotals)]) {
             encoder.level(name, &labels, pick(totals));
         }
     }
+    let name = "heddle_tcp_connections_failed_total";
+    let help = "Connections passed on as bytes, or to be, that failed.";
+    encoder.family(name, Kind::Counter, help);
+    for (of, totals) in tcp {
+        for (reason, count) in &totals.failed {
+            let labels = [
+                ("source", &*of.source),
+                ("destination_service", &*of.destination_service),
+                ("reason", reason),
+            ];
+            encoder.count(name, &labels, *count);
+        }
+    }
 }
 
 /// Where a Worker's counter of a family is found.

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{LOOK_EVERY, MAX_COLLAPSED, MAX_LABEL_SETS, Registry};
-use crate::HttpLabels;
+use crate::{HttpLabels, TcpLabels};
 
 fn labels(source: &str, destination: &str, route: &str) -> HttpLabels {
     HttpLabels {
@@ -106,6 +106,29 @@ fn label_sets_are_bounded_and_the_rest_is_other() {
     assert!((0..LOOK_EVERY).find(has_room).is_some());
     let sample = r#"heddle_http_requests_total{source="new",destination_service="ns/new",route="c",status_class="2xx"}"#;
     assert_eq!(rendered(&registry).value(sample), "0");
+}
+
+#[test]
+fn failed_connections_are_one_sum_and_shown_only_where_there_are_any() {
+    const REASONS: &[&str] = &["no-endpoint", "reset"];
+    let registry = Registry::new();
+    let series = || {
+        registry.tcp_series(TcpLabels {
+            source: "shop/web".into(),
+            destination_service: "shop/db".into(),
+        })
+    };
+    let (first, second) = (series(), series());
+    first.fail(REASONS, 1);
+    first.fail(REASONS, 99);
+    second.fail(REASONS, 1);
+    let metrics = rendered(&registry);
+    let sample = |reason| {
+        let of = r#"source="shop/web",destination_service="shop/db""#;
+        format!(r#"heddle_tcp_connections_failed_total{{{of},reason="{reason}"}}"#)
+    };
+    assert_eq!(metrics.value(&sample("reset")), "2");
+    assert!(!metrics.0.contains_key(&sample("no-endpoint")));
 }
 
 #[test]
