@@ -125,7 +125,12 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
             let failed = ready!(socket.poll_batch(cx, |client, peer| {
                 match worker.permits.take() {
                     Some(permit) => worker.admit(Parcel::new(&door, client, peer, permit)),
-                    None => worker.stats.connections_refused.inc(),
+                    None => {
+                        worker.stats.connections_refused.inc();
+                        if worker.full.borrow_mut().may_name((), worker.clock.now()) {
+                            say_full(worker.settings.bounds.connections);
+                        }
+                    }
                 }
             }));
             Poll::Ready(Err(failed))
@@ -141,6 +146,15 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
         let due = worker.clock.now_ms() + BACK_OFF_MS;
         worker.alarms.alarm().wait_until(due).await;
     }
+}
+
+/// Says that a client was turned away because there are as many as may be.
+pub(crate) fn say_full(most: usize) {
+    tracing::warn!(
+        most,
+        "clients are turned away: there are as many connections as may be; raise \
+         proxy.bounds.connections, or the limit of open files (ulimit -n) if that is what bounds them"
+    );
 }
 
 /// A listening socket, registered with the runtime of the thread that accepts from it. What it accepts

@@ -82,7 +82,7 @@ pub(crate) fn shares(wanted: Wanted) -> anyhow::Result<Shares> {
         );
     };
     if shares.clients < wanted.clients {
-        tracing::info!(
+        tracing::warn!(
             descriptors,
             "at most {} client connections instead of {}: raise the limit of open files \
              (ulimit -n)",

@@ -269,6 +269,7 @@ impl Node {
             folder: self.dir.clone(),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,
+            connections_refused: self.registry.connections_refused(),
             config: self.config.clone(),
             listeners: self.listeners.status(),
             workloads: self.mesh.workloads.iter().map(workload).collect(),

@@ -9,7 +9,9 @@ use std::os::unix::net::UnixStream;
 use rustix::process::{Resource, Uid, geteuid, getrlimit};
 use rustix::thread::set_thread_res_uid;
 
-use crate::harness::{Folder, Heddle, as_str, backend, backend_at, get, heddle, service, text};
+use crate::harness::{
+    Folder, Heddle, as_str, backend, backend_at, eventually, get, heddle, service, text,
+};
 
 fn mesh(namespace: &str) -> Folder {
     let folder = Folder::new();
@@ -110,6 +112,14 @@ fn few_descriptors_leave_some_for_the_operator() {
     let clients: Vec<_> = (0..30).map(|_| TcpStream::connect(proxy)).collect();
     assert_eq!(get(heddle_up.metrics(), "x", "/ready").0, 200);
     assert_eq!(heddle_up.status()["ready"], true);
+    // Who was turned away is counted, said once, and shown.
+    heddle_up.stderr_line("clients are turned away");
+    eventually("all are counted", || {
+        heddle_up.status()["connections_refused"] == 13
+    });
+    let output = heddle(&["status", "--socket", as_str(&folder.socket())]);
+    let shown = text(&output.stdout);
+    assert!(shown.contains("17 of 17 clients, 13 refused"), "{shown}");
     drop(clients);
 }
 

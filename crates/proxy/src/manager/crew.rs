@@ -11,9 +11,10 @@ use tokio::sync::oneshot;
 use super::meter::Meter;
 use super::steal::{Loads, Taking};
 use crate::Reason;
+use crate::listener::say_full;
 use crate::mailbox::Mailbox;
 use crate::parcel::{Arrival, Parcel};
-use crate::permits::Permits;
+use crate::permits::{Permit, Permits};
 use crate::route::Snapshot;
 use crate::settings::Settings;
 use crate::worker::{self, Command, Intake, Shown};
@@ -49,10 +50,12 @@ pub(super) struct Crew {
     spare: Vec<Arc<WorkerStats>>,
     stats: Arc<ManagerStats>,
     /// For client connections, whichever Worker carries them.
-    pub(super) permits: Permits,
+    permits: Permits,
     roster: Arc<Mutex<Vec<View>>>,
     /// What was said of connections that could not be accepted.
     pub(super) cannot_accept: Seldom,
+    /// Whether it was said that there are as many clients as may be.
+    full: Seldom<()>,
 }
 
 impl Crew {
@@ -78,6 +81,7 @@ impl Crew {
             spare: Vec::new(),
             roster,
             cannot_accept: Seldom::default(),
+            full: Seldom::default(),
         }
     }
 
@@ -118,7 +122,10 @@ impl Crew {
 
     fn start(&mut self) -> io::Result<Member> {
         let stats = match self.spare.pop() {
-            Some(stats) => stats,
+            Some(stats) => {
+                stats.begin_again();
+                stats
+            }
             None => self.registry.worker(Reason::CODES),
         };
         let cpus = &self.settings.cpus;
@@ -253,13 +260,14 @@ impl Crew {
         let ended = member.handle.thread.join();
         if ended.is_err() {
             tracing::error!(worker = stats.id, "a worker panicked");
-            stats.reset_gauges();
         }
         self.keep(stats);
         ended
     }
 
+    /// Keeps the numbers of a Worker that has ended, or has not begun, for the next one.
     fn keep(&mut self, stats: Arc<WorkerStats>) {
+        stats.end();
         self.spare.push(stats);
         // The lowest number first.
         self.spare.sort_by_key(|stats| std::cmp::Reverse(stats.id));
@@ -296,6 +304,18 @@ impl Crew {
         self.snapshot = Some(snapshot);
     }
 
+    /// A permit for a client's connection; where there is none, that is counted and said.
+    pub(super) fn permit(&mut self) -> Option<Permit> {
+        let permit = self.permits.take();
+        if permit.is_none() {
+            self.stats.connections_refused.inc();
+            if self.full.may_name((), Instant::now()) {
+                say_full(self.settings.bounds.connections);
+            }
+        }
+        permit
+    }
+
     /// Gives a connection to the Worker that is expected to be least loaded; if that one has no room,
     /// to the next; if none has, the connection is closed. Returns whom to wake.
     pub(super) fn place(&mut self, parcel: Parcel) -> Option<Intake> {
@@ -304,6 +324,7 @@ impl Crew {
         loop {
             let Some(index) = self.loads.place(|index| full.contains(&index)) else {
                 self.stats.connections_refused.inc();
+                self.stats.connections_unplaced.inc();
                 return None;
             };
             let intake = &self.active[index].handle.intake;

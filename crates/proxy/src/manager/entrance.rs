@@ -138,11 +138,10 @@ async fn accept(crew: Rc<RefCell<Crew>>, socket: Socket, door: Arc<Door>) {
         let mut wake = Vec::new();
         let error = poll_fn(|cx| {
             let mut crew = crew.borrow_mut();
-            let batch = socket.poll_batch(cx, |client, peer| match crew.permits.take() {
-                Some(permit) => {
+            let batch = socket.poll_batch(cx, |client, peer| {
+                if let Some(permit) = crew.permit() {
                     wake.extend(crew.place(Parcel::new(&door, client, peer, permit)));
                 }
-                None => crew.stats().connections_refused.inc(),
             });
             drop(crew);
             wake.drain(..).for_each(|intake| intake.wake());

@@ -86,9 +86,12 @@ fn workers_that_panic_are_replaced_and_their_listeners_go_on() {
                 died(&registry) == workers * round
             });
             until("an answer", BLINK, || asks(address));
-            let status = proxy.status();
-            assert_eq!(status.workers.len(), workers);
-            assert!(status.workers.iter().all(|w| w.config_generation == 1));
+            // One without a configuration is not shown.
+            until("as many as before", PATIENCE, || {
+                let status = proxy.status();
+                assert!(status.workers.iter().all(|w| w.config_generation <= 1));
+                status.workers.len() == workers && status.workers[0].config_generation == 1
+            });
             until("connections counted right", PATIENCE, || {
                 let status = proxy.status();
                 status.workers.iter().all(|w| w.connections_active == 0)

@@ -71,6 +71,8 @@ pub(crate) struct Worker {
     pub(crate) permits: Permits,
     /// What was said of connections that could not be accepted.
     pub(crate) cannot_accept: RefCell<Seldom>,
+    /// Whether it was said that there are as many clients as may be.
+    pub(crate) full: RefCell<Seldom<()>>,
     draining: Cell<bool>,
     /// The time for draining is over: whoever's alarm rings gives up.
     cutting: Cell<bool>,

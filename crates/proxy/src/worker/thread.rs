@@ -192,6 +192,7 @@ impl Worker {
             tcp: RefCell::default(),
             moves: Moves::default(),
             cannot_accept: RefCell::default(),
+            full: RefCell::default(),
             draining: Cell::new(false),
             cutting: Cell::new(false),
             shown,

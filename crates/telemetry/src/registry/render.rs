@@ -191,12 +191,15 @@ fn opaque(encoder: &mut Encoder<'_>, tcp: &[(TcpLabels, TcpTotals)]) {
 /// Where a Worker's counter of a family is found.
 type Pick<T> = fn(&WorkerStats) -> &T;
 
+/// Who accepts refuses: a Worker that is the only one, else the Manager.
+const REFUSED: &str = "heddle_connections_refused_total";
+
 const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
     ("heddle_connections_total", "Connections accepted.", |w| {
         &w.connections_total
     }),
     (
-        "heddle_connections_refused_total",
+        REFUSED,
         "Connections turned away because a bound was reached.",
         |w| &w.connections_refused,
     ),
@@ -274,6 +277,10 @@ fn render_workers(
         for (id, worker) in each() {
             encoder.count(name, &[("worker", id)], pick(worker).get());
         }
+        if let (REFUSED, Some(manager)) = (*name, manager) {
+            let refused = manager.connections_refused.get();
+            encoder.count(name, &[("worker", "manager")], refused);
+        }
     }
     let name = "heddle_access_log_dropped_total";
     let help = "Access-log lines lost because they could not be written, or not in time.";
@@ -284,7 +291,8 @@ fn render_workers(
     }
     for (name, help, pick) in GAUGES {
         encoder.family(name, Kind::Gauge, help);
-        for (id, worker) in each() {
+        // A Worker that has ended has no level of anything; what it has counted stays.
+        for (id, worker) in each().filter(|(_, worker)| worker.is_running()) {
             encoder.level(name, &[("worker", id)], pick(worker).get());
         }
         if let (LISTENERS, Some(manager)) = (*name, manager) {
@@ -340,8 +348,8 @@ fn render_manager(encoder: &mut Encoder<'_>, manager: &ManagerStats) {
         ),
         (
             "heddle_connections_unplaced_total",
-            "Connections closed because no worker had room, or a bound was reached.",
-            &manager.connections_refused,
+            "Of the connections that were turned away, those for which no worker had room.",
+            &manager.connections_unplaced,
         ),
     ] {
         encoder.family(name, Kind::Counter, help);

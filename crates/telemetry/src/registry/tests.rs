@@ -167,6 +167,27 @@ fn workers_and_their_reasons_are_told_apart() {
     );
 }
 
+#[test]
+fn a_worker_that_has_ended_keeps_its_counts_and_shows_no_level() {
+    let registry = Registry::new();
+    let (stats, manager) = (registry.worker(&[]), registry.manager());
+    stats.connections_refused.inc();
+    stats.config_generation.set(7);
+    manager.connections_refused.add(2);
+    assert_eq!(registry.connections_refused(), 3);
+    let refused = r#"heddle_connections_refused_total{worker="0"}"#;
+    let generation = r#"heddle_worker_config_generation{worker="0"}"#;
+    assert_eq!(rendered(&registry).value(generation), "7");
+    stats.end();
+    let metrics = rendered(&registry);
+    assert!(!metrics.0.contains_key(generation));
+    assert_eq!(metrics.value(refused), "1");
+    let refused = r#"heddle_connections_refused_total{worker="manager"}"#;
+    assert_eq!(metrics.value(refused), "2");
+    stats.begin_again();
+    assert_eq!(rendered(&registry).value(generation), "0");
+}
+
 /// The exposition read back by the rules of the format; panics where it breaks them.
 struct Exposition(BTreeMap<String, String>);
 
