@@ -115,11 +115,11 @@ fn few_descriptors_leave_some_for_the_operator() {
     // Who was turned away is counted, said once, and shown.
     heddle_up.stderr_line("clients are turned away");
     eventually("all are counted", || {
-        heddle_up.status()["connections_refused"] == 13
+        heddle_up.status()["connections_refused"] == 15
     });
     let output = heddle(&["status", "--socket", as_str(&folder.socket())]);
     let shown = text(&output.stdout);
-    assert!(shown.contains("17 of 17 clients, 13 refused"), "{shown}");
+    assert!(shown.contains("15 of 15 clients, 15 refused"), "{shown}");
     drop(clients);
 }
 
