@@ -12,6 +12,7 @@ use heddle_model::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
+use rustix::thread::CpuSet;
 use tokio::sync::mpsc;
 
 use super::{Output, Policy, Supervisor, environment};
@@ -63,6 +64,7 @@ fn supervisor(stop_grace: Duration) -> (Supervisor, Output_) {
         stop_grace,
         restart_min: millisecond,
         restart_max: millisecond,
+        cpus: None,
     };
     let output = Output {
         stdout: console.clone(),
@@ -112,6 +114,22 @@ async fn output_has_the_workloads_name_and_the_environment_is_there() {
     assert_eq!(output.line().await, "[shop/web] shop/web mine /");
     supervisor.stop().await;
     assert_eq!(output.line().await, "[shop/web] unfinished");
+}
+
+#[tokio::test]
+async fn commands_stay_on_the_processors_that_they_are_given() {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("an affinity");
+    let last = (0..CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu));
+    let last = last.expect("a processor");
+    let mut only = CpuSet::new();
+    only.set(last);
+    let (mut supervisor, mut output) = supervisor(LONG);
+    supervisor.policy.cpus = Some(only);
+    let script = "grep Cpus_allowed_list: /proc/self/status | tr '\\t' ' '; exec sleep 1000";
+    supervisor.follow(&mesh(&[("web", script)]), &[]);
+    let expected = format!("[shop/web] Cpus_allowed_list: {last}");
+    assert_eq!(output.line().await, expected);
+    supervisor.stop().await;
 }
 
 #[tokio::test]
