@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use heddle_wire::http1::{Beginning, beginning};
 
+use crate::authorize::MayConnect;
 use crate::carry::Stage;
 use crate::collaborator::Connection;
 use crate::failure::Reason;
@@ -23,7 +24,7 @@ use crate::opaque::{Flow, Origin};
 use crate::parcel::{Contents, State};
 use crate::route::PortIndex;
 use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
-use crate::worker::{Alarm, Bound, Intake, Turn, WorkKey, Worker};
+use crate::worker::{Alarm, Bound, Intake, Live, Turn, WorkKey, Worker};
 
 /// How long a client that cannot be connected may take to ask in HTTP, in which it gets an answer.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -45,6 +46,8 @@ pub(crate) struct Undecided {
     tried: Option<Rc<Endpoint>>,
     /// Whether it may turn out to be HTTP.
     listening: bool,
+    /// It is good for nothing but to be made and closed.
+    bare: bool,
 }
 
 /// What was found out.
@@ -70,7 +73,7 @@ impl Undecided {
         began: Instant,
     ) -> Self {
         Undecided {
-            alarm: worker.alarms.alarm(),
+            alarm: worker.alarms.alarm_of(&door),
             began,
             attempts: 0,
             tried: None,
@@ -80,6 +83,7 @@ impl Undecided {
             client,
             peer,
             listening: false,
+            bare: false,
         }
     }
 
@@ -108,6 +112,8 @@ impl Undecided {
             return self.into_http();
         };
         match self.connect(&bound, port).await {
+            // A health check has found out what it wanted to know.
+            Ok(_) if self.bare => Stage::Over,
             Ok((mut upstream, lease)) => {
                 let verdict = match self.listening {
                     true => self.listen(Some(&mut upstream)).await,
@@ -119,6 +125,9 @@ impl Undecided {
                         let upstreams = &self.worker.upstreams;
                         upstreams.give_back(lease.endpoint(), upstream, now);
                         self.into_http()
+                    }
+                    Verdict::Opaque if !self.may_pass_on(lease.endpoint().address) => {
+                        self.fail(&bound, port, Reason::PolicyDenied)
                     }
                     Verdict::Opaque => {
                         let destination = Arc::clone(&bound.snapshot.port(port).label);
@@ -157,6 +166,7 @@ impl Undecided {
             destination,
             began: self.began,
             attempts: self.attempts,
+            upgraded: false,
         };
         let upstream = self.tried.map(|endpoint| endpoint.address);
         origin.log(worker, &self.door, Some(reason), upstream, (0, 0));
@@ -173,6 +183,7 @@ impl Undecided {
         loop {
             let endpoint = worker.choose(bound, port, self.tried.as_ref())?;
             self.tried = Some(Rc::clone(&endpoint));
+            self.authorize(bound, endpoint.address)?;
             let place = worker.upstreams.reserve(&endpoint);
             let place = place.ok_or(Reason::UpstreamOverflow)?;
             self.attempts += 1;
@@ -184,6 +195,28 @@ impl Undecided {
                 Err(reason) => return Err(reason),
             }
         }
+    }
+
+    /// Whether the endpoint may be connected, and what for.
+    fn authorize(&mut self, bound: &Bound, endpoint: SocketAddr) -> Result<(), Reason> {
+        let bytes = !self.listening;
+        self.alarm.carries(Live { endpoint, bytes });
+        let caller = self.door.entry.caller();
+        match bound.snapshot.guards.may_connect(caller, endpoint) {
+            MayConnect::No => Err(Reason::PolicyDenied),
+            MayConnect::Bare => {
+                self.bare = true;
+                Ok(())
+            }
+            MayConnect::Yes if bytes && !self.may_pass_on(endpoint) => Err(Reason::PolicyDenied),
+            MayConnect::Yes => Ok(()),
+        }
+    }
+
+    /// Whether bytes may be passed on to the endpoint, as the policies are now.
+    fn may_pass_on(&self, endpoint: SocketAddr) -> bool {
+        let guards = &self.worker.bound().snapshot.guards;
+        guards.allow_bytes(self.door.entry.caller(), endpoint)
     }
 
     /// Waits until somebody speaks.
@@ -202,10 +235,8 @@ impl Undecided {
         upstream: Option<&mut Upstream>,
     ) -> Poll<Verdict> {
         if self.alarm.rang() {
-            return Poll::Ready(Verdict::Failed(match self.worker.is_cutting() {
-                true => Reason::Draining,
-                false => Reason::TcpIdle,
-            }));
+            let reason = self.worker.rang_for(&self.alarm, Reason::TcpIdle);
+            return Poll::Ready(Verdict::Failed(reason));
         }
         if self.client.inbox.is_empty() {
             match self.worker.turn() {
@@ -255,6 +286,7 @@ impl Undecided {
             destination,
             began: self.began,
             attempts: self.attempts,
+            upgraded: false,
         };
         Flow::join(self.worker, self.door, client, (upstream, lease), origin).begun()
     }

@@ -70,6 +70,8 @@ reasons! {
     UnknownHost = "unknown_host", Downstream, 502, Never, "no Service of the mesh has this name";
     UnknownPort = "unknown_port", Downstream, 502, Never, "the Service has no such port";
     NotForwardProxy = "absolute_form_expected", Downstream, 400, Never, "a forward proxy needs the whole URL, or a Host field that names a Service";
+    PolicyDenied = "policy_denied", Downstream, 403, Never, "no policy allows it, or one denies it";
+    PolicyRevoked = "policy_revoked", Downstream, 403, Never, "a change of the policies ended it";
     NoRoute = "no_route", Heddle, 404, Never, "no rule of the Service's routes matches";
     NoBackend = "backend_not_resolved", Heddle, 500, Never, "the route's backend does not exist or may not be used";
     NoEndpoint = "no_endpoint", Upstream, 503, Never, "the Service has no ready endpoint";

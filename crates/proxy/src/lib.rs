@@ -9,11 +9,13 @@
 //! | `collaborator` | the request is read, prepared, forwarded and answered |
 //! | `route` | which rule, which backend |
 //! | `balance` | which endpoint |
+//! | `authorize` | whether it may go there |
 //! | `upstream` | over which connection |
 //!
 //! [`Proxy`] is the handle by which the rest of the process starts it, gives it listeners and
 //! configuration, and ends it. Nothing here knows where the configuration came from.
 
+mod authorize;
 mod balance;
 mod carry;
 mod collaborator;

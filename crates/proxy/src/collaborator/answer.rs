@@ -290,9 +290,7 @@ impl Connection {
 
     /// What ran out when the alarm rang, as the fault of the side that was waited for.
     fn late(&self, exchange: &Exchange, upstream: &Upstream) -> Reason {
-        if self.worker.is_cutting() {
-            Reason::Draining
-        } else if self.worker.clock.now_ms() >= exchange.due {
+        let ran_out = if self.worker.clock.now_ms() >= exchange.due {
             Reason::RequestTimeout
         } else if exchange.download.waits_for(&self.client) {
             Reason::ClientStalled
@@ -304,7 +302,8 @@ impl Connection {
             Reason::UpstreamStalled
         } else {
             Reason::BodyTimeout
-        }
+        };
+        self.worker.rang_for(&self.alarm, ran_out)
     }
 }
 

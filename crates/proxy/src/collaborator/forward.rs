@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,11 +11,11 @@ use heddle_wire::buffer::Chain;
 
 use super::exchange::Exchange;
 use super::prepare::Prepared;
-use super::{After, Connection, Upgraded};
+use super::{After, Connection, Scratch, Upgraded};
 use crate::failure::{Failure, Reason, Retry};
 use crate::opaque::Origin;
 use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect};
-use crate::worker::Millis;
+use crate::worker::{Live, Millis};
 
 impl Connection {
     /// Forwards the request that stands in `scratch.out` and delivers the answer.
@@ -58,6 +59,7 @@ impl Connection {
     /// Sends the request over a pooled connection, or a new one.
     async fn start(&mut self, exchange: &mut Exchange) -> Result<Upstream, Failure> {
         let endpoint = self.choose_endpoint(exchange)?;
+        self.authorize(exchange, endpoint.address)?;
         exchange.reuse_upstream = true;
         exchange.lease = Some(Lease::new(Rc::clone(&endpoint)));
         if exchange.attempt_ms > 0 {
@@ -98,6 +100,20 @@ impl Connection {
         }
         self.alarm.set(self.response_due(exchange));
         Ok(upstream)
+    }
+
+    /// Whether the request in `scratch.out` may go to the endpoint.
+    fn authorize(&self, exchange: &Exchange, endpoint: SocketAddr) -> Result<(), Failure> {
+        self.alarm.carries(Live {
+            endpoint,
+            bytes: false,
+        });
+        let guards = &exchange.bound.snapshot.guards;
+        if guards.is_empty() {
+            return Ok(());
+        }
+        let Scratch { out, judged, .. } = &mut *self.worker.scratch.borrow_mut();
+        guards.allow_request(self.door.entry.caller(), endpoint, out, judged)
     }
 
     fn choose_endpoint(&self, exchange: &Exchange) -> Result<Rc<Endpoint>, Failure> {
@@ -203,6 +219,7 @@ impl Connection {
                 destination: Arc::clone(&exchange.bound.snapshot.port(port).label),
                 began: self.worker.clock.now(),
                 attempts: exchange.attempts,
+                upgraded: true,
             },
         })))
     }

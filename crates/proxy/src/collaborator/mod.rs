@@ -37,6 +37,7 @@ use std::time::Instant;
 
 use heddle_wire::http1::{Edits, RequestHead, ResponseHead};
 
+use crate::authorize::Judged;
 use crate::carry::Stage;
 use crate::failure::Failure;
 use crate::io::Side;
@@ -65,6 +66,8 @@ pub(crate) struct Scratch {
     authority: Vec<u8>,
     /// A field value in the making.
     value: Vec<u8>,
+    /// A request that policies look at.
+    judged: Judged,
 }
 
 impl Scratch {
@@ -184,7 +187,7 @@ impl Connection {
                 .any(|network| network.contains(peer)),
             peer: shown(peer),
             address,
-            alarm: worker.alarms.alarm(),
+            alarm: worker.alarms.alarm_of(&door),
             client,
             began: worker.clock.now(),
             served: 0,

@@ -91,7 +91,7 @@ impl Connection {
 
         // One form of the path, for the rules and for the endpoint alike.
         let routes = entry.routes(self.door.namespace());
-        let strict = routes.is_some_and(|routes| routes.strict_paths());
+        let strict = entry.strict_paths(routes);
         new_path.clear();
         let changed = match request.form {
             TargetForm::Asterisk => false,

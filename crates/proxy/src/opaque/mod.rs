@@ -31,7 +31,7 @@ use crate::io::Side;
 use crate::listener::Door;
 use crate::pump::{Blocks, Broken, Pump};
 use crate::upstream::{Lease, Upstream};
-use crate::worker::{Alarm, Intake, Millis, Turn, Worker};
+use crate::worker::{Alarm, Intake, Live, Millis, Turn, Worker};
 
 pub(crate) use moving::Moving;
 
@@ -61,6 +61,8 @@ pub(crate) struct Origin {
     pub(crate) began: Instant,
     /// Endpoints that were tried.
     pub(crate) attempts: u32,
+    /// It began with a request, by which it was judged.
+    pub(crate) upgraded: bool,
 }
 
 impl Origin {
@@ -171,7 +173,7 @@ impl Flow {
             client,
             upstream,
             lease,
-            alarm: worker.alarms.alarm(),
+            alarm: worker.alarms.alarm_of(&door),
             up: Direction::new(false),
             down: Direction::new(false),
             origin,
@@ -216,6 +218,16 @@ impl Flow {
     fn start(&mut self, cx: &Context<'_>) {
         self.alarm.wakes(cx.waker());
         self.alarm.set(self.idle_due());
+        // It may have been on its way from another Worker when the policies changed.
+        let flow = Live {
+            endpoint: self.lease.endpoint().address,
+            bytes: !self.origin.upgraded,
+        };
+        self.alarm.carries(flow);
+        let guards = &self.worker.bound().snapshot.guards;
+        if !guards.allow_live(&self.door, flow) {
+            self.alarm.revoke();
+        }
         self.up.pump.take_over(&self.client.inbox);
         self.down.pump.take_over(&self.upstream.side.inbox);
     }
@@ -225,10 +237,8 @@ impl Flow {
             return Poll::Ready(End::Leave(intake));
         }
         if self.alarm.rang() {
-            return Poll::Ready(End::Failed(match self.worker.is_cutting() {
-                true => Reason::Draining,
-                false => Reason::TcpIdle,
-            }));
+            let reason = self.worker.rang_for(&self.alarm, Reason::TcpIdle);
+            return Poll::Ready(End::Failed(reason));
         }
         let blocks = self.worker.stream_blocks();
         let mut progress = false;

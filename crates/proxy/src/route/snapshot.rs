@@ -14,6 +14,7 @@ use heddle_model::{
 };
 
 use super::{Hosts, Matcher, Request};
+use crate::authorize::Guards;
 use crate::balance::Schedule;
 
 /// Index of a Service's port in a snapshot.
@@ -25,6 +26,7 @@ pub(crate) struct PortIndex(u32);
 pub(crate) struct Snapshot {
     pub(crate) generation: u64,
     pub(crate) hosts: Hosts,
+    pub(crate) guards: Guards,
     ports: Vec<PortEntry>,
     by_name: HashMap<(ServiceName, u16), PortIndex, RandomState>,
 }
@@ -35,6 +37,8 @@ pub(crate) struct PortEntry {
     pub(crate) label: Arc<str>,
     pub(crate) protocol: AppProtocol,
     pub(crate) cluster: Cluster,
+    /// Whether a policy looks at the paths of requests that may end up here.
+    judges_paths: bool,
     routes: Option<RouteTable>,
     consumer_routes: HashMap<Namespace, RouteTable>,
 }
@@ -108,12 +112,15 @@ impl Snapshot {
             by_name: &by_name,
             next_rule: 0,
         };
-        let ports = all()
+        let mut ports: Vec<PortEntry> = all()
             .map(|(service, port)| compiler.port(&service.name, service.balancer, port))
             .collect();
+        let guards = Guards::new(mesh);
+        judge_paths(&mut ports, &guards);
         Snapshot {
             generation: mesh.generation,
             hosts: Hosts::new(mesh.services.iter().map(|service| &service.name)),
+            guards,
             ports,
             by_name,
         }
@@ -145,6 +152,12 @@ impl PortIndex {
 }
 
 impl PortEntry {
+    /// Whether a rule of a route for this caller, or of a policy, depends on the path: then one that two
+    /// programs could read in two ways is refused.
+    pub(crate) fn strict_paths(&self, routes: Option<&RouteTable>) -> bool {
+        self.judges_paths || routes.is_some_and(|routes| routes.strict_paths)
+    }
+
     /// The rules for a caller; `None` when requests go straight to the endpoints.
     pub(crate) fn routes(&self, caller: Option<&Namespace>) -> Option<&RouteTable> {
         if self.consumer_routes.is_empty() {
@@ -156,11 +169,27 @@ impl PortEntry {
     }
 }
 
-impl RouteTable {
-    pub(crate) fn strict_paths(&self) -> bool {
-        self.strict_paths
+/// Finds the ports whose requests come to an endpoint before which a policy looks at paths: by a
+/// backend of a rule, or straight.
+fn judge_paths(ports: &mut [PortEntry], guards: &Guards) {
+    let judges = |port: &PortEntry| {
+        let mut endpoints = port.cluster.endpoints.iter();
+        endpoints.any(|endpoint| guards.look_at_paths(*endpoint))
+    };
+    let own: Vec<bool> = ports.iter().map(judges).collect();
+    for (port, own_judges) in ports.iter_mut().zip(&own) {
+        let tables = port.routes.iter().chain(port.consumer_routes.values());
+        let rules = tables.flat_map(|table| &table.rules);
+        let mut backends = rules.flat_map(|rule| &rule.action.backends);
+        let by_backend = backends.any(|backend| match backend.target {
+            Target::Port(index) => own[index.get()],
+            Target::Unresolved => false,
+        });
+        port.judges_paths = *own_judges || by_backend;
     }
+}
 
+impl RouteTable {
     /// The first rule that matches.
     pub(crate) fn find<F>(&self, request: &Request<'_, F>) -> Option<&Arc<Rule>>
     where
@@ -206,6 +235,7 @@ impl Compiler<'_> {
                     .collect(),
                 schedule: Schedule::new(&weights),
             },
+            judges_paths: false,
             routes: port.routes.as_deref().map(|rules| self.table(rules)),
             consumer_routes: port
                 .consumer_routes

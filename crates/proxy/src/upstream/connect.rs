@@ -45,10 +45,12 @@ pub(crate) async fn connect(
             upstreams.failed(endpoint, now);
             Err(Reason::ConnectFailed)
         }
-        None if worker.is_cutting() => Err(Reason::Draining),
         None => {
-            upstreams.failed(endpoint, now);
-            Err(Reason::ConnectTimeout)
+            let reason = worker.rang_for(alarm, Reason::ConnectTimeout);
+            if reason == Reason::ConnectTimeout {
+                upstreams.failed(endpoint, now);
+            }
+            Err(reason)
         }
     }
 }

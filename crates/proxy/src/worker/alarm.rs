@@ -7,12 +7,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use slab::Slab;
 
 use super::clock::Millis;
+use crate::listener::Door;
 
 /// Longest time between two sweeps, in milliseconds.
 pub(crate) const SWEEP_MS: Millis = 250;
@@ -23,9 +26,23 @@ const NEVER: Millis = Millis::MAX;
 
 #[derive(Debug)]
 struct Bell {
+    door: Option<Arc<Door>>,
     due: Cell<Millis>,
     rang: Cell<bool>,
+    /// Whether whatever the task does is no longer allowed.
+    revoked: Cell<bool>,
+    /// What the task passes on, and where to.
+    flow: Cell<Option<Live>>,
     waker: RefCell<Option<Waker>>,
+}
+
+/// A flow under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Live {
+    /// The endpoint that it goes to.
+    pub(crate) endpoint: SocketAddr,
+    /// Bytes that nobody reads: rules about requests do not fit them.
+    pub(crate) bytes: bool,
 }
 
 impl Bell {
@@ -82,11 +99,37 @@ impl Alarms {
         self.bells.borrow().iter().for_each(|(_, bell)| bell.ring());
     }
 
-    /// An alarm for one task.
+    /// Ends the flows that are not allowed any more: the registry of what is under way is here, since
+    /// an alarm is how a task is reached from outside.
+    pub(crate) fn revoke(&self, mut is_allowed: impl FnMut(&Door, Live) -> bool) {
+        for (_, bell) in self.bells.borrow().iter() {
+            let (Some(flow), Some(door)) = (bell.flow.get(), &bell.door) else {
+                continue;
+            };
+            if !is_allowed(door, flow) {
+                bell.revoked.set(true);
+                bell.ring();
+            }
+        }
+    }
+
+    /// An alarm for a task of our own.
     pub(crate) fn alarm(self: &Rc<Self>) -> Alarm {
+        self.new_alarm(None)
+    }
+
+    /// An alarm for the task of a connection that came in by a door.
+    pub(crate) fn alarm_of(self: &Rc<Self>, door: &Arc<Door>) -> Alarm {
+        self.new_alarm(Some(Arc::clone(door)))
+    }
+
+    fn new_alarm(self: &Rc<Self>, door: Option<Arc<Door>>) -> Alarm {
         let bell = Rc::new(Bell {
+            door,
             due: Cell::new(NEVER),
             rang: Cell::new(false),
+            revoked: Cell::new(false),
+            flow: Cell::new(None),
             waker: RefCell::new(None),
         });
         let key = self.bells.borrow_mut().insert(Rc::clone(&bell));
@@ -139,15 +182,34 @@ impl Alarm {
         .await;
     }
 
-    /// No deadline.
+    /// No deadline, and nothing under way.
     pub(crate) fn clear(&self) {
         self.bell.rang.set(false);
+        self.bell.revoked.set(false);
+        self.bell.flow.set(None);
         self.bell.due.set(NEVER);
     }
 
-    /// Whether the deadline has passed since it was set.
+    /// What the task does is not allowed any more.
+    pub(crate) fn revoke(&self) {
+        self.bell.revoked.set(true);
+    }
+
+    /// Says what the task passes on from now on.
+    pub(crate) fn carries(&self, flow: Live) {
+        self.bell.flow.set(Some(flow));
+    }
+
+    /// Whether the deadline has passed since it was set, or what the task does is not allowed any more.
     pub(crate) fn rang(&self) -> bool {
-        self.bell.rang.get()
+        self.bell.rang.get() || self.bell.revoked.get()
+    }
+
+    /// Whether what the task did was not allowed any more. Asked once: whoever is told gets time to tell
+    /// others.
+    pub(crate) fn take_revoked(&self) -> bool {
+        self.bell.flow.set(None);
+        self.bell.revoked.replace(false)
     }
 }
 

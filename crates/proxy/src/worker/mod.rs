@@ -32,7 +32,7 @@ use crate::route::PortIndex;
 use crate::settings::Settings;
 use crate::upstream::{Endpoint, Upstreams};
 
-pub(crate) use alarm::{Alarm, Alarms};
+pub(crate) use alarm::{Alarm, Alarms, Live};
 pub(crate) use bound::{Bound, SeriesKey};
 pub(crate) use clock::{Clock, Millis};
 pub(crate) use command::Command;
@@ -164,6 +164,17 @@ impl Worker {
     /// Whether requests are given up because the time for draining is over.
     pub(crate) fn is_cutting(&self) -> bool {
         self.cutting.get()
+    }
+
+    /// Why a task gives up whose alarm has rung: what ran out, unless something else rang it.
+    pub(crate) fn rang_for(&self, alarm: &Alarm, ran_out: Reason) -> Reason {
+        if alarm.take_revoked() {
+            Reason::PolicyRevoked
+        } else if self.is_cutting() {
+            Reason::Draining
+        } else {
+            ran_out
+        }
     }
 
     /// Client connections open now.

@@ -205,8 +205,11 @@ impl Worker {
             .config_generation
             .set(i64::try_from(snapshot.generation).unwrap_or(i64::MAX));
         let bound = Rc::new(Bound::new(snapshot, &self.upstreams));
+        let guards = &bound.snapshot.guards;
+        self.alarms
+            .revoke(|door, flow| guards.allow_live(door, flow));
         // Dropped outside the borrow.
-        let old = self.bound.replace(bound);
+        let old = self.bound.replace(Rc::clone(&bound));
         drop(old);
         // Series that are in use are kept by who uses them.
         self.tcp.borrow_mut().clear();

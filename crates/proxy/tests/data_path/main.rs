@@ -7,6 +7,7 @@ mod elastic;
 mod failures;
 mod http;
 mod opaque;
+mod policy;
 mod routes;
 mod support;
 mod upgrade;

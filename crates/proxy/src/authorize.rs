@@ -1,0 +1,218 @@
+//! Who may call which endpoint, as the policies of the workload behind it say.
+//!
+//! The decision itself is the model's ([`Guard`]); here is what it is asked, and when:
+//!
+//! | asked | when | about |
+//! |---|---|---|
+//! | [`Guards::may_connect`] | an opaque connection is about to be made | caller and port |
+//! | [`Guards::allow_bytes`] | it is known to be no HTTP | caller and port |
+//! | [`Guards::allow_request`] | a request is about to be sent | the head as it will be sent |
+//! | [`Guards::may_connect`] | the policies have changed | every flow that is under way |
+//!
+//! While no policy is there nothing is asked.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use heddle_model::{Access, Connect, Guard, HttpAccess, Mesh, SpiffeId, WorkloadName};
+use heddle_wire::http1::{Limits, RequestHead, path};
+
+use crate::failure::{Failure, Reason};
+use crate::listener::Door;
+use crate::worker::Live;
+
+/// Everything that stands before the endpoints of one snapshot, and who callers are.
+#[derive(Debug, Default)]
+pub(crate) struct Guards {
+    /// Those that are not open to everybody. Where several workloads share an address, all must agree.
+    by_endpoint: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState>,
+    /// Of the workloads that call from here.
+    identities: HashMap<WorkloadName, SpiffeId, RandomState>,
+}
+
+/// What a connection to an endpoint is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MayConnect {
+    /// Something may be allowed on it.
+    Yes,
+    /// A health check that makes and closes a connection: not a byte may be passed on.
+    Bare,
+    /// Nothing.
+    No,
+}
+
+/// A request in pieces, as it will be sent: reused, since judging allocates nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    head: RequestHead,
+    path: Vec<u8>,
+}
+
+impl Guards {
+    pub(crate) fn new(mesh: &Mesh) -> Self {
+        let mut guards: HashMap<&WorkloadName, Arc<Guard>> = HashMap::new();
+        for workload in &mesh.workloads {
+            let guard = Guard::new(mesh, workload);
+            if !guard.is_open() {
+                guards.insert(&workload.name, Arc::new(guard));
+            }
+        }
+        let mut by_endpoint: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState> = HashMap::default();
+        let ports = mesh.services.iter().flat_map(|service| &service.ports);
+        for endpoint in ports.flat_map(|port| &port.endpoints) {
+            let guard = endpoint.workload.as_ref().and_then(|name| guards.get(name));
+            let Some(guard) = guard else { continue };
+            let known = by_endpoint.entry(endpoint.address).or_default();
+            if !known.iter().any(|one| Arc::ptr_eq(one, guard)) {
+                known.push(Arc::clone(guard));
+            }
+        }
+        let identities = mesh.workloads.iter().map(|workload| {
+            let account = workload.service_account.clone();
+            let id = SpiffeId::workload(mesh.trust_domain.clone(), account);
+            (workload.name.clone(), id)
+        });
+        Guards {
+            // Nobody asks who calls when nothing is guarded.
+            identities: match by_endpoint.is_empty() {
+                true => HashMap::default(),
+                false => identities.collect(),
+            },
+            by_endpoint,
+        }
+    }
+
+    /// Whether nothing is guarded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_endpoint.is_empty()
+    }
+
+    /// Whether a rule before an endpoint looks at paths.
+    pub(crate) fn look_at_paths(&self, endpoint: SocketAddr) -> bool {
+        self.of(endpoint).iter().any(|guard| guard.looks_at_paths())
+    }
+
+    /// Whether something that is under way may go on.
+    pub(crate) fn allow_live(&self, door: &Door, flow: Live) -> bool {
+        let caller = door.entry.caller();
+        match flow.bytes {
+            true => self.allow_bytes(caller, flow.endpoint),
+            false => self.may_connect(caller, flow.endpoint) == MayConnect::Yes,
+        }
+    }
+
+    fn of(&self, endpoint: SocketAddr) -> &[Arc<Guard>] {
+        if self.by_endpoint.is_empty() {
+            return &[];
+        }
+        self.by_endpoint.get(&endpoint).map_or(&[], Vec::as_slice)
+    }
+
+    fn identity(&self, caller: Option<&WorkloadName>) -> Option<&SpiffeId> {
+        self.identities.get(caller?)
+    }
+
+    /// Whether a connection to an endpoint may be made at all.
+    pub(crate) fn may_connect(
+        &self,
+        caller: Option<&WorkloadName>,
+        endpoint: SocketAddr,
+    ) -> MayConnect {
+        let caller = self.identity(caller);
+        let mut may = MayConnect::Yes;
+        for guard in self.of(endpoint) {
+            match guard.may_connect(caller, endpoint.port()) {
+                Connect::Open => {}
+                Connect::Bare => may = MayConnect::Bare,
+                Connect::Refused(by) => {
+                    tracing::debug!(?caller, %endpoint, %by, "refused");
+                    return MayConnect::No;
+                }
+            }
+        }
+        may
+    }
+
+    /// Whether bytes that are no request may be passed on to an endpoint.
+    pub(crate) fn allow_bytes(&self, caller: Option<&WorkloadName>, endpoint: SocketAddr) -> bool {
+        let caller = self.identity(caller);
+        let access = Access::flow(caller, endpoint.port());
+        self.of(endpoint).iter().all(|guard| {
+            let decision = guard.decide(&access);
+            if !decision.allowed {
+                let by = decision.by;
+                tracing::debug!(?caller, %endpoint, %by, "refused");
+            }
+            decision.allowed
+        })
+    }
+
+    /// Whether a request may be sent to an endpoint. `head` is what will be sent: what a rule sees is
+    /// what the endpoint gets.
+    ///
+    /// # Errors
+    /// [`Reason::PolicyDenied`]; or why its path is ambiguous, where a rule looks at paths.
+    pub(crate) fn allow_request(
+        &self,
+        caller: Option<&WorkloadName>,
+        endpoint: SocketAddr,
+        head: &[u8],
+        judged: &mut Judged,
+    ) -> Result<(), Failure> {
+        let guards = self.of(endpoint);
+        if guards.is_empty() {
+            return Ok(());
+        }
+        let caller = self.identity(caller);
+        // What was made of a head that was taken is taken again, whatever was added to it.
+        let limits = Limits {
+            max_head_bytes: usize::from(u16::MAX),
+            max_fields: usize::from(u16::MAX),
+            ..Limits::default()
+        };
+        let parsed = judged.head.parse(head, &limits);
+        if !matches!(parsed, Ok(Some(_))) {
+            return Err(Reason::PolicyDenied.into());
+        }
+        let Judged { head: parts, path } = judged;
+        let target = parts.path.of(head);
+        if self.look_at_paths(endpoint) && target.starts_with(b"/") {
+            path.clear();
+            match path::canonicalise(target, path, true).map_err(Failure::request)? {
+                path::Canonical::Verbatim => {}
+                // It was brought into canonical form before: this is none.
+                path::Canonical::Rewritten => return Err(Reason::PolicyDenied.into()),
+            }
+        }
+        let access = Access {
+            caller,
+            port: endpoint.port(),
+            http: Some(HttpAccess {
+                method: parts.method_span.of(head),
+                path: target,
+                query: parts.query.map(|query| query.of(head)).unwrap_or_default(),
+                fields: |name: &[u8], each: &mut dyn FnMut(&[u8])| {
+                    let named = parts.fields.iter();
+                    named
+                        .filter(|field| field.name.of(head).eq_ignore_ascii_case(name))
+                        .for_each(|field| each(field.value.of(head)));
+                },
+            }),
+        };
+        for guard in guards {
+            let decision = guard.decide(&access);
+            if decision.would_differ() {
+                let by = decision.dry_run.map(|would| would.by.code());
+                tracing::debug!(?caller, %endpoint, by, "a dry run would have decided otherwise");
+            }
+            if !decision.allowed {
+                let by = decision.by;
+                tracing::debug!(?caller, %endpoint, %by, "refused");
+                return Err(Reason::PolicyDenied.into());
+            }
+        }
+        Ok(())
+    }
+}

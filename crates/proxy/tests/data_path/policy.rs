@@ -1,0 +1,319 @@
+//! Policies: who gets through, who does not, and what becomes of those that were through already.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use heddle_model::{
+    AppProtocol, HttpMatch, Mesh, Mode, PathMatch, Policy, PolicyAction, PolicyName, PolicyRule,
+    Probe, ServiceAccountName, ServiceName, Sources, SpiffeId, Workload, WorkloadName,
+    WorkloadPort,
+};
+use heddle_proxy::{Entry, Settings};
+
+use crate::support::{Bed, Client, Upstream, mesh, serve};
+
+/// Callers beside whoever is unidentified.
+const CALLERS: [&str; 2] = ["shop", "intruder"];
+
+fn account(name: &str) -> ServiceAccountName {
+    ServiceAccountName::new("test", name).unwrap()
+}
+
+fn workload(name: &str, address: SocketAddr) -> Workload {
+    Workload {
+        name: WorkloadName::new("test", name).unwrap(),
+        labels: BTreeMap::new(),
+        service_account: account(name),
+        address: address.ip(),
+        ports: vec![WorkloadPort {
+            name: None,
+            port: address.port(),
+        }],
+        weight: 1,
+        node: None,
+        mode: Mode::Permissive,
+        policies: Vec::new(),
+        probes: Vec::new(),
+        command: None,
+    }
+}
+
+/// The echo Service before a workload, and two callers.
+fn guarded(endpoint: SocketAddr, protocol: AppProtocol) -> Mesh {
+    let mut mesh = mesh(&[endpoint], None);
+    let port = &mut mesh.services[0].ports[0];
+    port.protocol = protocol;
+    port.endpoints[0].workload = Some(WorkloadName::new("test", "echo").unwrap());
+    port.endpoints[0].account = Some(account("echo"));
+    let nowhere = SocketAddr::from((IpAddr::from([127, 0, 0, 1]), 1));
+    let callers = CALLERS.iter().map(|name| workload(name, nowhere));
+    mesh.workloads = callers.chain([workload("echo", endpoint)]).collect();
+    mesh.workloads.sort_by(|a, b| a.name.cmp(&b.name));
+    mesh
+}
+
+fn echo(mesh: &mut Mesh) -> &mut Workload {
+    let found = mesh.workloads.iter_mut();
+    let mut found = found.filter(|workload| workload.name.name.as_str() == "echo");
+    found.next().unwrap()
+}
+
+/// Puts policies before the echo workload, in place of those there are.
+fn with(mut mesh: Mesh, policies: Vec<Policy>) -> Mesh {
+    mesh.generation += 1;
+    echo(&mut mesh).policies = policies.iter().map(|policy| policy.name.clone()).collect();
+    mesh.policies = policies.into_iter().map(Arc::new).collect();
+    mesh.check_invariants().unwrap();
+    mesh
+}
+
+fn policy(name: &str, action: PolicyAction, rules: Vec<PolicyRule>) -> Policy {
+    let name = format!("AuthorizationPolicy test/{name}");
+    Policy {
+        name: PolicyName::parse(&name).unwrap(),
+        action,
+        dry_run: false,
+        rules,
+    }
+}
+
+fn from(caller: &str) -> PolicyRule {
+    let id = SpiffeId::workload(Mesh::default().trust_domain, account(caller));
+    PolicyRule {
+        number: 0,
+        sources: Some(Sources {
+            identities: vec![id],
+            namespaces: Vec::new(),
+        }),
+        ports: Vec::new(),
+        http: None,
+    }
+}
+
+fn allow(caller: &str) -> Vec<Policy> {
+    vec![policy("callers", PolicyAction::Allow, vec![from(caller)])]
+}
+
+/// A bed with a listener for each caller.
+struct Guarded {
+    bed: Bed,
+    doors: BTreeMap<&'static str, SocketAddr>,
+}
+
+impl Guarded {
+    fn new(mesh: &Mesh) -> Guarded {
+        let bed = Bed::with(Settings::default(), mesh);
+        let mut doors = BTreeMap::new();
+        for (id, caller) in (10..).zip(CALLERS) {
+            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+            doors.insert(caller, socket.local_addr().unwrap());
+            let entry = Entry::Service {
+                caller: Some(WorkloadName::new("test", caller).unwrap()),
+                service: ServiceName::parse("test/echo").unwrap(),
+                port: 80,
+            };
+            bed.proxy.listen(id, socket, entry);
+        }
+        Guarded { bed, doors }
+    }
+
+    fn client(&self, caller: &str) -> Client {
+        Client::connect(*self.doors.get(caller).unwrap_or(&self.bed.address))
+    }
+
+    /// The status that a request of its own gets.
+    fn status(&self, caller: &str, line: &str, fields: &str) -> u16 {
+        let mut client = self.client(caller);
+        client.send(format!(
+            "{line} HTTP/1.1\r\nHost: echo.test\r\n{fields}\r\n"
+        ));
+        client.response().status()
+    }
+
+    fn get(&self, caller: &str) -> u16 {
+        self.status(caller, "GET /", "")
+    }
+}
+
+#[test]
+fn only_callers_that_a_rule_names_get_through() {
+    let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
+    let bed = Guarded::new(&mesh);
+    for caller in ["shop", "intruder", "unidentified"] {
+        assert_eq!(bed.get(caller), 200, "{caller}, without policies");
+    }
+    bed.bed.proxy.apply(&with(mesh, allow("shop")));
+    bed.bed
+        .expect_metric("heddle_worker_config_generation", &[], 2.0);
+    assert_eq!(bed.get("shop"), 200);
+    assert_eq!(bed.get("unidentified"), 403);
+    let mut intruder = bed.client("intruder");
+    intruder.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    let response = intruder.response();
+    assert_eq!(response.status(), 403);
+    assert_eq!(response.field("heddle-reason"), Some("policy_denied"));
+    // Who was refused may ask for something else on the same connection.
+    intruder.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    assert_eq!(intruder.response().status(), 403);
+    let denied = ["reason=\"policy_denied\""];
+    bed.bed
+        .expect_metric("heddle_requests_rejected_total", &denied, 3.0);
+}
+
+#[test]
+fn rules_see_the_request_as_the_endpoint_gets_it() {
+    let rule = PolicyRule {
+        http: Some(HttpMatch {
+            methods: vec!["GET".into()],
+            paths: vec![PathMatch::Prefix("/public".into())],
+            path_starts: Vec::new(),
+            headers: vec![("x-team".into(), "blue".into())],
+        }),
+        ..from("shop")
+    };
+    let policies = vec![policy("paths", PolicyAction::Allow, vec![rule])];
+    let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
+    let bed = Guarded::new(&with(mesh, policies));
+    let blue = "X-Team: blue\r\n";
+    for (line, fields, status) in [
+        ("GET /public/a", blue, 200),
+        ("GET /public", blue, 200),
+        ("GET /private/../public/a", blue, 400),
+        ("GET /%70ublic/a?x=/private", blue, 200),
+        ("GET /publicity", blue, 403),
+        ("GET /public/../private", blue, 400),
+        ("GET /private", blue, 403),
+        (
+            "POST /public/a",
+            "X-Team: blue\r\nContent-Length: 0\r\n",
+            403,
+        ),
+        ("GET /public/a", "", 403),
+        ("GET /public/a", "X-Team: red\r\n", 403),
+        ("GET /public/..%2fprivate", blue, 400),
+    ] {
+        assert_eq!(
+            bed.status("shop", line, fields),
+            status,
+            "{line} {fields:?}"
+        );
+    }
+}
+
+#[test]
+fn a_strict_workload_takes_nobody_without_identity_but_its_health_checks() {
+    let mut mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
+    echo(&mut mesh).mode = Mode::Strict;
+    let port = echo(&mut mesh).ports[0].port;
+    echo(&mut mesh).probes = vec![Probe {
+        port,
+        path: Some("/healthz".into()),
+        query: String::new(),
+    }];
+    let bed = Guarded::new(&mesh);
+    assert_eq!(bed.get("shop"), 200);
+    assert_eq!(bed.get("unidentified"), 403);
+    assert_eq!(bed.status("unidentified", "GET /healthz", ""), 200);
+    assert_eq!(bed.status("unidentified", "GET /healthz/x", ""), 403);
+    assert_eq!(bed.status("unidentified", "GET /healthz?x", ""), 403);
+    let post = bed.status("unidentified", "POST /healthz", "Content-Length: 0\r\n");
+    assert_eq!(post, 403);
+}
+
+#[test]
+fn opaque_connections_that_no_rule_allows_are_reset_and_reach_nobody() {
+    let upstream = Upstream::new();
+    let mesh = guarded(upstream.address, AppProtocol::Tcp);
+    let bed = Guarded::new(&with(mesh, allow("shop")));
+    for caller in ["intruder", "unidentified"] {
+        let mut client = bed.client(caller);
+        assert_eq!(client.rest(), b"");
+    }
+    let denied = ["reason=\"policy_denied\""];
+    bed.bed
+        .expect_metric("heddle_tcp_connections_failed_total", &denied, 2.0);
+    assert!(upstream.is_quiet());
+    let mut client = bed.client("shop");
+    client.send("hello");
+    assert_eq!(upstream.accept().exact(5), b"hello");
+}
+
+#[test]
+fn bytes_that_a_rule_about_requests_cannot_judge_are_refused() {
+    // An undeclared port becomes HTTP by such a rule when manifests are compiled; here it has not.
+    let rule = PolicyRule {
+        http: Some(HttpMatch {
+            methods: vec!["GET".into()],
+            ..HttpMatch::default()
+        }),
+        ..from("shop")
+    };
+    let upstream = Upstream::new();
+    let policies = vec![policy("methods", PolicyAction::Allow, vec![rule])];
+    let bed = Guarded::new(&with(
+        guarded(upstream.address, AppProtocol::Undeclared),
+        policies,
+    ));
+    let mut client = bed.client("shop");
+    client.send("SSH-2.0-nobody\r\n");
+    assert_eq!(client.rest(), b"");
+    assert_eq!(upstream.accept().rest(), b"", "not a byte of it");
+    let mut intruder = bed.client("intruder");
+    intruder.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    assert_eq!(intruder.response().status(), 403);
+}
+
+#[test]
+fn what_is_under_way_ends_when_it_is_not_allowed_any_more_and_nothing_else_does() {
+    let upstream = Upstream::new();
+    for protocol in [AppProtocol::Tcp, AppProtocol::Http] {
+        let open = guarded(upstream.address, protocol);
+        let bed = Guarded::new(&open);
+        let mut flows = Vec::new();
+        for caller in CALLERS {
+            let mut client = bed.client(caller);
+            client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+            let mut server = upstream.accept();
+            server.head();
+            server.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun");
+            client.head();
+            assert_eq!(client.exact(5), b"begun");
+            flows.push((client, server));
+        }
+        bed.bed.proxy.apply(&with(open, allow("shop")));
+        let (mut intruder, mut theirs) = flows.pop().unwrap();
+        assert_eq!(intruder.rest(), b"");
+        assert_eq!(theirs.rest(), b"");
+        let revoked = ["reason=\"policy_revoked\""];
+        bed.bed
+            .expect_metric("heddle_requests_rejected_total", &revoked, 1.0);
+        let (mut shop, mut theirs) = flows.pop().unwrap();
+        theirs.send([b'x'; 95]);
+        assert_eq!(shop.exact(95), [b'x'; 95]);
+    }
+}
+
+#[test]
+fn a_request_that_waits_for_its_answer_is_told_that_it_is_not_allowed_any_more() {
+    let upstream = Upstream::new();
+    let open = guarded(upstream.address, AppProtocol::Http);
+    let bed = Guarded::new(&open);
+    let mut client = bed.client("intruder");
+    client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    bed.bed.proxy.apply(&with(open, allow("shop")));
+    let response = client.response();
+    assert_eq!(response.status(), 403);
+    assert_eq!(response.field("heddle-reason"), Some("policy_revoked"));
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let mut dry = allow("shop");
+    dry[0].dry_run = true;
+    let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
+    let bed = Guarded::new(&with(mesh, dry));
+    assert_eq!(bed.get("intruder"), 200);
+}
