@@ -119,10 +119,11 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
         peer,
         state,
     } = contents;
-    let client = Side::new(TcpStream::from_std(client)?);
     let worker = Rc::clone(worker);
+    let registered = |client| io::Result::Ok(Side::new(TcpStream::from_std(client)?));
     Ok(match state {
         State::New | State::Undecided { .. } => {
+            let client = registered(client)?;
             // Failing to set it costs latency, nothing else.
             let _ = client.stream.set_nodelay(true);
             let began = match state {
@@ -139,6 +140,7 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
             }
         }
         State::Http { served, upstream } => {
+            let client = registered(client)?;
             let last = upstream.map(|idle| worker.pool_idle(idle));
             let connection = Connection::new(worker, door, key, client, peer);
             connection.resumed(served, last).into()

@@ -150,16 +150,13 @@ impl Undecided {
     fn fail(self, bound: &Bound, port: PortIndex, reason: Reason) -> Stage {
         let worker = &self.worker;
         let destination = Arc::clone(&bound.snapshot.port(port).label);
-        let series = worker.tcp_series(&self.door.source, &destination);
-        worker.stats.requests_rejected.inc(reason.index());
-        series.fail(Reason::CODES, reason.index());
         let origin = Origin {
             destination,
             began: self.began,
             attempts: self.attempts,
         };
         let upstream = self.tried.map(|endpoint| endpoint.address);
-        origin.log(worker, &self.door, Some(reason), upstream, (0, 0));
+        origin.fail(worker, &self.door, reason, upstream, (0, 0));
         self.client.reset_on_close(true);
         Stage::Over
     }

@@ -64,8 +64,23 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
+    /// Counts and logs a connection that failed.
+    pub(crate) fn fail(
+        &self,
+        worker: &Worker,
+        door: &Door,
+        reason: Reason,
+        upstream: Option<SocketAddr>,
+        carried: (u64, u64),
+    ) {
+        worker.stats.requests_rejected.inc(reason.index());
+        let series = worker.tcp_series(&door.source, &self.destination);
+        series.fail(Reason::CODES, reason.index());
+        self.log(worker, door, Some(reason), upstream, carried);
+    }
+
     /// Logs a connection that is over, for `ok` or another reason.
-    pub(crate) fn log(
+    fn log(
         &self,
         worker: &Worker,
         door: &Door,
@@ -200,11 +215,15 @@ impl Flow {
         self.series.connections_active.dec();
         match end {
             End::Leave(intake) => return self.leave(intake),
-            End::Over => self.log(None),
+            End::Over => {
+                let (worker, door) = (&self.worker, &self.door);
+                self.origin
+                    .log(worker, door, None, self.address(), self.carried);
+            }
             End::Failed(reason) => {
-                self.worker.stats.requests_rejected.inc(reason.index());
-                self.series.fail(Reason::CODES, reason.index());
-                self.log(Some(reason));
+                let (worker, door) = (&self.worker, &self.door);
+                self.origin
+                    .fail(worker, door, reason, self.address(), self.carried);
                 self.client.reset_on_close(true);
                 self.upstream.side.reset_on_close(true);
             }
@@ -262,11 +281,9 @@ impl Flow {
         self.carried.1 += down;
     }
 
-    fn log(&self, reason: Option<Reason>) {
-        let upstream = self.lease.endpoint().address;
-        let (worker, door) = (&self.worker, &self.door);
-        self.origin
-            .log(worker, door, reason, Some(upstream), self.carried);
+    /// Where it leads.
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.lease.endpoint().address)
     }
 
     fn idle_due(&self) -> Millis {

@@ -1,7 +1,7 @@
 //! Several Workers: connections that move between them, and Workers that come and go.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -172,6 +172,41 @@ fn expect_numbers(mut from: &std::net::TcpStream, size: u64) {
             at += 8;
         }
     }
+}
+
+/// What a flow has in hand where it comes from may be more than there is room for where it goes.
+#[test]
+fn flows_that_move_to_a_worker_without_blocks_are_whole() {
+    const SIZE: u64 = 4 << 20;
+    let upstream = Upstream::new();
+    let mut mesh = mesh(&[upstream.address], None);
+    mesh.services[0].ports[0].protocol = AppProtocol::Tcp;
+    let mut settings = workers(2, 2);
+    // For each Worker 16 blocks of 8 KiB, and two of 64 KiB.
+    settings.bounds.blocks = 32;
+    let bed = Bed::with(settings, &mesh);
+    bed.expect_metric("heddle_workers_active", &[], 2.0);
+    let pairs: Vec<_> = (0..8)
+        .map(|_| (bed.client().stream, upstream.accept().stream))
+        .collect();
+    thread::scope(|scope| {
+        for (_, server) in &pairs {
+            let allowed = AtomicU64::new(SIZE);
+            scope.spawn(move || {
+                send_numbers(server, SIZE, &allowed);
+                server.shutdown(Shutdown::Write).unwrap();
+            });
+        }
+        // Nobody reads meanwhile.
+        for round in 1..=20 {
+            bed.proxy.rotate();
+            moved(&bed, f64::from(round * 8));
+        }
+        for (client, _) in &pairs {
+            scope.spawn(move || expect_numbers(client, SIZE));
+        }
+    });
+    assert_eq!(bed.metric("heddle_requests_rejected_total", &[]), 0.0);
 }
 
 /// Clients that send request after request until they are told to stop.
