@@ -168,7 +168,7 @@ impl From<Flow> for Stage {
 }
 
 /// What is known of a connection's protocol before it has said anything.
-enum Spoken {
+pub(crate) enum Spoken {
     Http,
     Opaque,
     Unknown,
@@ -176,7 +176,7 @@ enum Spoken {
 
 /// The protocol of a door, in the order: what the port declares, then whether it has rules, which
 /// only HTTP can be judged by. A forward proxy is spoken to in HTTP.
-fn spoken(worker: &Worker, door: &Door) -> Spoken {
+pub(crate) fn spoken(worker: &Worker, door: &Door) -> Spoken {
     let Entry::Service { service, port, .. } = &door.entry else {
         return Spoken::Http;
     };

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use heddle_wire::http1::{Beginning, beginning};
 
-use crate::carry::Stage;
+use crate::carry::{Spoken, Stage, spoken};
 use crate::collaborator::Connection;
 use crate::failure::Reason;
 use crate::io::Side;
@@ -113,7 +113,7 @@ impl Undecided {
                     true => self.listen(Some(&mut upstream)).await,
                     false => Verdict::Opaque,
                 };
-                match verdict {
+                match self.by_now(verdict) {
                     Verdict::Http => {
                         let now = self.worker.clock.now_ms();
                         let upstreams = &self.worker.upstreams;
@@ -134,7 +134,8 @@ impl Undecided {
             }
             Err(reason) => {
                 if self.listening {
-                    match self.listen(None).await {
+                    let verdict = self.listen(None).await;
+                    match self.by_now(verdict) {
                         Verdict::Http => return self.into_http(),
                         Verdict::Leave(intake) => return self.leave(intake),
                         Verdict::Opaque | Verdict::Gone | Verdict::Failed(_) => {}
@@ -142,6 +143,19 @@ impl Undecided {
                 }
                 self.fail(&bound, port, reason)
             }
+        }
+    }
+
+    /// A verdict may come long after the port was looked up. What is declared by now, and whether there
+    /// are rules, goes before who spoke: nobody gets past rules by having connected before them.
+    fn by_now(&self, verdict: Verdict) -> Verdict {
+        if !matches!(verdict, Verdict::Http | Verdict::Opaque) {
+            return verdict;
+        }
+        match spoken(&self.worker, &self.door) {
+            Spoken::Http => Verdict::Http,
+            Spoken::Opaque => Verdict::Opaque,
+            Spoken::Unknown => verdict,
         }
     }
 

@@ -2,9 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_model::{AppProtocol, Mesh};
+use heddle_model::{
+    AppProtocol, Filters, Mesh, Outcome, PathMatch, RouteAction, RouteMatch, RouteRule,
+};
 use heddle_proxy::{Settings, Timeouts};
 
 use crate::support::{Bed, Client, Log, Upstream, count, mesh};
@@ -13,6 +16,26 @@ fn speaking(protocol: AppProtocol, endpoint: SocketAddr) -> Mesh {
     let mut mesh = mesh(&[endpoint], None);
     mesh.services[0].ports[0].protocol = protocol;
     mesh
+}
+
+/// A rule that leads nowhere but to `/public`.
+fn public() -> RouteRule {
+    RouteRule {
+        name: "test/public".into(),
+        rule: 0,
+        matcher: RouteMatch {
+            path: PathMatch::Prefix("/public".into()),
+            method: None,
+            headers: Vec::new(),
+            query: Vec::new(),
+        },
+        action: Arc::new(RouteAction {
+            filters: Filters::default(),
+            outcome: Outcome::Forward(Vec::new()),
+            request_timeout_ms: None,
+            backend_timeout_ms: None,
+        }),
+    }
 }
 
 fn bed(protocol: AppProtocol, upstream: &Upstream) -> Bed {
@@ -222,6 +245,51 @@ fn http_on_an_undeclared_port_is_http_however_it_arrives() {
     assert!(upstream.is_quiet());
     bed.expect_metric("heddle_http_requests_total", &["2xx"], 2.0);
     bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
+}
+
+/// Whoever connects before there are rules and speaks after them is judged by them.
+#[test]
+fn rules_hold_for_clients_that_connected_before_them() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Undeclared, &upstream);
+    // The last of them is for a greeting of the server's.
+    let requests = [
+        ("GET /private HTTP/1.1\r\nHost: echo\r\n\r\n", 404),
+        ("\n\nGET /private HTTP/1.1\r\nHost: echo\r\n\r\n", 400),
+        ("\x16\x03\x01 /private\r\n\r\n", 400),
+        ("GET /private HTTP/1.1\r\nHost: echo\r\n\r\n", 404),
+    ];
+    let mut clients: Vec<_> = requests
+        .map(|(request, status)| (bed.client(), upstream.accept(), request, status))
+        .into();
+    let mut after = speaking(AppProtocol::Undeclared, upstream.address);
+    after.generation = 2;
+    after.services[0].ports[0].routes = Some(vec![public()]);
+    bed.proxy.apply(&after);
+    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    clients[3].1.send("220 mail.example ESMTP\r\n");
+    for (client, server, request, status) in &mut clients {
+        client.send(*request);
+        assert_eq!(client.response().status(), *status, "{request:?}");
+        server.stream.set_nonblocking(true).unwrap();
+        let nothing = server.stream.peek(&mut [0; 1]).map_or(0, |n| n);
+        assert_eq!(nothing, 0, "{request:?} reached the endpoint");
+    }
+    bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
+}
+
+#[test]
+fn what_is_declared_by_the_time_somebody_speaks_counts() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Undeclared, &upstream);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    let mut after = speaking(AppProtocol::Tcp, upstream.address);
+    after.generation = 2;
+    bed.proxy.apply(&after);
+    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    client.send("GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(server.exact(18), b"GET / HTTP/1.1\r\n\r\n");
 }
 
 #[test]
