@@ -227,7 +227,11 @@ impl Undecided {
         }
         let pool = self.worker.pool.clone();
         while let Poll::Ready(read) = self.client.poll_fill(cx, &pool, pool.block_size()) {
-            let ended = !matches!(read, Ok(n) if n > 0);
+            let ended = match read {
+                Ok(n) => n == 0,
+                // What it had begun to say is not passed on as if it were whole.
+                Err(_) => return Poll::Ready(Verdict::Failed(Reason::ClientReset)),
+            };
             let full = self.client.inbox.len() >= SNIFF_BYTES;
             match self.first_bytes() {
                 Beginning::Request => return Poll::Ready(Verdict::Http),

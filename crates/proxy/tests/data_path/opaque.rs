@@ -18,6 +18,12 @@ fn speaking(protocol: AppProtocol, endpoint: SocketAddr) -> Mesh {
     mesh
 }
 
+/// Where nobody listens. A port that was free a moment ago may be another test's by now; this one is
+/// given to nobody who does not ask for it.
+fn refusing() -> SocketAddr {
+    ([127, 0, 0, 1], 1).into()
+}
+
 /// A rule that leads nowhere but to `/public`.
 fn public() -> RouteRule {
     RouteRule {
@@ -124,6 +130,30 @@ fn reset(mut client: Client) {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
+/// Closes a connection with a reset.
+fn cut(client: Client) {
+    let linger = rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO));
+    linger.unwrap();
+}
+
+#[test]
+fn a_reset_before_it_is_known_what_a_client_speaks_is_passed_on() {
+    for first in ["", "GE", "PUT /important/file HTT"] {
+        let upstream = Upstream::new();
+        let mesh = speaking(AppProtocol::Undeclared, upstream.address);
+        let (bed, log) = Bed::logged(Settings::default(), &mesh);
+        let mut client = bed.client();
+        let server = upstream.accept();
+        client.send(first);
+        cut(client);
+        reset(server);
+        let line = failed(&bed, &log, "client_reset");
+        assert!(line.contains(r#""blame":"downstream""#), "{line}");
+        bed.expect_metric("heddle_connections_active", &[], 0.0);
+        bed.expect_metric("heddle_upstream_connections_active", &[], 0.0);
+    }
+}
+
 /// Waits until one connection to the Service has failed for a reason, and looks for it in the log.
 fn failed(bed: &Bed, log: &Log, reason: &str) -> String {
     bed.expect_metric("heddle_requests_rejected_total", &[reason], 1.0);
@@ -162,9 +192,7 @@ fn a_connection_on_which_nobody_speaks_ends() {
 
 #[test]
 fn an_endpoint_that_refuses_resets_the_connection_and_is_named() {
-    let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = refusing.local_addr().unwrap();
-    drop(refusing);
+    let address = refusing();
     for protocol in [AppProtocol::Tls, AppProtocol::Undeclared] {
         let (bed, log) = Bed::logged(Settings::default(), &speaking(protocol, address));
         let mut client = bed.client();
@@ -294,9 +322,7 @@ fn what_is_declared_by_the_time_somebody_speaks_counts() {
 
 #[test]
 fn who_asks_in_http_is_told_that_no_endpoint_answers() {
-    let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = refusing.local_addr().unwrap();
-    drop(refusing);
+    let address = refusing();
     let mesh = speaking(AppProtocol::Undeclared, address);
     let bed = Bed::with(Settings::default(), &mesh);
     let mut client = bed.client();
