@@ -246,7 +246,8 @@ impl Worker {
             ..
         } = self.settings.bounds;
         self.upstreams.share(workers);
-        self.pool.set_max_blocks((blocks / workers).max(MIN_BLOCKS));
+        let least = MIN_BLOCKS.min(blocks);
+        self.pool.set_max_blocks((blocks / workers).max(least));
         self.wide_pool
             .set_max_blocks(wide_blocks(blocks, block_bytes) / workers);
     }
