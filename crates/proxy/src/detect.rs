@@ -6,6 +6,7 @@
 //! request makes it HTTP from there, and the connection to the endpoint goes into its pool.
 
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -229,6 +230,9 @@ impl Undecided {
         while let Poll::Ready(read) = self.client.poll_fill(cx, &pool, pool.block_size()) {
             let ended = match read {
                 Ok(n) => n == 0,
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    return Poll::Ready(self.without_blocks());
+                }
                 // What it had begun to say is not passed on as if it were whole.
                 Err(_) => return Poll::Ready(Verdict::Failed(Reason::ClientReset)),
             };
@@ -251,6 +255,17 @@ impl Undecided {
                 spoke.map(|_| Verdict::Opaque)
             }
             None => Poll::Pending,
+        }
+    }
+
+    /// What to do with a client that speaks while no block is left to read into: one that asks in HTTP
+    /// is told so.
+    fn without_blocks(&self) -> Verdict {
+        let mut first = [0; SNIFF_BYTES];
+        let seen = self.client.peek(&mut first);
+        match beginning(&first[..seen]) {
+            Beginning::Request if self.client.inbox.is_empty() => Verdict::Http,
+            _ => Verdict::Failed(Reason::Memory),
         }
     }
 

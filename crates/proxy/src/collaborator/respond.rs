@@ -107,13 +107,12 @@ impl Connection {
                 // An error means that the other side is gone, which reading will find out too.
                 let _ = rustix::net::shutdown(&self.client.stream, rustix::net::Shutdown::Write);
             }
+            self.client.inbox.clear();
             loop {
-                self.client.inbox.clear();
                 if self.alarm.rang() || left == 0 {
                     return Poll::Ready(());
                 }
-                let pool = &self.worker.pool;
-                match ready!(self.client.poll_fill(cx, pool, pool.block_size())) {
+                match ready!(self.client.poll_discard(cx)) {
                     Ok(0) | Err(_) => return Poll::Ready(()),
                     Ok(n) => left = left.saturating_sub(n),
                 }

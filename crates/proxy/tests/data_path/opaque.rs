@@ -341,6 +341,37 @@ fn who_asks_in_http_is_told_that_no_endpoint_answers() {
     }
 }
 
+#[test]
+fn who_finds_no_block_left_is_told_so_in_its_own_protocol() {
+    let upstream = Upstream::new();
+    let mut settings = Settings::default();
+    settings.bounds.blocks = 16;
+    let (bed, log) = Bed::logged(
+        settings,
+        &speaking(AppProtocol::Undeclared, upstream.address),
+    );
+    let unfinished: Vec<_> = (0..16)
+        .map(|_| {
+            let mut client = bed.client();
+            client.send("GET / HTTP/1.1\r\nHost: echo\r\nA: ");
+            client
+        })
+        .collect();
+    bed.expect_metric("heddle_buffer_blocks_active", &[], 16.0);
+    let mut other = bed.client();
+    other.send(b"\x16\x03\x01");
+    reset(other);
+    failed(&bed, &log, "buffers_exhausted");
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    let response = client.response();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.field("heddle-reason"), Some("buffers_exhausted"));
+    // What nobody had room to read is no reason to take the answer back.
+    assert!(matches!(client.stream.read(&mut [0; 1]), Ok(0)));
+    drop(unfinished);
+}
+
 #[tokio::test]
 async fn a_drain_that_cuts_an_opaque_connection_says_so() {
     let upstream = Upstream::new();
