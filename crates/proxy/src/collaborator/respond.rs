@@ -126,8 +126,14 @@ impl Connection {
 fn sentence<'a>(buffer: &'a mut [u8], failure: &Failure) -> &'a [u8] {
     let room = buffer.len();
     let mut rest = &mut *buffer;
+    // What the codec says of an answer would read as if it were said of the request.
+    let whose = match (failure.reason, failure.reject) {
+        (Reason::UpstreamMalformed, Some(_)) => "the endpoint's answer: ",
+        _ => "",
+    };
+    let (detail, code) = (failure.detail(), failure.code());
     // A sentence that does not fit is cut.
-    let _ = writeln!(rest, "heddle: {} ({})", failure.detail(), failure.code());
+    let _ = writeln!(rest, "heddle: {whose}{detail} ({code})");
     let left = rest.len();
     &buffer[..room - left]
 }
