@@ -91,11 +91,14 @@ pub(crate) struct ProcessStatus {
     pub(crate) last_exit: Option<String>,
 }
 
-/// What the process costs.
+/// What the process costs; absent is what cannot be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct UsageStatus {
-    pub(crate) resident_bytes: u64,
-    pub(crate) cpu_ms: u64,
-    pub(crate) threads: u64,
-    pub(crate) open_fds: u64,
+    pub(crate) resident_bytes: Option<u64>,
+    pub(crate) cpu_ms: Option<u64>,
+    pub(crate) threads: Option<u64>,
+    pub(crate) open_fds: Option<u64>,
+    /// Descriptors that there may be.
+    #[serde(default)]
+    pub(crate) max_fds: Option<u64>,
 }

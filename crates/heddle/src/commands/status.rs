@@ -9,7 +9,7 @@ use heddle_control::printable;
 use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
-use crate::status::{ConfigStatus, ProcessStatus, Status, WorkloadStatus};
+use crate::status::{ConfigStatus, ProcessStatus, Status, UsageStatus, WorkloadStatus};
 use crate::table::{self, count};
 
 /// Show what a running heddle serves, where, and how it is doing
@@ -60,14 +60,7 @@ fn text(status: &Status) -> String {
         "heddle {version}, process {pid}, up {}, {state}\n",
         duration(*uptime_s)
     );
-    let _infallible = writeln!(
-        out,
-        "{:.1} MiB resident, {:.1} s of CPU, {} threads, {} descriptors",
-        usage.resident_bytes as f64 / (1024.0 * 1024.0),
-        usage.cpu_ms as f64 / 1e3,
-        usage.threads,
-        usage.open_fds
-    );
+    let _infallible = writeln!(out, "{}", cost(usage));
     let _infallible = writeln!(out, "{}", clients(status));
     if let Some(metrics) = status.metrics {
         let _infallible = writeln!(out, "metrics at http://{metrics}/metrics");
@@ -102,6 +95,24 @@ fn config(config: &ConfigStatus, folder: &str) -> String {
         let _infallible = writeln!(out, "  {}", printable(problem));
     }
     out
+}
+
+/// What the process costs, as far as that is known.
+fn cost(usage: &UsageStatus) -> String {
+    let parts = [
+        usage
+            .resident_bytes
+            .map(|bytes| format!("{:.1} MiB resident", bytes as f64 / (1024.0 * 1024.0))),
+        usage
+            .cpu_ms
+            .map(|ms| format!("{:.1} s of CPU", ms as f64 / 1e3)),
+        usage.threads.map(|threads| format!("{threads} threads")),
+        usage.open_fds.map(|open| match usage.max_fds {
+            Some(most) => format!("{open} of {most} descriptors"),
+            None => format!("{open} descriptors"),
+        }),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// How many clients there are, may be, and were turned away.
@@ -196,8 +207,8 @@ fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{duration, state_of};
-    use crate::status::ProcessStatus;
+    use super::{cost, duration, state_of};
+    use crate::status::{ProcessStatus, UsageStatus};
 
     #[test]
     fn what_never_ran_did_not_end_and_was_not_restarted() {
@@ -224,6 +235,17 @@ mod tests {
         ] {
             assert_eq!(state_of(&process), expected);
         }
+    }
+
+    #[test]
+    fn what_is_not_known_of_the_cost_is_not_said() {
+        let usage = UsageStatus {
+            cpu_ms: Some(1_500),
+            open_fds: Some(300),
+            max_fds: Some(300),
+            ..UsageStatus::default()
+        };
+        assert_eq!(cost(&usage), "1.5 s of CPU, 300 of 300 descriptors");
     }
 
     #[test]

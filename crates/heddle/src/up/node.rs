@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use heddle_control::Report;
 use heddle_model::Mesh;
 use heddle_proxy::Proxy;
-use heddle_telemetry::process::Usage;
+use heddle_telemetry::process::Probe;
 use heddle_telemetry::{AccessLog, Registry, text};
 use serde::Serialize;
 
@@ -60,6 +60,8 @@ pub(super) struct Node {
     applied: Instant,
     listeners: Listeners,
     config: ConfigStatus,
+    /// Opened while there are descriptors.
+    probe: Probe,
 }
 
 impl Node {
@@ -80,6 +82,7 @@ impl Node {
                 descriptors: parts.shares.listeners,
             }),
             config: ConfigStatus::default(),
+            probe: Probe::open(),
             settings,
         }
     }
@@ -251,7 +254,7 @@ impl Node {
     }
 
     fn status(&self) -> Status {
-        let usage = Usage::read();
+        let usage = self.probe.read();
         let workload = |workload: &heddle_model::Workload| WorkloadStatus {
             name: workload.name.to_string(),
             address: workload.address,
@@ -280,9 +283,10 @@ impl Node {
                 .unwrap_or_default(),
             usage: UsageStatus {
                 resident_bytes: usage.resident_bytes,
-                cpu_ms: usage.cpu_us / 1_000,
+                cpu_ms: usage.cpu_us.map(|us| us / 1_000),
                 threads: usage.threads,
                 open_fds: usage.open_fds,
+                max_fds: usage.max_fds,
             },
         }
     }
@@ -290,7 +294,7 @@ impl Node {
     fn metrics(&self) -> Answer {
         let mut body = String::new();
         self.registry.render(&mut body);
-        metrics::render(&mut body, &self.status());
+        metrics::render(&mut body, &self.status(), self.probe.read());
         Answer {
             status: 200,
             content_type: text::CONTENT_TYPE,
