@@ -16,6 +16,9 @@ pub(crate) struct Status {
     pub(crate) ready: bool,
     /// Whether the process is on its way out.
     pub(crate) draining: bool,
+    /// What that waits for; absent before.
+    #[serde(default)]
+    pub(crate) drain: Option<DrainStatus>,
     /// The folder of manifests.
     pub(crate) folder: PathBuf,
     /// Where `/metrics` and `/ready` are served over TCP.
@@ -33,6 +36,15 @@ pub(crate) struct Status {
     /// The data plane's own words.
     pub(crate) proxy: serde_json::Value,
     pub(crate) usage: UsageStatus,
+}
+
+/// What the process waits for before it stops the workloads and ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct DrainStatus {
+    /// Connections that are not over.
+    pub(crate) connections: i64,
+    /// Time until they are cut.
+    pub(crate) left_ms: u64,
 }
 
 /// Which configuration is served, and what is wrong with the newest one.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use heddle_control::Report;
 use heddle_model::Mesh;
-use heddle_proxy::Proxy;
+use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::{AccessLog, Registry, text};
 use serde::Serialize;
@@ -20,7 +20,9 @@ use super::supervisor::Supervisor;
 use super::{metrics, start};
 use crate::admin::{Answer, Ask, Question};
 use crate::settings::Settings;
-use crate::status::{ConfigStatus, ListenerStatus, Status, UsageStatus, WorkloadStatus};
+use crate::status::{
+    ConfigStatus, DrainStatus, ListenerStatus, Status, UsageStatus, WorkloadStatus,
+};
 
 /// How long the writer may take for the last lines of the access log.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -55,6 +57,10 @@ pub(super) struct Node {
     /// Both gone once draining has begun.
     proxy: Option<Proxy>,
     supervisor: Option<Supervisor>,
+    /// Sees what the proxy does until its end.
+    observer: Observer,
+    /// When requests are cut, and what the workloads did when draining began.
+    draining: Option<(Instant, Vec<WorkloadStatus>)>,
     mesh: Mesh,
     /// When the proxy was given the mesh.
     applied: Instant,
@@ -73,7 +79,9 @@ impl Node {
             connections_limit: parts.shares.clients,
             registry: parts.registry,
             log: parts.log,
+            observer: parts.proxy.observer(),
             proxy: Some(parts.proxy),
+            draining: None,
             supervisor: parts.supervisor,
             mesh: Mesh::default(),
             applied: Instant::now(),
@@ -155,7 +163,7 @@ impl Node {
     pub(super) fn answer(&self, ask: Ask) {
         let answer = match ask.question {
             Question::Status => Answer::json(&self.status()),
-            Question::Workers => Answer::json(&self.proxy.as_ref().map(Proxy::status)),
+            Question::Workers => Answer::json(&self.observer.status()),
             Question::Config => Answer::json(&Config {
                 settings: &self.settings,
                 mesh: &self.mesh,
@@ -182,9 +190,10 @@ impl Node {
     /// Lets requests finish, then stops the processes that they went to. The node still answers
     /// questions meanwhile.
     pub(super) fn drain(&mut self) -> impl Future<Output = ()> + use<> {
+        let grace = self.settings.drain.timeout_ms.duration();
+        self.draining = Some((Instant::now() + grace, self.workloads()));
         let (proxy, supervisor, log) =
             (self.proxy.take(), self.supervisor.take(), self.log.clone());
-        let grace = self.settings.drain.timeout_ms.duration();
         async move {
             if let Some(proxy) = proxy {
                 let drained = proxy.drain(grace).await;
@@ -255,32 +264,31 @@ impl Node {
 
     fn status(&self) -> Status {
         let usage = self.probe.read();
-        let workload = |workload: &heddle_model::Workload| WorkloadStatus {
-            name: workload.name.to_string(),
-            address: workload.address,
-            process: self
-                .supervisor
-                .as_ref()
-                .and_then(|all| all.status(&workload.name)),
-        };
+        let proxy = self.observer.status();
+        let open = |worker: &heddle_proxy::WorkerStatus| worker.connections_active;
+        let drain = self.draining.as_ref().map(|(until, _)| DrainStatus {
+            connections: proxy.workers.iter().map(open).sum(),
+            left_ms: u64::try_from(until.saturating_duration_since(Instant::now()).as_millis())
+                .unwrap_or(u64::MAX),
+        });
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs(),
             ready: self.is_ready(),
-            draining: self.proxy.is_none(),
+            draining: drain.is_some(),
+            drain,
             folder: self.dir.clone(),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,
             connections_refused: self.registry.connections_refused(),
             config: self.config.clone(),
             listeners: self.listeners.status(),
-            workloads: self.mesh.workloads.iter().map(workload).collect(),
-            proxy: self
-                .proxy
-                .as_ref()
-                .and_then(|proxy| serde_json::to_value(proxy.status()).ok())
-                .unwrap_or_default(),
+            workloads: match &self.draining {
+                Some((_, workloads)) => workloads.clone(),
+                None => self.workloads(),
+            },
+            proxy: serde_json::to_value(proxy).unwrap_or_default(),
             usage: UsageStatus {
                 resident_bytes: usage.resident_bytes,
                 cpu_ms: usage.cpu_us.map(|us| us / 1_000),
@@ -289,6 +297,18 @@ impl Node {
                 max_fds: usage.max_fds,
             },
         }
+    }
+
+    fn workloads(&self) -> Vec<WorkloadStatus> {
+        let workload = |workload: &heddle_model::Workload| WorkloadStatus {
+            name: workload.name.to_string(),
+            address: workload.address,
+            process: self
+                .supervisor
+                .as_ref()
+                .and_then(|all| all.status(&workload.name)),
+        };
+        self.mesh.workloads.iter().map(workload).collect()
     }
 
     fn metrics(&self) -> Answer {
