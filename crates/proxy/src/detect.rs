@@ -169,6 +169,8 @@ impl Undecided {
             destination,
             began: self.began,
             attempts: self.attempts,
+            path: Vec::new(),
+            rule: None,
         };
         let upstream = self.tried.map(|endpoint| endpoint.address);
         origin.fail(worker, &self.door, reason, upstream, (0, 0));
@@ -285,6 +287,8 @@ impl Undecided {
             destination,
             began: self.began,
             attempts: self.attempts,
+            path: Vec::new(),
+            rule: None,
         };
         Flow::join(self.worker, self.door, client, (upstream, lease), origin).begun()
     }

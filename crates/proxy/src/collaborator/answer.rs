@@ -39,6 +39,9 @@ impl Connection {
                 && let Some(head_bytes) = self.parse_response(exchange, upstream)?
             {
                 if !self.worker.scratch.borrow().response.is_interim() {
+                    if exchange.upgrade {
+                        self.check_switch(upstream, head_bytes)?;
+                    }
                     return Poll::Ready(Ok(head_bytes));
                 }
                 self.pass_interim(cx, exchange, upstream, head_bytes)?;
@@ -152,6 +155,38 @@ impl Connection {
             return Err(Reason::UpstreamSwitched.into());
         }
         Ok(parsed)
+    }
+
+    /// Refuses a 101 that does not say what is spoken from now on, or names what was not asked for:
+    /// client and endpoint would not understand each other (RFC 9110 section 7.8).
+    fn check_switch(&mut self, upstream: &Upstream, head_bytes: usize) -> Result<(), Failure> {
+        if self.worker.scratch.borrow().response.status != 101 {
+            return Ok(());
+        }
+        // Others have used the scratch since the request was sent. It still stands in the inbox: only a
+        // request without a body may ask for an upgrade.
+        self.parse_again()?;
+        let Scratch {
+            request, response, ..
+        } = &*self.worker.scratch.borrow();
+        let (mut asked, mut answered) = (Vec::new(), Vec::new());
+        let asked = self
+            .client
+            .inbox
+            .contiguous(self.client.inbox.len(), &mut asked);
+        let answered = upstream.side.inbox.contiguous(head_bytes, &mut answered);
+        let mut switches = response.switches_to(answered).peekable();
+        if switches.peek().is_none() {
+            return Err(Reason::UpstreamMalformed.into());
+        }
+        let offered = |switch: &[u8]| {
+            let mut offers = request.offers(asked);
+            offers.any(|offer| offer.eq_ignore_ascii_case(switch))
+        };
+        match switches.all(offered) {
+            true => Ok(()),
+            false => Err(Reason::UpstreamSwitched.into()),
+        }
     }
 
     /// Passes a 1xx response on (RFC 9110 section 15.2), to a client that can understand it.

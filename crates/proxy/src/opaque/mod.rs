@@ -30,6 +30,7 @@ use crate::failure::{Failure, Reason};
 use crate::io::Side;
 use crate::listener::Door;
 use crate::pump::{Blocks, Broken, Pump};
+use crate::route::Rule;
 use crate::upstream::{Lease, Upstream};
 use crate::worker::{Alarm, Intake, Millis, Turn, Worker};
 
@@ -61,6 +62,9 @@ pub(crate) struct Origin {
     pub(crate) began: Instant,
     /// Endpoints that were tried.
     pub(crate) attempts: u32,
+    /// Path and rule of the request that was upgraded, as the log shows them.
+    pub(crate) path: Vec<u8>,
+    pub(crate) rule: Option<Arc<Rule>>,
 }
 
 impl Origin {
@@ -95,9 +99,9 @@ impl Origin {
             unix_ms: clock.unix_ms(self.began),
             source: &door.source,
             destination_service: &self.destination,
-            route: "",
+            route: self.rule.as_ref().map_or("", |rule| &rule.label),
             method: b"",
-            path: b"",
+            path: &self.path,
             status: 0,
             reason: reason.map_or("ok", Reason::code),
             blame: reason.map_or("", |reason| Failure::from(reason).blame().as_str()),

@@ -10,7 +10,7 @@ const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: echo\r\nConnection: keep-al
 #[test]
 fn a_websocket_is_passed_through() {
     let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (bed, log) = Bed::logged(Settings::default(), &mesh(&[upstream.address], None));
     let mut client = bed.client();
     // A frame that is sent before the answer is not lost.
     client.send(format!("{HANDSHAKE}early"));
@@ -41,6 +41,51 @@ fn a_websocket_is_passed_through() {
     drop(server);
     bed.expect_metric("heddle_tcp_connections_active", &[], 0.0);
     bed.expect_metric("heddle_requests_active", &[], 0.0);
+
+    let endpoint = format!(r#""upstream":"{}""#, upstream.address);
+    for status in [101, 0] {
+        let line = log.line();
+        let status = format!(r#""path":"/chat","status":{status},"reason":"ok""#);
+        assert!(line.contains(&status), "{line}");
+        assert!(line.contains(&endpoint), "{line}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_agrees_to_something_else_is_not_believed() {
+    const SAID: &str = "HTTP/1.1 101 Switching Protocols\r\n";
+    for (fields, reason) in [
+        ("", "upstream_malformed"),
+        ("Upgrade: websocket\r\n", "upstream_malformed"),
+        ("Connection: upgrade\r\n", "upstream_malformed"),
+        (
+            "Connection: upgrade\r\nUpgrade: spdy/3.1\r\n",
+            "upstream_switched_protocols",
+        ),
+        (
+            "Connection: upgrade\r\nUpgrade: websocket, spdy/3.1\r\n",
+            "upstream_switched_protocols",
+        ),
+        ("Connection: UPGRADE\r\nUpgrade: WebSocket\r\n", ""),
+    ] {
+        let upstream = Upstream::new();
+        let bed = Bed::new(&[upstream.address]);
+        let mut client = bed.client();
+        client.send(HANDSHAKE);
+        let mut server = upstream.accept();
+        server.head();
+        server.send(format!("{SAID}{fields}\r\n"));
+        let response = client.response();
+        assert_eq!(
+            response.field("heddle-reason").unwrap_or_default(),
+            reason,
+            "{fields:?}"
+        );
+        assert_eq!(response.status() == 101, reason.is_empty(), "{fields:?}");
+        if !reason.is_empty() {
+            assert_eq!(server.rest(), b"");
+        }
+    }
 }
 
 #[test]
