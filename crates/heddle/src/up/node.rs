@@ -1,5 +1,6 @@
 //! The process's state: what is served, and everything that follows it.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_control::Report;
-use heddle_model::Mesh;
+use heddle_model::{Mesh, ServiceName};
 use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::{AccessLog, Registry, text};
@@ -31,6 +32,9 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 const TAKES_CONFIG_WITHIN: Duration = Duration::from_secs(5);
 /// So many listeners opened at once are logged one by one; of more only the number is.
 const LOGGED_LISTENERS: usize = 40;
+
+/// So many Services that are closed at once are named in the log.
+const NAMED_SERVICES: usize = 20;
 
 /// What a node is put together from.
 pub(super) struct Parts {
@@ -101,6 +105,7 @@ impl Node {
         let Some(proxy) = &self.proxy else { return };
         proxy.apply(&mesh);
         self.applied = Instant::now();
+        let gone = no_longer_served(&self.mesh, &mesh);
         self.mesh = mesh;
         self.config.generation = self.mesh.generation;
         self.config.services = self.mesh.services.len();
@@ -116,6 +121,9 @@ impl Node {
             closed,
             "serving"
         );
+        if let Some(gone) = gone {
+            tracing::info!("no longer served: {gone}");
+        }
     }
 
     /// Takes what the folder holds now, or keeps what is served when that has errors.
@@ -320,6 +328,23 @@ impl Node {
             content_type: text::CONTENT_TYPE,
             body,
         }
+    }
+}
+
+/// The Services that only the mesh before has, by name as far as there are few; `None` when there are
+/// none.
+fn no_longer_served(before: &Mesh, now: &Mesh) -> Option<String> {
+    let still: BTreeSet<&ServiceName> = now.services.iter().map(|service| &service.name).collect();
+    let names = before.services.iter().map(|service| &service.name);
+    let gone: Vec<String> = names
+        .filter(|name| !still.contains(name))
+        .map(ToString::to_string)
+        .collect();
+    let (named, others) = gone.split_at(gone.len().min(NAMED_SERVICES));
+    match others.len() {
+        0 if named.is_empty() => None,
+        0 => Some(named.join(", ")),
+        others => Some(format!("{} and {others} others", named.join(", "))),
     }
 }
 

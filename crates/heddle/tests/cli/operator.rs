@@ -23,8 +23,9 @@ fn mesh(namespace: &str) -> Folder {
 fn status_and_configuration_are_for_people_and_programs() {
     let folder = mesh("told");
     let heddle_up = Heddle::up(&folder, &[]);
+    // The addresses are printed before the worker has taken the configuration.
+    eventually("it is ready", || heddle_up.status()["ready"] == true);
     let status = heddle_up.status();
-    assert_eq!(status["ready"], true);
     assert_eq!(status["listeners"].as_array().map(Vec::len), Some(3));
     let service = &status["listeners"][0];
     assert_eq!(

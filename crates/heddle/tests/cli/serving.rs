@@ -151,6 +151,29 @@ fn a_folder_that_is_emptied_tears_nothing_down() {
 }
 
 #[test]
+fn a_manifest_that_is_emptied_among_others_closes_its_services_and_says_so() {
+    let folder = Folder::new();
+    let two = [
+        service("blank", "web", backend("x")),
+        service("blank", "api", backend_at([127, 2, 41, 1], "x")),
+    ];
+    folder.write("a.yaml", &two.join("---\n"));
+    let kept = service("blank", "kept", backend_at([127, 2, 41, 2], "x"));
+    folder.write("b.yaml", &kept);
+    let heddle = Heddle::up(&folder, &[]);
+    folder.write("a.yaml", "");
+    heddle.stderr_line("a.yaml: warning: this file is empty");
+    heddle.stderr_line("no longer served: blank/api, blank/web");
+    let status = heddle.status();
+    assert_eq!(status["config"]["services"], 1);
+    assert_eq!(status["config"]["stale"], false);
+    assert_eq!(
+        status["config"]["problems"].as_array().map(Vec::len),
+        Some(1)
+    );
+}
+
+#[test]
 fn services_come_and_go_without_a_restart() {
     let folder = Folder::new();
     folder.write("a.yaml", &service("come", "first", backend("first")));
