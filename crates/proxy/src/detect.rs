@@ -3,7 +3,9 @@
 //! The endpoint is connected at once, so that a server that speaks first (SMTP, MySQL, SSH) never waits
 //! for a client that waits for it. Then whoever speaks first decides: a server's greeting, or bytes of
 //! the client that are no HTTP/1 request, make the connection opaque; the beginning of an HTTP/1
-//! request makes it HTTP from there, and the connection to the endpoint goes into its pool.
+//! request makes it HTTP from there, and the connection to the endpoint goes into its pool. A line that
+//! begins like a request and does not go on is passed on after the time that a request's head may take:
+//! whether to wait for the rest is for the endpoint to say.
 
 use std::future::poll_fn;
 use std::io;
@@ -215,13 +217,16 @@ impl Undecided {
         cx: &mut Context<'_>,
         upstream: Option<&mut Upstream>,
     ) -> Poll<Verdict> {
+        let silent = self.client.inbox.is_empty();
         if self.alarm.rang() {
-            return Poll::Ready(Verdict::Failed(match self.worker.is_cutting() {
-                true => Reason::Draining,
-                false => Reason::TcpIdle,
-            }));
+            let half_a_line = !silent && upstream.is_some();
+            return Poll::Ready(match self.worker.is_cutting() {
+                true => Verdict::Failed(Reason::Draining),
+                false if half_a_line => Verdict::Opaque,
+                false => Verdict::Failed(Reason::TcpIdle),
+            });
         }
-        if self.client.inbox.is_empty() {
+        if silent {
             match self.worker.turn() {
                 Some(Turn::Leave(intake)) => return Poll::Ready(Verdict::Leave(intake)),
                 Some(Turn::End) => return Poll::Ready(Verdict::Gone),
@@ -249,6 +254,10 @@ impl Undecided {
                 Beginning::Unclear if ended || full => return Poll::Ready(Verdict::Gone),
                 Beginning::Unclear => {}
             }
+        }
+        if silent && !self.client.inbox.is_empty() && upstream.is_some() {
+            let wait = self.worker.settings.timeouts.request_head;
+            self.alarm.set(self.worker.after(wait));
         }
         // A greeting, the end of the stream or a reset: whatever it is, it is passed on.
         match upstream {

@@ -24,7 +24,8 @@ pub struct Settings {
 /// How long each kind of wait may last. A zero duration means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From a request's first byte to the end of its head.
+    /// From a request's first byte to the end of its head; also how long half a request line on an
+    /// undeclared port is waited for.
     pub request_head: Duration,
     /// A client's connection between two requests.
     pub client_idle: Duration,

@@ -252,6 +252,31 @@ fn a_client_that_speaks_another_protocol_is_passed_on() {
     }
 }
 
+/// Half a request line is neither: it waits no longer than a head may take, not `tcp_idle`.
+#[test]
+fn a_request_line_that_does_not_go_on_is_passed_on_when_its_time_is_over() {
+    let upstream = Upstream::new();
+    let settings = Settings {
+        timeouts: Timeouts {
+            request_head: Duration::from_millis(100),
+            ..Timeouts::default()
+        },
+        ..Settings::default()
+    };
+    let mesh = speaking(AppProtocol::Undeclared, upstream.address);
+    let bed = Bed::with(settings, &mesh);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    client.send("GET / HTT");
+    assert_eq!(server.exact(9), b"GET / HTT");
+    bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
+    // What comes now is a part of the stream, whatever it looks like.
+    client.send("P/1.1\r\n\r\n");
+    assert_eq!(server.exact(9), b"P/1.1\r\n\r\n");
+    drop(server);
+    assert_eq!(client.rest(), b"");
+}
+
 #[test]
 fn http_on_an_undeclared_port_is_http_however_it_arrives() {
     let upstream = Upstream::new();
