@@ -63,7 +63,7 @@ pub(crate) struct ConfigStatus {
 /// One open listener.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(crate) struct ListenerStatus {
-    /// `namespace/name`; absent for a forward proxy, which reaches all of them.
+    /// `namespace/name`; absent for a forward proxy, which reaches all that speak HTTP.
     pub(crate) service: Option<String>,
     /// The Service's port. That of `address` differs when this one is privileged.
     pub(crate) port: u16,

@@ -50,7 +50,7 @@ pub(crate) fn listeners(all: &[ListenerStatus]) -> String {
     let rows = all.into_iter().map(|listener| {
         let what = match &listener.service {
             Some(service) => format!("{service}:{}", listener.port),
-            None => "every service, as http_proxy".to_owned(),
+            None => "every HTTP service, as http_proxy".to_owned(),
         };
         let caller = listener.caller.as_deref().unwrap_or("anybody").to_owned();
         [what, caller, listener.address.to_string()]

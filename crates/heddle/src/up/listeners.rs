@@ -101,7 +101,7 @@ impl Listeners {
         let mut wanted = wanted(mesh);
         if wanted.len() > self.most.get() {
             changes.problems.push(format!(
-                "{} listeners are wanted but {}: Services are reachable through \
+                "{} listeners are wanted but {}: Services that speak HTTP are reachable through \
                  the forward proxies, and by address as far as the bound allows",
                 wanted.len(),
                 self.most.reason()
@@ -279,7 +279,7 @@ pub(super) fn count(mesh: &Mesh) -> usize {
 }
 
 /// Every listener that the mesh wants, in the order in which they are given up when there are too
-/// many: forward proxies reach everything, addresses for everybody come next, those of single
+/// many: forward proxies reach all that speaks HTTP, addresses for everybody come next, those of single
 /// callers are the many.
 fn wanted(mesh: &Mesh) -> Vec<Entry> {
     let forward = mesh.workloads.iter().map(|workload| Entry {

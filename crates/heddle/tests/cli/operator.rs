@@ -50,7 +50,7 @@ fn status_and_configuration_are_for_people_and_programs() {
         "told/web:80",
         "anybody",
         "127.",
-        "every service, as http_proxy",
+        "every HTTP service, as http_proxy",
         "not ours",
     ] {
         assert!(

@@ -85,8 +85,14 @@ impl Connection {
         };
         exchange.port = Some(called);
         let entry = bound.snapshot.port(called);
-        if !is_supported(entry.protocol) {
-            return Err(Reason::ProtocolNotSupported.into());
+        match (entry.protocol, &self.door.entry) {
+            (AppProtocol::Tcp | AppProtocol::Tls, Entry::ForwardProxy { .. }) => {
+                return Err(Reason::CarriesBytes.into());
+            }
+            (protocol, _) if !is_supported(protocol) => {
+                return Err(Reason::ProtocolNotSupported.into());
+            }
+            _ => {}
         }
 
         // One form of the path, for the rules and for the endpoint alike.
