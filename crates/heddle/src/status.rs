@@ -70,6 +70,10 @@ pub(crate) struct ListenerStatus {
     /// The workload that a connection is counted as; absent for unidentified callers.
     pub(crate) caller: Option<String>,
     pub(crate) kind: ListenerKind,
+    /// What is spoken: `http`, `h2c`, `grpc`, `tcp`, `tls`, or `undeclared` where each connection's first
+    /// bytes say it.
+    #[serde(default)]
+    pub(crate) protocol: String,
     pub(crate) address: SocketAddr,
 }
 

@@ -10,7 +10,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
-use heddle_model::{Mesh, Workload};
+use heddle_model::{AppProtocol, Mesh, ServiceName, Workload, WorkloadName};
 
 use super::addresses::{Addresses, Slot};
 use super::bind::{BindError, Bound, Instead, bind};
@@ -134,11 +134,11 @@ impl Listeners {
         changes
     }
 
-    /// Every open listener, Services first.
-    pub(crate) fn status(&self) -> Vec<ListenerStatus> {
+    /// Every open listener, Services first, with what the mesh says is spoken there.
+    pub(crate) fn status(&self, mesh: &Mesh) -> Vec<ListenerStatus> {
         self.open
             .iter()
-            .map(|(entry, open)| status(entry, open.address))
+            .map(|(entry, open)| status(entry, open.address, mesh))
             .collect()
     }
 
@@ -350,22 +350,45 @@ fn reserved(mesh: &Mesh) -> BTreeSet<Ipv4Addr> {
     workloads.chain(endpoints).filter_map(v4).collect()
 }
 
-fn status(entry: &Entry, address: SocketAddr) -> ListenerStatus {
-    let (service, caller, kind) = match &entry.slot {
+fn status(entry: &Entry, address: SocketAddr, mesh: &Mesh) -> ListenerStatus {
+    let (service, caller, kind, protocol) = match &entry.slot {
         Slot::Service { service, caller } => (
             Some(service.to_string()),
             caller.as_ref().map(ToString::to_string),
             ListenerKind::Service,
+            spoken(mesh, service, entry.port, caller.as_ref()),
         ),
-        Slot::ForwardProxy { caller } => {
-            (None, Some(caller.to_string()), ListenerKind::ForwardProxy)
-        }
+        Slot::ForwardProxy { caller } => (
+            None,
+            Some(caller.to_string()),
+            ListenerKind::ForwardProxy,
+            AppProtocol::Http,
+        ),
     };
     ListenerStatus {
         service,
         port: entry.port,
         caller,
         kind,
+        protocol: protocol.as_str().to_owned(),
         address,
+    }
+}
+
+/// What is spoken on a port: what it declares, else HTTP where the caller's requests have routes.
+fn spoken(
+    mesh: &Mesh,
+    service: &ServiceName,
+    port: u16,
+    caller: Option<&WorkloadName>,
+) -> AppProtocol {
+    let Some(port) = mesh.service(service).and_then(|found| found.port(port)) else {
+        return AppProtocol::Undeclared;
+    };
+    let has_routes = port.routes.is_some()
+        || caller.is_some_and(|caller| port.consumer_routes.contains_key(&caller.namespace));
+    match port.protocol {
+        AppProtocol::Undeclared if has_routes => AppProtocol::Http,
+        declared => declared,
     }
 }

@@ -111,7 +111,7 @@ impl Node {
         self.config.services = self.mesh.services.len();
         let (opened, closed) = self.follow_listeners();
         if let Some(supervisor) = &mut self.supervisor {
-            supervisor.follow(&self.mesh, &self.listeners.status());
+            supervisor.follow(&self.mesh, &self.listeners.status(&self.mesh));
         }
         tracing::info!(
             generation = self.mesh.generation,
@@ -158,7 +158,7 @@ impl Node {
     }
 
     pub(super) fn listeners(&self) -> Vec<ListenerStatus> {
-        self.listeners.status()
+        self.listeners.status(&self.mesh)
     }
 
     /// Asks for it; the writer says in the log how it went.
@@ -291,7 +291,7 @@ impl Node {
             connections_limit: self.connections_limit,
             connections_refused: self.registry.connections_refused(),
             config: self.config.clone(),
-            listeners: self.listeners.status(),
+            listeners: self.listeners.status(&self.mesh),
             workloads: match &self.draining {
                 Some((_, workloads)) => workloads.clone(),
                 None => self.workloads(),

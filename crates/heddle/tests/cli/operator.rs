@@ -33,13 +33,15 @@ fn status_and_configuration_are_for_people_and_programs() {
             &service["service"],
             &service["port"],
             &service["caller"],
-            &service["kind"]
+            &service["kind"],
+            &service["protocol"]
         ),
         (
             &"told/web".into(),
             &80.into(),
             &serde_json::Value::Null,
-            &"service".into()
+            &"service".into(),
+            &"http".into()
         )
     );
 
@@ -51,6 +53,7 @@ fn status_and_configuration_are_for_people_and_programs() {
         "anybody",
         "127.",
         "every HTTP service, as http_proxy",
+        "SPEAKS",
         "not ours",
     ] {
         assert!(
