@@ -18,6 +18,8 @@ use crate::status::{ListenerKind, ListenerStatus};
 
 /// The port of every forward proxy (Squid's, so that people guess it).
 pub(crate) const FORWARD_PROXY_PORT: u16 = 3_128;
+/// So many exchanged addresses are logged one by one; of more only the first and their number.
+const LOGGED_EXCHANGES: usize = 3;
 /// How many addresses are tried for a slot before it is given up until the next change.
 const TRIES: usize = 8;
 
@@ -32,6 +34,8 @@ pub(crate) struct Changes {
     pub(crate) problems: Vec<String>,
     /// Listeners for which there was no descriptor. They are many at a time, and one problem.
     exhausted: usize,
+    /// Addresses that somebody else has and what is used instead, one line each.
+    exchanged: Vec<String>,
 }
 
 /// One listener to be.
@@ -131,6 +135,9 @@ impl Listeners {
                 changes.exhausted
             ));
         }
+        for line in in_brief(&changes.exchanged) {
+            tracing::warn!("{line}");
+        }
         changes
     }
 
@@ -202,7 +209,9 @@ impl Listeners {
             let (Some(at), Some(next)) = (in_use, next) else {
                 // One line with where it ended, however many addresses were tried before.
                 if let (Some(first), Some(now)) = (first_in_use, first_open(&bound)) {
-                    tracing::warn!("{first} is in use by another process: {slot} is at {now}");
+                    changes.exchanged.push(format!(
+                        "{first} is in use by another process: {slot} is at {now}"
+                    ));
                 }
                 self.keep(slot, bound, changes);
                 return;
@@ -257,6 +266,18 @@ impl Listeners {
             slot: slot.clone(),
             port,
         })
+    }
+}
+
+/// A second process for the same names meets the first one at every address: that is one line.
+fn in_brief(exchanged: &[String]) -> Vec<String> {
+    match exchanged {
+        [first, ..] if exchanged.len() > LOGGED_EXCHANGES => vec![format!(
+            "{} addresses are in use by another process, most likely another heddle that serves the \
+             same names; `heddle status` shows those used instead. The first: {first}",
+            exchanged.len()
+        )],
+        few => few.to_vec(),
     }
 }
 

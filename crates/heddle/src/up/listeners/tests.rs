@@ -6,7 +6,7 @@ use heddle_model::{
     Workload, WorkloadName,
 };
 
-use super::{Changes, FORWARD_PROXY_PORT, Listeners, Most};
+use super::{Changes, FORWARD_PROXY_PORT, Listeners, Most, in_brief};
 use crate::status::{ListenerKind, ListenerStatus};
 
 /// A Service with a name that no other test uses, so that tests do not meet at an address.
@@ -166,6 +166,27 @@ fn an_address_that_somebody_else_has_is_exchanged() {
         second.status(&Mesh::default())[0].address.ip()
     );
     assert_eq!(second.status(&Mesh::default())[0].address.port(), 18_080);
+    drop(held);
+}
+
+#[test]
+fn a_second_process_for_the_same_names_is_one_line() {
+    let services = (0..5).map(|n| service(&format!("second-{n}"), &[18_080]));
+    let mesh = mesh(services.collect(), Vec::new());
+    let mut first = Listeners::new(most(100));
+    let held = first.follow(&mesh);
+    let mut second = Listeners::new(most(100));
+    let changes = second.follow(&mesh);
+    assert_eq!(changes.exchanged.len(), 5);
+    let [line] = &in_brief(&changes.exchanged)[..] else {
+        panic!("one line of {:?}", changes.exchanged);
+    };
+    assert!(
+        line.starts_with("5 addresses are in use")
+            && line.contains("listeners/second-0 is at 127."),
+        "{line}"
+    );
+    assert_eq!(in_brief(&changes.exchanged[..2]), changes.exchanged[..2]);
     drop(held);
 }
 
