@@ -10,9 +10,10 @@
 //!                  Worker 0 ◀── moved ──── Worker 1 ──── moved ──▶ Worker 2
 //! ```
 //!
-//! While there is one Worker it accepts for itself, and the Manager only looks on, ten times a second.
-//! With more, the Manager accepts and hands each connection to the Worker that is expected to be least
-//! loaded. [`elastic`] decides how many there should be, [`steal`] evens out what turned out uneven.
+//! While there is one Worker it accepts for itself, and the Manager only looks on, ten times a
+//! second (once, where there is never to be another). With more, the Manager accepts and hands each
+//! connection to the Worker that is expected to be least loaded. [`elastic`] decides how many there should
+//! be, [`steal`] evens out what turned out uneven.
 
 mod crew;
 mod elastic;
