@@ -142,6 +142,7 @@ mod tests {
             b"GET /\x00 HTTP/1.1\r\n",
             b"\0\0\0\x08\x04\xd2\x16\x2f",
             b"get / HTTP/1.1\r\n",
+            b"PROPFIND / HTTP/1.1\r\n",
         ] {
             assert_eq!(all_prefixes(first), Beginning::Other, "{first:?}");
         }
