@@ -279,7 +279,8 @@ pub(super) fn is_tcp(protocol: Option<&str>, at: &FieldPath, scope: &mut Scope<'
         None | Some("" | "TCP") => true,
         Some("UDP" | "SCTP") => {
             let reason = "only TCP is carried: this port is left out";
-            scope.warn(&at.field("protocol"), reason, "");
+            let remedy = "callers dial the endpoints themselves; remove the port if none do";
+            scope.warn(&at.field("protocol"), reason, remedy);
             false
         }
         Some(other) => {

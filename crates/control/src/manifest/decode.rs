@@ -31,6 +31,8 @@ pub(crate) struct Fault {
 
 /// What stands at the top of every object and is read apart from its body.
 const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
+/// What belongs into `metadata`, and is a slip of the indentation at the top of an object.
+const METADATA: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 
 /// Reads an object's body: everything but its `apiVersion`, `kind` and `metadata`.
 ///
@@ -47,12 +49,15 @@ pub(crate) fn decode_body<T: DeserializeOwned>(root: &Node) -> Result<T, Vec<Fau
 pub(crate) fn decode_metadata<T: DeserializeOwned>(root: &Node) -> Result<T, Vec<Fault>> {
     let path = FieldPath::of("metadata");
     match root.get("metadata") {
-        Some(node) => decode(root, node, path),
-        None => Err(vec![Fault {
+        Some(node) if node.value != Value::Null => decode(root, node, path),
+        _ => Err(vec![Fault {
+            line: root.line_of(&path),
             path,
-            line: root.line,
             reason: "this field is required".to_owned(),
-            remedy: "add metadata with a name".to_owned(),
+            remedy: match METADATA.iter().find(|field| root.get(field).is_some()) {
+                Some(field) => format!("indent {field} under metadata"),
+                None => "add metadata with a name".to_owned(),
+            },
         }]),
     }
 }
@@ -212,6 +217,19 @@ impl<'n> Decoder<'n, '_> {
             (Value::Text(text), "a whole number") if text.parse::<i64>().is_ok() => {
                 format!("remove the quotes: {text}")
             }
+            (Value::Text(_), "a whole number") if field == "port" => {
+                "write its number; only targetPort and sectionName take a port's name".to_owned()
+            }
+            (Value::Sequence(_) | Value::Mapping(_), "a string") => {
+                match self.path.parent_field() {
+                    Some(labels @ ("selector" | "labels" | "annotations")) => {
+                        format!(
+                            "if {field} belongs beside {labels}, indent it less, as far as {labels}"
+                        )
+                    }
+                    _ => "write a single value".to_owned(),
+                }
+            }
             (Value::Text(text), "true or false") if matches!(&**text, "true" | "false") => {
                 format!("remove the quotes: {text}")
             }
@@ -262,6 +280,9 @@ impl<'n> Decoder<'n, '_> {
                 continue;
             }
             let remedy = match suggest::nearest(key, candidates()) {
+                _ if !head.is_empty() && METADATA.contains(&key) => {
+                    "indent it under metadata".to_owned()
+                }
                 Some(meant) => format!("did you mean {meant}?"),
                 None if read.is_empty() => "remove it".to_owned(),
                 None => format!("the fields here are {}", read.join(", ")),
