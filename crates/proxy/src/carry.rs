@@ -122,22 +122,23 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
     let worker = Rc::clone(worker);
     let registered = |client| io::Result::Ok(Side::new(TcpStream::from_std(client)?));
     Ok(match state {
-        State::New | State::Undecided { .. } => {
+        State::New => {
             let client = registered(client)?;
             // Failing to set it costs latency, nothing else.
             let _ = client.stream.set_nodelay(true);
-            let began = match state {
-                State::Undecided { began } => began,
-                _ => worker.clock.now(),
-            };
             match spoken(&worker, &door) {
                 Spoken::Http => Connection::new(worker, door, key, client, peer).into(),
-                Spoken::Opaque => Undecided::new(worker, door, key, client, peer, began).into(),
+                Spoken::Opaque => Undecided::new(worker, door, key, client, peer).into(),
                 Spoken::Unknown => {
-                    let undecided = Undecided::new(worker, door, key, client, peer, began);
+                    let undecided = Undecided::new(worker, door, key, client, peer);
                     undecided.listening().into()
                 }
             }
+        }
+        State::Undecided(waiting) => {
+            let client = registered(client)?;
+            let undecided = Undecided::new(worker, door, key, client, peer);
+            undecided.listening().resumed(*waiting).into()
         }
         State::Http { served, upstream } => {
             let client = registered(client)?;

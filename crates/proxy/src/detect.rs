@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use heddle_wire::http1::{Beginning, beginning};
+use tokio::net::TcpStream;
 
 use crate::carry::{Spoken, Stage, spoken};
 use crate::collaborator::Connection;
@@ -23,7 +24,7 @@ use crate::failure::Reason;
 use crate::io::Side;
 use crate::listener::{Door, Entry};
 use crate::opaque::{Flow, Origin};
-use crate::parcel::{Contents, State};
+use crate::parcel::{Contents, Idle, State, Waiting};
 use crate::route::PortIndex;
 use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
 use crate::worker::{Alarm, Bound, Intake, Turn, WorkKey, Worker};
@@ -46,6 +47,8 @@ pub(crate) struct Undecided {
     /// Endpoints that were tried, and the last of them.
     attempts: u32,
     tried: Option<Rc<Endpoint>>,
+    /// The endpoint that was connected elsewhere.
+    joined: Option<(Upstream, Lease)>,
     /// Whether it may turn out to be HTTP.
     listening: bool,
 }
@@ -70,13 +73,13 @@ impl Undecided {
         key: WorkKey,
         client: Side,
         peer: SocketAddr,
-        began: Instant,
     ) -> Self {
         Undecided {
             alarm: worker.alarms.alarm(),
-            began,
+            began: worker.clock.now(),
             attempts: 0,
             tried: None,
+            joined: None,
             worker,
             door,
             key,
@@ -90,6 +93,25 @@ impl Undecided {
     pub(crate) fn listening(self) -> Self {
         Undecided {
             listening: true,
+            ..self
+        }
+    }
+
+    /// One that has come from another Worker, with the endpoint's connection that it had there. Where
+    /// that cannot be registered another is made.
+    pub(crate) fn resumed(self, waiting: Waiting) -> Self {
+        let upstreams = &self.worker.upstreams;
+        let endpoint = upstreams.endpoint(waiting.upstream.endpoint);
+        let registered = TcpStream::from_std(waiting.upstream.socket).ok();
+        let joined = registered.map(|stream| {
+            let upstream = upstreams.adopt(&endpoint, Side::new(stream));
+            (upstream, Lease::new(Rc::clone(&endpoint)))
+        });
+        Undecided {
+            began: waiting.began,
+            attempts: waiting.attempts,
+            tried: Some(endpoint),
+            joined,
             ..self
         }
     }
@@ -110,7 +132,11 @@ impl Undecided {
             // Whoever asks in HTTP is told what is wrong.
             return self.into_http();
         };
-        match self.connect(&bound, port).await {
+        let joined = match self.joined.take() {
+            Some(joined) => Ok(joined),
+            None => self.connect(&bound, port).await,
+        };
+        match joined {
             Ok((mut upstream, lease)) => {
                 let verdict = match self.listening {
                     true => self.listen(Some(&mut upstream)).await,
@@ -132,16 +158,14 @@ impl Undecided {
                         upstream.side.reset_on_close(true);
                         self.fail(&bound, port, reason)
                     }
-                    Verdict::Leave(intake) => self.leave(intake),
+                    Verdict::Leave(intake) => self.leave(intake, upstream, &lease),
                 }
             }
             Err(reason) => {
                 if self.listening {
                     let verdict = self.listen(None).await;
-                    match self.by_now(verdict) {
-                        Verdict::Http => return self.into_http(),
-                        Verdict::Leave(intake) => return self.leave(intake),
-                        Verdict::Opaque | Verdict::Gone | Verdict::Failed(_) => {}
+                    if let Verdict::Http = self.by_now(verdict) {
+                        return self.into_http();
                     }
                 }
                 self.fail(&bound, port, reason)
@@ -226,7 +250,9 @@ impl Undecided {
                 false => Verdict::Failed(Reason::TcpIdle),
             });
         }
-        if silent {
+        // Last words are waited for where they are: it does not take long.
+        let may_leave = upstream.is_some() || self.worker.is_draining();
+        if may_leave && silent {
             match self.worker.turn() {
                 Some(Turn::Leave(intake)) => return Poll::Ready(Verdict::Leave(intake)),
                 Some(Turn::End) => return Poll::Ready(Verdict::Gone),
@@ -302,15 +328,24 @@ impl Undecided {
         Flow::join(self.worker, self.door, client, (upstream, lease), origin).begun()
     }
 
-    fn leave(self, intake: Intake) -> Stage {
-        let Ok(client) = self.client.stream.into_std() else {
+    fn leave(self, intake: Intake, upstream: Upstream, lease: &Lease) -> Stage {
+        let client = self.client.stream.into_std();
+        let socket = upstream.side.stream.into_std();
+        let (Ok(client), Ok(socket)) = (client, socket) else {
+            // Only a runtime that has ended does not let go of a socket.
             return Stage::Over;
+        };
+        let endpoint = lease.endpoint().address;
+        let waiting = Waiting {
+            began: self.began,
+            attempts: self.attempts,
+            upstream: Idle { endpoint, socket },
         };
         let contents = Contents {
             door: self.door,
             client,
             peer: self.peer,
-            state: State::Undecided { began: self.began },
+            state: State::Undecided(Box::new(waiting)),
         };
         Stage::Leave(Box::new(contents), intake)
     }

@@ -58,10 +58,12 @@ fn a_connection_on_which_nobody_has_spoken_moves_and_counts_once() {
     for round in 0..3 {
         bed.proxy.rotate();
         moved(&bed, f64::from(round + 1));
-        server = upstream.accept();
     }
     client.send("EHLO me\r\n");
     assert_eq!(server.exact(9), b"EHLO me\r\n");
+    assert!(upstream.is_quiet(), "the endpoint was connected once");
+    bed.expect_metric("heddle_upstream_connections_total", &[], 1.0);
+    bed.expect_metric("heddle_upstream_connections_active", &[], 1.0);
     bed.expect_metric("heddle_connections_total", &[], 1.0);
     bed.expect_metric("heddle_tcp_connections_total", &[], 1.0);
 }
