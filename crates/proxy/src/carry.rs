@@ -140,11 +140,15 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
             let undecided = Undecided::new(worker, door, key, client, peer);
             undecided.listening().resumed(*waiting).into()
         }
-        State::Http { served, upstream } => {
+        State::Http {
+            served,
+            since,
+            upstream,
+        } => {
             let client = registered(client)?;
             let last = upstream.map(|idle| worker.pool_idle(idle));
             let connection = Connection::new(worker, door, key, client, peer);
-            connection.resumed(served, last).into()
+            connection.resumed(served, since, last).into()
         }
         State::Opaque(moving) => moving.settle(&worker, door, client, peer)?.into(),
     })

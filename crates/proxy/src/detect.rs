@@ -44,6 +44,8 @@ pub(crate) struct Undecided {
     alarm: Alarm,
     /// When the client was accepted.
     began: Instant,
+    /// When the wait for somebody to speak began.
+    since: Instant,
     /// Endpoints that were tried, and the last of them.
     attempts: u32,
     tried: Option<Rc<Endpoint>>,
@@ -77,6 +79,7 @@ impl Undecided {
         Undecided {
             alarm: worker.alarms.alarm(),
             began: worker.clock.now(),
+            since: worker.clock.now(),
             attempts: 0,
             tried: None,
             joined: None,
@@ -109,6 +112,7 @@ impl Undecided {
         });
         Undecided {
             began: waiting.began,
+            since: waiting.since,
             attempts: waiting.attempts,
             tried: Some(endpoint),
             joined,
@@ -134,7 +138,11 @@ impl Undecided {
         };
         let joined = match self.joined.take() {
             Some(joined) => Ok(joined),
-            None => self.connect(&bound, port).await,
+            None => {
+                let connected = self.connect(&bound, port).await;
+                self.since = self.worker.clock.now();
+                connected
+            }
         };
         match joined {
             Ok((mut upstream, lease)) => {
@@ -232,7 +240,7 @@ impl Undecided {
             Some(_) => self.worker.settings.timeouts.tcp_idle,
             None => LAST_WORDS,
         };
-        self.alarm.set(self.worker.after(wait));
+        self.alarm.set(self.worker.due(self.since, wait));
         poll_fn(|cx| self.poll_listen(cx, upstream.as_deref_mut())).await
     }
 
@@ -338,6 +346,7 @@ impl Undecided {
         let endpoint = lease.endpoint().address;
         let waiting = Waiting {
             began: self.began,
+            since: self.since,
             attempts: self.attempts,
             upstream: Idle { endpoint, socket },
         };

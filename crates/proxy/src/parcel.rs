@@ -57,6 +57,8 @@ pub(crate) enum State {
     Http {
         /// Requests that it has had answered.
         served: u64,
+        /// When its wait for the next one began.
+        since: Instant,
         /// A connection to the endpoint that answered last.
         upstream: Option<Idle>,
     },
@@ -69,6 +71,8 @@ pub(crate) enum State {
 pub(crate) struct Waiting {
     /// When the client was accepted.
     pub(crate) began: Instant,
+    /// When the wait for somebody to speak began.
+    pub(crate) since: Instant,
     /// Endpoints that were tried.
     pub(crate) attempts: u32,
     /// The connection to the last of them.

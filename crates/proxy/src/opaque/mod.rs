@@ -45,6 +45,8 @@ pub(crate) struct Flow {
     upstream: Upstream,
     lease: Lease,
     alarm: Alarm,
+    /// When a byte moved last, wherever that was.
+    moved: Instant,
     up: Direction,
     down: Direction,
     origin: Origin,
@@ -191,6 +193,7 @@ impl Flow {
             upstream,
             lease,
             alarm: worker.alarms.alarm(),
+            moved: worker.clock.now(),
             up: Direction::new(false),
             down: Direction::new(false),
             origin,
@@ -268,6 +271,7 @@ impl Flow {
             });
         if progress {
             self.count();
+            self.moved = self.worker.clock.now();
             self.alarm.set(self.idle_due());
         }
         match moved {
@@ -291,7 +295,8 @@ impl Flow {
     }
 
     fn idle_due(&self) -> Millis {
-        self.worker.after(self.worker.settings.timeouts.tcp_idle)
+        let timeouts = &self.worker.settings.timeouts;
+        self.worker.due(self.moved, timeouts.tcp_idle)
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use heddle_wire::buffer::Chain;
 
@@ -23,6 +24,8 @@ pub(crate) struct Moving {
     upstream: TcpStream,
     up: Half,
     down: Half,
+    /// When a byte moved last.
+    moved: Instant,
     origin: Origin,
     carried: (u64, u64),
 }
@@ -62,6 +65,7 @@ impl Flow {
             upstream,
             up,
             down,
+            moved: self.moved,
             origin: self.origin,
             carried: self.carried,
         };
@@ -105,6 +109,7 @@ impl Moving {
         Ok(Flow {
             up: Direction::new(self.up.ended),
             down: Direction::new(self.down.ended),
+            moved: self.moved,
             carried: self.carried,
             ..flow
         })

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
 use heddle_proxy::{Elasticity, Settings};
@@ -66,6 +66,33 @@ fn a_connection_on_which_nobody_has_spoken_moves_and_counts_once() {
     bed.expect_metric("heddle_upstream_connections_active", &[], 1.0);
     bed.expect_metric("heddle_connections_total", &[], 1.0);
     bed.expect_metric("heddle_tcp_connections_total", &[], 1.0);
+}
+
+/// Waits go on where they were: who does nothing is not kept by being moved.
+#[test]
+fn a_wait_that_is_too_long_ends_however_often_the_connection_moves() {
+    const LIMIT: Duration = Duration::from_millis(400);
+    for protocol in [AppProtocol::Http, AppProtocol::Tcp, AppProtocol::Undeclared] {
+        let upstream = Upstream::new();
+        let mut mesh = mesh(&[upstream.address], None);
+        mesh.services[0].ports[0].protocol = protocol;
+        let mut settings = workers(2, 2);
+        settings.timeouts.client_idle = LIMIT;
+        settings.timeouts.tcp_idle = LIMIT;
+        let bed = Bed::with(settings, &mesh);
+        let mut client = bed.client();
+        let began = Instant::now();
+        let ended = thread::spawn(move || client.rest());
+        while !ended.is_finished() {
+            assert!(began.elapsed() < PATIENCE, "{protocol:?} does not end");
+            bed.proxy.rotate();
+            thread::yield_now();
+        }
+        assert_eq!(ended.join().unwrap(), b"");
+        assert!(began.elapsed() >= LIMIT, "{protocol:?} ended too early");
+        let times = bed.metric("heddle_connections_moved_total", &[]);
+        assert!(times > 3.0, "{protocol:?} moved {times} times");
+    }
 }
 
 #[test]
