@@ -81,7 +81,7 @@ reasons! {
     UpstreamReset = "upstream_reset", Upstream, 502, IfIdempotent, "the endpoint closed the connection before it answered";
     UpstreamMalformed = "upstream_malformed", Upstream, 502, Never, "the endpoint's answer is malformed or ambiguous";
     UpstreamTruncated = "upstream_truncated", Upstream, 502, Never, "the endpoint's answer ended too early";
-    UpstreamSwitched = "upstream_switched_protocols", Upstream, 502, Never, "the endpoint switched to a protocol that was not asked for";
+    UpstreamSwitched = "upstream_switched_protocols", Upstream, 502, Never, "the endpoint switched to a protocol that it was not offered";
     ResponseTimeout = "upstream_response_timeout", Upstream, 504, Never, "the endpoint did not answer in time";
     UpstreamStalled = "upstream_stalled", Upstream, 504, Never, "the endpoint stopped reading the request's body";
     RequestTimeout = "request_timeout", Upstream, 504, Never, "the route's time for the request ran out";

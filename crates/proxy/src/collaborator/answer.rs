@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::Chain;
-use heddle_wire::http1::Framing;
+use heddle_wire::http1::{Framing, ResponseHead, protocols};
 
 use super::exchange::Exchange;
 use super::{Connection, Scratch};
@@ -39,9 +39,6 @@ impl Connection {
                 && let Some(head_bytes) = self.parse_response(exchange, upstream)?
             {
                 if !self.worker.scratch.borrow().response.is_interim() {
-                    if exchange.upgrade {
-                        self.check_switch(upstream, head_bytes)?;
-                    }
                     return Poll::Ready(Ok(head_bytes));
                 }
                 self.pass_interim(cx, exchange, upstream, head_bytes)?;
@@ -151,42 +148,10 @@ impl Connection {
         let parsed = response
             .parse(bytes, limits, exchange.method)
             .map_err(Failure::response)?;
-        if parsed.is_some() && response.status == 101 && !exchange.upgrade {
-            return Err(Reason::UpstreamSwitched.into());
+        if parsed.is_some() && response.status == 101 {
+            switch(&exchange.offer, response, bytes)?;
         }
         Ok(parsed)
-    }
-
-    /// Refuses a 101 that does not say what is spoken from now on, or names what was not asked for:
-    /// client and endpoint would not understand each other (RFC 9110 section 7.8).
-    fn check_switch(&mut self, upstream: &Upstream, head_bytes: usize) -> Result<(), Failure> {
-        if self.worker.scratch.borrow().response.status != 101 {
-            return Ok(());
-        }
-        // Others have used the scratch since the request was sent. It still stands in the inbox: only a
-        // request without a body may ask for an upgrade.
-        self.parse_again()?;
-        let Scratch {
-            request, response, ..
-        } = &*self.worker.scratch.borrow();
-        let (mut asked, mut answered) = (Vec::new(), Vec::new());
-        let asked = self
-            .client
-            .inbox
-            .contiguous(self.client.inbox.len(), &mut asked);
-        let answered = upstream.side.inbox.contiguous(head_bytes, &mut answered);
-        let mut switches = response.switches_to(answered).peekable();
-        if switches.peek().is_none() {
-            return Err(Reason::UpstreamMalformed.into());
-        }
-        let offered = |switch: &[u8]| {
-            let mut offers = request.offers(asked);
-            offers.any(|offer| offer.eq_ignore_ascii_case(switch))
-        };
-        match switches.all(offered) {
-            true => Ok(()),
-            false => Err(Reason::UpstreamSwitched.into()),
-        }
     }
 
     /// Passes a 1xx response on (RFC 9110 section 15.2), to a client that can understand it.
@@ -340,6 +305,27 @@ impl Connection {
         } else {
             Reason::BodyTimeout
         }
+    }
+}
+
+/// Checks a 101: it has to name protocols, and none that was not offered (RFC 9110 section 7.8). Where
+/// it does not, nobody knows what the connection speaks from now on.
+fn switch(offer: &[u8], response: &ResponseHead, buf: &[u8]) -> Result<(), Reason> {
+    if offer.is_empty() {
+        return Err(Reason::UpstreamSwitched);
+    }
+    if !response.upgrades() {
+        return Err(Reason::UpstreamMalformed);
+    }
+    let mut named = protocols(&response.fields, buf).peekable();
+    if named.peek().is_none() {
+        return Err(Reason::UpstreamMalformed);
+    }
+    let offered = offer.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    let agreed = named.all(|one| offered.clone().any(|other| other.eq_ignore_ascii_case(one)));
+    match agreed {
+        true => Ok(()),
+        false => Err(Reason::UpstreamSwitched),
     }
 }
 

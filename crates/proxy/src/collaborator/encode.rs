@@ -33,8 +33,9 @@ impl Connection {
         if request.version == Version::Http10 {
             edits.replace(request.version_span, b"HTTP/1.1");
         }
-        if exchange.upgrade {
-            upgrade_fields(&request.fields, buf, edits);
+        if !exchange.offer.is_empty() {
+            edits.append(b"Connection", b"upgrade");
+            edits.append(b"Upgrade", &exchange.offer);
         }
 
         let rule = exchange.rule.as_deref();
@@ -153,7 +154,7 @@ impl Connection {
             }
         }
         if response.status == 101 {
-            upgrade_fields(&response.fields, buf, edits);
+            upgrade_fields(response, buf, edits);
         } else if close {
             edits.append(b"Connection", b"close");
         } else if exchange.http10 {
@@ -172,10 +173,10 @@ impl Connection {
     }
 }
 
-/// Says once more, for the next connection, which protocols the sender wants to speak.
-fn upgrade_fields(fields: &[Field], buf: &[u8], edits: &mut Edits) {
+/// Says once more, for the next connection, which protocols the endpoint names.
+fn upgrade_fields(response: &ResponseHead, buf: &[u8], edits: &mut Edits) {
     edits.append(b"Connection", b"upgrade");
-    for field in fields {
+    for field in &response.fields {
         if field.kind == FieldKind::Upgrade {
             edits.append(b"Upgrade", field.value.of(buf));
         }

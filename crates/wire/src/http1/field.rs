@@ -247,19 +247,6 @@ impl FieldKind {
     }
 }
 
-/// The protocols that the Upgrade fields among `fields` name (RFC 9110 section 7.8).
-pub(super) fn upgrades<'f, 'b>(
-    fields: &'f [Field],
-    buf: &'b [u8],
-) -> impl Iterator<Item = &'b [u8]> + use<'f, 'b> {
-    let fields = fields.iter();
-    let fields = fields.filter(|field| field.kind == FieldKind::Upgrade);
-    fields
-        .flat_map(|field| field.value.of(buf).split(|&byte| byte == b','))
-        .map(<[u8]>::trim_ascii)
-        .filter(|protocol| !protocol.is_empty())
-}
-
 /// Equal but for case and for underscores where `full` has hyphens. `full` is in lower case.
 fn same_with_underscores(name: &[u8], full: &[u8]) -> bool {
     name.len() == full.len()

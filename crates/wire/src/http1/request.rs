@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::field::{Field, FieldKind, Span, upgrades};
+use super::field::{Field, FieldKind, Span};
 use super::framing::{Facts, Framing};
 use super::parse::{Window, max_fields};
 use super::target::{self, TargetForm};
@@ -248,12 +248,6 @@ impl RequestHead {
             kind if kind.is_hop_by_hop() => true,
             _ => self.facts.nominates(buf, field.name.of(buf)),
         }
-    }
-
-    /// The protocols that the client offers to speak instead, whether or not
-    /// [`upgrade`](Self::upgrade) says that it means it.
-    pub fn offers<'s, 'b>(&'s self, buf: &'b [u8]) -> impl Iterator<Item = &'b [u8]> + use<'s, 'b> {
-        upgrades(&self.fields, buf)
     }
 
     fn clear(&mut self) {

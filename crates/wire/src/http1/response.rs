@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::field::{Field, FieldKind, Span, upgrades};
+use super::field::{Field, FieldKind, Span};
 use super::framing::{Facts, Framing};
 use super::parse::{Window, max_fields};
 use super::{Edits, Limits, MAX_FIELDS, Method, Reject, Version, diagnose};
@@ -43,14 +43,12 @@ impl ResponseHead {
         (100..200).contains(&self.status) && self.status != 101
     }
 
-    /// The protocols that a 101 says are spoken from now on (RFC 9110 section 7.8), one after the other;
-    /// none unless it says so as it must, in Upgrade and in Connection.
-    pub fn switches_to<'s, 'b>(
-        &'s self,
-        buf: &'b [u8],
-    ) -> impl Iterator<Item = &'b [u8]> + use<'s, 'b> {
-        let said = self.facts.upgrade;
-        upgrades(&self.fields, buf).filter(move |_| said)
+    /// Whether the response names protocols to change to and `Connection` says so, as every 101 has to
+    /// (RFC 9110 section 7.8).
+    #[must_use]
+    pub fn upgrades(&self) -> bool {
+        let named = |field: &Field| field.kind == FieldKind::Upgrade;
+        self.facts.upgrade && self.version == Version::Http11 && self.fields.iter().any(named)
     }
 
     /// Parses the head at the front of `buf`, which answers a request with `request_method`.
