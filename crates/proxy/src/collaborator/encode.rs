@@ -153,8 +153,12 @@ impl Connection {
                 }
             }
         }
-        if response.status == 101 {
+        // A 426 says what the server would speak instead (RFC 9110 section 15.5.22).
+        if response.status == 101 || (response.status == 426 && response.upgrades()) {
             upgrade_fields(response, buf, edits);
+        }
+        if response.status == 101 {
+            // Neither kept nor closed: it speaks something else.
         } else if close {
             edits.append(b"Connection", b"close");
         } else if exchange.http10 {

@@ -259,7 +259,7 @@ fn offer(request: &RequestHead, buf: &[u8], out: &mut Vec<u8>) -> Result<(), Fai
         out.extend_from_slice(protocol);
     }
     match request.framing {
-        Framing::None => Ok(()),
+        Framing::None | Framing::Length(0) => Ok(()),
         _ if out.is_empty() => Ok(()),
         _ => Err(Reason::Upgrade.into()),
     }

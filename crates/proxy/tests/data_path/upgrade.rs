@@ -208,3 +208,35 @@ fn an_endpoint_switches_to_what_it_was_offered_or_not_at_all() {
     assert!(client.head().starts_with("HTTP/1.1 101"));
     bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
 }
+
+#[test]
+fn an_upgrade_may_say_that_it_has_no_body() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(HANDSHAKE.replace("\r\n\r\n", "\r\nContent-Length: 0\r\n\r\nearly"));
+    let mut server = upstream.accept();
+    assert_eq!(field(&server.head(), "upgrade"), Some("websocket"));
+    server.send("HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nfirst");
+    assert!(client.head().starts_with("HTTP/1.1 101"));
+    assert_eq!(client.exact(5), b"first");
+    assert_eq!(server.exact(5), b"early");
+}
+
+#[test]
+fn a_server_that_wants_an_upgrade_says_which() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    server.send(
+        "HTTP/1.1 426 Upgrade Required\r\nConnection: upgrade\r\nUpgrade: foo/2, bar\r\n\
+         Content-Length: 0\r\n\r\n",
+    );
+    let response = client.response();
+    assert_eq!(response.status(), 426);
+    assert_eq!(response.field("upgrade"), Some("foo/2, bar"));
+    assert_eq!(response.field("connection"), Some("upgrade"));
+}
