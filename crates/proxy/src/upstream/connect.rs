@@ -27,7 +27,7 @@ pub(crate) async fn connect(
     place: Open,
 ) -> Result<Upstream, Reason> {
     alarm.set(due);
-    let mut connecting = pin!(open(endpoint.address));
+    let mut connecting = pin!(open_with_room(worker, endpoint.address));
     let connected = poll_fn(|cx| {
         if alarm.rang() {
             return Poll::Ready(None);
@@ -42,14 +42,24 @@ pub(crate) async fn connect(
         Some(Err(error)) if is_ours(&error) => Err(Reason::Descriptors),
         Some(Err(error)) => {
             tracing::debug!(endpoint = %endpoint.label, %error, "cannot connect");
-            upstreams.failed(endpoint, now);
+            upstreams.failed(endpoint, now, &error);
             Err(Reason::ConnectFailed)
         }
         None if worker.is_cutting() => Err(Reason::Draining),
         None => {
-            upstreams.failed(endpoint, now);
+            tracing::debug!(endpoint = %endpoint.label, "cannot connect in time");
+            upstreams.failed(endpoint, now, &"it did not accept in time");
             Err(Reason::ConnectTimeout)
         }
+    }
+}
+
+/// Connects, and if there is no descriptor left gives up what is only kept to save time and tries once
+/// more.
+async fn open_with_room(worker: &Worker, address: SocketAddr) -> io::Result<TcpStream> {
+    match open(address).await {
+        Err(error) if is_ours(&error) && worker.upstreams.close_idle() => open(address).await,
+        result => result,
     }
 }
 
