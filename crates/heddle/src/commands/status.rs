@@ -19,6 +19,7 @@ use crate::table::{self, count};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle status
+  heddle status --brief
   heddle status --output json | jq -r '.listeners[].address'
 
 Exit codes:
@@ -33,6 +34,9 @@ pub(crate) struct Args {
     /// How to print it
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
+    /// Leave the addresses out, of which there is one for each Service and caller
+    #[arg(long, conflicts_with = "output")]
+    brief: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
@@ -40,13 +44,14 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     super::print(&match args.output {
         OutputFormat::Json => answer + "\n",
         OutputFormat::Text => {
-            text(&serde_json::from_str(&answer).context("the answer is not understood")?)
+            let status = serde_json::from_str(&answer).context("the answer is not understood")?;
+            text(&status, args.brief)
         }
     })?;
     Ok(Exit::Ok)
 }
 
-fn text(status: &Status) -> String {
+fn text(status: &Status, brief: bool) -> String {
     let Status {
         version,
         pid,
@@ -77,7 +82,10 @@ fn text(status: &Status) -> String {
     if let Some(callers) = callers(&status.proxy) {
         let _infallible = writeln!(out, "{callers}");
     }
-    let _infallible = write!(out, "\n{}", table::listeners(&status.listeners));
+    let _infallible = match brief {
+        true => writeln!(out, "{}", count(status.listeners.len(), "listener")),
+        false => write!(out, "\n{}", table::listeners(&status.listeners)),
+    };
     if !status.workloads.is_empty() {
         let _infallible = write!(out, "\n{}", workloads(&status.workloads));
     }

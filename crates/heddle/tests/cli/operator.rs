@@ -62,6 +62,13 @@ fn status_and_configuration_are_for_people_and_programs() {
         );
     }
 
+    let output = heddle(&["status", "--brief", "--socket", as_str(&folder.socket())]);
+    let brief = text(&output.stdout);
+    assert!(
+        brief.contains("ready") && brief.contains("\n3 listeners\n") && !brief.contains("anybody"),
+        "{brief}"
+    );
+
     let output = heddle(&["config", "dump", "--socket", as_str(&folder.socket())]);
     let config: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(config["mesh"]["services"][0]["name"], "told/web");
