@@ -258,7 +258,7 @@ fn an_endpoint_that_fails_is_named_and_so_is_its_return() {
 /// Connections to other endpoints that only wait for a request make room for one that has come.
 #[test]
 fn idle_connections_to_endpoints_make_room_when_descriptors_run_out() {
-    const CLIENTS: usize = 17;
+    const CLIENTS: usize = 15;
     const SERVICES: u8 = 6;
     let folder = Folder::new();
     let manifests: Vec<String> = (1..=SERVICES)
