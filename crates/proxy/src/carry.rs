@@ -59,7 +59,7 @@ impl Worker {
         if let State::New = contents.state {
             self.stats.connections_total.inc();
         }
-        let task = carry(Rc::clone(self), open, permit, key, contents);
+        let task = carry(Rc::clone(self), open, permit, key, Box::new(contents));
         self.gate.spawn(key, task);
     }
 
@@ -88,8 +88,16 @@ impl Worker {
 }
 
 /// Carries a connection until it is over or somewhere else.
-async fn carry(worker: Rc<Worker>, open: Open, permit: Permit, key: WorkKey, contents: Contents) {
-    let mut stage = match begin(&worker, key, contents) {
+///
+/// Its contents come in a box: they are only looked at once, and would take room in every connection.
+async fn carry(
+    worker: Rc<Worker>,
+    open: Open,
+    permit: Permit,
+    key: WorkKey,
+    contents: Box<Contents>,
+) {
+    let mut stage = match begin(&worker, key, *contents) {
         Ok(stage) => stage,
         Err(error) => {
             tracing::warn!(%error, "a connection cannot be served");
@@ -218,7 +226,7 @@ impl Drop for Open {
 mod tests {
     use super::*;
 
-    fn size<F>(_: impl FnOnce(Rc<Worker>, Open, Permit, WorkKey, Contents) -> F) -> usize {
+    fn size<F>(_: impl FnOnce(Rc<Worker>, Open, Permit, WorkKey, Box<Contents>) -> F) -> usize {
         size_of::<F>()
     }
 

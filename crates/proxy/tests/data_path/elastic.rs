@@ -35,8 +35,7 @@ fn an_idle_connection_moves_and_takes_its_upstream_along() {
         server.head();
         server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         assert_eq!(client.response().status(), 200);
-        bed.proxy.rotate();
-        moved(&bed, f64::from(round + 1));
+        rotated(&bed, f64::from(round + 1));
     }
     assert!(
         upstream.is_quiet(),
@@ -56,8 +55,7 @@ fn a_connection_on_which_nobody_has_spoken_moves_and_counts_once() {
     let mut client = bed.client();
     let mut server = upstream.accept();
     for round in 0..3 {
-        bed.proxy.rotate();
-        moved(&bed, f64::from(round + 1));
+        rotated(&bed, f64::from(round + 1));
     }
     client.send("EHLO me\r\n");
     assert_eq!(server.exact(9), b"EHLO me\r\n");
@@ -115,6 +113,21 @@ fn requests_under_way_stay_and_their_connections_move_after_them() {
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     assert_eq!(client.response().status(), 200);
     moved(&bed, before + 1.0);
+}
+
+/// Lets connections move until they have done so that many times: one that is just between two Workers
+/// hears of no order.
+fn rotated(bed: &Bed, times: f64) {
+    let patience = Instant::now() + PATIENCE;
+    let moved = || bed.metric("heddle_connections_moved_total", &[]);
+    while moved() < times {
+        assert!(Instant::now() < patience, "{} of {times} moves", moved());
+        bed.proxy.rotate();
+        let again = Instant::now() + Duration::from_millis(100);
+        while moved() < times && Instant::now() < again {
+            thread::yield_now();
+        }
+    }
 }
 
 /// Waits until connections have moved so many times.
@@ -228,8 +241,7 @@ fn flows_that_move_to_a_worker_without_blocks_are_whole() {
         }
         // Nobody reads meanwhile.
         for round in 1..=20 {
-            bed.proxy.rotate();
-            moved(&bed, f64::from(round * 8));
+            rotated(&bed, f64::from(round * 8));
         }
         for (client, _) in &pairs {
             scope.spawn(move || expect_numbers(client, SIZE));
