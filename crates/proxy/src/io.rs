@@ -115,6 +115,12 @@ impl Side {
         rustix::net::recv(&self.stream, bytes, flags).map_or(0, |(n, _)| n)
     }
 
+    /// Whether the connection is known to have broken, by a reset for instance, though nobody has tried to
+    /// read or write since. Asks the runtime, not the kernel.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.stream.try_io(Interest::ERROR, || Ok(())).is_ok()
+    }
+
     /// Makes closing the socket say that the stream was cut, or again that it ended.
     pub(crate) fn reset_on_close(&self, cut: bool) {
         // What cannot be reset is closed.

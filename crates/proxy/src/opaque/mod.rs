@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heddle_telemetry::{Record, TcpSeries};
 use heddle_wire::http1::Framing;
@@ -35,6 +35,10 @@ use crate::upstream::{Lease, Upstream};
 use crate::worker::{Alarm, Intake, Millis, Turn, Worker};
 
 pub(crate) use moving::Moving;
+
+/// A reset is noticed by reading. A flow that does not read from one side, because the other takes
+/// nothing or because that side has said everything, looks this often whether it is still there.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A client's connection joined to an endpoint's.
 pub(crate) struct Flow {
@@ -159,6 +163,11 @@ impl Direction {
         Ok(())
     }
 
+    /// Whether nobody reads from the source at the moment.
+    fn is_deaf(&self, sink: &Side) -> bool {
+        self.ended || self.pump.waits_for(sink)
+    }
+
     /// Bytes moved since this was asked last.
     fn fresh_bytes(&mut self) -> u64 {
         let bytes = self.pump.bytes();
@@ -241,7 +250,7 @@ impl Flow {
     /// What was read before the flow began is the beginning of it.
     fn start(&mut self, cx: &Context<'_>) {
         self.alarm.wakes(cx.waker());
-        self.alarm.set(self.idle_due());
+        self.alarm.set(self.next_look());
         self.up.pump.take_over(&self.client.inbox);
         self.down.pump.take_over(&self.upstream.side.inbox);
     }
@@ -250,12 +259,11 @@ impl Flow {
         if let Some(Turn::Leave(intake)) = self.worker.turn() {
             return Poll::Ready(End::Leave(intake));
         }
-        if self.alarm.rang() {
-            return Poll::Ready(End::Failed(match self.worker.is_cutting() {
-                true => Reason::Draining,
-                false => Reason::TcpIdle,
-            }));
+        let rang = self.alarm.rang();
+        if rang && let Some(reason) = self.look() {
+            return Poll::Ready(End::Failed(reason));
         }
+        let ended = (self.up.ended, self.down.ended);
         let blocks = self.worker.stream_blocks();
         let mut progress = false;
         let (client, endpoint) = (&mut self.client, &mut self.upstream.side);
@@ -272,7 +280,9 @@ impl Flow {
         if progress {
             self.count();
             self.moved = self.worker.clock.now();
-            self.alarm.set(self.idle_due());
+        }
+        if progress || rang || ended != (self.up.ended, self.down.ended) {
+            self.alarm.set(self.next_look());
         }
         match moved {
             Err(reason) => Poll::Ready(End::Failed(reason)),
@@ -297,6 +307,31 @@ impl Flow {
     fn idle_due(&self) -> Millis {
         let timeouts = &self.worker.settings.timeouts;
         self.worker.due(self.moved, timeouts.tcp_idle)
+    }
+
+    /// When the alarm is to ring if nothing moves until then.
+    fn next_look(&self) -> Millis {
+        let deaf = self.up.is_deaf(&self.upstream.side) || self.down.is_deaf(&self.client);
+        match deaf {
+            true => self.worker.after(LOOK).min(self.idle_due()),
+            false => self.idle_due(),
+        }
+    }
+
+    /// Why there is no going on, when the alarm rang. What a side that is gone had said before is not
+    /// waited for any longer: the other has taken nothing for a while.
+    fn look(&self) -> Option<Reason> {
+        if self.worker.is_cutting() {
+            Some(Reason::Draining)
+        } else if self.worker.clock.now_ms() >= self.idle_due() {
+            Some(Reason::TcpIdle)
+        } else if self.client.has_failed() {
+            Some(Reason::ClientReset)
+        } else if self.upstream.side.has_failed() {
+            Some(Reason::UpstreamReset)
+        } else {
+            None
+        }
     }
 }
 

@@ -3,14 +3,15 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heddle_model::{
     AppProtocol, Filters, Mesh, Outcome, PathMatch, RouteAction, RouteMatch, RouteRule,
 };
 use heddle_proxy::{Settings, Timeouts};
 
-use crate::support::{Bed, Client, Log, Upstream, count, mesh};
+use crate::support::{Bed, Client, Log, PATIENCE, Upstream, count, mesh};
+use crate::waits::flood;
 
 fn speaking(protocol: AppProtocol, endpoint: SocketAddr) -> Mesh {
     let mut mesh = mesh(&[endpoint], None);
@@ -135,6 +136,7 @@ fn reset(mut client: Client) {
 fn cut(client: Client) {
     let linger = rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO));
     linger.unwrap();
+    drop(client);
 }
 
 #[test]
@@ -152,6 +154,51 @@ fn a_reset_before_it_is_known_what_a_client_speaks_is_passed_on() {
         assert!(line.contains(r#""blame":"downstream""#), "{line}");
         bed.expect_metric("heddle_connections_active", &[], 0.0);
         bed.expect_metric("heddle_upstream_connections_active", &[], 0.0);
+    }
+}
+
+/// Nobody reads from the side that resets: the other one takes nothing.
+#[test]
+fn a_reset_is_noticed_while_the_other_side_does_not_read() {
+    for (reason, from_client) in [("client_reset", true), ("upstream_reset", false)] {
+        let upstream = Upstream::new();
+        let mesh = speaking(AppProtocol::Tcp, upstream.address);
+        let (bed, log) = Bed::logged(Settings::default(), &mesh);
+        let (client, server) = (bed.client(), upstream.accept());
+        let (mut sender, other) = match from_client {
+            true => (client, server),
+            false => (server, client),
+        };
+        flood(&mut sender.stream);
+        cut(sender);
+        failed(&bed, &log, reason);
+        bed.expect_metric("heddle_tcp_connections_active", &[], 0.0);
+        bed.expect_metric("heddle_connections_active", &[], 0.0);
+        drop(other);
+    }
+}
+
+#[test]
+fn a_reset_is_noticed_after_the_end_of_a_stream() {
+    for (reason, from_client) in [("client_reset", true), ("upstream_reset", false)] {
+        let upstream = Upstream::new();
+        let mesh = speaking(AppProtocol::Tcp, upstream.address);
+        let (bed, log) = Bed::logged(Settings::default(), &mesh);
+        let (client, server) = (bed.client(), upstream.accept());
+        let (sender, mut other) = match from_client {
+            true => (client, server),
+            false => (server, client),
+        };
+        sender.stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(other.rest(), b"");
+        cut(sender);
+        failed(&bed, &log, reason);
+        // Its stream has ended, so that reading does not tell.
+        let patience = Instant::now() + PATIENCE;
+        while other.stream.take_error().unwrap().is_none() {
+            assert!(Instant::now() < patience, "{reason}: no reset");
+            std::thread::yield_now();
+        }
     }
 }
 
