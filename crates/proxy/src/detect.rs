@@ -31,7 +31,10 @@ use crate::worker::{Alarm, Bound, Intake, Turn, WorkKey, Worker};
 
 /// How long a client that cannot be connected may take to ask in HTTP, in which it gets an answer.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Bytes within which a request of a usual length has its first line.
+/// How long a client that has begun to speak may leave it open what it speaks. A protocol whose first
+/// message is a word without an end, such as ZooKeeper's `ruok`, waits for its answer so long.
+const SUSPENSE: Duration = Duration::from_secs(1);
+/// Bytes that are looked at. What is no other protocol by then is HTTP.
 const SNIFF_BYTES: usize = 4096;
 
 /// A connection of which nothing is known but where it wants to go.
@@ -251,11 +254,12 @@ impl Undecided {
     ) -> Poll<Verdict> {
         let silent = self.client.inbox.is_empty();
         if self.alarm.rang() {
-            let half_a_line = !silent && upstream.is_some();
-            return Poll::Ready(match self.worker.is_cutting() {
-                true => Verdict::Failed(Reason::Draining),
-                false if half_a_line => Verdict::Opaque,
-                false => Verdict::Failed(Reason::TcpIdle),
+            return Poll::Ready(if self.worker.is_cutting() {
+                Verdict::Failed(Reason::Draining)
+            } else if upstream.is_some() && !self.client.inbox.is_empty() {
+                Verdict::Opaque
+            } else {
+                Verdict::Failed(Reason::TcpIdle)
             });
         }
         // Last words are waited for where they are: it does not take long.
@@ -268,6 +272,7 @@ impl Undecided {
             }
         }
         let pool = self.worker.pool.clone();
+        let silent = self.client.inbox.is_empty();
         while let Poll::Ready(read) = self.client.poll_fill(cx, &pool, pool.block_size()) {
             let ended = match read {
                 Ok(n) => n == 0,
@@ -281,17 +286,18 @@ impl Undecided {
             match self.first_bytes() {
                 Beginning::Request => return Poll::Ready(Verdict::Http),
                 Beginning::Other => return Poll::Ready(Verdict::Opaque),
+                // Nothing but a long request line, or many empty ones: refusing is the parser's part.
+                Beginning::Unclear if full => return Poll::Ready(Verdict::Http),
                 // That the client has said everything is passed on like the rest of it.
-                Beginning::Unclear if (ended || full) && upstream.is_some() => {
+                Beginning::Unclear if ended && upstream.is_some() => {
                     return Poll::Ready(Verdict::Opaque);
                 }
-                Beginning::Unclear if ended || full => return Poll::Ready(Verdict::Gone),
+                Beginning::Unclear if ended => return Poll::Ready(Verdict::Gone),
                 Beginning::Unclear => {}
             }
         }
-        if silent && !self.client.inbox.is_empty() && upstream.is_some() {
-            let wait = self.worker.settings.timeouts.request_head;
-            self.alarm.set(self.worker.after(wait));
+        if upstream.is_some() && silent && !self.client.inbox.is_empty() {
+            self.alarm.set(self.worker.after(SUSPENSE));
         }
         // A greeting, the end of the stream or a reset: whatever it is, it is passed on.
         match upstream {

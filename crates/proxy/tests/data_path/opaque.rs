@@ -348,6 +348,46 @@ fn http_on_an_undeclared_port_is_http_however_it_arrives() {
     bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
 }
 
+/// None of these is a way around what is known of HTTP: they are answered as it.
+#[test]
+fn unusual_requests_are_http_too() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Undeclared, &upstream);
+    let long = format!("GET /{} HTTP/1.1\r\nHost: echo\r\n\r\n", "a".repeat(5000));
+    for (request, status) in [
+        ("PROPFIND / HTTP/1.1\r\nHost: echo\r\n\r\n", 204),
+        ("get / HTTP/1.1\r\nHost: echo\r\n\r\n", 204),
+        ("\r\n\r\nGET / HTTP/1.1\r\nHost: echo\r\n\r\n", 204),
+        (long.as_str(), 204),
+        ("\nGET / HTTP/1.1\r\nHost: echo\r\n\r\n", 400),
+    ] {
+        let mut client = bed.client();
+        let mut server = upstream.accept();
+        client.send(request);
+        if status == 204 {
+            assert!(server.head().contains("X-Forwarded-For"), "{request:?}");
+            server.send("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+        }
+        assert_eq!(client.response().status(), status, "{request:?}");
+    }
+    bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
+}
+
+/// Words that could be the beginning of a request, from clients that wait for an answer to them.
+#[test]
+fn what_stays_unclear_is_passed_on() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Undeclared, &upstream);
+    for first in ["ruok", "P", "\r\n"] {
+        let mut client = bed.client();
+        let mut server = upstream.accept();
+        client.send(first);
+        assert_eq!(server.exact(first.len()), first.as_bytes());
+        server.send("imok");
+        assert_eq!(client.exact(4), b"imok");
+    }
+}
+
 /// Whoever connects before there are rules and speaks after them is judged by them.
 #[test]
 fn rules_hold_for_clients_that_connected_before_them() {
