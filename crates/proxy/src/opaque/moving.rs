@@ -116,6 +116,30 @@ impl Moving {
     }
 }
 
+#[cfg(test)]
+impl Moving {
+    /// A flow on which nothing was said.
+    pub(crate) fn fresh(upstream: TcpStream) -> Self {
+        let half = || Half {
+            in_hand: Vec::new(),
+            ended: false,
+        };
+        Moving {
+            endpoint: ([127, 0, 0, 1], 1).into(),
+            upstream,
+            up: half(),
+            down: half(),
+            moved: Instant::now(),
+            origin: Origin {
+                destination: "test/echo".into(),
+                began: Instant::now(),
+                attempts: 1,
+            },
+            carried: (0, 0),
+        }
+    }
+}
+
 /// A socket of a flow that has arrived: from now on the flow says how it is closed.
 fn register(socket: TcpStream) -> io::Result<Side> {
     let side = Side::new(tokio::net::TcpStream::from_std(socket)?);
