@@ -60,9 +60,9 @@ impl Default for Timeouts {
 pub struct Bounds {
     /// Client connections of the process; one more is closed at once and counted.
     pub connections: usize,
-    /// Upstream connections for each endpoint.
+    /// Upstream connections for each endpoint. Each Worker has its share of them, at least one.
     pub connections_per_endpoint: usize,
-    /// Idle upstream connections kept for each endpoint.
+    /// Idle upstream connections kept for each endpoint, shared among the Workers likewise.
     pub idle_per_endpoint: usize,
     /// A request's or response's head, in bytes, at most 65,535.
     pub head_bytes: usize,

@@ -194,10 +194,15 @@ impl Upstreams {
         self.workers.set(workers.max(1));
     }
 
+    /// This Worker's share, at least one: a Worker without any could serve nobody.
     fn connections_per_endpoint(&self) -> usize {
-        self.bounds
-            .connections_per_endpoint
-            .div_ceil(self.workers.get())
+        let all = self.bounds.connections_per_endpoint;
+        all.div_ceil(self.workers.get())
+    }
+
+    /// This Worker's share, at least one unless there are to be none.
+    fn idle_per_endpoint(&self) -> usize {
+        self.bounds.idle_per_endpoint.div_ceil(self.workers.get())
     }
 
     /// A connection could not be made: the endpoint is passed over for a while. Said when that begins,
@@ -226,7 +231,7 @@ impl Upstreams {
     pub(crate) fn give_back(&self, endpoint: &Endpoint, upstream: Upstream, now: Millis) {
         debug_assert!(upstream.side.inbox.is_empty() && upstream.side.outbox.is_empty());
         let mut idle = endpoint.idle.borrow_mut();
-        if idle.len() < self.bounds.idle_per_endpoint {
+        if idle.len() < self.idle_per_endpoint() {
             self.stats.upstream_connections_idle.inc();
             idle.push(Idle {
                 side: upstream.side,
@@ -339,3 +344,6 @@ impl Drop for Open {
         self.stats.upstream_connections_active.dec();
     }
 }
+
+#[cfg(test)]
+mod tests;
