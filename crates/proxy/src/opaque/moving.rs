@@ -134,6 +134,8 @@ impl Moving {
                 destination: "test/echo".into(),
                 began: Instant::now(),
                 attempts: 1,
+                path: Vec::new(),
+                rule: None,
             },
             carried: (0, 0),
         }

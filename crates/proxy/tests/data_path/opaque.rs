@@ -132,7 +132,6 @@ fn reset(mut client: Client) {
 }
 
 /// Closes a connection with a reset.
-#[expect(clippy::needless_pass_by_value, reason = "what was cut is gone")]
 fn cut(client: Client) {
     let linger = rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO));
     linger.unwrap();
