@@ -2,6 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::Poll;
@@ -57,9 +58,14 @@ pub(crate) async fn connect(
 /// Connects, and if there is no descriptor left gives up what is only kept to save time and tries once
 /// more.
 async fn open_with_room(worker: &Worker, address: SocketAddr) -> io::Result<TcpStream> {
-    match open(address).await {
-        Err(error) if is_ours(&error) && worker.upstreams.close_idle() => open(address).await,
-        result => result,
+    let mut first = true;
+    // One place that waits: the future of every connection has room for it.
+    loop {
+        let opened = open(address).await;
+        let none_left = matches!(&opened, Err(error) if is_ours(error));
+        if !(none_left && mem::take(&mut first) && worker.upstreams.close_idle()) {
+            return opened;
+        }
     }
 }
 
