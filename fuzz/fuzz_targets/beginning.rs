@@ -1,5 +1,5 @@
 //! What the first bytes of a connection are does not change when more of them come, and whatever the
-//! parser takes for a request with a usual method is seen as one.
+//! parser takes for a request is seen as one.
 #![no_main]
 
 use heddle_wire::http1::{Beginning, Limits, RequestHead, beginning};
@@ -16,10 +16,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut head = RequestHead::new();
-    if let Ok(Some(_)) = head.parse(data, &Limits::default())
-        && head.start <= 2
-        && data[usize::from(head.start)..].starts_with(b"GET ")
-    {
+    if let Ok(Some(_)) = head.parse(data, &Limits::default()) {
         assert_eq!(beginning(data), Beginning::Request);
     }
 });

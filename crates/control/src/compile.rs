@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use heddle_model::{Mesh, Name, Namespace};
+use heddle_model::{Mesh, Name, Namespace, ServiceName};
 
 use crate::Options;
 use crate::check::Flaw;
@@ -132,6 +132,34 @@ impl<'a> Scope<'a> {
 
 /// How many names one that is not found is compared with.
 const MAX_CANDIDATES: usize = 1_000;
+
+/// What to do about a Service that is not there: one of that name may be in another namespace, or one of
+/// nearly that name in this one. `how` says what to do if it is another namespace's.
+fn find_service<'a>(
+    wanted: &ServiceName,
+    known: impl Iterator<Item = &'a ServiceName> + Clone,
+    how: impl FnOnce(&ServiceName) -> String,
+) -> String {
+    let elsewhere = known.clone().find(|known| known.name == wanted.name);
+    if let Some(elsewhere) = elsewhere {
+        return format!("there is {elsewhere}: {}", how(elsewhere));
+    }
+    let here = known.filter(|known| known.namespace == wanted.namespace);
+    let names = here.map(|known| known.name.as_str());
+    did_you_mean(wanted.name.as_str(), names, "add the Service")
+}
+
+/// How a route's reference reaches a Service of another namespace.
+fn name_namespace(written: Option<&str>) -> impl FnOnce(&ServiceName) -> String {
+    let is_written = written.is_some_and(|namespace| !namespace.is_empty());
+    move |elsewhere| match is_written {
+        true => format!("write namespace: {} here", elsewhere.namespace),
+        false => format!(
+            "write namespace: {} in the route's metadata, or here",
+            elsewhere.namespace
+        ),
+    }
+}
 
 /// `did you mean x?` when there is an x, and otherwise what to say instead.
 pub(crate) fn did_you_mean<'a>(

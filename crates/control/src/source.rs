@@ -76,6 +76,19 @@ fn holds_nothing(dir: &Path, severity: Severity) -> Problem {
     }
 }
 
+/// What stood in the file is closed, and that may be what a copy that failed has left.
+fn holds_no_byte(file: &Path) -> Problem {
+    Problem {
+        severity: Severity::Warning,
+        file: file.to_path_buf(),
+        line: None,
+        object: None,
+        field: String::new(),
+        reason: "this file is empty: whatever was in it is not served".to_owned(),
+        remedy: "put its content back, or remove it".to_owned(),
+    }
+}
+
 /// Compiles what a scan of a folder found.
 fn read(dir: &Path, scan: &Scan, options: &Options) -> (Option<Mesh>, Report) {
     let mut report = Report::default();
@@ -86,6 +99,9 @@ fn read(dir: &Path, scan: &Scan, options: &Options) -> (Option<Mesh>, Report) {
     let mut objects = Vec::new();
     let mut values_left = MAX_VALUES;
     for file in &scan.files {
+        if file.bytes.is_empty() {
+            report.push(holds_no_byte(&file.path));
+        }
         objects.extend(manifest::read(
             &file.path,
             &file.bytes,

@@ -6,8 +6,8 @@ use crate::{commands, exit};
 
 /// A service mesh with one proxy per node
 ///
-/// Heddle carries the HTTP traffic of every workload on a machine through one process, routed by
-/// Kubernetes manifests: Services, Gateway API HTTPRoutes, and LocalWorkloads for what runs here.
+/// Heddle carries the HTTP and TCP traffic of every workload on a machine through one process, as
+/// Kubernetes manifests say: Services, Gateway API HTTPRoutes, and LocalWorkloads for what runs here.
 #[derive(Debug, Parser)]
 #[command(name = "heddle", version, after_help = exit::HELP)]
 pub(crate) struct Cli {

@@ -29,6 +29,7 @@ fn print(text: &str) -> Result<(), Failure> {
 fn unanswered(error: ClientError) -> Failure {
     let exit = match error {
         ClientError::NotRunning(..)
+        | ClientError::Denied(..)
         | ClientError::Impostor(..)
         | ClientError::Late(..)
         | ClientError::NoAnswer(..) => Exit::Unreachable,

@@ -4,6 +4,7 @@
 //! carries its unit and its range in its type, so a value out of range is reported with its line
 //! like any other mistake. `docs/settings.md` describes every field.
 
+mod contradiction;
 mod error;
 mod file;
 mod proxy;

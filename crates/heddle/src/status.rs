@@ -16,6 +16,9 @@ pub(crate) struct Status {
     pub(crate) ready: bool,
     /// Whether the process is on its way out.
     pub(crate) draining: bool,
+    /// What that waits for; absent before.
+    #[serde(default)]
+    pub(crate) drain: Option<DrainStatus>,
     /// The folder of manifests.
     pub(crate) folder: PathBuf,
     /// Where `/metrics` and `/ready` are served over TCP.
@@ -35,6 +38,15 @@ pub(crate) struct Status {
     pub(crate) usage: UsageStatus,
 }
 
+/// What the process waits for before it stops the workloads and ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct DrainStatus {
+    /// Connections that are not over.
+    pub(crate) connections: i64,
+    /// Time until they are cut.
+    pub(crate) left_ms: u64,
+}
+
 /// Which configuration is served, and what is wrong with the newest one.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(crate) struct ConfigStatus {
@@ -51,13 +63,17 @@ pub(crate) struct ConfigStatus {
 /// One open listener.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(crate) struct ListenerStatus {
-    /// `namespace/name`; absent for a forward proxy, which reaches all of them.
+    /// `namespace/name`; absent for a forward proxy, which reaches all that speak HTTP.
     pub(crate) service: Option<String>,
     /// The Service's port. That of `address` differs when this one is privileged.
     pub(crate) port: u16,
     /// The workload that a connection is counted as; absent for unidentified callers.
     pub(crate) caller: Option<String>,
     pub(crate) kind: ListenerKind,
+    /// What is spoken: `http`, `h2c`, `grpc`, `tcp`, `tls`, or `undeclared` where each connection's first
+    /// bytes say it.
+    #[serde(default)]
+    pub(crate) protocol: String,
     pub(crate) address: SocketAddr,
 }
 
@@ -91,11 +107,14 @@ pub(crate) struct ProcessStatus {
     pub(crate) last_exit: Option<String>,
 }
 
-/// What the process costs.
+/// What the process costs; absent is what cannot be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct UsageStatus {
-    pub(crate) resident_bytes: u64,
-    pub(crate) cpu_ms: u64,
-    pub(crate) threads: u64,
-    pub(crate) open_fds: u64,
+    pub(crate) resident_bytes: Option<u64>,
+    pub(crate) cpu_ms: Option<u64>,
+    pub(crate) threads: Option<u64>,
+    pub(crate) open_fds: Option<u64>,
+    /// Descriptors that there may be.
+    #[serde(default)]
+    pub(crate) max_fds: Option<u64>,
 }

@@ -50,12 +50,21 @@ pub(crate) fn listeners(all: &[ListenerStatus]) -> String {
     let rows = all.into_iter().map(|listener| {
         let what = match &listener.service {
             Some(service) => format!("{service}:{}", listener.port),
-            None => "every service, as http_proxy".to_owned(),
+            None => "every HTTP service, as http_proxy".to_owned(),
         };
         let caller = listener.caller.as_deref().unwrap_or("anybody").to_owned();
-        [what, caller, listener.address.to_string()]
+        let speaks = match listener.protocol.as_str() {
+            "undeclared" => "found out",
+            declared => declared,
+        };
+        [
+            what,
+            speaks.to_owned(),
+            caller,
+            listener.address.to_string(),
+        ]
     });
-    render(["SERVICE", "CALLER", "ADDRESS"], rows)
+    render(["SERVICE", "SPEAKS", "CALLER", "ADDRESS"], rows)
 }
 
 /// The same for the start of a process: of many listeners only those that reach everything.
@@ -73,8 +82,23 @@ pub(crate) fn first_listeners(all: &[ListenerStatus]) -> String {
 mod tests {
     use std::net::SocketAddr;
 
-    use super::{MAX_FIRST, first_listeners, render};
+    use super::{MAX_FIRST, first_listeners, listeners, render};
     use crate::status::{ListenerKind, ListenerStatus};
+
+    fn listener(service: Option<&str>, caller: Option<&str>, protocol: &str) -> ListenerStatus {
+        ListenerStatus {
+            service: service.map(str::to_owned),
+            port: 80,
+            caller: caller.map(str::to_owned),
+            kind: if service.is_some() {
+                ListenerKind::Service
+            } else {
+                ListenerKind::ForwardProxy
+            },
+            protocol: protocol.to_owned(),
+            address: SocketAddr::from(([127, 64, 0, 1], 80)),
+        }
+    }
 
     #[test]
     fn columns_are_aligned_and_lines_end_with_text() {
@@ -87,18 +111,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_port_speaks_is_shown() {
+        let all = [
+            listener(Some("a/db"), None, "tcp"),
+            listener(Some("a/any"), None, "undeclared"),
+            listener(None, Some("a/w"), "http"),
+        ];
+        assert_eq!(
+            listeners(&all),
+            "SERVICE                            SPEAKS     CALLER   ADDRESS\n\
+             a/any:80                           found out  anybody  127.64.0.1:80\n\
+             a/db:80                            tcp        anybody  127.64.0.1:80\n\
+             every HTTP service, as http_proxy  http       a/w      127.64.0.1:80\n"
+        );
+    }
+
+    #[test]
     fn of_many_listeners_those_that_reach_everything_are_shown_first() {
-        let listener = |service: Option<&str>, caller: Option<&str>| ListenerStatus {
-            service: service.map(str::to_owned),
-            port: 80,
-            caller: caller.map(str::to_owned),
-            kind: if service.is_some() {
-                ListenerKind::Service
-            } else {
-                ListenerKind::ForwardProxy
-            },
-            address: SocketAddr::from(([127, 64, 0, 1], 80)),
-        };
+        let listener = |service, caller| listener(service, caller, "http");
         let mut all = vec![listener(Some("a/b"), None), listener(None, Some("a/w"))];
         all.resize(MAX_FIRST, listener(Some("a/b"), Some("a/w")));
         assert_eq!(first_listeners(&all).lines().count(), 1 + MAX_FIRST);

@@ -43,10 +43,10 @@ pub(crate) struct Options {
     /// Go on until Ctrl-C
     #[arg(long)]
     stay: bool,
-    /// How long to send traffic
+    /// Seconds to send traffic, 6 to 86400
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(6..=86_400))]
     seconds: u64,
-    /// Pages that the shopper opens per second
+    /// Pages that the shopper opens per second, 10 to 2000
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(10..=2_000))]
     rate: u32,
     /// The heddle program

@@ -59,7 +59,7 @@ impl Worker {
         if let State::New = contents.state {
             self.stats.connections_total.inc();
         }
-        let task = carry(Rc::clone(self), open, permit, key, contents);
+        let task = carry(Rc::clone(self), open, permit, key, Box::new(contents));
         self.gate.spawn(key, task);
     }
 
@@ -88,8 +88,16 @@ impl Worker {
 }
 
 /// Carries a connection until it is over or somewhere else.
-async fn carry(worker: Rc<Worker>, open: Open, permit: Permit, key: WorkKey, contents: Contents) {
-    let mut stage = match begin(&worker, key, contents) {
+///
+/// Its contents come in a box: they are only looked at once, and would take room in every connection.
+async fn carry(
+    worker: Rc<Worker>,
+    open: Open,
+    permit: Permit,
+    key: WorkKey,
+    contents: Box<Contents>,
+) {
+    let mut stage = match begin(&worker, key, *contents) {
         Ok(stage) => stage,
         Err(error) => {
             tracing::warn!(%error, "a connection cannot be served");
@@ -119,29 +127,36 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
         peer,
         state,
     } = contents;
-    let client = Side::new(TcpStream::from_std(client)?);
     let worker = Rc::clone(worker);
+    let registered = |client| io::Result::Ok(Side::new(TcpStream::from_std(client)?));
     Ok(match state {
-        State::New | State::Undecided { .. } => {
+        State::New => {
+            let client = registered(client)?;
             // Failing to set it costs latency, nothing else.
             let _ = client.stream.set_nodelay(true);
-            let began = match state {
-                State::Undecided { began } => began,
-                _ => worker.clock.now(),
-            };
             match spoken(&worker, &door) {
                 Spoken::Http => Connection::new(worker, door, key, client, peer).into(),
-                Spoken::Opaque => Undecided::new(worker, door, key, client, peer, began).into(),
+                Spoken::Opaque => Undecided::new(worker, door, key, client, peer).into(),
                 Spoken::Unknown => {
-                    let undecided = Undecided::new(worker, door, key, client, peer, began);
+                    let undecided = Undecided::new(worker, door, key, client, peer);
                     undecided.listening().into()
                 }
             }
         }
-        State::Http { served, upstream } => {
+        State::Undecided(waiting) => {
+            let client = registered(client)?;
+            let undecided = Undecided::new(worker, door, key, client, peer);
+            undecided.listening().resumed(*waiting).into()
+        }
+        State::Http {
+            served,
+            since,
+            upstream,
+        } => {
+            let client = registered(client)?;
             let last = upstream.map(|idle| worker.pool_idle(idle));
             let connection = Connection::new(worker, door, key, client, peer);
-            connection.resumed(served, last).into()
+            connection.resumed(served, since, last).into()
         }
         State::Opaque(moving) => moving.settle(&worker, door, client, peer)?.into(),
     })
@@ -166,7 +181,7 @@ impl From<Flow> for Stage {
 }
 
 /// What is known of a connection's protocol before it has said anything.
-enum Spoken {
+pub(crate) enum Spoken {
     Http,
     Opaque,
     Unknown,
@@ -174,7 +189,7 @@ enum Spoken {
 
 /// The protocol of a door, in the order: what the port declares, then whether it has rules, which
 /// only HTTP can be judged by. A forward proxy is spoken to in HTTP.
-fn spoken(worker: &Worker, door: &Door) -> Spoken {
+pub(crate) fn spoken(worker: &Worker, door: &Door) -> Spoken {
     let Entry::Service { service, port, .. } = &door.entry else {
         return Spoken::Http;
     };
@@ -211,7 +226,7 @@ impl Drop for Open {
 mod tests {
     use super::*;
 
-    fn size<F>(_: impl FnOnce(Rc<Worker>, Open, Permit, WorkKey, Contents) -> F) -> usize {
+    fn size<F>(_: impl FnOnce(Rc<Worker>, Open, Permit, WorkKey, Box<Contents>) -> F) -> usize {
         size_of::<F>()
     }
 

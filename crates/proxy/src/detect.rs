@@ -3,9 +3,12 @@
 //! The endpoint is connected at once, so that a server that speaks first (SMTP, MySQL, SSH) never waits
 //! for a client that waits for it. Then whoever speaks first decides: a server's greeting, or bytes of
 //! the client that are no HTTP/1 request, make the connection opaque; the beginning of an HTTP/1
-//! request makes it HTTP from there, and the connection to the endpoint goes into its pool.
+//! request makes it HTTP from there, and the connection to the endpoint goes into its pool. A line that
+//! begins like a request and does not go on is passed on after the time that a request's head may take:
+//! whether to wait for the rest is for the endpoint to say.
 
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,22 +16,26 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use heddle_wire::http1::{Beginning, beginning};
+use tokio::net::TcpStream;
 
 use crate::authorize::MayConnect;
-use crate::carry::Stage;
+use crate::carry::{Spoken, Stage, spoken};
 use crate::collaborator::Connection;
 use crate::failure::Reason;
 use crate::io::Side;
 use crate::listener::{Door, Entry};
 use crate::opaque::{Flow, Origin};
-use crate::parcel::{Contents, State};
+use crate::parcel::{Contents, Idle, State, Waiting};
 use crate::route::PortIndex;
 use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
 use crate::worker::{Alarm, Bound, Intake, Live, Turn, WorkKey, Worker};
 
 /// How long a client that cannot be connected may take to ask in HTTP, in which it gets an answer.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Bytes within which a request of a usual length has its first line.
+/// How long a client that has begun to speak may leave it open what it speaks. A protocol whose first
+/// message is a word without an end, such as ZooKeeper's `ruok`, waits for its answer so long.
+const SUSPENSE: Duration = Duration::from_secs(1);
+/// Bytes that are looked at. What is no other protocol by then is HTTP.
 const SNIFF_BYTES: usize = 4096;
 
 /// A connection of which nothing is known but where it wants to go.
@@ -41,9 +48,13 @@ pub(crate) struct Undecided {
     alarm: Alarm,
     /// When the client was accepted.
     began: Instant,
+    /// When the wait for somebody to speak began.
+    since: Instant,
     /// Endpoints that were tried, and the last of them.
     attempts: u32,
     tried: Option<Rc<Endpoint>>,
+    /// The endpoint that was connected elsewhere.
+    joined: Option<(Upstream, Lease)>,
     /// Whether it may turn out to be HTTP.
     listening: bool,
     /// It is good for nothing but to be made and closed.
@@ -70,13 +81,14 @@ impl Undecided {
         key: WorkKey,
         client: Side,
         peer: SocketAddr,
-        began: Instant,
     ) -> Self {
         Undecided {
             alarm: worker.alarms.alarm_of(&door),
-            began,
+            began: worker.clock.now(),
+            since: worker.clock.now(),
             attempts: 0,
             tried: None,
+            joined: None,
             worker,
             door,
             key,
@@ -91,6 +103,26 @@ impl Undecided {
     pub(crate) fn listening(self) -> Self {
         Undecided {
             listening: true,
+            ..self
+        }
+    }
+
+    /// One that has come from another Worker, with the endpoint's connection that it had there. Where
+    /// that cannot be registered another is made.
+    pub(crate) fn resumed(self, waiting: Waiting) -> Self {
+        let upstreams = &self.worker.upstreams;
+        let endpoint = upstreams.endpoint(waiting.upstream.endpoint);
+        let registered = TcpStream::from_std(waiting.upstream.socket).ok();
+        let joined = registered.map(|stream| {
+            let upstream = upstreams.adopt(&endpoint, Side::new(stream));
+            (upstream, Lease::new(Rc::clone(&endpoint)))
+        });
+        Undecided {
+            began: waiting.began,
+            since: waiting.since,
+            attempts: waiting.attempts,
+            tried: Some(endpoint),
+            joined,
             ..self
         }
     }
@@ -111,7 +143,15 @@ impl Undecided {
             // Whoever asks in HTTP is told what is wrong.
             return self.into_http();
         };
-        match self.connect(&bound, port).await {
+        let joined = match self.joined.take() {
+            Some(joined) => Ok(joined),
+            None => {
+                let connected = self.connect(&bound, port).await;
+                self.since = self.worker.clock.now();
+                connected
+            }
+        };
+        match joined {
             // A health check has found out what it wanted to know.
             Ok(_) if self.bare => Stage::Over,
             Ok((mut upstream, lease)) => {
@@ -119,7 +159,7 @@ impl Undecided {
                     true => self.listen(Some(&mut upstream)).await,
                     false => Verdict::Opaque,
                 };
-                match verdict {
+                match self.by_now(verdict) {
                     Verdict::Http => {
                         let now = self.worker.clock.now_ms();
                         let upstreams = &self.worker.upstreams;
@@ -138,19 +178,31 @@ impl Undecided {
                         upstream.side.reset_on_close(true);
                         self.fail(&bound, port, reason)
                     }
-                    Verdict::Leave(intake) => self.leave(intake),
+                    Verdict::Leave(intake) => self.leave(intake, upstream, &lease),
                 }
             }
             Err(reason) => {
                 if self.listening {
-                    match self.listen(None).await {
-                        Verdict::Http => return self.into_http(),
-                        Verdict::Leave(intake) => return self.leave(intake),
-                        Verdict::Opaque | Verdict::Gone | Verdict::Failed(_) => {}
+                    let verdict = self.listen(None).await;
+                    if let Verdict::Http = self.by_now(verdict) {
+                        return self.into_http();
                     }
                 }
                 self.fail(&bound, port, reason)
             }
+        }
+    }
+
+    /// A verdict may come long after the port was looked up. What is declared by now, and whether there
+    /// are rules, goes before who spoke: nobody gets past rules by having connected before them.
+    fn by_now(&self, verdict: Verdict) -> Verdict {
+        if !matches!(verdict, Verdict::Http | Verdict::Opaque) {
+            return verdict;
+        }
+        match spoken(&self.worker, &self.door) {
+            Spoken::Http => Verdict::Http,
+            Spoken::Opaque => Verdict::Opaque,
+            Spoken::Unknown => verdict,
         }
     }
 
@@ -159,17 +211,16 @@ impl Undecided {
     fn fail(self, bound: &Bound, port: PortIndex, reason: Reason) -> Stage {
         let worker = &self.worker;
         let destination = Arc::clone(&bound.snapshot.port(port).label);
-        let series = worker.tcp_series(&self.door.source, &destination);
-        worker.stats.requests_rejected.inc(reason.index());
-        series.fail(Reason::CODES, reason.index());
         let origin = Origin {
             destination,
             began: self.began,
             attempts: self.attempts,
             upgraded: false,
+            path: Vec::new(),
+            rule: None,
         };
         let upstream = self.tried.map(|endpoint| endpoint.address);
-        origin.log(worker, &self.door, Some(reason), upstream, (0, 0));
+        origin.fail(worker, &self.door, reason, upstream, (0, 0));
         self.client.reset_on_close(true);
         Stage::Over
     }
@@ -225,7 +276,7 @@ impl Undecided {
             Some(_) => self.worker.settings.timeouts.tcp_idle,
             None => LAST_WORDS,
         };
-        self.alarm.set(self.worker.after(wait));
+        self.alarm.set(self.worker.due(self.since, wait));
         poll_fn(|cx| self.poll_listen(cx, upstream.as_deref_mut())).await
     }
 
@@ -234,11 +285,18 @@ impl Undecided {
         cx: &mut Context<'_>,
         upstream: Option<&mut Upstream>,
     ) -> Poll<Verdict> {
+        let silent = self.client.inbox.is_empty();
         if self.alarm.rang() {
+            let half_a_line = upstream.is_some() && !silent;
             let reason = self.worker.rang_for(&self.alarm, Reason::TcpIdle);
-            return Poll::Ready(Verdict::Failed(reason));
+            return Poll::Ready(match reason {
+                Reason::TcpIdle if half_a_line => Verdict::Opaque,
+                reason => Verdict::Failed(reason),
+            });
         }
-        if self.client.inbox.is_empty() {
+        // Last words are waited for where they are: it does not take long.
+        let may_leave = upstream.is_some() || self.worker.is_draining();
+        if may_leave && silent {
             match self.worker.turn() {
                 Some(Turn::Leave(intake)) => return Poll::Ready(Verdict::Leave(intake)),
                 Some(Turn::End) => return Poll::Ready(Verdict::Gone),
@@ -246,19 +304,32 @@ impl Undecided {
             }
         }
         let pool = self.worker.pool.clone();
+        let silent = self.client.inbox.is_empty();
         while let Poll::Ready(read) = self.client.poll_fill(cx, &pool, pool.block_size()) {
-            let ended = !matches!(read, Ok(n) if n > 0);
+            let ended = match read {
+                Ok(n) => n == 0,
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    return Poll::Ready(self.without_blocks());
+                }
+                // What it had begun to say is not passed on as if it were whole.
+                Err(_) => return Poll::Ready(Verdict::Failed(Reason::ClientReset)),
+            };
             let full = self.client.inbox.len() >= SNIFF_BYTES;
             match self.first_bytes() {
                 Beginning::Request => return Poll::Ready(Verdict::Http),
                 Beginning::Other => return Poll::Ready(Verdict::Opaque),
+                // Nothing but a long request line, or many empty ones: refusing is the parser's part.
+                Beginning::Unclear if full => return Poll::Ready(Verdict::Http),
                 // That the client has said everything is passed on like the rest of it.
-                Beginning::Unclear if (ended || full) && upstream.is_some() => {
+                Beginning::Unclear if ended && upstream.is_some() => {
                     return Poll::Ready(Verdict::Opaque);
                 }
-                Beginning::Unclear if ended || full => return Poll::Ready(Verdict::Gone),
+                Beginning::Unclear if ended => return Poll::Ready(Verdict::Gone),
                 Beginning::Unclear => {}
             }
+        }
+        if upstream.is_some() && silent && !self.client.inbox.is_empty() {
+            self.alarm.set(self.worker.after(SUSPENSE));
         }
         // A greeting, the end of the stream or a reset: whatever it is, it is passed on.
         match upstream {
@@ -267,6 +338,17 @@ impl Undecided {
                 spoke.map(|_| Verdict::Opaque)
             }
             None => Poll::Pending,
+        }
+    }
+
+    /// What to do with a client that speaks while no block is left to read into: one that asks in HTTP
+    /// is told so.
+    fn without_blocks(&self) -> Verdict {
+        let mut first = [0; SNIFF_BYTES];
+        let seen = self.client.peek(&mut first);
+        match beginning(&first[..seen]) {
+            Beginning::Request if self.client.inbox.is_empty() => Verdict::Http,
+            _ => Verdict::Failed(Reason::Memory),
         }
     }
 
@@ -287,19 +369,31 @@ impl Undecided {
             began: self.began,
             attempts: self.attempts,
             upgraded: false,
+            path: Vec::new(),
+            rule: None,
         };
         Flow::join(self.worker, self.door, client, (upstream, lease), origin).begun()
     }
 
-    fn leave(self, intake: Intake) -> Stage {
-        let Ok(client) = self.client.stream.into_std() else {
+    fn leave(self, intake: Intake, upstream: Upstream, lease: &Lease) -> Stage {
+        let client = self.client.stream.into_std();
+        let socket = upstream.side.stream.into_std();
+        let (Ok(client), Ok(socket)) = (client, socket) else {
+            // Only a runtime that has ended does not let go of a socket.
             return Stage::Over;
+        };
+        let endpoint = lease.endpoint().address;
+        let waiting = Waiting {
+            began: self.began,
+            since: self.since,
+            attempts: self.attempts,
+            upstream: Idle { endpoint, socket },
         };
         let contents = Contents {
             door: self.door,
             client,
             peer: self.peer,
-            state: State::Undecided { began: self.began },
+            state: State::Undecided(Box::new(waiting)),
         };
         Stage::Leave(Box::new(contents), intake)
     }

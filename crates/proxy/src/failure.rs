@@ -67,6 +67,7 @@ reasons! {
     ConnectMethod = "connect_not_supported", Downstream, 501, Never, "CONNECT is not supported";
     Upgrade = "upgrade_not_supported", Downstream, 501, Never, "upgrading by a request that has a body is not supported";
     ProtocolNotSupported = "protocol_not_supported", Heddle, 501, Never, "the port speaks a protocol that is not supported";
+    CarriesBytes = "port_carries_bytes", Downstream, 501, Never, "the port carries bytes, not HTTP: dial its address, which heddle status shows";
     UnknownHost = "unknown_host", Downstream, 502, Never, "no Service of the mesh has this name";
     UnknownPort = "unknown_port", Downstream, 502, Never, "the Service has no such port";
     NotForwardProxy = "absolute_form_expected", Downstream, 400, Never, "a forward proxy needs the whole URL, or a Host field that names a Service";
@@ -82,7 +83,7 @@ reasons! {
     UpstreamReset = "upstream_reset", Upstream, 502, IfIdempotent, "the endpoint closed the connection before it answered";
     UpstreamMalformed = "upstream_malformed", Upstream, 502, Never, "the endpoint's answer is malformed or ambiguous";
     UpstreamTruncated = "upstream_truncated", Upstream, 502, Never, "the endpoint's answer ended too early";
-    UpstreamSwitched = "upstream_switched_protocols", Upstream, 502, Never, "the endpoint switched protocols without being asked";
+    UpstreamSwitched = "upstream_switched_protocols", Upstream, 502, Never, "the endpoint switched to a protocol that it was not offered";
     ResponseTimeout = "upstream_response_timeout", Upstream, 504, Never, "the endpoint did not answer in time";
     UpstreamStalled = "upstream_stalled", Upstream, 504, Never, "the endpoint stopped reading the request's body";
     RequestTimeout = "request_timeout", Upstream, 504, Never, "the route's time for the request ran out";

@@ -88,6 +88,39 @@ impl Side {
         Ok(n)
     }
 
+    /// Reads once and throws away what was read, for which it takes no block. 0 means the end of the
+    /// stream.
+    ///
+    /// # Errors
+    /// What the socket says.
+    pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut bytes = [0; COPY_BYTES];
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            let got = once(&self.stream, Interest::READABLE, bytes.len(), || {
+                rustix::net::recv(&self.stream, &mut bytes, RecvFlags::empty()).map(|(n, _)| n)
+            });
+            match got {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Looks at what there is to read now, without a block and without taking it. Returns how much of
+    /// it stands in `bytes`.
+    pub(crate) fn peek(&self, bytes: &mut [u8]) -> usize {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        // An error is found by whoever reads.
+        rustix::net::recv(&self.stream, bytes, flags).map_or(0, |(n, _)| n)
+    }
+
+    /// Whether the connection is known to have broken, by a reset for instance, though nobody has tried to
+    /// read or write since. Asks the runtime, not the kernel.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.stream.try_io(Interest::ERROR, || Ok(())).is_ok()
+    }
+
     /// Makes closing the socket say that the stream was cut, or again that it ended.
     pub(crate) fn reset_on_close(&self, cut: bool) {
         // What cannot be reset is closed.

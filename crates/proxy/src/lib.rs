@@ -38,5 +38,5 @@ mod worker;
 pub use failure::{Blame, Failure, Reason, Retry};
 pub use listener::Entry;
 pub use manager::Elasticity;
-pub use proxy::{Drained, Proxy, ProxyStatus, WorkerStatus};
+pub use proxy::{Drained, Observer, Proxy, ProxyStatus, WorkerStatus};
 pub use settings::{Bounds, Network, Settings, Timeouts};

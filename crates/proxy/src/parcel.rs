@@ -3,8 +3,9 @@
 //! ```text
 //!   accepted ─▶ New ─────┐
 //!                        ▼           order to leave
-//!              Worker: carried ─────────────────────────▶ Http    (between two messages)
-//!                        ▲                             or Opaque  (at any time, bytes in hand)
+//!              Worker: carried ───────────────────────▶ Undecided (nobody has spoken)
+//!                        ▲                             or Http    (between two messages)
+//!                        │                             or Opaque  (at any time, bytes in hand)
 //!                        └───────── intake of another Worker ◀────────┘
 //!                                    (full or closed: back to the one it came from)
 //! ```
@@ -50,20 +51,32 @@ pub(crate) struct Contents {
 pub(crate) enum State {
     /// Nothing has been read from it.
     New,
-    /// The same, on a Worker that did not learn more.
-    Undecided {
-        /// When it was accepted.
-        began: Instant,
-    },
+    /// The same, and an endpoint is connected.
+    Undecided(Box<Waiting>),
     /// HTTP/1, and idle: what it may send next is the beginning of a request.
     Http {
         /// Requests that it has had answered.
         served: u64,
+        /// When its wait for the next one began.
+        since: Instant,
         /// A connection to the endpoint that answered last.
         upstream: Option<Idle>,
     },
     /// Bytes both ways.
     Opaque(Box<Moving>),
+}
+
+/// What goes along with a client's socket as long as nobody has spoken. The endpoint notices nothing.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// When the client was accepted.
+    pub(crate) began: Instant,
+    /// When the wait for somebody to speak began.
+    pub(crate) since: Instant,
+    /// Endpoints that were tried.
+    pub(crate) attempts: u32,
+    /// The connection to the last of them.
+    pub(crate) upstream: Idle,
 }
 
 /// A connection to an endpoint that waits for a request.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use heddle_model::Mesh;
@@ -21,6 +21,7 @@ mod tests;
 /// A running data plane. Dropping it cuts every connection; [`Proxy::drain`] lets them finish.
 pub struct Proxy {
     manager: manager::Handle,
+    workers_limit: usize,
     /// Dropped last, and with it the Manager and its Workers.
     _end: End,
 }
@@ -41,6 +42,15 @@ impl Drop for End {
 pub struct ProxyStatus {
     /// Each Worker.
     pub workers: Vec<WorkerStatus>,
+    /// How many there may be.
+    pub workers_limit: usize,
+}
+
+/// Looks at a data plane, also while it drains.
+#[derive(Clone)]
+pub struct Observer {
+    roster: Arc<Mutex<Vec<View>>>,
+    workers_limit: usize,
 }
 
 /// How a Worker is doing.
@@ -86,9 +96,14 @@ impl Proxy {
         registry: Arc<Registry>,
         log: Option<AccessLog>,
     ) -> io::Result<Proxy> {
+        let workers_limit = settings.workers.most();
         let manager = manager::spawn(settings, registry, log, seed())?;
         let end = End(manager.orders.clone());
-        Ok(Proxy { manager, _end: end })
+        Ok(Proxy {
+            manager,
+            workers_limit,
+            _end: end,
+        })
     }
 
     /// Serves every request that begins from now on by this configuration. Connections stay.
@@ -124,14 +139,14 @@ impl Proxy {
 
     /// What the Workers are doing now.
     pub fn status(&self) -> ProxyStatus {
-        let roster = self.manager.roster.lock();
-        let roster = roster.unwrap_or_else(PoisonError::into_inner).clone();
-        // One that has just come has no configuration for a moment, and no connection either.
-        let configured = |view: &View| view.stats.config_generation.get() > 0;
-        let any = roster.iter().any(configured);
-        let workers = roster.iter().filter(|view| !any || configured(view));
-        ProxyStatus {
-            workers: workers.map(WorkerStatus::of).collect(),
+        self.observer().status()
+    }
+
+    /// Somebody who can tell that when the proxy has begun to drain, too.
+    pub fn observer(&self) -> Observer {
+        Observer {
+            roster: Arc::clone(&self.manager.roster),
+            workers_limit: self.workers_limit,
         }
     }
 
@@ -148,6 +163,22 @@ impl Proxy {
             tracing::error!("the manager panicked");
         }
         Drained { cut }
+    }
+}
+
+impl Observer {
+    /// What the Workers are doing now; none when they have ended.
+    pub fn status(&self) -> ProxyStatus {
+        let roster = self.roster.lock();
+        let roster = roster.unwrap_or_else(PoisonError::into_inner).clone();
+        // One that has just come has no configuration for a moment, and no connection either.
+        let configured = |view: &View| view.stats.config_generation.get() > 0;
+        let any = roster.iter().any(configured);
+        let workers = roster.iter().filter(|view| !any || configured(view));
+        ProxyStatus {
+            workers: workers.map(WorkerStatus::of).collect(),
+            workers_limit: self.workers_limit,
+        }
     }
 }
 

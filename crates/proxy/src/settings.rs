@@ -24,7 +24,8 @@ pub struct Settings {
 /// How long each kind of wait may last. A zero duration means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From a request's first byte to the end of its head.
+    /// From a request's first byte to the end of its head; also how long half a request line on an
+    /// undeclared port is waited for.
     pub request_head: Duration,
     /// A client's connection between two requests.
     pub client_idle: Duration,
@@ -59,9 +60,9 @@ impl Default for Timeouts {
 pub struct Bounds {
     /// Client connections of the process; one more is closed at once and counted.
     pub connections: usize,
-    /// Upstream connections for each endpoint.
+    /// Upstream connections for each endpoint. Each Worker has its share of them, at least one.
     pub connections_per_endpoint: usize,
-    /// Idle upstream connections kept for each endpoint.
+    /// Idle upstream connections kept for each endpoint, shared among the Workers likewise.
     pub idle_per_endpoint: usize,
     /// A request's or response's head, in bytes, at most 65,535.
     pub head_bytes: usize,

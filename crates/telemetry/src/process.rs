@@ -1,52 +1,81 @@
 //! What the process costs, from `/proc/self`, under the names that Prometheus' client libraries
 //! use.
 
-use std::fs;
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{RawDir, SeekFrom, seek};
+use rustix::process::{Resource, getrlimit};
 
 use crate::text::{Encoder, Kind};
 
-/// What `/proc/self` says now. A value that cannot be read is 0.
+/// Longest file of `/proc/self` that is read, in bytes: beyond it stands nothing that is wanted.
+const MAX_FILE: usize = 8 * 1024;
+
+/// Where the process reads what it costs: opened once, so that it can be read when there is no
+/// descriptor left, which is when it is wanted most.
+#[derive(Debug)]
+pub struct Probe {
+    stat: Option<File>,
+    status: Option<File>,
+    fds: Option<File>,
+}
+
+/// What the process costs now. `None` is what cannot be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// User and system time of all threads, in microseconds.
-    pub cpu_us: u64,
+    pub cpu_us: Option<u64>,
     /// Resident memory in bytes.
-    pub resident_bytes: u64,
+    pub resident_bytes: Option<u64>,
     /// Threads now.
-    pub threads: u64,
+    pub threads: Option<u64>,
     /// Open descriptors now.
-    pub open_fds: u64,
-    /// Open descriptors that there may be.
-    pub max_fds: u64,
+    pub open_fds: Option<u64>,
+    /// Open descriptors that there may be; `None` also without a limit.
+    pub max_fds: Option<u64>,
+}
+
+impl Probe {
+    /// Opens what is there to be read. Holds three descriptors.
+    pub fn open() -> Self {
+        let open = |path| File::open(path).ok();
+        Probe {
+            stat: open("/proc/self/stat"),
+            status: open("/proc/self/status"),
+            fds: open("/proc/self/fd"),
+        }
+    }
+
+    /// Reads it; a few system calls, so never on a data thread.
+    pub fn read(&self) -> Usage {
+        let status = self.status.as_ref().and_then(text);
+        let field = |name| field(status.as_deref()?, name);
+        Usage {
+            cpu_us: self
+                .stat
+                .as_ref()
+                .and_then(text)
+                .as_deref()
+                .and_then(cpu_us),
+            resident_bytes: field("VmRSS:").map(|kib| kib * 1024),
+            threads: field("Threads:"),
+            open_fds: self.fds.as_ref().and_then(count),
+            max_fds: getrlimit(Resource::Nofile).current,
+        }
+    }
 }
 
 impl Usage {
-    /// Reads it; a few system calls, so never on a data thread.
-    pub fn read() -> Self {
-        let mut usage = Usage::default();
-        if let Ok(stat) = fs::read_to_string("/proc/self/stat") {
-            usage.cpu_us = cpu_us(&stat);
-        }
-        if let Ok(status) = fs::read_to_string("/proc/self/status") {
-            usage.resident_bytes = field(&status, "VmRSS:") * 1024;
-            usage.threads = field(&status, "Threads:");
-        }
-        if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-            // The listing itself holds one.
-            usage.open_fds = (entries.count() as u64).saturating_sub(1);
-        }
-        if let Ok(limits) = fs::read_to_string("/proc/self/limits") {
-            usage.max_fds = field(&limits, "Max open files");
-        }
-        usage
-    }
-
     /// Appends `process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_threads`,
-    /// `process_open_fds` and `process_max_fds`.
+    /// `process_open_fds` and `process_max_fds`, those that are known.
     pub fn render(self, encoder: &mut Encoder<'_>) {
-        let name = "process_cpu_seconds_total";
-        encoder.family(name, Kind::Counter, "User and system time.");
-        encoder.seconds(name, &[], self.cpu_us);
+        if let Some(cpu_us) = self.cpu_us {
+            let name = "process_cpu_seconds_total";
+            encoder.family(name, Kind::Counter, "User and system time.");
+            encoder.seconds(name, &[], cpu_us);
+        }
         for (name, help, value) in [
             (
                 "process_resident_memory_bytes",
@@ -61,52 +90,94 @@ impl Usage {
                 self.max_fds,
             ),
         ] {
-            encoder.family(name, Kind::Gauge, help);
-            encoder.count(name, &[], value);
+            if let Some(value) = value {
+                encoder.family(name, Kind::Gauge, help);
+                encoder.count(name, &[], value);
+            }
         }
     }
 }
 
-/// Fields 14 and 15 of `proc(5)` stat, in ticks of 10 ms (`USER_HZ` is 100 on every Linux that
-/// user space sees). The command name before them may hold anything, so count from the last `)`.
-fn cpu_us(stat: &str) -> u64 {
-    let Some((_, rest)) = stat.rsplit_once(')') else {
-        return 0;
-    };
-    let ticks = |index| {
-        rest.split_ascii_whitespace()
-            .nth(index)
-            .and_then(|t| t.parse().ok())
-    };
-    let total: u64 = ticks(11).unwrap_or(0) + ticks(12).unwrap_or(0);
-    total * 10_000
+/// The whole of a file as it is now. The kernel writes it anew when it is read from its beginning.
+fn text(file: &File) -> Option<String> {
+    let mut bytes = vec![0; MAX_FILE];
+    let mut length = 0;
+    while let n @ 1.. = file.read_at(&mut bytes[length..], length as u64).ok()? {
+        length += n;
+    }
+    bytes.truncate(length);
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn field(status: &str, name: &str) -> u64 {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name))
-        .and_then(|rest| rest.split_ascii_whitespace().next())
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(0)
+/// How many entries a folder has, itself and its parent left out.
+fn count(folder: &File) -> Option<u64> {
+    seek(folder, SeekFrom::Start(0)).ok()?;
+    let mut buffer = [MaybeUninit::uninit(); 8 * 1024];
+    let mut entries = RawDir::new(folder, &mut buffer);
+    let mut count = 0;
+    while let Some(entry) = entries.next() {
+        let entry = entry.ok()?;
+        count += u64::from(!matches!(entry.file_name().to_bytes(), b"." | b".."));
+    }
+    Some(count)
+}
+
+/// Fields 14 and 15 of `proc(5)` stat, in ticks of 10 ms (`USER_HZ` is 100 on every Linux that
+/// user space sees). The command name before them may hold anything, so count from the last `)`.
+fn cpu_us(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let ticks = |index| -> Option<u64> {
+        let mut fields = rest.split_ascii_whitespace();
+        fields.nth(index)?.parse().ok()
+    };
+    Some((ticks(11)? + ticks(12)?) * 10_000)
+}
+
+fn field(status: &str, name: &str) -> Option<u64> {
+    let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_ascii_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Usage, cpu_us};
+    use super::*;
 
     #[test]
     fn a_command_name_cannot_shift_the_fields() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 25 5 0 0 20 0 1 0 99 1 1";
-        assert_eq!(cpu_us(stat), 300_000);
-        assert_eq!(cpu_us("nothing"), 0);
+        assert_eq!(cpu_us(stat), Some(300_000));
+        assert_eq!(cpu_us("nothing"), None);
     }
 
     #[test]
     fn this_process_has_memory_a_thread_and_descriptors() {
-        let usage = Usage::read();
-        assert!(usage.resident_bytes > 100_000, "{usage:?}");
-        assert!(usage.threads >= 1 && usage.open_fds >= 3, "{usage:?}");
+        let probe = Probe::open();
+        let usage = probe.read();
+        assert!(usage.resident_bytes > Some(100_000), "{usage:?}");
+        assert!(
+            usage.threads >= Some(1) && usage.open_fds >= Some(6),
+            "{usage:?}"
+        );
         assert!(usage.max_fds >= usage.open_fds, "{usage:?}");
+        // Read again, it is what it is then.
+        let before = usage.open_fds.unwrap_or_default();
+        let more: Vec<File> = (0..500)
+            .map_while(|_| File::open("/dev/null").ok())
+            .collect();
+        assert!(more.len() > 400, "room for a test");
+        assert!(probe.read().open_fds > Some(before + 300));
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let mut out = String::new();
+        Usage {
+            threads: Some(3),
+            ..Usage::default()
+        }
+        .render(&mut Encoder::new(&mut out));
+        let named = |name| out.contains(name);
+        assert!(named("process_threads 3\n"), "{out}");
+        assert!(!named("process_open_fds") && !named("process_cpu"), "{out}");
     }
 }

@@ -111,6 +111,8 @@ pub struct ManagerStats {
     pub listeners: Gauge,
     /// Workers that take connections.
     pub workers_active: Gauge,
+    /// Workers that there may be.
+    pub workers_limit: Gauge,
     /// Workers started, or kept that were about to retire.
     pub workers_started: Counter,
     /// Workers that were told to hand over what they have, and end.

@@ -59,6 +59,7 @@ mod reject;
 mod request;
 mod response;
 mod target;
+mod upgrade;
 
 pub use beginning::{Beginning, beginning};
 pub use body::{Advance, BodyTracker};
@@ -69,6 +70,7 @@ pub use reject::{REJECTS, Reject};
 pub use request::{Method, RequestHead, Version};
 pub use response::ResponseHead;
 pub use target::TargetForm;
+pub use upgrade::{may_be_offered, protocols};
 
 /// Most fields that a head can have, whatever [`Limits::max_fields`] says: the size of the table
 /// on the parser's stack.

@@ -70,14 +70,27 @@ fn canonical(text: &str) -> Result<String, Flaw> {
     if path.contains("//") {
         return flaw("holds '//'", "write one slash");
     }
-    // Some servers cut parameters off an element before they resolve it: `..;x` is `..` to them.
-    let names = path
-        .split('/')
-        .map(|element| element.split(';').next().unwrap_or(element));
-    if names.into_iter().any(|name| matches!(name, "." | "..")) {
-        return flaw("holds '.' or '..'", "write the path that it leads to");
+    let mut elements = path[1..].split('/').peekable();
+    while let Some(element) = elements.next() {
+        let name = without_parameters(element);
+        if matches!(name, "." | "..") {
+            return flaw("holds '.' or '..'", "write the path that it leads to");
+        }
+        if name.is_empty() && !element.is_empty() && elements.peek().is_some() {
+            return flaw(
+                "holds an element of nothing but parameters",
+                "requests with one are refused: leave it out",
+            );
+        }
     }
     Ok(path)
+}
+
+/// Some servers cut parameters off an element before they resolve it, also with an escaped `;`: `..;x`
+/// is `..` to them, and `;x` nothing.
+fn without_parameters(element: &str) -> &str {
+    let name = element.split(';').next().unwrap_or(element);
+    name.split("%3B").next().unwrap_or(name)
 }
 
 /// Whether a canonical path holds `%00` to `%1F` or `%7F`. Requests with one are refused.

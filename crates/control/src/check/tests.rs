@@ -102,6 +102,9 @@ fn prefixes() {
             ("/a/..", "'..'"),
             ("/a/%2e%2E/b", "'..'"),
             ("/a%2fb", "escaped slash"),
+            ("/a/..%3bx", "'..'"),
+            ("/;x/", "nothing but parameters"),
+            ("/a/%3Bx/b", "nothing but parameters"),
             ("/a%00", "control"),
             ("/a%1f", "control"),
             ("/a%5cb", "backslash"),
@@ -209,7 +212,7 @@ fn hosts_and_addresses() {
 fn path_text() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "/", "//", ".", "..", "a", "~", "%7e", "%7E", "%2f", "%2e", "%5c", "%00", "%1F", "%7f",
-        "%c3%A9", "%", "%4", ";x", "\\", "?", "#", " ", "é", "\0", "@", ":", "%25", "%252e",
+        "%c3%A9", "%", "%4", ";x", "%3b", "\\", "?", "#", " ", "é", "\0", "@", ":", "%25", "%252e",
     ]);
     prop::collection::vec(piece, 0..8).prop_map(|pieces| format!("/{}", pieces.concat()))
 }

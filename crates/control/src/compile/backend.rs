@@ -7,7 +7,7 @@ use heddle_model::{Backend, BackendTarget, InvalidName, ServiceName};
 
 use super::route::Context;
 use super::workload::MAX_WEIGHT;
-use super::{Scope, did_you_mean, filter, protocol};
+use super::{Scope, filter, find_service, name_namespace, protocol};
 use crate::check;
 use crate::manifest::Kind;
 use crate::manifest::gateway::HttpBackendRef;
@@ -174,12 +174,9 @@ fn resolve(
         ));
     }
     let Some(service) = context.service(&name) else {
-        let known = context
-            .services
-            .iter()
-            .filter(|known| known.name.namespace == name.namespace);
-        let names = known.map(|service| service.name.name.as_str());
-        let remedy = did_you_mean(&written.name, names, "add the Service");
+        let known = context.services.iter().map(|service| &service.name);
+        let how = name_namespace(written.namespace.as_deref());
+        let remedy = find_service(&name, known, how);
         return Err(unresolved(
             "name",
             format!("there is no Service {name}"),

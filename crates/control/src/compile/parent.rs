@@ -7,7 +7,7 @@
 use heddle_model::{Service, ServiceName, ServicePort};
 
 use super::route::{Attachment, Context};
-use super::{Scope, did_you_mean, protocol};
+use super::{Scope, did_you_mean, find_service, name_namespace, protocol};
 use crate::check;
 use crate::manifest::Kind;
 use crate::manifest::gateway::ParentReference;
@@ -121,12 +121,9 @@ fn attach(
         if is_refused {
             return Vec::new();
         }
-        let known = context
-            .services
-            .iter()
-            .filter(|known| known.name.namespace == name.namespace);
-        let names = known.map(|service| service.name.name.as_str());
-        let remedy = did_you_mean(&parent.name, names, "add the Service");
+        let known = context.services.iter().map(|service| &service.name);
+        let how = name_namespace(parent.namespace.as_deref());
+        let remedy = find_service(&name, known, how);
         scope.error(
             &at.field("name"),
             format!("there is no Service {name}"),

@@ -6,13 +6,10 @@ use super::{Scope, did_you_mean};
 use crate::manifest::core::ServicePortSpec;
 use crate::manifest::node::FieldPath;
 
-/// What KEP-3726 calls WebSocket over cleartext.
-const WEBSOCKET: &str = "kubernetes.io/ws";
-
 /// `appProtocol` values (Kubernetes KEP-3726, and those that meshes have in common).
 const APP_PROTOCOLS: [(&str, AppProtocol); 11] = [
     ("http", AppProtocol::Http),
-    (WEBSOCKET, AppProtocol::Http),
+    ("kubernetes.io/ws", AppProtocol::Http),
     ("kubernetes.io/h2c", AppProtocol::Http2Cleartext),
     ("h2c", AppProtocol::Http2Cleartext),
     ("http2", AppProtocol::Http2Cleartext),
@@ -51,14 +48,6 @@ fn is_unbuilt(protocol: AppProtocol) -> bool {
 
 fn declared(text: &str, at: &FieldPath, scope: &mut Scope<'_>) -> AppProtocol {
     let lower = text.to_ascii_lowercase();
-    if lower == WEBSOCKET {
-        let reason = "upgrades to WebSocket are refused until they are built";
-        scope.warn(
-            &at.field("appProtocol"),
-            reason,
-            "other requests are served as HTTP/1.1",
-        );
-    }
     if let Some((_, protocol)) = APP_PROTOCOLS.iter().find(|(known, _)| *known == lower) {
         return *protocol;
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use heddle_model::{Balancer, Endpoint, Service, ServiceName, ServicePort, Workload};
+use heddle_model::{AppProtocol, Balancer, Endpoint, Service, ServiceName, ServicePort, Workload};
 
 use super::index::{BALANCER_ANNOTATION, Index};
 use super::selector::{Owners, Selectable};
@@ -73,26 +73,6 @@ fn service(
         && !is_external(spec)
         && !scope.is_any_refused(Kind::EndpointSlice, &name.namespace);
     let selects = !spec.selector.is_empty();
-    if unanswered && selects && !scope.is_any_refused(Kind::LocalWorkload, &name.namespace) {
-        let remedy = match selectable.elsewhere(&name.namespace, &spec.selector) {
-            Some(other) => format!(
-                "{} of namespace {} has them: a Service selects in its own",
-                other.name, other.namespace
-            ),
-            None => "compare them with metadata.labels of the workloads".to_owned(),
-        };
-        scope.warn(
-            &FieldPath::of("spec.selector"),
-            "no LocalWorkload of this namespace has these labels: requests are answered 503",
-            remedy,
-        );
-    } else if unanswered && !selects {
-        scope.warn(
-            &FieldPath::of("spec"),
-            "there is neither a selector nor an EndpointSlice: requests are answered 503",
-            "add a selector, or an EndpointSlice labelled kubernetes.io/service-name",
-        );
-    }
     let endpoints = selected.len().saturating_mul(spec.ports.len());
     if endpoints > *endpoints_left {
         let reason = format!("with this Service there are more than {MAX_ENDPOINTS} endpoints");
@@ -105,11 +85,48 @@ fn service(
     } else {
         *endpoints_left -= endpoints;
     }
+    let ports = ports(spec, &selected, context, scope);
+    if unanswered && selects && !scope.is_any_refused(Kind::LocalWorkload, &name.namespace) {
+        let remedy = match selectable.elsewhere(&name.namespace, &spec.selector) {
+            Some(other) => format!(
+                "{} of namespace {} has them: a Service selects in its own",
+                other.name, other.namespace
+            ),
+            None => "compare them with metadata.labels of the workloads".to_owned(),
+        };
+        scope.warn(
+            &FieldPath::of("spec.selector"),
+            format!(
+                "no LocalWorkload of this namespace has these labels: {}",
+                without_endpoints(&ports)
+            ),
+            remedy,
+        );
+    } else if unanswered && !selects {
+        scope.warn(
+            &FieldPath::of("spec"),
+            format!(
+                "there is neither a selector nor an EndpointSlice: {}",
+                without_endpoints(&ports)
+            ),
+            "add a selector, or an EndpointSlice labelled kubernetes.io/service-name",
+        );
+    }
     Service {
         name: name.clone(),
         headless: spec.cluster_ip.as_deref() == Some("None"),
         balancer: balancer(object, scope),
-        ports: ports(spec, &selected, context, scope),
+        ports,
+    }
+}
+
+/// What happens to callers of ports without endpoints. Bytes have nobody to be told by.
+fn without_endpoints(ports: &[ServicePort]) -> &'static str {
+    let carries_bytes =
+        |port: &ServicePort| matches!(port.protocol, AppProtocol::Tcp | AppProtocol::Tls);
+    match !ports.is_empty() && ports.iter().all(carries_bytes) {
+        true => "connections are closed",
+        false => "requests are answered 503",
     }
 }
 
@@ -277,7 +294,8 @@ pub(super) fn is_tcp(protocol: Option<&str>, at: &FieldPath, scope: &mut Scope<'
         None | Some("" | "TCP") => true,
         Some("UDP" | "SCTP") => {
             let reason = "only TCP is carried: this port is left out";
-            scope.warn(&at.field("protocol"), reason, "");
+            let remedy = "callers dial the endpoints themselves; remove the port if none do";
+            scope.warn(&at.field("protocol"), reason, remedy);
             false
         }
         Some(other) => {

@@ -7,7 +7,7 @@ use heddle_model::ServiceName;
 
 use super::index::Index;
 use super::service::is_tcp;
-use super::{Scope, did_you_mean};
+use super::{Scope, did_you_mean, find_service};
 use crate::check;
 use crate::manifest::core::EndpointSlice;
 use crate::manifest::node::FieldPath;
@@ -71,15 +71,12 @@ fn service_of(object: &Object, index: &Index<'_>, scope: &mut Scope<'_>) -> Opti
         if scope.is_refused(Kind::Service, &service.namespace, &service.name) {
             return None;
         }
-        let names = index
-            .services
-            .keys()
-            .filter(|known| known.namespace == service.namespace);
-        let remedy = did_you_mean(
-            text,
-            names.map(|known| known.name.as_str()),
-            "add the Service",
-        );
+        let remedy = find_service(&service, index.services.keys(), |elsewhere| {
+            format!(
+                "write namespace: {} in the EndpointSlice's metadata",
+                elsewhere.namespace
+            )
+        });
         scope.error(&path, format!("there is no Service {service}"), remedy);
         return None;
     }

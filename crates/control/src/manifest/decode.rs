@@ -5,20 +5,25 @@
 //! that was probably meant, and do not stop the reading. A null stands for an absent field, as it
 //! does for the API server. And no value is converted: the number 1.20 is no string.
 //!
+//! serde gives up at the first value of a wrong type. So that the others are reported too, the object is
+//! then read once more with a stand-in at that place, and refused all the same.
+//!
 //! Fields that real objects carry and Heddle has no use for are listed in [`unused`].
 
+mod remedy;
+mod stop;
+
 use std::cell::RefCell;
-use std::fmt;
 
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, Expected, MapAccess, SeqAccess,
-    Unexpected, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
 use super::node::{Entry, FieldPath, Node, Plain, Value};
 use super::suggest;
 use super::unused;
+use stop::Stop;
 
 /// What is wrong with one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,15 +34,27 @@ pub(crate) struct Fault {
     pub(crate) remedy: String,
 }
 
+/// Values of a wrong type, and fields that are missing, that are looked for in one object.
+const MAX_STOPS: usize = 10;
+/// Stand-ins in one object: those, and the fields that such a stand-in needs itself.
+const MAX_STAND_INS: usize = 4 * MAX_STOPS;
+/// What stands in for a field that is missing.
+static NOTHING: Node = Node {
+    line: 0,
+    value: Value::Null,
+};
+
 /// What stands at the top of every object and is read apart from its body.
 const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
+/// What belongs into `metadata`, and is a slip of the indentation at the top of an object.
+const METADATA: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 
 /// Reads an object's body: everything but its `apiVersion`, `kind` and `metadata`.
 ///
 /// # Errors
-/// Every unknown field, and the first field of a wrong type or the first one that is missing.
+/// Every unknown field, and the first [`MAX_STOPS`] of a wrong type or missing.
 pub(crate) fn decode_body<T: DeserializeOwned>(root: &Node) -> Result<T, Vec<Fault>> {
-    decode(root, root, FieldPath::default())
+    decode(root, root, &FieldPath::default())
 }
 
 /// Reads an object's `metadata`.
@@ -47,138 +64,58 @@ pub(crate) fn decode_body<T: DeserializeOwned>(root: &Node) -> Result<T, Vec<Fau
 pub(crate) fn decode_metadata<T: DeserializeOwned>(root: &Node) -> Result<T, Vec<Fault>> {
     let path = FieldPath::of("metadata");
     match root.get("metadata") {
-        Some(node) => decode(root, node, path),
-        None => Err(vec![Fault {
+        Some(node) if node.value != Value::Null => decode(root, node, &path),
+        _ => Err(vec![Fault {
+            line: root.line_of(&path),
             path,
-            line: root.line,
             reason: "this field is required".to_owned(),
-            remedy: "add metadata with a name".to_owned(),
+            remedy: match METADATA.iter().find(|field| root.get(field).is_some()) {
+                Some(field) => format!("indent {field} under metadata"),
+                None => "add metadata with a name".to_owned(),
+            },
         }]),
     }
 }
 
-fn decode<T: DeserializeOwned>(root: &Node, node: &Node, path: FieldPath) -> Result<T, Vec<Fault>> {
-    let faults = RefCell::new(Vec::new());
-    let decoder = Decoder {
-        node,
-        path,
-        faults: &faults,
-    };
-    let decoded = T::deserialize(decoder);
-    let mut faults = faults.into_inner();
-    match decoded {
-        Ok(value) if faults.is_empty() => Ok(value),
-        Ok(_) => Err(faults),
-        Err(stop) => {
-            faults.push(stop.into_fault(root));
-            Err(faults)
+fn decode<T: DeserializeOwned>(
+    root: &Node,
+    node: &Node,
+    path: &FieldPath,
+) -> Result<T, Vec<Fault>> {
+    let mut stops = Vec::new();
+    let mut stand_ins: Vec<FieldPath> = Vec::new();
+    loop {
+        let faults = RefCell::new(Vec::new());
+        let decoder = Decoder {
+            node,
+            path: path.clone(),
+            faults: &faults,
+            stand_ins: &stand_ins,
+        };
+        let decoded = T::deserialize(decoder);
+        // Each reading finds the unknown fields anew: those of the last one are all of them.
+        let mut faults = faults.into_inner();
+        let stop = match decoded {
+            Ok(value) if stops.is_empty() && faults.is_empty() => return Ok(value),
+            Ok(_) => None,
+            Err(stop) => Some(stop),
+        };
+        let Some(stop) = stop else {
+            stops.append(&mut faults);
+            return Err(stops);
+        };
+        let at = stop.path.clone().unwrap_or_default();
+        // What is missing within a stand-in is nobody's mistake.
+        if !stand_ins.iter().any(|other| at.is_within(other)) {
+            stops.push(stop.into_fault(root));
         }
-    }
-}
-
-/// Why the reading of a value stopped.
-#[derive(Debug)]
-struct Stop {
-    /// Where; unknown until the error passes the place that knows it.
-    path: Option<FieldPath>,
-    /// A field that is missing at that place.
-    missing: Option<&'static str>,
-    reason: String,
-    remedy: String,
-}
-
-impl Stop {
-    fn new(reason: String, remedy: String) -> Self {
-        Self {
-            path: None,
-            missing: None,
-            reason,
-            remedy,
+        let enough = stops.len() == MAX_STOPS || stand_ins.len() == MAX_STAND_INS;
+        if stand_ins.contains(&at) || enough {
+            stops.append(&mut faults);
+            return Err(stops);
         }
+        stand_ins.push(at);
     }
-
-    fn at(mut self, path: &FieldPath) -> Self {
-        if self.path.is_none() {
-            self.path = Some(match self.missing {
-                Some(field) => path.field(field),
-                None => path.clone(),
-            });
-        }
-        self
-    }
-
-    fn into_fault(self, root: &Node) -> Fault {
-        let path = self.path.unwrap_or_default();
-        Fault {
-            line: root.line_of(&path),
-            path,
-            reason: self.reason,
-            remedy: self.remedy,
-        }
-    }
-}
-
-impl fmt::Display for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl std::error::Error for Stop {}
-
-impl serde::de::Error for Stop {
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new(message.to_string(), String::new())
-    }
-
-    fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new(
-            format!("expected {expected}, found a {unexpected}"),
-            String::new(),
-        )
-    }
-
-    fn missing_field(field: &'static str) -> Self {
-        Self {
-            missing: Some(field),
-            ..Self::new("this field is required".to_owned(), format!("add {field}"))
-        }
-    }
-}
-
-/// Whether the field is a duration of the Gateway API's.
-fn is_duration(path: &FieldPath) -> bool {
-    path.parent_field() == Some("timeouts")
-}
-
-/// Seconds in whole milliseconds, if they are.
-fn milliseconds(seconds: f64) -> Option<u64> {
-    let ms = (seconds * 1_000.0).round();
-    (1.0..=99_999.0).contains(&ms).then_some(ms as u64)
-}
-
-/// `90%`, `0.9`.
-fn is_share(text: &str) -> bool {
-    let number = text.trim_end_matches('%').trim_end();
-    number.len() < text.len()
-        || number
-            .parse::<f64>()
-            .is_ok_and(|value| value.fract() != 0.0)
-}
-
-/// A mapping of variables as the list that it should be; of many only the first.
-fn variables(entries: &[Entry]) -> String {
-    let Some(Entry { key, value, .. }) = entries.first() else {
-        return "start each item with '- ', or write [a, b]".to_owned();
-    };
-    let value = match &value.value {
-        Value::Plain(_, raw) => format!("\"{raw}\""),
-        Value::Text(text) if text.chars().all(|c| c.is_ascii_alphanumeric()) => text.clone(),
-        Value::Text(text) => format!("{text:?}"),
-        _ => "…".to_owned(),
-    };
-    let more = if entries.len() > 1 { ", …" } else { "" };
-    format!("write [{{name: {key}, value: {value}}}{more}]")
 }
 
 #[derive(Clone)]
@@ -186,42 +123,17 @@ struct Decoder<'n, 'f> {
     node: &'n Node,
     path: FieldPath,
     faults: &'f RefCell<Vec<Fault>>,
+    /// Fields that are read as if they were right, having been reported.
+    stand_ins: &'f [FieldPath],
 }
 
 impl<'n> Decoder<'n, '_> {
+    fn is_stand_in(&self) -> bool {
+        self.stand_ins.contains(&self.path)
+    }
+
     fn expected(&self, what: &str) -> Stop {
-        let field = self.path.last_field().unwrap_or("");
-        let remedy = match (&self.node.value, what) {
-            (Value::Plain(Plain::Integer(_), raw), "a string") if is_duration(&self.path) => {
-                format!("write it with its unit: {raw}s")
-            }
-            (Value::Plain(Plain::Float(value), _), "a string") if is_duration(&self.path) => {
-                match milliseconds(*value) {
-                    Some(ms) => format!("write it with its unit, without a fraction: {ms}ms"),
-                    None => "write it with its unit, as in 1m30s".to_owned(),
-                }
-            }
-            (Value::Plain(Plain::Float(_), _) | Value::Text(_), "a whole number")
-                if field == "weight" && self.node.text().is_none_or(is_share) =>
-            {
-                "weights are whole numbers, each a share of their sum: 90 and 10 make 90 % and 10 %"
-                    .to_owned()
-            }
-            (Value::Mapping(entries), "a list") if field == "env" => variables(entries),
-            (Value::Plain(_, raw), "a string") => format!("put it in quotes: \"{raw}\""),
-            (Value::Text(text), "a whole number") if text.parse::<i64>().is_ok() => {
-                format!("remove the quotes: {text}")
-            }
-            (Value::Text(text), "true or false") if matches!(&**text, "true" | "false") => {
-                format!("remove the quotes: {text}")
-            }
-            (Value::Text(_) | Value::Plain(..) | Value::Mapping(_), "a list") => {
-                "start each item with '- ', or write [a, b]".to_owned()
-            }
-            (Value::Null, "a string") => "write \"\" for an empty one".to_owned(),
-            (Value::Sequence(_), "a mapping") => "remove the '- ' before it".to_owned(),
-            _ => String::new(),
-        };
+        let remedy = remedy::of(self.node, &self.path, what);
         Stop::new(
             format!("expected {what}, found {}", self.node.describe()),
             remedy,
@@ -230,12 +142,16 @@ impl<'n> Decoder<'n, '_> {
     }
 
     fn string(&self) -> Result<&'n str, Stop> {
-        self.node.text().ok_or_else(|| self.expected("a string"))
+        match self.node.text() {
+            None if self.is_stand_in() => Ok(""),
+            text => text.ok_or_else(|| self.expected("a string")),
+        }
     }
 
     fn integer(&self) -> Result<i64, Stop> {
         match self.node.value {
             Value::Plain(Plain::Integer(value), _) => Ok(value),
+            _ if self.is_stand_in() => Ok(1),
             _ => Err(self.expected("a whole number")),
         }
     }
@@ -243,6 +159,7 @@ impl<'n> Decoder<'n, '_> {
     fn entries(&self) -> Result<&'n [Entry], Stop> {
         match &self.node.value {
             Value::Mapping(entries) => Ok(entries),
+            _ if self.is_stand_in() => Ok(&[]),
             _ => Err(self.expected("a mapping")),
         }
     }
@@ -262,6 +179,9 @@ impl<'n> Decoder<'n, '_> {
                 continue;
             }
             let remedy = match suggest::nearest(key, candidates()) {
+                _ if !head.is_empty() && METADATA.contains(&key) => {
+                    "indent it under metadata".to_owned()
+                }
                 Some(meant) => format!("did you mean {meant}?"),
                 None if read.is_empty() => "remove it".to_owned(),
                 None => format!("the fields here are {}", read.join(", ")),
@@ -297,6 +217,10 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
         let path = self.path.clone();
+        if self.is_stand_in() {
+            // Whatever takes any value takes a number, or is asked for no second time.
+            return visitor.visit_i64(1);
+        }
         match &self.node.value {
             Value::Null => visitor.visit_unit(),
             Value::Plain(Plain::Bool(value), _) => visitor.visit_bool(*value),
@@ -317,6 +241,7 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
         match self.node.value {
             Value::Plain(Plain::Bool(value), _) => visitor.visit_bool(value),
+            _ if self.is_stand_in() => visitor.visit_bool(false),
             _ => Err(self.expected("true or false")),
         }
     }
@@ -347,8 +272,10 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
-        let Value::Sequence(items) = &self.node.value else {
-            return Err(self.expected("a list"));
+        let items = match &self.node.value {
+            Value::Sequence(items) => &items[..],
+            _ if self.is_stand_in() => &[],
+            _ => return Err(self.expected("a list")),
         };
         let path = self.path.clone();
         visitor
@@ -367,6 +294,7 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
                 entries: entries.iter(),
                 value: None,
                 known: None,
+                missing: [].iter(),
                 at: self,
             })
             .map_err(|stop| stop.at(&path))
@@ -386,6 +314,7 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
                 entries: entries.iter(),
                 value: None,
                 known: Some(fields),
+                missing: fields.iter(),
                 at: self,
             })
             .map_err(|stop| stop.at(&path))
@@ -419,7 +348,7 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
         seed.deserialize(Decoder {
             node,
             path,
-            faults: self.at.faults,
+            ..self.at
         })
         .map(Some)
     }
@@ -431,9 +360,11 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
 
 struct Fields<'n, 'f> {
     entries: std::slice::Iter<'n, Entry>,
-    value: Option<&'n Entry>,
+    value: Option<(&'n str, &'n Node)>,
     /// The fields of a struct; none for a free mapping, where every key counts.
     known: Option<&'static [&'static str]>,
+    /// Fields of which some may be missing and have a stand-in.
+    missing: std::slice::Iter<'static, &'static str>,
     at: Decoder<'n, 'f>,
 }
 
@@ -451,24 +382,44 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
             }
             None => true,
         };
-        self.value = self.entries.by_ref().find(wanted);
-        let Some(entry) = self.value else {
+        let written = self.entries.by_ref().find(wanted);
+        self.value = match written {
+            Some(entry) => Some((entry.key.as_str(), &entry.value)),
+            None => self.next_missing().map(|field| (field, &NOTHING)),
+        };
+        let Some((key, _)) = self.value else {
             return Ok(None);
         };
-        seed.deserialize(serde::de::value::BorrowedStrDeserializer::new(&entry.key))
+        seed.deserialize(serde::de::value::BorrowedStrDeserializer::new(key))
             .map(Some)
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Stop> {
-        let entry = self
+        let (key, node) = self
             .value
             .take()
             .ok_or_else(|| Stop::custom("a value without its key"))?;
-        let path = self.at.path.field(&entry.key);
+        let path = self.at.path.field(key);
         seed.deserialize(Decoder {
-            node: &entry.value,
+            node,
             path,
-            faults: self.at.faults,
+            ..self.at
         })
+    }
+}
+
+impl Fields<'_, '_> {
+    /// The next field that is not written and has a stand-in.
+    fn next_missing(&mut self) -> Option<&'static str> {
+        if self.at.stand_ins.is_empty() {
+            return None;
+        }
+        let Fields { missing, at, .. } = self;
+        let field = missing.find(|field| {
+            let node = at.node.get(field);
+            let is_written = node.is_some_and(|node| node.value != Value::Null);
+            !is_written && at.stand_ins.contains(&at.path.field(field))
+        });
+        field.copied()
     }
 }

@@ -161,6 +161,11 @@ impl FieldPath {
         self.with(Step::Index(index))
     }
 
+    /// Whether it is the field `other` or one inside of it.
+    pub(crate) fn is_within(&self, other: &FieldPath) -> bool {
+        self.0.starts_with(&other.0)
+    }
+
     /// The name of the field itself, past positions in lists.
     pub(crate) fn last_field(&self) -> Option<&str> {
         self.fields().next()

@@ -347,3 +347,78 @@ proptest! {
         read(Path::new("a.yaml"), &bytes, &mut 100_000, &mut report);
     }
 }
+
+/// serde stops at the first; whoever mends one at a time would run it as often.
+#[test]
+fn every_value_of_a_wrong_type_is_reported_and_nothing_that_follows_from_it() {
+    let text = "apiVersion: v1
+kind: Service
+metadata: {name: many, labels: {a: on}}
+spec:
+  selector: [a]
+  ports:
+    - {port: \"80\", portt: 1}
+    - {name: 5, targetPort: [1]}
+    - http
+  sessionAffinity: 1
+";
+    let (objects, report) = read_text(text);
+    assert!(objects.is_empty());
+    let mut found: Vec<(u32, &str)> = report
+        .problems
+        .iter()
+        .map(|problem| (problem.line.unwrap(), problem.field.as_str()))
+        .collect();
+    found.sort_unstable();
+    let expected = [
+        (3, "metadata.labels.a"),
+        (5, "spec.selector"),
+        (7, "spec.ports[0].port"),
+        (7, "spec.ports[0].portt"),
+        (8, "spec.ports[1].name"),
+        (8, "spec.ports[1].port"),
+        (8, "spec.ports[1].targetPort"),
+        (9, "spec.ports[2]"),
+        (10, "spec.sessionAffinity"),
+    ];
+    assert_eq!(found, expected, "{:#?}", report.problems);
+}
+
+#[test]
+fn of_very_many_values_of_a_wrong_type_some_are_reported() {
+    let ports = "    - {port: x}\n".repeat(1_000);
+    let text =
+        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec:\n  ports:\n{ports}");
+    let (_, report) = read_text(&text);
+    assert_eq!(report.problems.len(), 10);
+}
+
+proptest! {
+    /// Whatever stands where: the reading ends, and an object is read or refused with a reason.
+    #[test]
+    fn what_is_refused_has_a_reason(
+        values in proptest::collection::vec(
+            prop_oneof![
+                Just("1"), Just("x"), Just("[]"), Just("{}"), Just("~"), Just("on"), Just("[1, x]"),
+                Just("{a: 1}"), Just("[{}]"), Just("[{port: x}, 1]"), Just("1.5"),
+            ],
+            6,
+        ),
+    ) {
+        let text = format!(
+            "apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {{name: a, labels: {}}}
+spec: {{address: {}, ports: {}, weight: {}, command: {}, env: {}}}
+",
+            values[0], values[1], values[2], values[3], values[4], values[5]
+        );
+        let (objects, report) = read_text(&text);
+        prop_assert_eq!(objects.is_empty(), !report.problems.is_empty(), "{:#?}", report.problems);
+        let mut fields: Vec<&str> = report.problems.iter().map(|p| p.field.as_str()).collect();
+        fields.sort_unstable();
+        let all = fields.len();
+        fields.dedup();
+        prop_assert_eq!(fields.len(), all, "one problem for each field");
+    }
+}

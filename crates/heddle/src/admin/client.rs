@@ -20,6 +20,8 @@ const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 pub(crate) enum ClientError {
     /// Nobody listens there.
     NotRunning(Location, io::Error),
+    /// Who listens there, if anybody, is not for this user.
+    Denied(Location, io::Error),
     /// Whoever listens at the default path is neither this user nor root.
     Impostor(Location, u32),
     /// It did not answer in this time.
@@ -37,6 +39,12 @@ impl fmt::Display for ClientError {
                 f,
                 "no heddle answers at {}: {error}; start one with `heddle up DIR` or name its \
                  socket with --socket",
+                at.path.display()
+            ),
+            ClientError::Denied(at, error) => write!(
+                f,
+                "{}: {error}: it belongs to another user; ask as that user or as root, or name the \
+                 socket of a heddle of your own with --socket",
                 at.path.display()
             ),
             ClientError::Impostor(at, uid) => {
@@ -81,8 +89,8 @@ pub(super) fn get_within(
     path: &str,
     limit: Duration,
 ) -> Result<String, ClientError> {
-    let mut stream = UnixStream::connect(&at.path)
-        .map_err(|error| ClientError::NotRunning(at.clone(), error))?;
+    let mut stream =
+        UnixStream::connect(&at.path).map_err(|error| not_connected(at.clone(), error))?;
     check_server(at, &stream)?;
     let answer = exchange(&mut stream, path, limit).map_err(|error| match error.kind() {
         // What a socket says when its time is up.
@@ -95,6 +103,14 @@ pub(super) fn get_within(
     match status {
         200 => Ok(body.to_owned()),
         status => Err(ClientError::Status(status, body.to_owned())),
+    }
+}
+
+/// Starting a heddle would not help against a socket that is somebody else's.
+pub(super) fn not_connected(at: Location, error: io::Error) -> ClientError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ClientError::Denied(at, error),
+        _ => ClientError::NotRunning(at, error),
     }
 }
 

@@ -73,7 +73,9 @@ impl std::fmt::Display for SocketError {
                     path.display()
                 )
             }
-            SocketError::Io(what, error) => write!(f, "{what}: {error}"),
+            SocketError::Io(what, error) => {
+                write!(f, "{what}: {error}; choose another folder with --socket")
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
 use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
-use super::client::get_within;
+use super::client::{get_within, not_connected};
 use super::serve::{MAX_CONNECTIONS, may_operate, serve_tcp, serve_unix};
 use super::{AdminSocket, Answer, Ask, ClientError, Location, SocketError, get};
 
@@ -252,6 +253,33 @@ fn nobody_at_the_socket_is_told_from_a_refusal() {
         get(&at, "/status"),
         Err(ClientError::NotRunning(..))
     ));
+}
+
+#[test]
+fn a_socket_of_another_user_is_told_from_none() {
+    // Root, as whom tests may run, is denied nothing: the kernel's word is given here.
+    let at = given("/run/theirs.sock".into());
+    let denied = not_connected(at.clone(), io::ErrorKind::PermissionDenied.into());
+    assert!(matches!(denied, ClientError::Denied(..)), "{denied}");
+    let said = denied.to_string();
+    assert!(
+        said.contains("another user") && !said.contains("start one"),
+        "{said}"
+    );
+    let none = not_connected(at, io::ErrorKind::NotFound.into());
+    assert!(none.to_string().contains("start one"), "{none}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_has_a_remedy() {
+    let dir = private_folder();
+    let missing = given(dir.path().join("no/such/heddle.sock"));
+    let error = AdminSocket::bind(&missing).expect_err("no folder");
+    let said = error.to_string();
+    assert!(
+        said.ends_with("; choose another folder with --socket"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `heddle status`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -9,13 +10,16 @@ use heddle_control::printable;
 use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
-use crate::status::{ConfigStatus, ProcessStatus, Status, WorkloadStatus};
+use crate::status::{
+    ConfigStatus, DrainStatus, ProcessStatus, Status, UsageStatus, WorkloadStatus,
+};
 use crate::table::{self, count};
 
 /// Show what a running heddle serves, where, and how it is doing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle status
+  heddle status --brief
   heddle status --output json | jq -r '.listeners[].address'
 
 Exit codes:
@@ -30,6 +34,9 @@ pub(crate) struct Args {
     /// How to print it
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
+    /// Leave the addresses out, of which there is one for each Service and caller
+    #[arg(long, conflicts_with = "output")]
+    brief: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
@@ -37,13 +44,14 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     super::print(&match args.output {
         OutputFormat::Json => answer + "\n",
         OutputFormat::Text => {
-            text(&serde_json::from_str(&answer).context("the answer is not understood")?)
+            let status = serde_json::from_str(&answer).context("the answer is not understood")?;
+            text(&status, args.brief)
         }
     })?;
     Ok(Exit::Ok)
 }
 
-fn text(status: &Status) -> String {
+fn text(status: &Status, brief: bool) -> String {
     let Status {
         version,
         pid,
@@ -51,23 +59,17 @@ fn text(status: &Status) -> String {
         usage,
         ..
     } = status;
-    let state = match (status.draining, status.ready) {
-        (true, _) => "draining",
-        (false, true) => "ready",
-        (false, false) => "not ready",
+    let state = match (&status.drain, status.ready) {
+        (Some(drain), _) => draining(*drain),
+        (None, _) if status.draining => "draining".to_owned(),
+        (None, true) => "ready".to_owned(),
+        (None, false) => "not ready".to_owned(),
     };
     let mut out = format!(
         "heddle {version}, process {pid}, up {}, {state}\n",
         duration(*uptime_s)
     );
-    let _infallible = writeln!(
-        out,
-        "{:.1} MiB resident, {:.1} s of CPU, {} threads, {} descriptors",
-        usage.resident_bytes as f64 / (1024.0 * 1024.0),
-        usage.cpu_ms as f64 / 1e3,
-        usage.threads,
-        usage.open_fds
-    );
+    let _infallible = writeln!(out, "{}", cost(usage));
     let _infallible = writeln!(out, "{}", clients(status));
     if let Some(metrics) = status.metrics {
         let _infallible = writeln!(out, "metrics at http://{metrics}/metrics");
@@ -77,7 +79,13 @@ fn text(status: &Status) -> String {
         &status.folder.display().to_string(),
     ));
     let _infallible = write!(out, "\n{}", workers(&status.proxy));
-    let _infallible = write!(out, "\n{}", table::listeners(&status.listeners));
+    if let Some(callers) = callers(&status.proxy) {
+        let _infallible = writeln!(out, "{callers}");
+    }
+    let _infallible = match brief {
+        true => writeln!(out, "{}", count(status.listeners.len(), "listener")),
+        false => write!(out, "\n{}", table::listeners(&status.listeners)),
+    };
     if !status.workloads.is_empty() {
         let _infallible = write!(out, "\n{}", workloads(&status.workloads));
     }
@@ -102,6 +110,36 @@ fn config(config: &ConfigStatus, folder: &str) -> String {
         let _infallible = writeln!(out, "  {}", printable(problem));
     }
     out
+}
+
+/// What a process that ends waits for.
+fn draining(drain: DrainStatus) -> String {
+    let left = drain.left_ms.div_ceil(1_000);
+    match u64::try_from(drain.connections) {
+        Ok(0) | Err(_) => "draining: no connection is left, workloads are being stopped".to_owned(),
+        Ok(open) => format!(
+            "draining: waiting for {}, {left} s left",
+            count(open, "connection")
+        ),
+    }
+}
+
+/// What the process costs, as far as that is known.
+fn cost(usage: &UsageStatus) -> String {
+    let parts = [
+        usage
+            .resident_bytes
+            .map(|bytes| format!("{:.1} MiB resident", bytes as f64 / (1024.0 * 1024.0))),
+        usage
+            .cpu_ms
+            .map(|ms| format!("{:.1} s of CPU", ms as f64 / 1e3)),
+        usage.threads.map(|threads| format!("{threads} threads")),
+        usage.open_fds.map(|open| match usage.max_fds {
+            Some(most) => format!("{open} of {most} descriptors"),
+            None => format!("{open} descriptors"),
+        }),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// How many clients there are, may be, and were turned away.
@@ -145,6 +183,49 @@ fn workers(proxy: &serde_json::Value) -> String {
         "MOVED AWAY",
     ];
     table::render(head, rows)
+}
+
+/// Callers that are named; the others are one.
+const CALLERS: usize = 5;
+
+/// For whom the workers have worked since they started, as a share of all of it, and how many there may
+/// be.
+fn callers(proxy: &serde_json::Value) -> Option<String> {
+    let workers = proxy["workers"].as_array()?;
+    let mut spent: BTreeMap<&str, u64> = BTreeMap::new();
+    for worker in workers {
+        for (caller, ms) in worker["busy_by_source_ms"]
+            .as_object()
+            .into_iter()
+            .flatten()
+        {
+            *spent.entry(caller).or_default() += ms.as_u64().unwrap_or(0);
+        }
+    }
+    let all: u64 = spent.values().sum();
+    let mut spent: Vec<(&str, u64)> = spent.into_iter().filter(|(_, ms)| *ms > 0).collect();
+    spent.sort_by_key(|(_, ms)| std::cmp::Reverse(*ms));
+    let rest: u64 = spent.iter().skip(CALLERS).map(|(_, ms)| ms).sum();
+    let named = spent.iter().take(CALLERS).copied();
+    let shares = named
+        .chain((rest > 0).then_some(("others", rest)))
+        .map(|(caller, ms)| format!("{} {:.0} %", printable(caller), percent(ms, all)));
+    let mut out = match proxy["workers_limit"].as_u64() {
+        Some(most) => format!(
+            "{} of at most {most}",
+            count(workers.len() as u64, "worker")
+        ),
+        None => count(workers.len() as u64, "worker"),
+    };
+    let shares: Vec<String> = shares.collect();
+    if !shares.is_empty() {
+        let _infallible = write!(out, "; time by caller: {}", shares.join(", "));
+    }
+    Some(out)
+}
+
+fn percent(part: u64, all: u64) -> f64 {
+    part as f64 * 100.0 / all.max(1) as f64
 }
 
 fn workloads(all: &[WorkloadStatus]) -> String {
@@ -196,8 +277,8 @@ fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{duration, state_of};
-    use crate::status::ProcessStatus;
+    use super::{callers, cost, draining, duration, state_of};
+    use crate::status::{DrainStatus, ProcessStatus, UsageStatus};
 
     #[test]
     fn what_never_ran_did_not_end_and_was_not_restarted() {
@@ -224,6 +305,51 @@ mod tests {
         ] {
             assert_eq!(state_of(&process), expected);
         }
+    }
+
+    #[test]
+    fn what_is_not_known_of_the_cost_is_not_said() {
+        let usage = UsageStatus {
+            cpu_ms: Some(1_500),
+            open_fds: Some(300),
+            max_fds: Some(300),
+            ..UsageStatus::default()
+        };
+        assert_eq!(cost(&usage), "1.5 s of CPU, 300 of 300 descriptors");
+    }
+
+    #[test]
+    fn a_drain_says_what_it_waits_for() {
+        for (connections, left_ms, expected) in [
+            (3, 6_100, "draining: waiting for 3 connections, 7 s left"),
+            (1, 0, "draining: waiting for 1 connection, 0 s left"),
+            (
+                0,
+                4_000,
+                "draining: no connection is left, workloads are being stopped",
+            ),
+        ] {
+            let drain = DrainStatus {
+                connections,
+                left_ms,
+            };
+            assert_eq!(draining(drain), expected);
+        }
+    }
+
+    #[test]
+    fn callers_are_shown_by_their_share_and_few_of_them() {
+        let worker = |sources: serde_json::Value| serde_json::json!({"busy_by_source_ms": sources});
+        let proxy = serde_json::json!({"workers_limit": 4, "workers": [
+            worker(serde_json::json!({"a/web": 500, "unidentified": 0})),
+            worker(serde_json::json!({"a/web": 100, "b": 200, "c": 80, "d": 60, "e": 50, "f": 6, "g": 4})),
+        ]});
+        let expected = "2 workers of at most 4; time by caller: a/web 60 %, b 20 %, c 8 %, d 6 %, \
+                        e 5 %, others 1 %";
+        assert_eq!(callers(&proxy).as_deref(), Some(expected));
+        let none = serde_json::json!({"workers_limit": 1, "workers": [{}]});
+        assert_eq!(callers(&none).as_deref(), Some("1 worker of at most 1"));
+        assert_eq!(callers(&serde_json::Value::Null), None);
     }
 
     #[test]

@@ -3,20 +3,24 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use heddle_control::printable;
+use heddle_control::{Report, printable};
+use heddle_model::Mesh;
 use serde::Serialize;
 
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
 use crate::table::count;
 
-/// Check a folder of manifests without serving it
+/// Check a folder of manifests, or settings, without serving anything
 ///
-/// Says what `heddle up` would say. Errors, which keep a configuration from being served, make
+/// Says what `heddle up` would say on this machine. Errors, which keep a configuration from being served, make
 /// the command exit with 3; warnings do not.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle validate examples/bookstore
+  heddle validate --config heddle.yaml
+  heddle validate . --config heddle.yaml
   heddle validate . --output json | jq '.problems[].reason'
 
 Exit codes:
@@ -26,8 +30,11 @@ Exit codes:
   3  refused: there are errors")]
 pub(crate) struct Args {
     /// The folder of manifests
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "config")]
+    dir: Option<PathBuf>,
+    /// Settings of the process, as for `heddle up`
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// How to print the result
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
@@ -39,22 +46,33 @@ struct Verdict<'a> {
     services: usize,
     workloads: usize,
     #[serde(flatten)]
-    report: &'a heddle_control::Report,
+    report: &'a Report,
+    /// What is wrong with the settings; absent when nothing is, or they were not to be checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings_problem: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let (mesh, report) = heddle_control::load(&args.dir);
+    let settings = args.config.as_deref().map(Settings::load);
+    let settings_problem = settings
+        .and_then(Result::err)
+        .map(|error| error.to_string());
+    let (mesh, report) = match &args.dir {
+        Some(dir) => heddle_control::load(dir),
+        None => (Some(Mesh::default()), Report::default()),
+    };
     let (services, workloads) = mesh
         .as_ref()
         .map_or((0, 0), |mesh| (mesh.services.len(), mesh.workloads.len()));
     let verdict = Verdict {
-        valid: mesh.is_some(),
+        valid: mesh.is_some() && settings_problem.is_none(),
         services,
         workloads,
         report: &report,
+        settings_problem,
     };
     super::print(&match args.output {
-        OutputFormat::Text => text(&verdict),
+        OutputFormat::Text => said(args, &verdict),
         OutputFormat::Json => serde_json::to_string_pretty(&verdict).unwrap_or_default() + "\n",
     })?;
     Ok(if verdict.valid {
@@ -62,6 +80,22 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     } else {
         Exit::Refused
     })
+}
+
+/// What each of the things that were to be checked came to.
+fn said(args: &Args, verdict: &Verdict<'_>) -> String {
+    let mut out = String::new();
+    if let Some(file) = &args.config {
+        let file = file.display().to_string();
+        let _infallible = match &verdict.settings_problem {
+            Some(problem) => writeln!(out, "{}\nrefused: settings", printable(problem)),
+            None => writeln!(out, "valid: settings in {}", printable(&file)),
+        };
+    }
+    if args.dir.is_some() {
+        out.push_str(&text(verdict));
+    }
+    out
 }
 
 fn text(verdict: &Verdict<'_>) -> String {
@@ -77,7 +111,7 @@ fn text(verdict: &Verdict<'_>) -> String {
         let _infallible = writeln!(out, "{skipped}");
     }
     let objects = count(report.objects, "object");
-    let _infallible = if verdict.valid {
+    let _infallible = if report.errors() == 0 {
         write!(
             out,
             "valid: {objects}, {}, {}, {}",

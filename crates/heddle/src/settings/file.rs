@@ -8,6 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::SettingsError;
+use super::contradiction::Contradiction;
 use super::proxy::Proxy;
 use super::within::Within;
 
@@ -188,8 +189,8 @@ impl Settings {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, is no YAML, has a field that does not exist or a value out of
-    /// range.
+    /// When it cannot be read, is no YAML, has a field that does not exist, a value out of range, or
+    /// values that contradict each other or this machine.
     pub(crate) fn load(file: &Path) -> Result<Self, SettingsError> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| SettingsError::unreadable(file, &error))?;
@@ -205,5 +206,25 @@ impl Settings {
             })
         })
         .map_err(|error| SettingsError::parse(file, &field, &error))
+        .and_then(|settings: Settings| match settings.contradiction() {
+            Some(contradiction) => Err(contradiction.at(file, text)),
+            None => Ok(settings),
+        })
+    }
+
+    /// What each field allows and all of them together do not.
+    fn contradiction(&self) -> Option<Contradiction> {
+        let Workloads {
+            restart_min_ms,
+            restart_max_ms,
+            ..
+        } = &self.workloads;
+        let (min, max) = (restart_min_ms.get(), restart_max_ms.get());
+        let restarts = (min > max).then(|| Contradiction {
+            fields: &["workloads.restart_min_ms", "workloads.restart_max_ms"],
+            reason: format!("{min} is more than restart_max_ms, {max}"),
+            remedy: "lower restart_min_ms, or raise restart_max_ms".to_owned(),
+        });
+        restarts.or_else(|| self.proxy.contradiction())
     }
 }

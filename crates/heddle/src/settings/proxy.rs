@@ -5,8 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use heddle_proxy::{Bounds, Elasticity, Network, Timeouts};
+use rustix::thread::CpuSet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::contradiction::Contradiction;
 use super::within::Within;
 
 /// Milliseconds up to a day; 0 is no limit.
@@ -136,6 +138,51 @@ impl Default for ProxyBounds {
 }
 
 impl Proxy {
+    /// What each field allows and all of them together, on this machine, do not.
+    pub(super) fn contradiction(&self) -> Option<Contradiction> {
+        let workers = &self.workers;
+        let min = workers.min.get();
+        if let Some(max) = workers.max.map(Within::get)
+            && min > max
+        {
+            return Some(Contradiction {
+                fields: &["proxy.workers.min", "proxy.workers.max"],
+                reason: format!("min is {min} and more than max, {max}"),
+                remedy: "lower min, or raise max".to_owned(),
+            });
+        }
+        let (grow, retire) = (
+            workers.grow_above_percent.get(),
+            workers.retire_below_percent.get(),
+        );
+        let most = grow * 9 / 10;
+        if retire > most {
+            return Some(Contradiction {
+                fields: &[
+                    "proxy.workers.retire_below_percent",
+                    "proxy.workers.grow_above_percent",
+                ],
+                reason: format!(
+                    "retire_below_percent is {retire} and more than nine tenths of \
+                     grow_above_percent, {grow}: workers would come and go without end"
+                ),
+                remedy: format!("set retire_below_percent to at most {most}"),
+            });
+        }
+        let allowed = rustix::thread::sched_getaffinity(None).ok()?;
+        let mut cpus = workers.cpus.iter().map(|cpu| cpu.size());
+        let cpu = cpus.find(|&cpu| cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu))?;
+        let may: Vec<String> = (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| allowed.is_set(cpu))
+            .map(|cpu| cpu.to_string())
+            .collect();
+        Some(Contradiction {
+            fields: &["proxy.workers.cpus"],
+            reason: format!("this process may not run on processor {cpu}"),
+            remedy: format!("expected some of {}", may.join(", ")),
+        })
+    }
+
     /// The settings as the data plane takes them.
     pub(crate) fn settings(&self) -> heddle_proxy::Settings {
         let Proxy {

@@ -43,7 +43,7 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
         ),
         (
             "drain:\n  timeout_ms: soon\n",
-            "s.yaml:2: drain.timeout_ms: invalid u64 (see docs/settings.md for what this field takes)",
+            "s.yaml:2: drain.timeout_ms: this is no whole number (expected 0 to 3600000)",
         ),
         (
             "admin:\n  metrics: 15020\n",
@@ -61,9 +61,49 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
             "proxy:\n  trusted_sources: [10.0.0.0/33]\n",
             "s.yaml:2: proxy.trusted_sources[0]: /33 is too long for 10.0.0.0 (expected an address or a range such as 10.0.0.0/8)",
         ),
+        (
+            "proxy:\n  workers:\n    cpus: 3\n",
+            "s.yaml:3: proxy.workers.cpus: this is no list (write its items in brackets: [a, b])",
+        ),
+        (
+            "drain: 5\n",
+            "s.yaml:1: drain: this is no group of fields (write each below it, indented, as `name: value`)",
+        ),
+        (
+            "drain:\n  timeout_ms: 1\n  timeout_ms: 2\n",
+            "s.yaml:3: drain: `timeout_ms` is written twice (keep one of the two)",
+        ),
+        (
+            "workloads: {run: maybe}\n",
+            "s.yaml:1: workloads.run: this is neither true nor false (write one of the two)",
+        ),
+        (
+            "drain: {timeout_ms: 5\n",
+            "s.yaml:1: drain: this is not YAML: unclosed bracket '{' (look at the indentation, quotes and brackets around this line)",
+        ),
+        (
+            "proxy:\n  workers:\n    max: 2\n    min: 3\n",
+            "s.yaml:4: proxy.workers.min: min is 3 and more than max, 2 (lower min, or raise max)",
+        ),
+        (
+            "proxy: {workers: {\n  grow_above_percent: 40}}\n",
+            "s.yaml:2: proxy.workers.grow_above_percent: retire_below_percent is 50 and more than nine tenths of grow_above_percent, 40: workers would come and go without end (set retire_below_percent to at most 36)",
+        ),
+        (
+            "workloads:\n  restart_min_ms: 40000\n",
+            "s.yaml:2: workloads.restart_min_ms: 40000 is more than restart_max_ms, 30000 (lower restart_min_ms, or raise restart_max_ms)",
+        ),
     ] {
         assert_eq!(refused(text), expected);
     }
+}
+
+#[test]
+fn a_processor_that_there_is_not_is_refused() {
+    let said = refused("proxy:\n  workers: {cpus: [0, 1023]}\n");
+    let expected = "s.yaml:2: proxy.workers.cpus: this process may not run on processor ";
+    assert!(said.starts_with(expected), "{said}");
+    assert!(said.contains(" (expected some of "), "{said}");
 }
 
 #[test]

@@ -41,7 +41,9 @@ impl<const MIN: u64, const MAX: u64> Within<MIN, MAX> {
 
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Within<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = u64::deserialize(deserializer)?;
+        let value = u64::deserialize(deserializer).map_err(|_| {
+            de::Error::custom(format!("this is no whole number, expected {MIN} to {MAX}"))
+        })?;
         if (MIN..=MAX).contains(&value) {
             Ok(Within(value))
         } else {

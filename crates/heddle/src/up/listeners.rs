@@ -10,7 +10,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
-use heddle_model::{Mesh, Workload};
+use heddle_model::{AppProtocol, Mesh, ServiceName, Workload, WorkloadName};
 
 use super::addresses::{Addresses, Slot};
 use super::bind::{BindError, Bound, Instead, bind};
@@ -18,6 +18,8 @@ use crate::status::{ListenerKind, ListenerStatus};
 
 /// The port of every forward proxy (Squid's, so that people guess it).
 pub(crate) const FORWARD_PROXY_PORT: u16 = 3_128;
+/// So many exchanged addresses are logged one by one; of more only the first and their number.
+const LOGGED_EXCHANGES: usize = 3;
 /// How many addresses are tried for a slot before it is given up until the next change.
 const TRIES: usize = 8;
 
@@ -32,6 +34,8 @@ pub(crate) struct Changes {
     pub(crate) problems: Vec<String>,
     /// Listeners for which there was no descriptor. They are many at a time, and one problem.
     exhausted: usize,
+    /// Addresses that somebody else has and what is used instead, one line each.
+    exchanged: Vec<String>,
 }
 
 /// One listener to be.
@@ -101,7 +105,7 @@ impl Listeners {
         let mut wanted = wanted(mesh);
         if wanted.len() > self.most.get() {
             changes.problems.push(format!(
-                "{} listeners are wanted but {}: Services are reachable through \
+                "{} listeners are wanted but {}: Services that speak HTTP are reachable through \
                  the forward proxies, and by address as far as the bound allows",
                 wanted.len(),
                 self.most.reason()
@@ -131,14 +135,17 @@ impl Listeners {
                 changes.exhausted
             ));
         }
+        for line in in_brief(&changes.exchanged) {
+            tracing::warn!("{line}");
+        }
         changes
     }
 
-    /// Every open listener, Services first.
-    pub(crate) fn status(&self) -> Vec<ListenerStatus> {
+    /// Every open listener, Services first, with what the mesh says is spoken there.
+    pub(crate) fn status(&self, mesh: &Mesh) -> Vec<ListenerStatus> {
         self.open
             .iter()
-            .map(|(entry, open)| status(entry, open.address))
+            .map(|(entry, open)| status(entry, open.address, mesh))
             .collect()
     }
 
@@ -202,7 +209,9 @@ impl Listeners {
             let (Some(at), Some(next)) = (in_use, next) else {
                 // One line with where it ended, however many addresses were tried before.
                 if let (Some(first), Some(now)) = (first_in_use, first_open(&bound)) {
-                    tracing::warn!("{first} is in use by another process: {slot} is at {now}");
+                    changes.exchanged.push(format!(
+                        "{first} is in use by another process: {slot} is at {now}"
+                    ));
                 }
                 self.keep(slot, bound, changes);
                 return;
@@ -260,6 +269,18 @@ impl Listeners {
     }
 }
 
+/// A second process for the same names meets the first one at every address: that is one line.
+fn in_brief(exchanged: &[String]) -> Vec<String> {
+    match exchanged {
+        [first, ..] if exchanged.len() > LOGGED_EXCHANGES => vec![format!(
+            "{} addresses are in use by another process, most likely another heddle that serves the \
+             same names; `heddle status` shows those used instead. The first: {first}",
+            exchanged.len()
+        )],
+        few => few.to_vec(),
+    }
+}
+
 fn first_open(bound: &[(u16, Bound)]) -> Option<SocketAddr> {
     bound
         .iter()
@@ -279,7 +300,7 @@ pub(super) fn count(mesh: &Mesh) -> usize {
 }
 
 /// Every listener that the mesh wants, in the order in which they are given up when there are too
-/// many: forward proxies reach everything, addresses for everybody come next, those of single
+/// many: forward proxies reach all that speaks HTTP, addresses for everybody come next, those of single
 /// callers are the many.
 fn wanted(mesh: &Mesh) -> Vec<Entry> {
     let forward = mesh.workloads.iter().map(|workload| Entry {
@@ -350,22 +371,45 @@ fn reserved(mesh: &Mesh) -> BTreeSet<Ipv4Addr> {
     workloads.chain(endpoints).filter_map(v4).collect()
 }
 
-fn status(entry: &Entry, address: SocketAddr) -> ListenerStatus {
-    let (service, caller, kind) = match &entry.slot {
+fn status(entry: &Entry, address: SocketAddr, mesh: &Mesh) -> ListenerStatus {
+    let (service, caller, kind, protocol) = match &entry.slot {
         Slot::Service { service, caller } => (
             Some(service.to_string()),
             caller.as_ref().map(ToString::to_string),
             ListenerKind::Service,
+            spoken(mesh, service, entry.port, caller.as_ref()),
         ),
-        Slot::ForwardProxy { caller } => {
-            (None, Some(caller.to_string()), ListenerKind::ForwardProxy)
-        }
+        Slot::ForwardProxy { caller } => (
+            None,
+            Some(caller.to_string()),
+            ListenerKind::ForwardProxy,
+            AppProtocol::Http,
+        ),
     };
     ListenerStatus {
         service,
         port: entry.port,
         caller,
         kind,
+        protocol: protocol.as_str().to_owned(),
         address,
+    }
+}
+
+/// What is spoken on a port: what it declares, else HTTP where the caller's requests have routes.
+fn spoken(
+    mesh: &Mesh,
+    service: &ServiceName,
+    port: u16,
+    caller: Option<&WorkloadName>,
+) -> AppProtocol {
+    let Some(port) = mesh.service(service).and_then(|found| found.port(port)) else {
+        return AppProtocol::Undeclared;
+    };
+    let has_routes = port.routes.is_some()
+        || caller.is_some_and(|caller| port.consumer_routes.contains_key(&caller.namespace));
+    match port.protocol {
+        AppProtocol::Undeclared if has_routes => AppProtocol::Http,
+        declared => declared,
     }
 }

@@ -6,7 +6,7 @@ use heddle_telemetry::text::{Encoder, Kind};
 use crate::status::{ProcessStatus, Status};
 
 /// Appends them to the exposition.
-pub(super) fn render(out: &mut String, status: &Status) {
+pub(super) fn render(out: &mut String, status: &Status, usage: Usage) {
     let mut encoder = Encoder::new(out);
     let name = "heddle_build_info";
     encoder.family(name, Kind::Gauge, "Always 1; the labels say what runs.");
@@ -48,7 +48,7 @@ pub(super) fn render(out: &mut String, status: &Status) {
         encoder.count(name, &[], value);
     }
     workloads(&mut encoder, status);
-    Usage::read().render(&mut encoder);
+    usage.render(&mut encoder);
 }
 
 fn workloads(encoder: &mut Encoder<'_>, status: &Status) {

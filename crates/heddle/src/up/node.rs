@@ -1,5 +1,6 @@
 //! The process's state: what is served, and everything that follows it.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_control::Report;
-use heddle_model::Mesh;
-use heddle_proxy::Proxy;
-use heddle_telemetry::process::Usage;
+use heddle_model::{Mesh, ServiceName};
+use heddle_proxy::{Observer, Proxy};
+use heddle_telemetry::process::Probe;
 use heddle_telemetry::{AccessLog, Registry, text};
 use serde::Serialize;
 
@@ -20,7 +21,9 @@ use super::supervisor::Supervisor;
 use super::{metrics, start};
 use crate::admin::{Answer, Ask, Question};
 use crate::settings::Settings;
-use crate::status::{ConfigStatus, ListenerStatus, Status, UsageStatus, WorkloadStatus};
+use crate::status::{
+    ConfigStatus, DrainStatus, ListenerStatus, Status, UsageStatus, WorkloadStatus,
+};
 
 /// How long the writer may take for the last lines of the access log.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -29,6 +32,9 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 const TAKES_CONFIG_WITHIN: Duration = Duration::from_secs(5);
 /// So many listeners opened at once are logged one by one; of more only the number is.
 const LOGGED_LISTENERS: usize = 40;
+
+/// So many Services that are closed at once are named in the log.
+const NAMED_SERVICES: usize = 20;
 
 /// What a node is put together from.
 pub(super) struct Parts {
@@ -55,11 +61,17 @@ pub(super) struct Node {
     /// Both gone once draining has begun.
     proxy: Option<Proxy>,
     supervisor: Option<Supervisor>,
+    /// Sees what the proxy does until its end.
+    observer: Observer,
+    /// When requests are cut, and what the workloads did when draining began.
+    draining: Option<(Instant, Vec<WorkloadStatus>)>,
     mesh: Mesh,
     /// When the proxy was given the mesh.
     applied: Instant,
     listeners: Listeners,
     config: ConfigStatus,
+    /// Opened while there are descriptors.
+    probe: Probe,
 }
 
 impl Node {
@@ -71,7 +83,9 @@ impl Node {
             connections_limit: parts.shares.clients,
             registry: parts.registry,
             log: parts.log,
+            observer: parts.proxy.observer(),
             proxy: Some(parts.proxy),
+            draining: None,
             supervisor: parts.supervisor,
             mesh: Mesh::default(),
             applied: Instant::now(),
@@ -80,6 +94,7 @@ impl Node {
                 descriptors: parts.shares.listeners,
             }),
             config: ConfigStatus::default(),
+            probe: Probe::open(),
             settings,
         }
     }
@@ -90,12 +105,13 @@ impl Node {
         let Some(proxy) = &self.proxy else { return };
         proxy.apply(&mesh);
         self.applied = Instant::now();
+        let gone = no_longer_served(&self.mesh, &mesh);
         self.mesh = mesh;
         self.config.generation = self.mesh.generation;
         self.config.services = self.mesh.services.len();
         let (opened, closed) = self.follow_listeners();
         if let Some(supervisor) = &mut self.supervisor {
-            supervisor.follow(&self.mesh, &self.listeners.status());
+            supervisor.follow(&self.mesh, &self.listeners.status(&self.mesh));
         }
         tracing::info!(
             generation = self.mesh.generation,
@@ -105,6 +121,9 @@ impl Node {
             closed,
             "serving"
         );
+        if let Some(gone) = gone {
+            tracing::info!("no longer served: {gone}");
+        }
     }
 
     /// Takes what the folder holds now, or keeps what is served when that has errors.
@@ -139,7 +158,7 @@ impl Node {
     }
 
     pub(super) fn listeners(&self) -> Vec<ListenerStatus> {
-        self.listeners.status()
+        self.listeners.status(&self.mesh)
     }
 
     /// Asks for it; the writer says in the log how it went.
@@ -152,7 +171,7 @@ impl Node {
     pub(super) fn answer(&self, ask: Ask) {
         let answer = match ask.question {
             Question::Status => Answer::json(&self.status()),
-            Question::Workers => Answer::json(&self.proxy.as_ref().map(Proxy::status)),
+            Question::Workers => Answer::json(&self.observer.status()),
             Question::Config => Answer::json(&Config {
                 settings: &self.settings,
                 mesh: &self.mesh,
@@ -179,9 +198,10 @@ impl Node {
     /// Lets requests finish, then stops the processes that they went to. The node still answers
     /// questions meanwhile.
     pub(super) fn drain(&mut self) -> impl Future<Output = ()> + use<> {
+        let grace = self.settings.drain.timeout_ms.duration();
+        self.draining = Some((Instant::now() + grace, self.workloads()));
         let (proxy, supervisor, log) =
             (self.proxy.take(), self.supervisor.take(), self.log.clone());
-        let grace = self.settings.drain.timeout_ms.duration();
         async move {
             if let Some(proxy) = proxy {
                 let drained = proxy.drain(grace).await;
@@ -251,7 +271,43 @@ impl Node {
     }
 
     fn status(&self) -> Status {
-        let usage = Usage::read();
+        let usage = self.probe.read();
+        let proxy = self.observer.status();
+        let open = |worker: &heddle_proxy::WorkerStatus| worker.connections_active;
+        let drain = self.draining.as_ref().map(|(until, _)| DrainStatus {
+            connections: proxy.workers.iter().map(open).sum(),
+            left_ms: u64::try_from(until.saturating_duration_since(Instant::now()).as_millis())
+                .unwrap_or(u64::MAX),
+        });
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            ready: self.is_ready(),
+            draining: drain.is_some(),
+            drain,
+            folder: self.dir.clone(),
+            metrics: self.metrics_at,
+            connections_limit: self.connections_limit,
+            connections_refused: self.registry.connections_refused(),
+            config: self.config.clone(),
+            listeners: self.listeners.status(&self.mesh),
+            workloads: match &self.draining {
+                Some((_, workloads)) => workloads.clone(),
+                None => self.workloads(),
+            },
+            proxy: serde_json::to_value(proxy).unwrap_or_default(),
+            usage: UsageStatus {
+                resident_bytes: usage.resident_bytes,
+                cpu_ms: usage.cpu_us.map(|us| us / 1_000),
+                threads: usage.threads,
+                open_fds: usage.open_fds,
+                max_fds: usage.max_fds,
+            },
+        }
+    }
+
+    fn workloads(&self) -> Vec<WorkloadStatus> {
         let workload = |workload: &heddle_model::Workload| WorkloadStatus {
             name: workload.name.to_string(),
             address: workload.address,
@@ -260,42 +316,35 @@ impl Node {
                 .as_ref()
                 .and_then(|all| all.status(&workload.name)),
         };
-        Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            uptime_s: self.started.elapsed().as_secs(),
-            ready: self.is_ready(),
-            draining: self.proxy.is_none(),
-            folder: self.dir.clone(),
-            metrics: self.metrics_at,
-            connections_limit: self.connections_limit,
-            connections_refused: self.registry.connections_refused(),
-            config: self.config.clone(),
-            listeners: self.listeners.status(),
-            workloads: self.mesh.workloads.iter().map(workload).collect(),
-            proxy: self
-                .proxy
-                .as_ref()
-                .and_then(|proxy| serde_json::to_value(proxy.status()).ok())
-                .unwrap_or_default(),
-            usage: UsageStatus {
-                resident_bytes: usage.resident_bytes,
-                cpu_ms: usage.cpu_us / 1_000,
-                threads: usage.threads,
-                open_fds: usage.open_fds,
-            },
-        }
+        self.mesh.workloads.iter().map(workload).collect()
     }
 
     fn metrics(&self) -> Answer {
         let mut body = String::new();
         self.registry.render(&mut body);
-        metrics::render(&mut body, &self.status());
+        metrics::render(&mut body, &self.status(), self.probe.read());
         Answer {
             status: 200,
             content_type: text::CONTENT_TYPE,
             body,
         }
+    }
+}
+
+/// The Services that only the mesh before has, by name as far as there are few; `None` when there are
+/// none.
+fn no_longer_served(before: &Mesh, now: &Mesh) -> Option<String> {
+    let still: BTreeSet<&ServiceName> = now.services.iter().map(|service| &service.name).collect();
+    let names = before.services.iter().map(|service| &service.name);
+    let gone: Vec<String> = names
+        .filter(|name| !still.contains(name))
+        .map(ToString::to_string)
+        .collect();
+    let (named, others) = gone.split_at(gone.len().min(NAMED_SERVICES));
+    match others.len() {
+        0 if named.is_empty() => None,
+        0 => Some(named.join(", ")),
+        others => Some(format!("{} and {others} others", named.join(", "))),
     }
 }
 

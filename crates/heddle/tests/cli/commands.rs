@@ -127,6 +127,42 @@ fn settings_are_checked_before_anything_is_served() {
 }
 
 #[test]
+fn settings_can_be_checked_without_serving() {
+    let folder = Folder::new();
+    folder.write("a.yaml", "{apiVersion: v1, kind: List, items: []}");
+    let (good, bad) = (folder.path("good.yaml"), folder.path("bad.yaml"));
+    std::fs::write(&good, "proxy: {workers: {min: 2, max: 3}}\n").expect("written");
+    std::fs::write(&bad, "proxy:\n  workers: {min: 3, max: 2}\n").expect("written");
+    let manifests = folder.manifests();
+    let validate = |args: &[&str]| {
+        let output = heddle(&[&["validate"], args].concat());
+        (output.status.code(), text(&output.stdout))
+    };
+
+    let (code, said) = validate(&["--config", as_str(&good)]);
+    assert_eq!(
+        (code, said),
+        (Some(0), format!("valid: settings in {}\n", as_str(&good)))
+    );
+
+    let (code, said) = validate(&[as_str(&manifests), "--config", as_str(&bad)]);
+    assert_eq!(code, Some(3));
+    let expected = format!(
+        "{}:2: proxy.workers.min: min is 3 and more than max, 2 (lower min, or raise max)\n\
+         refused: settings\nvalid: 0 objects, ",
+        as_str(&bad)
+    );
+    assert!(said.starts_with(&expected), "{said}");
+
+    let json = ["--config", as_str(&bad), "--output", "json"];
+    let verdict: serde_json::Value = serde_json::from_str(&validate(&json).1).expect("JSON");
+    assert_eq!(verdict["valid"], false);
+    let problem = verdict["settings_problem"].as_str().expect("text");
+    assert!(problem.contains("proxy.workers.min"), "{problem}");
+    assert_eq!(validate(&[]).0, Some(2));
+}
+
+#[test]
 fn nobody_at_the_socket_is_exit_code_4() {
     let folder = Folder::new();
     for command in [&["status"][..], &["config", "dump"]] {

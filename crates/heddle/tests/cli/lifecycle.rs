@@ -36,6 +36,17 @@ fn sigterm_lets_a_request_finish_and_takes_no_new_one() {
         (&status["draining"], &status["ready"]),
         (&true.into(), &false.into())
     );
+    assert_eq!(status["drain"]["connections"], 1);
+    let left = status["drain"]["left_ms"].as_u64().expect("a number");
+    assert!(left > 0 && left <= 10_000, "{left}");
+    assert_eq!(status["proxy"]["workers"][0]["requests_active"], 1);
+    assert_eq!(status["workloads"][0]["name"], "drain/web");
+    let shown = crate::harness::heddle(&["status", "--socket", as_str(&folder.socket())]);
+    let shown = text(&shown.stdout);
+    assert!(
+        shown.contains("draining: waiting for 1 connection, "),
+        "{shown}"
+    );
     let (status, _) = get(heddle.metrics(), "x", "/ready");
     assert_eq!(status, 503);
 

@@ -23,8 +23,9 @@ fn mesh(namespace: &str) -> Folder {
 fn status_and_configuration_are_for_people_and_programs() {
     let folder = mesh("told");
     let heddle_up = Heddle::up(&folder, &[]);
+    // The addresses are printed before the worker has taken the configuration.
+    eventually("it is ready", || heddle_up.status()["ready"] == true);
     let status = heddle_up.status();
-    assert_eq!(status["ready"], true);
     assert_eq!(status["listeners"].as_array().map(Vec::len), Some(3));
     let service = &status["listeners"][0];
     assert_eq!(
@@ -32,13 +33,15 @@ fn status_and_configuration_are_for_people_and_programs() {
             &service["service"],
             &service["port"],
             &service["caller"],
-            &service["kind"]
+            &service["kind"],
+            &service["protocol"]
         ),
         (
             &"told/web".into(),
             &80.into(),
             &serde_json::Value::Null,
-            &"service".into()
+            &"service".into(),
+            &"http".into()
         )
     );
 
@@ -49,7 +52,8 @@ fn status_and_configuration_are_for_people_and_programs() {
         "told/web:80",
         "anybody",
         "127.",
-        "every service, as http_proxy",
+        "every HTTP service, as http_proxy",
+        "SPEAKS",
         "not ours",
     ] {
         assert!(
@@ -57,6 +61,13 @@ fn status_and_configuration_are_for_people_and_programs() {
             "{expected} is missing in\n{table}"
         );
     }
+
+    let output = heddle(&["status", "--brief", "--socket", as_str(&folder.socket())]);
+    let brief = text(&output.stdout);
+    assert!(
+        brief.contains("ready") && brief.contains("\n3 listeners\n") && !brief.contains("anybody"),
+        "{brief}"
+    );
 
     let output = heddle(&["config", "dump", "--socket", as_str(&folder.socket())]);
     let config: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -1,9 +1,11 @@
 //! Requests through a running mesh, while its manifests change.
 
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Folder, Heddle, as_str, backend, backend_at, eventually, get, service};
+use crate::harness::{Folder, Heddle, LONG, as_str, backend, backend_at, eventually, get, service};
 
 #[test]
 fn a_request_is_carried_counted_and_logged() {
@@ -151,6 +153,29 @@ fn a_folder_that_is_emptied_tears_nothing_down() {
 }
 
 #[test]
+fn a_manifest_that_is_emptied_among_others_closes_its_services_and_says_so() {
+    let folder = Folder::new();
+    let two = [
+        service("blank", "web", backend("x")),
+        service("blank", "api", backend_at([127, 2, 41, 1], "x")),
+    ];
+    folder.write("a.yaml", &two.join("---\n"));
+    let kept = service("blank", "kept", backend_at([127, 2, 41, 2], "x"));
+    folder.write("b.yaml", &kept);
+    let heddle = Heddle::up(&folder, &[]);
+    folder.write("a.yaml", "");
+    heddle.stderr_line("a.yaml: warning: this file is empty");
+    heddle.stderr_line("no longer served: blank/api, blank/web");
+    let status = heddle.status();
+    assert_eq!(status["config"]["services"], 1);
+    assert_eq!(status["config"]["stale"], false);
+    assert_eq!(
+        status["config"]["problems"].as_array().map(Vec::len),
+        Some(1)
+    );
+}
+
+#[test]
 fn services_come_and_go_without_a_restart() {
     let folder = Folder::new();
     folder.write("a.yaml", &service("come", "first", backend("first")));
@@ -203,4 +228,98 @@ fn a_port_that_is_taken_everywhere_costs_one_line_a_listener() {
             .any(|line| line.ends_with(&format!("everywhere/web is at {address}"))),
         "{said:#?}"
     );
+}
+
+#[test]
+fn an_endpoint_that_fails_is_named_and_so_is_its_return() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    drop(listener);
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("named", "web", address));
+    let heddle = Heddle::up(&folder, &[]);
+    let web = heddle.address("named/web", None);
+    assert_eq!(get(web, "web", "/").0, 503);
+    let line = heddle.stderr_line("an endpoint cannot be connected to");
+    let named = format!("endpoint={address}");
+    assert!(line.contains(&named) && line.contains("refused"), "{line}");
+
+    let listener = TcpListener::bind(address).expect("the same port");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            drop(stream);
+        }
+    });
+    get(web, "web", "/");
+    let line = heddle.stderr_line("can be connected to again");
+    assert!(line.contains(&named), "{line}");
+}
+
+/// Connections to other endpoints that only wait for a request make room for one that has come.
+#[test]
+fn idle_connections_to_endpoints_make_room_when_descriptors_run_out() {
+    const CLIENTS: usize = 15;
+    const SERVICES: u8 = 6;
+    let folder = Folder::new();
+    let manifests: Vec<String> = (1..=SERVICES)
+        .map(|n| {
+            let address = patient_backend([127, 2, 42, n], CLIENTS);
+            service("room", &format!("s{n}"), address)
+        })
+        .collect();
+    folder.write("a.yaml", &manifests.join("---\n"));
+    let settings = folder.path("heddle.yaml");
+    std::fs::write(&settings, "proxy: {workers: {max: 1}}\n").expect("written");
+    let config = ["--config", as_str(&settings)];
+    let heddle = Heddle::start_with_descriptors(100, &folder, &config);
+    heddle.stdout_line("SERVICE");
+    let proxy = heddle.forward_proxy("room/s1");
+    assert_eq!(heddle.status()["connections_limit"], CLIENTS);
+    let mut clients: Vec<TcpStream> = (0..CLIENTS)
+        .map(|_| TcpStream::connect(proxy).expect("connected"))
+        .collect();
+    for n in 1..=SERVICES {
+        for client in &mut clients {
+            write!(
+                client,
+                "GET http://s{n}.room/ HTTP/1.1\r\nhost: s{n}.room\r\n\r\n"
+            )
+            .expect("sent");
+        }
+        for client in &mut clients {
+            client.set_read_timeout(Some(LONG)).expect("a timeout");
+            let mut answer = [0; 256];
+            let read = client.read(&mut answer).expect("an answer");
+            let answer = String::from_utf8_lossy(&answer[..read]);
+            assert!(answer.starts_with("HTTP/1.1 200"), "service {n}: {answer}");
+        }
+    }
+}
+
+/// A server that keeps its connections, and answers when so many requests have come.
+fn patient_backend(ip: [u8; 4], requests: usize) -> SocketAddr {
+    let listener = TcpListener::bind(SocketAddr::from((ip, 0))).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let all = Arc::new(Barrier::new(requests));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let all = Arc::clone(&all);
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(&stream);
+                loop {
+                    let mut line = String::new();
+                    while line != "\r\n" {
+                        line.clear();
+                        if reader.read_line(&mut line).is_ok_and(|read| read == 0) {
+                            return;
+                        }
+                    }
+                    all.wait();
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+                    let _client_is_gone = (&stream).write_all(answer);
+                }
+            });
+        }
+    });
+    address
 }

@@ -47,9 +47,9 @@ pub(super) fn ratio(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Option<Spre
     Spread::of(&ratios)
 }
 
-/// The median of some figures; 0 of none.
-pub(super) fn median(figures: &[f64]) -> f64 {
-    Spread::of(figures).map_or(0.0, |spread| spread.median)
+/// The median of some figures; none when there are none, or one is not a number.
+pub(super) fn median(figures: &[f64]) -> Option<f64> {
+    Spread::of(figures).map(|spread| spread.median)
 }
 
 #[cfg(test)]

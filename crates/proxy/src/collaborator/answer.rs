@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::Chain;
-use heddle_wire::http1::Framing;
+use heddle_wire::http1::{Framing, ResponseHead, protocols};
 
 use super::exchange::Exchange;
 use super::{Connection, Scratch};
@@ -148,8 +148,8 @@ impl Connection {
         let parsed = response
             .parse(bytes, limits, exchange.method)
             .map_err(Failure::response)?;
-        if parsed.is_some() && response.status == 101 && !exchange.upgrade {
-            return Err(Reason::UpstreamSwitched.into());
+        if parsed.is_some() && response.status == 101 {
+            switch(&exchange.offer, response, bytes)?;
         }
         Ok(parsed)
     }
@@ -304,6 +304,27 @@ impl Connection {
             Reason::BodyTimeout
         };
         self.worker.rang_for(&self.alarm, ran_out)
+    }
+}
+
+/// Checks a 101: it has to name protocols, and none that was not offered (RFC 9110 section 7.8). Where
+/// it does not, nobody knows what the connection speaks from now on.
+fn switch(offer: &[u8], response: &ResponseHead, buf: &[u8]) -> Result<(), Reason> {
+    if offer.is_empty() {
+        return Err(Reason::UpstreamSwitched);
+    }
+    if !response.upgrades() {
+        return Err(Reason::UpstreamMalformed);
+    }
+    let mut named = protocols(&response.fields, buf).peekable();
+    if named.peek().is_none() {
+        return Err(Reason::UpstreamMalformed);
+    }
+    let offered = offer.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    let agreed = named.all(|one| offered.clone().any(|other| other.eq_ignore_ascii_case(one)));
+    match agreed {
+        true => Ok(()),
+        false => Err(Reason::UpstreamSwitched),
     }
 }
 

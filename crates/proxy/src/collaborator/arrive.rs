@@ -49,8 +49,7 @@ impl Connection {
             true => self.worker.settings.timeouts.client_idle,
             false => self.worker.settings.timeouts.request_head,
         };
-        self.began = self.worker.clock.now();
-        self.alarm.set(self.worker.after(wait));
+        self.alarm.set(self.worker.due(self.began, wait));
         poll_fn(|cx| self.poll_request(cx, &mut search)).await
     }
 

@@ -33,8 +33,9 @@ impl Connection {
         if request.version == Version::Http10 {
             edits.replace(request.version_span, b"HTTP/1.1");
         }
-        if exchange.upgrade {
-            upgrade_fields(&request.fields, buf, edits);
+        if !exchange.offer.is_empty() {
+            edits.append(b"Connection", b"upgrade");
+            edits.append(b"Upgrade", &exchange.offer);
         }
 
         let rule = exchange.rule.as_deref();
@@ -152,8 +153,12 @@ impl Connection {
                 }
             }
         }
+        // A 426 says what the server would speak instead (RFC 9110 section 15.5.22).
+        if response.status == 101 || (response.status == 426 && response.upgrades()) {
+            upgrade_fields(response, buf, edits);
+        }
         if response.status == 101 {
-            upgrade_fields(&response.fields, buf, edits);
+            // Neither kept nor closed: it speaks something else.
         } else if close {
             edits.append(b"Connection", b"close");
         } else if exchange.http10 {
@@ -172,10 +177,10 @@ impl Connection {
     }
 }
 
-/// Says once more, for the next connection, which protocols the sender wants to speak.
-fn upgrade_fields(fields: &[Field], buf: &[u8], edits: &mut Edits) {
+/// Says once more, for the next connection, which protocols the endpoint names.
+fn upgrade_fields(response: &ResponseHead, buf: &[u8], edits: &mut Edits) {
     edits.append(b"Connection", b"upgrade");
-    for field in fields {
+    for field in &response.fields {
         if field.kind == FieldKind::Upgrade {
             edits.append(b"Upgrade", field.value.of(buf));
         }

@@ -22,8 +22,9 @@ pub(super) struct Exchange {
     pub(super) head_bytes: usize,
     pub(super) head_taken: bool,
     pub(super) http10: bool,
-    /// Whether the client wants to speak something else after the answer.
-    pub(super) upgrade: bool,
+    /// The protocols that the client offers to speak after the answer, as they are offered to the
+    /// endpoint; empty, and no allocation, for nearly every request.
+    pub(super) offer: Vec<u8>,
     /// Whether the client wants to send another request.
     pub(super) keep_alive: bool,
     /// The Service's port that was called.
@@ -74,7 +75,7 @@ impl Exchange {
             head_bytes: 0,
             head_taken: false,
             http10: false,
-            upgrade: false,
+            offer: Vec::new(),
             keep_alive: false,
             port: None,
             rule: None,

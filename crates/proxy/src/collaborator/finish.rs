@@ -7,6 +7,7 @@ use heddle_telemetry::{HttpLabels, Record};
 use super::Connection;
 use super::exchange::Exchange;
 use crate::failure::Failure;
+use crate::listener::Entry;
 use crate::upstream::Lease;
 use crate::worker::SeriesKey;
 
@@ -31,16 +32,21 @@ impl Connection {
         let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let (request_bytes, response_bytes) = (exchange.upload.bytes(), exchange.download.bytes());
         let snapshot = &exchange.bound.snapshot;
+        // What could not be understood was meant for the Service whose listener it came to.
+        let port = exchange.port.or_else(|| match &self.door.entry {
+            Entry::Service { service, port, .. } => snapshot.find(service, *port),
+            Entry::ForwardProxy { .. } => None,
+        });
         let key = SeriesKey {
             source: self.key.0,
-            port: exchange.port.map_or(u32::MAX, |port| port.number()),
+            port: port.map_or(u32::MAX, |port| port.number()),
             rule: exchange.rule.as_ref().map_or(0, |rule| rule.id),
         };
         exchange
             .bound
             .series(key, &self.worker.registry, || HttpLabels {
                 source: Arc::clone(&self.door.source),
-                destination_service: exchange.port.map_or_else(
+                destination_service: port.map_or_else(
                     || UNKNOWN.into(),
                     |port| Arc::clone(&snapshot.port(port).label),
                 ),
@@ -52,10 +58,14 @@ impl Connection {
             .record(exchange.status, duration_us, request_bytes, response_bytes);
 
         let Some(log) = &self.worker.log else { return };
+        let gone = match (&self.door.entry, port) {
+            (Entry::Service { service, .. }, None) => service.to_string(),
+            _ => String::new(),
+        };
         log.borrow_mut().record(&Record {
             unix_ms: self.worker.clock.unix_ms(exchange.started),
             source: &self.door.source,
-            destination_service: exchange.port.map_or("", |port| &snapshot.port(port).label),
+            destination_service: port.map_or(&*gone, |port| &snapshot.port(port).label),
             route: exchange.rule.as_ref().map_or("", |rule| &rule.label),
             method: &self.shown.method,
             path: &self.shown.path,

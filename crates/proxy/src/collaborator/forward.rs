@@ -209,8 +209,10 @@ impl Connection {
     }
 
     /// The end of HTTP on this connection.
-    fn upgraded(&self, exchange: &mut Exchange, upstream: Upstream) -> Result<After, Failure> {
-        let lease = exchange.lease.take().ok_or(Reason::NoEndpoint)?;
+    fn upgraded(&self, exchange: &Exchange, upstream: Upstream) -> Result<After, Failure> {
+        // The request keeps its own until it is logged.
+        let lease = exchange.lease.as_ref().ok_or(Reason::NoEndpoint)?;
+        let lease = Lease::new(Rc::clone(lease.endpoint()));
         let port = exchange.port.ok_or(Reason::NoBackend)?;
         Ok(After::Upgraded(Box::new(Upgraded {
             upstream,
@@ -220,6 +222,8 @@ impl Connection {
                 began: self.worker.clock.now(),
                 attempts: exchange.attempts,
                 upgraded: true,
+                path: self.shown.path.clone(),
+                rule: exchange.rule.clone(),
             },
         })))
     }

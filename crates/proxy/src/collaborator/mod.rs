@@ -117,7 +117,7 @@ pub(crate) struct Connection {
     /// Whether the client's own forwarding fields are believed.
     trusted: bool,
     alarm: Alarm,
-    /// When the first byte of the request under way came.
+    /// When the first byte of the request under way came, or the wait for it began.
     began: Instant,
     /// Requests answered so far.
     served: u64,
@@ -202,10 +202,12 @@ impl Connection {
         }
     }
 
-    /// A connection that has had requests answered elsewhere, the last of them by `last`.
-    pub(crate) fn resumed(self, served: u64, last: Option<Rc<Endpoint>>) -> Self {
+    /// A connection that has had requests answered elsewhere, the last of them by `last`, and has
+    /// waited for another since then.
+    pub(crate) fn resumed(self, served: u64, since: Instant, last: Option<Rc<Endpoint>>) -> Self {
         Connection {
             served,
+            began: since,
             last,
             ..self
         }
@@ -228,7 +230,10 @@ impl Connection {
             let after = self.serve_request(head_bytes).await;
             self.alarm.clear();
             match after {
-                After::KeepAlive => self.give_way(head_bytes.unwrap_or(0)).await,
+                After::KeepAlive => {
+                    self.give_way(head_bytes.unwrap_or(0)).await;
+                    self.began = self.worker.clock.now();
+                }
                 After::Close => return Stage::Over,
                 After::Linger => {
                     self.linger().await;
@@ -273,6 +278,7 @@ impl Connection {
             peer: self.address,
             state: State::Http {
                 served: self.served,
+                since: self.began,
                 upstream,
             },
         };

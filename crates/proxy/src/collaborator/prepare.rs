@@ -9,7 +9,7 @@ use std::time::Duration;
 use heddle_model::{AppProtocol, Outcome};
 use heddle_wire::http1::authority::{self, Authority};
 use heddle_wire::http1::{
-    Field, FieldKind, Framing, Method, RequestHead, TargetForm, Version, path,
+    Field, Framing, Method, RequestHead, TargetForm, Version, may_be_offered, path, protocols,
 };
 
 use super::encode;
@@ -52,7 +52,8 @@ impl Connection {
             self.shown
                 .keep(request.method_span.of(buf), request.path.of(buf));
         }
-        exchange.upgrade = wants_upgrade(request, buf)?;
+        exchange.offer.clear();
+        offer(request, buf, &mut exchange.offer)?;
 
         let named = match (request.target_authority, request.host) {
             (Some(target), _) => Some(target.of(buf)),
@@ -85,8 +86,14 @@ impl Connection {
         };
         exchange.port = Some(called);
         let entry = bound.snapshot.port(called);
-        if !is_supported(entry.protocol) {
-            return Err(Reason::ProtocolNotSupported.into());
+        match (entry.protocol, &self.door.entry) {
+            (AppProtocol::Tcp | AppProtocol::Tls, Entry::ForwardProxy { .. }) => {
+                return Err(Reason::CarriesBytes.into());
+            }
+            (protocol, _) if !is_supported(protocol) => {
+                return Err(Reason::ProtocolNotSupported.into());
+            }
+            _ => {}
         }
 
         // One form of the path, for the rules and for the endpoint alike.
@@ -113,7 +120,7 @@ impl Connection {
             self.encode_request(exchange, scratch);
             return Ok(Prepared::Forward);
         };
-        let (trusted, upgrade) = (self.trusted, exchange.upgrade);
+        let (trusted, offer) = (self.trusted, exchange.offer.as_slice());
         let found = routes.find(&Request {
             method: request.method_span.of(buf),
             path: new_path,
@@ -123,9 +130,12 @@ impl Connection {
                 if name.eq_ignore_ascii_case(b"host") {
                     return each(host.as_slice());
                 }
+                if !offer.is_empty() && name.eq_ignore_ascii_case(b"upgrade") {
+                    return each(offer);
+                }
                 for field in &request.fields {
                     if field.name.of(buf).eq_ignore_ascii_case(name)
-                        && passes(request, buf, field, trusted, upgrade)
+                        && passes(request, buf, field, trusted)
                     {
                         each(field.value.of(buf));
                     }
@@ -230,34 +240,34 @@ impl LastCalled {
     }
 }
 
-/// Refuses what is not built yet, with a reason, rather than to serve it wrongly. Returns whether the
-/// client wants to speak something else on this connection (RFC 9110 section 7.8).
-fn wants_upgrade(request: &RequestHead, buf: &[u8]) -> Result<bool, Failure> {
+/// Writes the protocols that the client offers to change to (RFC 9110 section 7.8) and that may be
+/// offered on. A client that offers HTTP/2 does as well without: a server may ignore the offer.
+///
+/// # Errors
+/// Refuses what is not built yet, with a reason, rather than to serve it wrongly.
+fn offer(request: &RequestHead, buf: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
     if request.method == Method::Connect {
         return Err(Reason::ConnectMethod.into());
     }
-    if !request.upgrade || request.version == Version::Http10 {
-        return Ok(false);
+    if !request.upgrade {
+        return Ok(());
     }
-    // A client that offers HTTP/2 does as well without: a server may ignore the offer.
-    let only_http2 = request
-        .fields
-        .iter()
-        .filter(|field| field.kind == FieldKind::Upgrade)
-        .all(|field| field.value.of(buf).eq_ignore_ascii_case(b"h2c"));
-    if only_http2 {
-        return Ok(false);
+    for protocol in protocols(&request.fields, buf).filter(|one| may_be_offered(one)) {
+        if !out.is_empty() {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(protocol);
     }
     match request.framing {
-        Framing::None => Ok(true),
+        Framing::None | Framing::Length(0) => Ok(()),
+        _ if out.is_empty() => Ok(()),
         _ => Err(Reason::Upgrade.into()),
     }
 }
 
-/// Whether a field other than Host goes on to the endpoint.
-fn passes(request: &RequestHead, buf: &[u8], field: &Field, trusted: bool, upgrade: bool) -> bool {
+/// Whether a field other than Host and Upgrade goes on to the endpoint.
+fn passes(request: &RequestHead, buf: &[u8], field: &Field, trusted: bool) -> bool {
     match field.kind {
-        FieldKind::Upgrade => upgrade,
         kind if kind.is_forwarding() => trusted,
         _ => !request.ends_here(buf, field),
     }

@@ -107,13 +107,12 @@ impl Connection {
                 // An error means that the other side is gone, which reading will find out too.
                 let _ = rustix::net::shutdown(&self.client.stream, rustix::net::Shutdown::Write);
             }
+            self.client.inbox.clear();
             loop {
-                self.client.inbox.clear();
                 if self.alarm.rang() || left == 0 {
                     return Poll::Ready(());
                 }
-                let pool = &self.worker.pool;
-                match ready!(self.client.poll_fill(cx, pool, pool.block_size())) {
+                match ready!(self.client.poll_discard(cx)) {
                     Ok(0) | Err(_) => return Poll::Ready(()),
                     Ok(n) => left = left.saturating_sub(n),
                 }
@@ -127,8 +126,14 @@ impl Connection {
 fn sentence<'a>(buffer: &'a mut [u8], failure: &Failure) -> &'a [u8] {
     let room = buffer.len();
     let mut rest = &mut *buffer;
+    // What the codec says of an answer would read as if it were said of the request.
+    let whose = match (failure.reason, failure.reject) {
+        (Reason::UpstreamMalformed, Some(_)) => "the endpoint's answer: ",
+        _ => "",
+    };
+    let (detail, code) = (failure.detail(), failure.code());
     // A sentence that does not fit is cut.
-    let _ = writeln!(rest, "heddle: {} ({})", failure.detail(), failure.code());
+    let _ = writeln!(rest, "heddle: {whose}{detail} ({code})");
     let left = rest.len();
     &buffer[..room - left]
 }

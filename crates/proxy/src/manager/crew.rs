@@ -101,11 +101,11 @@ impl Crew {
         }
     }
 
-    /// Adds a Worker: one that was about to retire, else a new one.
+    /// Adds a Worker: one that was about to retire, else a new one. Returns its number.
     ///
     /// # Errors
     /// When its thread or runtime cannot be made.
-    pub(super) fn grow(&mut self) -> io::Result<()> {
+    pub(super) fn grow(&mut self) -> io::Result<usize> {
         let member = match self.retiring.pop() {
             Some(member) => {
                 member.handle.mailbox.send(Command::Remain);
@@ -113,11 +113,12 @@ impl Crew {
             }
             None => self.start()?,
         };
+        let id = member.handle.stats.id;
         self.active.push(member);
         self.loads.push();
         self.stats.workers_started.inc();
         self.changed();
-        Ok(())
+        Ok(id)
     }
 
     fn start(&mut self) -> io::Result<Member> {
@@ -155,12 +156,13 @@ impl Crew {
         })
     }
 
-    /// Lets a Worker hand over what it has, and end.
-    pub(super) fn retire(&mut self, index: usize) {
+    /// Lets a Worker hand over what it has, and end. Returns its number, or none when it has to stay.
+    pub(super) fn retire(&mut self, index: usize) -> Option<usize> {
         if self.active.len() < 2 || index >= self.active.len() {
-            return;
+            return None;
         }
         let member = self.active.remove(index);
+        let id = member.handle.stats.id;
         self.loads.remove(index);
         member
             .handle
@@ -169,6 +171,7 @@ impl Crew {
         self.retiring.push(member);
         self.stats.workers_retired.inc();
         self.changed();
+        Some(id)
     }
 
     /// Lets one Worker take connections of another.
@@ -294,6 +297,17 @@ impl Crew {
     /// The part of the time in which each Worker had work, from 0 to 1, as of the last look.
     pub(super) fn busy(&self) -> &[f64] {
         &self.busy
+    }
+
+    /// Their mean, over a few looks.
+    pub(super) fn mean_busy(&self) -> f64 {
+        let smooth = self.loads.smooth();
+        smooth.iter().sum::<f64>() / smooth.len().max(1) as f64
+    }
+
+    /// Workers that take connections.
+    pub(super) fn count(&self) -> usize {
+        self.active.len()
     }
 
     pub(super) fn apply(&mut self, snapshot: Arc<Snapshot>) {

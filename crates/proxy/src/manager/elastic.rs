@@ -44,6 +44,13 @@ pub struct Elasticity {
     pub steal: bool,
 }
 
+impl Elasticity {
+    /// Workers that there may be, as it is in force.
+    pub fn most(&self) -> usize {
+        self.max.max(self.min).max(1)
+    }
+}
+
 impl Default for Elasticity {
     /// One Worker, always.
     fn default() -> Self {
@@ -81,6 +88,8 @@ pub(crate) struct Controller {
     settled: Duration,
     /// The last change, until the evidence for it and against it is gone.
     last: Decision,
+    /// Another Worker is wanted, and there are as many as there may be.
+    short: bool,
 }
 
 impl Controller {
@@ -89,7 +98,7 @@ impl Controller {
         Controller {
             wanted: Elasticity {
                 min,
-                max: wanted.max.max(min),
+                max: wanted.most(),
                 // Without a gap between the two, a load could want both.
                 retire_below: wanted.retire_below.min(wanted.grow_above * 0.9),
                 ..wanted
@@ -98,7 +107,13 @@ impl Controller {
             under: Duration::ZERO,
             settled: SETTLE,
             last: Decision::Stay,
+            short: false,
         }
+    }
+
+    /// Whether another Worker was wanted at the last tick and there may be no more.
+    pub(crate) fn is_short(&self) -> bool {
+        self.short
     }
 
     /// Judges the tick that has just ended: how long it was, and each Worker's busy ratio in it.
@@ -106,6 +121,7 @@ impl Controller {
         let wanted = self.wanted;
         self.settled = self.settled.saturating_add(tick);
         let count = busy.len();
+        self.short = false;
         if count < wanted.min {
             return self.change(Decision::Grow);
         }
@@ -128,8 +144,11 @@ impl Controller {
         let enough = |after: Duration, again: bool| if again { SETTLE.min(after) } else { after };
         let grew = self.last == Decision::Grow;
         let retired = matches!(self.last, Decision::Retire(_));
-        if over && self.over >= enough(wanted.grow_after, grew) && count < wanted.max {
-            return self.change(Decision::Grow);
+        if over && self.over >= enough(wanted.grow_after, grew) {
+            if count < wanted.max {
+                return self.change(Decision::Grow);
+            }
+            self.short = true;
         }
         if under && self.under >= enough(wanted.retire_after, retired) && count > wanted.min {
             return self.change(Decision::Retire(least(busy)));
@@ -146,6 +165,34 @@ impl Controller {
         self.settled = Duration::ZERO;
         self.last = decision;
         decision
+    }
+}
+
+/// How long Workers must be short before it is said.
+const SHORT_FOR: Duration = Duration::from_secs(5);
+/// How long nothing more is said of it.
+const SHORT_AGAIN: Duration = Duration::from_secs(60);
+
+/// Decides when it is worth a line in the log that there are as many Workers as there may be and all
+/// are busy.
+#[derive(Debug, Default)]
+pub(crate) struct Shortage {
+    /// Time for which Workers were short, less the time for which they were not.
+    lasted: Duration,
+    /// Time since it was said.
+    said: Option<Duration>,
+}
+
+impl Shortage {
+    /// Judges the tick that has just ended; true when it is to be said.
+    pub(crate) fn observe(&mut self, tick: Duration, short: bool) -> bool {
+        self.lasted = leak(self.lasted, tick, short).min(SHORT_FOR);
+        self.said = self.said.map(|said| said.saturating_add(tick));
+        let due = self.lasted >= SHORT_FOR && self.said.is_none_or(|said| said >= SHORT_AGAIN);
+        if due {
+            self.said = Some(Duration::ZERO);
+        }
+        due
     }
 }
 

@@ -10,9 +10,10 @@
 //!                  Worker 0 ◀── moved ──── Worker 1 ──── moved ──▶ Worker 2
 //! ```
 //!
-//! While there is one Worker it accepts for itself, and the Manager only looks on, ten times a second.
-//! With more, the Manager accepts and hands each connection to the Worker that is expected to be least
-//! loaded. [`elastic`] decides how many there should be, [`steal`] evens out what turned out uneven.
+//! While there is one Worker it accepts for itself, and the Manager only looks on, ten times a
+//! second (once, where there is never to be another). With more, the Manager accepts and hands each
+//! connection to the Worker that is expected to be least loaded. [`elastic`] decides how many there should
+//! be, [`steal`] evens out what turned out uneven.
 
 mod crew;
 mod elastic;
@@ -39,7 +40,7 @@ use crate::mailbox::{self, Mailbox};
 use crate::route::Snapshot;
 use crate::settings::Settings;
 use crew::Crew;
-use elastic::{Controller, Decision};
+use elastic::{Controller, Decision, Shortage};
 use entrance::Entrance;
 use steal::Stealing;
 
@@ -107,6 +108,9 @@ pub(crate) fn spawn(
     let roster: Arc<Mutex<Vec<View>>> = Arc::default();
     let elasticity = settings.workers;
     let mut crew = Crew::new(settings, registry, log, seed, Arc::clone(&roster));
+    crew.stats()
+        .workers_limit
+        .set(i64::try_from(elasticity.most()).unwrap_or(i64::MAX));
     for _ in 0..elasticity.min.max(1) {
         crew.grow()?;
     }
@@ -121,6 +125,7 @@ pub(crate) fn spawn(
                 entrance: Entrance::new(Rc::clone(&crew)),
                 crew,
                 controller: Controller::new(elasticity),
+                shortage: Shortage::default(),
                 stealing: Stealing::default(),
                 looked: Instant::now(),
                 wanted: elasticity,
@@ -142,6 +147,7 @@ struct Manager {
     crew: Rc<RefCell<Crew>>,
     entrance: Entrance,
     controller: Controller,
+    shortage: Shortage,
     stealing: Stealing,
     /// When the loads were looked at last.
     looked: Instant,
@@ -187,7 +193,7 @@ impl Manager {
         cut
     }
 
-    /// Looks at the Workers and decides.
+    /// Looks at the Workers, decides, and says so.
     fn tick(&mut self) {
         let now = Instant::now();
         let elapsed = now.saturating_duration_since(self.looked);
@@ -195,25 +201,54 @@ impl Manager {
         let mut crew = self.crew.borrow_mut();
         crew.tidy();
         crew.observe(elapsed);
-        if self.wanted.max > 1 {
-            match self.controller.observe(elapsed, crew.busy()) {
-                Decision::Grow => {
-                    if let Err(error) = crew.grow()
-                        && self.cannot_start.is_due(&error, now)
-                    {
+        let decision = self.controller.observe(elapsed, crew.busy());
+        let busy_percent = percent(crew.mean_busy());
+        match decision {
+            Decision::Grow => match crew.grow() {
+                Ok(id) => tracing::info!(
+                    worker = id,
+                    busy_percent,
+                    grow_above_percent = percent(self.wanted.grow_above),
+                    workers = crew.count(),
+                    "a worker was added: the others are busy"
+                ),
+                Err(error) => {
+                    if self.cannot_start.is_due(&error, now) {
                         tracing::error!(%error, "a worker cannot be started");
                     }
                 }
-                Decision::Retire(index) => crew.retire(index),
-                Decision::Stay if self.wanted.steal => {
-                    if let Some(taking) = self.stealing.observe(elapsed, crew.loads()) {
-                        crew.take(taking);
-                    }
+            },
+            Decision::Retire(index) => {
+                if let Some(id) = crew.retire(index) {
+                    tracing::info!(
+                        worker = id,
+                        busy_percent,
+                        retire_below_percent = percent(self.wanted.retire_below),
+                        workers = crew.count(),
+                        "a worker retires: the others suffice, and take over what it carries"
+                    );
                 }
-                Decision::Stay => {}
             }
+            Decision::Stay if self.wanted.steal => {
+                if let Some(taking) = self.stealing.observe(elapsed, crew.loads()) {
+                    crew.take(taking);
+                }
+            }
+            Decision::Stay => {}
+        }
+        if self.shortage.observe(elapsed, self.controller.is_short()) {
+            tracing::warn!(
+                busy_percent,
+                workers = crew.count(),
+                "all workers are busy, and there may be no more: see proxy.workers.max"
+            );
         }
         drop(crew);
         self.entrance.follow();
     }
+}
+
+/// A ratio in whole percent, for people.
+fn percent(ratio: f64) -> u32 {
+    (ratio * 100.0).round() as u32
 }

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heddle_telemetry::{Record, TcpSeries};
 use heddle_wire::http1::Framing;
@@ -30,10 +30,15 @@ use crate::failure::{Failure, Reason};
 use crate::io::Side;
 use crate::listener::Door;
 use crate::pump::{Blocks, Broken, Pump};
+use crate::route::Rule;
 use crate::upstream::{Lease, Upstream};
 use crate::worker::{Alarm, Intake, Live, Millis, Turn, Worker};
 
 pub(crate) use moving::Moving;
+
+/// A reset is noticed by reading. A flow that does not read from one side, because the other takes
+/// nothing or because that side has said everything, looks this often whether it is still there.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A client's connection joined to an endpoint's.
 pub(crate) struct Flow {
@@ -44,6 +49,8 @@ pub(crate) struct Flow {
     upstream: Upstream,
     lease: Lease,
     alarm: Alarm,
+    /// When a byte moved last, wherever that was.
+    moved: Instant,
     up: Direction,
     down: Direction,
     origin: Origin,
@@ -63,11 +70,29 @@ pub(crate) struct Origin {
     pub(crate) attempts: u32,
     /// It began with a request, by which it was judged.
     pub(crate) upgraded: bool,
+    /// Path and rule of the request that was upgraded, as the log shows them.
+    pub(crate) path: Vec<u8>,
+    pub(crate) rule: Option<Arc<Rule>>,
 }
 
 impl Origin {
+    /// Counts and logs a connection that failed.
+    pub(crate) fn fail(
+        &self,
+        worker: &Worker,
+        door: &Door,
+        reason: Reason,
+        upstream: Option<SocketAddr>,
+        carried: (u64, u64),
+    ) {
+        worker.stats.requests_rejected.inc(reason.index());
+        let series = worker.tcp_series(&door.source, &self.destination);
+        series.fail(Reason::CODES, reason.index());
+        self.log(worker, door, Some(reason), upstream, carried);
+    }
+
     /// Logs a connection that is over, for `ok` or another reason.
-    pub(crate) fn log(
+    fn log(
         &self,
         worker: &Worker,
         door: &Door,
@@ -82,9 +107,9 @@ impl Origin {
             unix_ms: clock.unix_ms(self.began),
             source: &door.source,
             destination_service: &self.destination,
-            route: "",
+            route: self.rule.as_ref().map_or("", |rule| &rule.label),
             method: b"",
-            path: b"",
+            path: &self.path,
             status: 0,
             reason: reason.map_or("ok", Reason::code),
             blame: reason.map_or("", |reason| Failure::from(reason).blame().as_str()),
@@ -140,6 +165,11 @@ impl Direction {
         Ok(())
     }
 
+    /// Whether nobody reads from the source at the moment.
+    fn is_deaf(&self, sink: &Side) -> bool {
+        self.ended || self.pump.waits_for(sink)
+    }
+
     /// Bytes moved since this was asked last.
     fn fresh_bytes(&mut self) -> u64 {
         let bytes = self.pump.bytes();
@@ -174,6 +204,7 @@ impl Flow {
             upstream,
             lease,
             alarm: worker.alarms.alarm_of(&door),
+            moved: worker.clock.now(),
             up: Direction::new(false),
             down: Direction::new(false),
             origin,
@@ -202,11 +233,15 @@ impl Flow {
         self.series.connections_active.dec();
         match end {
             End::Leave(intake) => return self.leave(intake),
-            End::Over => self.log(None),
+            End::Over => {
+                let (worker, door) = (&self.worker, &self.door);
+                self.origin
+                    .log(worker, door, None, self.address(), self.carried);
+            }
             End::Failed(reason) => {
-                self.worker.stats.requests_rejected.inc(reason.index());
-                self.series.fail(Reason::CODES, reason.index());
-                self.log(Some(reason));
+                let (worker, door) = (&self.worker, &self.door);
+                self.origin
+                    .fail(worker, door, reason, self.address(), self.carried);
                 self.client.reset_on_close(true);
                 self.upstream.side.reset_on_close(true);
             }
@@ -217,7 +252,7 @@ impl Flow {
     /// What was read before the flow began is the beginning of it.
     fn start(&mut self, cx: &Context<'_>) {
         self.alarm.wakes(cx.waker());
-        self.alarm.set(self.idle_due());
+        self.alarm.set(self.next_look());
         // It may have been on its way from another Worker when the policies changed.
         let flow = Live {
             endpoint: self.lease.endpoint().address,
@@ -236,10 +271,11 @@ impl Flow {
         if let Some(Turn::Leave(intake)) = self.worker.turn() {
             return Poll::Ready(End::Leave(intake));
         }
-        if self.alarm.rang() {
-            let reason = self.worker.rang_for(&self.alarm, Reason::TcpIdle);
+        let rang = self.alarm.rang();
+        if rang && let Some(reason) = self.look() {
             return Poll::Ready(End::Failed(reason));
         }
+        let ended = (self.up.ended, self.down.ended);
         let blocks = self.worker.stream_blocks();
         let mut progress = false;
         let (client, endpoint) = (&mut self.client, &mut self.upstream.side);
@@ -255,7 +291,10 @@ impl Flow {
             });
         if progress {
             self.count();
-            self.alarm.set(self.idle_due());
+            self.moved = self.worker.clock.now();
+        }
+        if progress || rang || ended != (self.up.ended, self.down.ended) {
+            self.alarm.set(self.next_look());
         }
         match moved {
             Err(reason) => Poll::Ready(End::Failed(reason)),
@@ -272,15 +311,41 @@ impl Flow {
         self.carried.1 += down;
     }
 
-    fn log(&self, reason: Option<Reason>) {
-        let upstream = self.lease.endpoint().address;
-        let (worker, door) = (&self.worker, &self.door);
-        self.origin
-            .log(worker, door, reason, Some(upstream), self.carried);
+    /// Where it leads.
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.lease.endpoint().address)
     }
 
     fn idle_due(&self) -> Millis {
-        self.worker.after(self.worker.settings.timeouts.tcp_idle)
+        let timeouts = &self.worker.settings.timeouts;
+        self.worker.due(self.moved, timeouts.tcp_idle)
+    }
+
+    /// When the alarm is to ring if nothing moves until then.
+    fn next_look(&self) -> Millis {
+        let deaf = self.up.is_deaf(&self.upstream.side) || self.down.is_deaf(&self.client);
+        match deaf {
+            true => self.worker.after(LOOK).min(self.idle_due()),
+            false => self.idle_due(),
+        }
+    }
+
+    /// Why there is no going on, when the alarm rang. What a side that is gone had said before is not
+    /// waited for any longer: the other has taken nothing for a while.
+    fn look(&self) -> Option<Reason> {
+        if self.alarm.take_revoked() {
+            Some(Reason::PolicyRevoked)
+        } else if self.worker.is_cutting() {
+            Some(Reason::Draining)
+        } else if self.worker.clock.now_ms() >= self.idle_due() {
+            Some(Reason::TcpIdle)
+        } else if self.client.has_failed() {
+            Some(Reason::ClientReset)
+        } else if self.upstream.side.has_failed() {
+            Some(Reason::UpstreamReset)
+        } else {
+            None
+        }
     }
 }
 

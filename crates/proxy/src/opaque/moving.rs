@@ -4,11 +4,13 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use heddle_wire::buffer::Chain;
 
 use super::{Direction, Flow, Origin};
 use crate::carry::Stage;
+use crate::failure::Reason;
 use crate::io::Side;
 use crate::listener::Door;
 use crate::parcel::{Contents, State};
@@ -22,6 +24,8 @@ pub(crate) struct Moving {
     upstream: TcpStream,
     up: Half,
     down: Half,
+    /// When a byte moved last.
+    moved: Instant,
     origin: Origin,
     carried: (u64, u64),
 }
@@ -29,7 +33,8 @@ pub(crate) struct Moving {
 /// One direction.
 #[derive(Debug)]
 struct Half {
-    /// Read and not yet written.
+    /// Read and not yet written: a window's worth at most, since a pump that has something to write
+    /// reads nothing.
     in_hand: Vec<u8>,
     /// The source has said everything, and the sink knows.
     ended: bool,
@@ -38,6 +43,9 @@ struct Half {
 impl Flow {
     /// Takes the flow off this Worker.
     pub(super) fn leave(self, intake: Intake) -> Stage {
+        // Wherever the parcel is lost on its way, nobody takes a cut stream for a whole one.
+        self.client.reset_on_close(true);
+        self.upstream.side.reset_on_close(true);
         let up = Half {
             in_hand: bytes(&self.upstream.side.outbox, &self.client.inbox),
             ended: self.up.ended,
@@ -57,6 +65,7 @@ impl Flow {
             upstream,
             up,
             down,
+            moved: self.moved,
             origin: self.origin,
             carried: self.carried,
         };
@@ -71,27 +80,26 @@ impl Flow {
 }
 
 impl Moving {
-    /// Puts the flow onto a Worker.
+    /// Puts the flow onto a Worker. What is in hand needs no block of its pool: the other end would
+    /// have to be told that the stream was cut, for no fault of its own.
     ///
     /// # Errors
-    /// When a socket cannot be registered with its runtime, or there is no block for the bytes.
+    /// When a socket cannot be registered with its runtime. Then the flow is over, counted and logged.
     pub(crate) fn settle(
         self,
         worker: &Rc<Worker>,
         door: Arc<Door>,
-        mut client: Side,
+        client: TcpStream,
         peer: SocketAddr,
     ) -> io::Result<Flow> {
-        let mut side = Side::new(tokio::net::TcpStream::from_std(self.upstream)?);
-        let pool = &worker.pool;
-        for (outbox, half) in [
-            (&mut side.outbox, &self.up),
-            (&mut client.outbox, &self.down),
-        ] {
-            outbox
-                .extend_from_slice(pool, &half.in_hand)
-                .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        }
+        let both = register(client).and_then(|client| Ok((client, register(self.upstream)?)));
+        let (mut client, mut side) = both.inspect_err(|_| {
+            let upstream = Some(self.endpoint);
+            self.origin
+                .fail(worker, &door, Reason::Descriptors, upstream, self.carried);
+        })?;
+        side.outbox = Chain::detached(&self.up.in_hand);
+        client.outbox = Chain::detached(&self.down.in_hand);
         let endpoint = worker.upstreams.endpoint(self.endpoint);
         let upstream = worker.upstreams.adopt(&endpoint, side);
         let lease = Lease::new(endpoint);
@@ -101,10 +109,45 @@ impl Moving {
         Ok(Flow {
             up: Direction::new(self.up.ended),
             down: Direction::new(self.down.ended),
+            moved: self.moved,
             carried: self.carried,
             ..flow
         })
     }
+}
+
+#[cfg(test)]
+impl Moving {
+    /// A flow on which nothing was said.
+    pub(crate) fn fresh(upstream: TcpStream) -> Self {
+        let half = || Half {
+            in_hand: Vec::new(),
+            ended: false,
+        };
+        Moving {
+            endpoint: ([127, 0, 0, 1], 1).into(),
+            upstream,
+            up: half(),
+            down: half(),
+            moved: Instant::now(),
+            origin: Origin {
+                destination: "test/echo".into(),
+                began: Instant::now(),
+                attempts: 1,
+                upgraded: false,
+                path: Vec::new(),
+                rule: None,
+            },
+            carried: (0, 0),
+        }
+    }
+}
+
+/// A socket of a flow that has arrived: from now on the flow says how it is closed.
+fn register(socket: TcpStream) -> io::Result<Side> {
+    let side = Side::new(tokio::net::TcpStream::from_std(socket)?);
+    side.reset_on_close(false);
+    Ok(side)
 }
 
 /// What was read in one direction and is not yet written, oldest first.

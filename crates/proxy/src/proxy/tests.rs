@@ -76,6 +76,10 @@ fn workers_that_panic_are_replaced_and_their_listeners_go_on() {
         let (proxy, address, registry) = start(workers);
         until("the first answer", PATIENCE, || asks(address));
         for round in 1..=3 {
+            until("nobody there", PATIENCE, || {
+                let status = proxy.status();
+                status.workers.iter().all(|w| w.connections_active == 0)
+            });
             let idle = TcpStream::connect(address).unwrap();
             until("an idle connection", PATIENCE, || {
                 let status = proxy.status();
@@ -91,10 +95,6 @@ fn workers_that_panic_are_replaced_and_their_listeners_go_on() {
                 let status = proxy.status();
                 assert!(status.workers.iter().all(|w| w.config_generation <= 1));
                 status.workers.len() == workers && status.workers[0].config_generation == 1
-            });
-            until("connections counted right", PATIENCE, || {
-                let status = proxy.status();
-                status.workers.iter().all(|w| w.connections_active == 0)
             });
             drop(idle);
         }

@@ -2,6 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::Poll;
@@ -27,7 +28,7 @@ pub(crate) async fn connect(
     place: Open,
 ) -> Result<Upstream, Reason> {
     alarm.set(due);
-    let mut connecting = pin!(open(endpoint.address));
+    let mut connecting = pin!(open_with_room(worker, endpoint.address));
     let connected = poll_fn(|cx| {
         if alarm.rang() {
             return Poll::Ready(None);
@@ -42,15 +43,30 @@ pub(crate) async fn connect(
         Some(Err(error)) if is_ours(&error) => Err(Reason::Descriptors),
         Some(Err(error)) => {
             tracing::debug!(endpoint = %endpoint.label, %error, "cannot connect");
-            upstreams.failed(endpoint, now);
+            upstreams.failed(endpoint, now, &error);
             Err(Reason::ConnectFailed)
         }
         None => {
             let reason = worker.rang_for(alarm, Reason::ConnectTimeout);
             if reason == Reason::ConnectTimeout {
-                upstreams.failed(endpoint, now);
+                tracing::debug!(endpoint = %endpoint.label, "cannot connect in time");
+                upstreams.failed(endpoint, now, &"it did not accept in time");
             }
             Err(reason)
+        }
+    }
+}
+
+/// Connects, and if there is no descriptor left gives up what is only kept to save time and tries once
+/// more.
+async fn open_with_room(worker: &Worker, address: SocketAddr) -> io::Result<TcpStream> {
+    let mut first = true;
+    // One place that waits: the future of every connection has room for it.
+    loop {
+        let opened = open(address).await;
+        let none_left = matches!(&opened, Err(error) if is_ours(error));
+        if !(none_left && mem::take(&mut first) && worker.upstreams.close_idle()) {
+            return opened;
         }
     }
 }

@@ -9,6 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,6 +36,9 @@ const AVOID_MS: Millis = 500;
 /// Longest time for which an endpoint is passed over, in milliseconds.
 const AVOID_MAX_MS: Millis = 30_000;
 
+/// How long nothing more is said of an endpoint that fails again, in milliseconds.
+const SAY_AGAIN_MS: Millis = 10_000;
+
 /// All endpoints that a Worker knows.
 pub(crate) struct Upstreams {
     by_address: RefCell<HashMap<SocketAddr, Rc<Endpoint>, RandomState>>,
@@ -58,6 +62,10 @@ pub(crate) struct Endpoint {
     idle: RefCell<Vec<Idle>>,
     failures: Cell<u32>,
     avoid_until: Cell<Millis>,
+    /// When it was last said in the log that it fails; 0 if never.
+    said: Cell<Millis>,
+    /// Whether that was said of the failures that last.
+    told: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -143,6 +151,9 @@ impl Upstreams {
     pub(crate) fn opened(&self, endpoint: &Endpoint, open: Open, side: Side) -> Upstream {
         endpoint.failures.set(0);
         endpoint.avoid_until.set(0);
+        if endpoint.told.take() {
+            tracing::info!(endpoint = %endpoint.label, "an endpoint can be connected to again");
+        }
         self.stats.upstream_connections_total.inc();
         Upstream { side, open }
     }
@@ -183,14 +194,20 @@ impl Upstreams {
         self.workers.set(workers.max(1));
     }
 
+    /// This Worker's share, at least one: a Worker without any could serve nobody.
     fn connections_per_endpoint(&self) -> usize {
-        self.bounds
-            .connections_per_endpoint
-            .div_ceil(self.workers.get())
+        let all = self.bounds.connections_per_endpoint;
+        all.div_ceil(self.workers.get())
     }
 
-    /// A connection could not be made: the endpoint is passed over for a while.
-    pub(crate) fn failed(&self, endpoint: &Endpoint, now: Millis) {
+    /// This Worker's share, at least one unless there are to be none.
+    fn idle_per_endpoint(&self) -> usize {
+        self.bounds.idle_per_endpoint.div_ceil(self.workers.get())
+    }
+
+    /// A connection could not be made: the endpoint is passed over for a while. Said when that begins,
+    /// though not of one that fails now and then all the time.
+    pub(crate) fn failed(&self, endpoint: &Endpoint, now: Millis, error: &dyn fmt::Display) {
         let failures = endpoint.failures.get();
         endpoint.failures.set(failures.saturating_add(1));
         let wait = AVOID_MS
@@ -198,13 +215,23 @@ impl Upstreams {
             .min(AVOID_MAX_MS);
         endpoint.avoid_until.set(now.saturating_add(wait));
         self.stats.upstream_connect_failures.inc();
+        let said = endpoint.said.get();
+        if failures == 0 && (said == 0 || now.saturating_sub(said) >= SAY_AGAIN_MS) {
+            endpoint.said.set(now.max(1));
+            endpoint.told.set(true);
+            tracing::warn!(
+                endpoint = %endpoint.label,
+                %error,
+                "an endpoint cannot be connected to and is passed over while there are others"
+            );
+        }
     }
 
     /// Keeps a connection for the next request. It must be between two messages.
     pub(crate) fn give_back(&self, endpoint: &Endpoint, upstream: Upstream, now: Millis) {
         debug_assert!(upstream.side.inbox.is_empty() && upstream.side.outbox.is_empty());
         let mut idle = endpoint.idle.borrow_mut();
-        if idle.len() < self.bounds.idle_per_endpoint {
+        if idle.len() < self.idle_per_endpoint() {
             self.stats.upstream_connections_idle.inc();
             idle.push(Idle {
                 side: upstream.side,
@@ -225,6 +252,15 @@ impl Upstreams {
                 idle.since < oldest || !is_alive(&mut idle.side)
             });
         }
+    }
+
+    /// Closes every idle connection, for want of descriptors. False when there was none.
+    pub(crate) fn close_idle(&self) -> bool {
+        let any = self.has_idle();
+        for endpoint in self.by_address.borrow().values() {
+            self.drop_idle(endpoint, |_| true);
+        }
+        any
     }
 
     /// Whether no idle connection is kept, so that there is nothing to sweep.
@@ -261,6 +297,8 @@ impl Endpoint {
             idle: RefCell::default(),
             failures: Cell::new(0),
             avoid_until: Cell::new(0),
+            said: Cell::new(0),
+            told: Cell::new(false),
         }
     }
 }
@@ -306,3 +344,6 @@ impl Drop for Open {
         self.stats.upstream_connections_active.dec();
     }
 }
+
+#[cfg(test)]
+mod tests;

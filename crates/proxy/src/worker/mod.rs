@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use heddle_telemetry::{LogSink, Registry, Seldom, TcpLabels, TcpSeries, WorkerStats};
@@ -128,11 +128,19 @@ impl Worker {
 
     /// Milliseconds from now, or never for a wait without limit.
     pub(crate) fn after(&self, wait: Duration) -> Millis {
+        self.due(self.clock.now(), wait)
+    }
+
+    /// When a wait that began at `since`, here or on another Worker, has lasted for `wait`; never for a
+    /// wait without limit.
+    pub(crate) fn due(&self, since: Instant, wait: Duration) -> Millis {
         if wait.is_zero() {
             return Millis::MAX;
         }
-        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        self.clock.now_ms().saturating_add(wait)
+        let waited = self.clock.now().saturating_duration_since(since);
+        let left = wait.saturating_sub(waited);
+        let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        self.clock.now_ms().saturating_add(left)
     }
 
     /// Where bodies and opaque streams find their blocks.

@@ -249,7 +249,8 @@ impl Worker {
             ..
         } = self.settings.bounds;
         self.upstreams.share(workers);
-        self.pool.set_max_blocks((blocks / workers).max(MIN_BLOCKS));
+        let least = MIN_BLOCKS.min(blocks);
+        self.pool.set_max_blocks((blocks / workers).max(least));
         self.wide_pool
             .set_max_blocks(wide_blocks(blocks, block_bytes) / workers);
     }
@@ -273,6 +274,14 @@ impl Worker {
         }
         heirs.iter().for_each(Intake::wake);
         true
+    }
+
+    /// Takes in what waits to be taken, after which nothing more comes. Returns whether there was anything.
+    fn take_last(self: &Rc<Self>, intake: &Intake) -> bool {
+        let late = intake.close();
+        let any = !late.is_empty();
+        late.into_iter().for_each(|arrival| self.receive(arrival));
+        any
     }
 
     /// When the Worker has something to do even if nothing happens until then.
@@ -336,6 +345,11 @@ async fn run(
         if let Some(until) = until.get()
             && (worker.connections() == 0 || worker.clock.now() >= until)
         {
+            // What has come and nobody has taken yet is on nobody else's account.
+            if worker.take_last(&intake) && worker.clock.now() < until {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             return Poll::Ready(());
         }
         if worker.moves.is_retiring() && worker.connections() == 0 && worker.part(&intake) {
@@ -436,20 +450,4 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A Worker that cannot be made, for want of a descriptor, is dropped where the Manager runs.
-    #[test]
-    fn a_runtime_is_dropped_within_another() {
-        let new = || {
-            tokio::runtime::Builder::new_current_thread()
-                .build()
-                .expect("a runtime")
-        };
-        new().block_on(async {
-            let guarded = Guarded(Some(new()));
-            drop(guarded);
-        });
-    }
-}
+mod tests;

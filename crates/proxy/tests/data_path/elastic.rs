@@ -1,11 +1,11 @@
 //! Several Workers: connections that move between them, and Workers that come and go.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
 use heddle_proxy::{Elasticity, Settings};
@@ -35,8 +35,7 @@ fn an_idle_connection_moves_and_takes_its_upstream_along() {
         server.head();
         server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         assert_eq!(client.response().status(), 200);
-        bed.proxy.rotate();
-        moved(&bed, f64::from(round + 1));
+        rotated(&bed, f64::from(round + 1));
     }
     assert!(
         upstream.is_quiet(),
@@ -56,14 +55,42 @@ fn a_connection_on_which_nobody_has_spoken_moves_and_counts_once() {
     let mut client = bed.client();
     let mut server = upstream.accept();
     for round in 0..3 {
-        bed.proxy.rotate();
-        moved(&bed, f64::from(round + 1));
-        server = upstream.accept();
+        rotated(&bed, f64::from(round + 1));
     }
     client.send("EHLO me\r\n");
     assert_eq!(server.exact(9), b"EHLO me\r\n");
+    assert!(upstream.is_quiet(), "the endpoint was connected once");
+    bed.expect_metric("heddle_upstream_connections_total", &[], 1.0);
+    bed.expect_metric("heddle_upstream_connections_active", &[], 1.0);
     bed.expect_metric("heddle_connections_total", &[], 1.0);
     bed.expect_metric("heddle_tcp_connections_total", &[], 1.0);
+}
+
+/// Waits go on where they were: who does nothing is not kept by being moved.
+#[test]
+fn a_wait_that_is_too_long_ends_however_often_the_connection_moves() {
+    const LIMIT: Duration = Duration::from_millis(400);
+    for protocol in [AppProtocol::Http, AppProtocol::Tcp, AppProtocol::Undeclared] {
+        let upstream = Upstream::new();
+        let mut mesh = mesh(&[upstream.address], None);
+        mesh.services[0].ports[0].protocol = protocol;
+        let mut settings = workers(2, 2);
+        settings.timeouts.client_idle = LIMIT;
+        settings.timeouts.tcp_idle = LIMIT;
+        let bed = Bed::with(settings, &mesh);
+        let mut client = bed.client();
+        let began = Instant::now();
+        let ended = thread::spawn(move || client.rest());
+        while !ended.is_finished() {
+            assert!(began.elapsed() < PATIENCE, "{protocol:?} does not end");
+            bed.proxy.rotate();
+            thread::yield_now();
+        }
+        assert_eq!(ended.join().unwrap(), b"");
+        assert!(began.elapsed() >= LIMIT, "{protocol:?} ended too early");
+        let times = bed.metric("heddle_connections_moved_total", &[]);
+        assert!(times > 3.0, "{protocol:?} moved {times} times");
+    }
 }
 
 #[test]
@@ -86,6 +113,21 @@ fn requests_under_way_stay_and_their_connections_move_after_them() {
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     assert_eq!(client.response().status(), 200);
     moved(&bed, before + 1.0);
+}
+
+/// Lets connections move until they have done so that many times: one that is just between two Workers
+/// hears of no order.
+fn rotated(bed: &Bed, times: f64) {
+    let patience = Instant::now() + PATIENCE;
+    let moved = || bed.metric("heddle_connections_moved_total", &[]);
+    while moved() < times {
+        assert!(Instant::now() < patience, "{} of {times} moves", moved());
+        bed.proxy.rotate();
+        let again = Instant::now() + Duration::from_millis(100);
+        while moved() < times && Instant::now() < again {
+            thread::yield_now();
+        }
+    }
 }
 
 /// Waits until connections have moved so many times.
@@ -172,6 +214,40 @@ fn expect_numbers(mut from: &std::net::TcpStream, size: u64) {
             at += 8;
         }
     }
+}
+
+/// What a flow has in hand where it comes from may be more than there is room for where it goes.
+#[test]
+fn flows_that_move_to_a_worker_without_blocks_are_whole() {
+    const SIZE: u64 = 4 << 20;
+    let upstream = Upstream::new();
+    let mut mesh = mesh(&[upstream.address], None);
+    mesh.services[0].ports[0].protocol = AppProtocol::Tcp;
+    let mut settings = workers(2, 2);
+    // For each Worker 16 blocks of 8 KiB, and two of 64 KiB.
+    settings.bounds.blocks = 32;
+    let bed = Bed::with(settings, &mesh);
+    bed.expect_metric("heddle_workers_active", &[], 2.0);
+    let pairs: Vec<_> = (0..8)
+        .map(|_| (bed.client().stream, upstream.accept().stream))
+        .collect();
+    thread::scope(|scope| {
+        for (_, server) in &pairs {
+            let allowed = AtomicU64::new(SIZE);
+            scope.spawn(move || {
+                send_numbers(server, SIZE, &allowed);
+                server.shutdown(Shutdown::Write).unwrap();
+            });
+        }
+        // Nobody reads meanwhile.
+        for round in 1..=20 {
+            rotated(&bed, f64::from(round * 8));
+        }
+        for (client, _) in &pairs {
+            scope.spawn(move || expect_numbers(client, SIZE));
+        }
+    });
+    assert_eq!(bed.metric("heddle_requests_rejected_total", &[]), 0.0);
 }
 
 /// Clients that send request after request until they are told to stop.

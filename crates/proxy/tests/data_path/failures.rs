@@ -135,6 +135,63 @@ fn an_endpoint_that_talks_out_of_turn_is_not_believed() {
 }
 
 #[test]
+fn what_is_wrong_with_an_answer_is_said_of_the_answer() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.send("220 mail.example ESMTP\r\n");
+    let response = client.response();
+    assert_eq!(response.status(), 502);
+    let said = String::from_utf8(response.body).unwrap();
+    assert!(
+        said.starts_with("heddle: the endpoint's answer: the "),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_no_request_was_meant_for_the_listeners_service() {
+    let (bed, log) = Bed::logged(Settings::default(), &mesh(&[], None));
+    let no_body = "POST / HTTP/1.1\r\nHost: echo\r\nConnection: upgrade\r\n\
+                   Upgrade: websocket\r\nContent-Length: 2\r\n\r\nhi";
+    for (sent, reason) in [
+        (
+            "\x16\x03\x01\x00\u{5}\x01\x00\x00\x01\x03\r\n\r\n",
+            "tls_on_plaintext",
+        ),
+        ("nonsense\r\n\r\n", "malformed_request_line"),
+        (no_body, "upgrade_not_supported"),
+    ] {
+        let mut client = bed.client();
+        client.send(sent);
+        assert_eq!(answer(&mut client).1, reason);
+        let line = log.line();
+        assert!(line.contains(&format!(r#""reason":"{reason}""#)), "{line}");
+        let service = r#""destination_service":"test/echo""#;
+        assert!(line.contains(service), "{line}");
+    }
+    let labels = ["test/echo", "status_class=\"4xx\""];
+    bed.expect_metric("heddle_http_requests_total", &labels, 2.0);
+
+    // Even when it is not there any more.
+    let mut client = bed.client();
+    bed.proxy.apply(&heddle_model::Mesh {
+        generation: 2,
+        ..Default::default()
+    });
+    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    client.send(GET);
+    assert_eq!(answer(&mut client), (503, "service_gone".into()));
+    let line = log.line();
+    assert!(
+        line.contains(r#""destination_service":"test/echo""#),
+        "{line}"
+    );
+}
+
+#[test]
 fn malformed_answers_are_a_502() {
     for bad in [
         "nonsense\r\n\r\n",

@@ -2,17 +2,47 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use heddle_model::{AppProtocol, Mesh};
+use heddle_model::{
+    AppProtocol, Filters, Mesh, Outcome, PathMatch, RouteAction, RouteMatch, RouteRule,
+};
 use heddle_proxy::{Settings, Timeouts};
 
-use crate::support::{Bed, Client, Log, Upstream, count, mesh};
+use crate::support::{Bed, Client, Log, PATIENCE, Upstream, count, mesh};
+use crate::waits::flood;
 
 fn speaking(protocol: AppProtocol, endpoint: SocketAddr) -> Mesh {
     let mut mesh = mesh(&[endpoint], None);
     mesh.services[0].ports[0].protocol = protocol;
     mesh
+}
+
+/// Where nobody listens. A port that was free a moment ago may be another test's by now; this one is
+/// given to nobody who does not ask for it.
+fn refusing() -> SocketAddr {
+    ([127, 0, 0, 1], 1).into()
+}
+
+/// A rule that leads nowhere but to `/public`.
+fn public() -> RouteRule {
+    RouteRule {
+        name: "test/public".into(),
+        rule: 0,
+        matcher: RouteMatch {
+            path: PathMatch::Prefix("/public".into()),
+            method: None,
+            headers: Vec::new(),
+            query: Vec::new(),
+        },
+        action: Arc::new(RouteAction {
+            filters: Filters::default(),
+            outcome: Outcome::Forward(Vec::new()),
+            request_timeout_ms: None,
+            backend_timeout_ms: None,
+        }),
+    }
 }
 
 fn bed(protocol: AppProtocol, upstream: &Upstream) -> Bed {
@@ -101,6 +131,76 @@ fn reset(mut client: Client) {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
+/// Closes a connection with a reset.
+fn cut(client: Client) {
+    let linger = rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO));
+    linger.unwrap();
+    drop(client);
+}
+
+#[test]
+fn a_reset_before_it_is_known_what_a_client_speaks_is_passed_on() {
+    for first in ["", "GE", "PUT /important/file HTT"] {
+        let upstream = Upstream::new();
+        let mesh = speaking(AppProtocol::Undeclared, upstream.address);
+        let (bed, log) = Bed::logged(Settings::default(), &mesh);
+        let mut client = bed.client();
+        let server = upstream.accept();
+        client.send(first);
+        cut(client);
+        reset(server);
+        let line = failed(&bed, &log, "client_reset");
+        assert!(line.contains(r#""blame":"downstream""#), "{line}");
+        bed.expect_metric("heddle_connections_active", &[], 0.0);
+        bed.expect_metric("heddle_upstream_connections_active", &[], 0.0);
+    }
+}
+
+/// Nobody reads from the side that resets: the other one takes nothing.
+#[test]
+fn a_reset_is_noticed_while_the_other_side_does_not_read() {
+    for (reason, from_client) in [("client_reset", true), ("upstream_reset", false)] {
+        let upstream = Upstream::new();
+        let mesh = speaking(AppProtocol::Tcp, upstream.address);
+        let (bed, log) = Bed::logged(Settings::default(), &mesh);
+        let (client, server) = (bed.client(), upstream.accept());
+        let (mut sender, other) = match from_client {
+            true => (client, server),
+            false => (server, client),
+        };
+        flood(&mut sender.stream);
+        cut(sender);
+        failed(&bed, &log, reason);
+        bed.expect_metric("heddle_tcp_connections_active", &[], 0.0);
+        bed.expect_metric("heddle_connections_active", &[], 0.0);
+        drop(other);
+    }
+}
+
+#[test]
+fn a_reset_is_noticed_after_the_end_of_a_stream() {
+    for (reason, from_client) in [("client_reset", true), ("upstream_reset", false)] {
+        let upstream = Upstream::new();
+        let mesh = speaking(AppProtocol::Tcp, upstream.address);
+        let (bed, log) = Bed::logged(Settings::default(), &mesh);
+        let (client, server) = (bed.client(), upstream.accept());
+        let (sender, mut other) = match from_client {
+            true => (client, server),
+            false => (server, client),
+        };
+        sender.stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(other.rest(), b"");
+        cut(sender);
+        failed(&bed, &log, reason);
+        // Its stream has ended, so that reading does not tell.
+        let patience = Instant::now() + PATIENCE;
+        while other.stream.take_error().unwrap().is_none() {
+            assert!(Instant::now() < patience, "{reason}: no reset");
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// Waits until one connection to the Service has failed for a reason, and looks for it in the log.
 fn failed(bed: &Bed, log: &Log, reason: &str) -> String {
     bed.expect_metric("heddle_requests_rejected_total", &[reason], 1.0);
@@ -139,14 +239,15 @@ fn a_connection_on_which_nobody_speaks_ends() {
 
 #[test]
 fn an_endpoint_that_refuses_resets_the_connection_and_is_named() {
-    let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = refusing.local_addr().unwrap();
-    drop(refusing);
+    let address = refusing();
     for protocol in [AppProtocol::Tls, AppProtocol::Undeclared] {
         let (bed, log) = Bed::logged(Settings::default(), &speaking(protocol, address));
         let mut client = bed.client();
-        client.send(b"\x16");
-        client.stream.shutdown(Shutdown::Write).unwrap();
+        if protocol == AppProtocol::Undeclared {
+            // It may still turn out to be HTTP, and is waited for a moment.
+            client.send(b"\x16");
+            client.stream.shutdown(Shutdown::Write).unwrap();
+        }
         reset(client);
         let line = failed(&bed, &log, "upstream_connect_failed");
         let named = format!(r#""upstream":"{address}","request_bytes":0,"response_bytes":0,"#);
@@ -201,6 +302,31 @@ fn a_client_that_speaks_another_protocol_is_passed_on() {
     }
 }
 
+/// Half a request line is neither: it waits no longer than a head may take, not `tcp_idle`.
+#[test]
+fn a_request_line_that_does_not_go_on_is_passed_on_when_its_time_is_over() {
+    let upstream = Upstream::new();
+    let settings = Settings {
+        timeouts: Timeouts {
+            request_head: Duration::from_millis(100),
+            ..Timeouts::default()
+        },
+        ..Settings::default()
+    };
+    let mesh = speaking(AppProtocol::Undeclared, upstream.address);
+    let bed = Bed::with(settings, &mesh);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    client.send("GET / HTT");
+    assert_eq!(server.exact(9), b"GET / HTT");
+    bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
+    // What comes now is a part of the stream, whatever it looks like.
+    client.send("P/1.1\r\n\r\n");
+    assert_eq!(server.exact(9), b"P/1.1\r\n\r\n");
+    drop(server);
+    assert_eq!(client.rest(), b"");
+}
+
 #[test]
 fn http_on_an_undeclared_port_is_http_however_it_arrives() {
     let upstream = Upstream::new();
@@ -224,11 +350,94 @@ fn http_on_an_undeclared_port_is_http_however_it_arrives() {
     bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
 }
 
+/// None of these is a way around what is known of HTTP: they are answered as it.
+#[test]
+fn unusual_requests_are_http_too() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Undeclared, &upstream);
+    let long = format!("GET /{} HTTP/1.1\r\nHost: echo\r\n\r\n", "a".repeat(5000));
+    for (request, status) in [
+        ("PROPFIND / HTTP/1.1\r\nHost: echo\r\n\r\n", 204),
+        ("get / HTTP/1.1\r\nHost: echo\r\n\r\n", 204),
+        ("\r\n\r\nGET / HTTP/1.1\r\nHost: echo\r\n\r\n", 204),
+        (long.as_str(), 204),
+        ("\nGET / HTTP/1.1\r\nHost: echo\r\n\r\n", 400),
+    ] {
+        let mut client = bed.client();
+        let mut server = upstream.accept();
+        client.send(request);
+        if status == 204 {
+            assert!(server.head().contains("X-Forwarded-For"), "{request:?}");
+            server.send("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+        }
+        assert_eq!(client.response().status(), status, "{request:?}");
+    }
+    bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
+}
+
+/// Words that could be the beginning of a request, from clients that wait for an answer to them.
+#[test]
+fn what_stays_unclear_is_passed_on() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Undeclared, &upstream);
+    for first in ["ruok", "P", "\r\n"] {
+        let mut client = bed.client();
+        let mut server = upstream.accept();
+        client.send(first);
+        assert_eq!(server.exact(first.len()), first.as_bytes());
+        server.send("imok");
+        assert_eq!(client.exact(4), b"imok");
+    }
+}
+
+/// Whoever connects before there are rules and speaks after them is judged by them.
+#[test]
+fn rules_hold_for_clients_that_connected_before_them() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Undeclared, &upstream);
+    // The last of them is for a greeting of the server's.
+    let requests = [
+        ("GET /private HTTP/1.1\r\nHost: echo\r\n\r\n", 404),
+        ("\n\nGET /private HTTP/1.1\r\nHost: echo\r\n\r\n", 400),
+        ("\x16\x03\x01 /private\r\n\r\n", 400),
+        ("GET /private HTTP/1.1\r\nHost: echo\r\n\r\n", 404),
+    ];
+    let mut clients: Vec<_> = requests
+        .map(|(request, status)| (bed.client(), upstream.accept(), request, status))
+        .into();
+    let mut after = speaking(AppProtocol::Undeclared, upstream.address);
+    after.generation = 2;
+    after.services[0].ports[0].routes = Some(vec![public()]);
+    bed.proxy.apply(&after);
+    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    clients[3].1.send("220 mail.example ESMTP\r\n");
+    for (client, server, request, status) in &mut clients {
+        client.send(*request);
+        assert_eq!(client.response().status(), *status, "{request:?}");
+        server.stream.set_nonblocking(true).unwrap();
+        let nothing = server.stream.peek(&mut [0; 1]).map_or(0, |n| n);
+        assert_eq!(nothing, 0, "{request:?} reached the endpoint");
+    }
+    bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
+}
+
+#[test]
+fn what_is_declared_by_the_time_somebody_speaks_counts() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Undeclared, &upstream);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    let mut after = speaking(AppProtocol::Tcp, upstream.address);
+    after.generation = 2;
+    bed.proxy.apply(&after);
+    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    client.send("GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(server.exact(18), b"GET / HTTP/1.1\r\n\r\n");
+}
+
 #[test]
 fn who_asks_in_http_is_told_that_no_endpoint_answers() {
-    let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = refusing.local_addr().unwrap();
-    drop(refusing);
+    let address = refusing();
     let mesh = speaking(AppProtocol::Undeclared, address);
     let bed = Bed::with(Settings::default(), &mesh);
     let mut client = bed.client();
@@ -245,6 +454,37 @@ fn who_asks_in_http_is_told_that_no_endpoint_answers() {
         other.send(words);
         assert_eq!(other.rest(), b"");
     }
+}
+
+#[test]
+fn who_finds_no_block_left_is_told_so_in_its_own_protocol() {
+    let upstream = Upstream::new();
+    let mut settings = Settings::default();
+    settings.bounds.blocks = 16;
+    let (bed, log) = Bed::logged(
+        settings,
+        &speaking(AppProtocol::Undeclared, upstream.address),
+    );
+    let unfinished: Vec<_> = (0..16)
+        .map(|_| {
+            let mut client = bed.client();
+            client.send("GET / HTTP/1.1\r\nHost: echo\r\nA: ");
+            client
+        })
+        .collect();
+    bed.expect_metric("heddle_buffer_blocks_active", &[], 16.0);
+    let mut other = bed.client();
+    other.send(b"\x16\x03\x01");
+    reset(other);
+    failed(&bed, &log, "buffers_exhausted");
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    let response = client.response();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.field("heddle-reason"), Some("buffers_exhausted"));
+    // What nobody had room to read is no reason to take the answer back.
+    assert!(matches!(client.stream.read(&mut [0; 1]), Ok(0)));
+    drop(unfinished);
 }
 
 #[tokio::test]

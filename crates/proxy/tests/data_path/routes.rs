@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::support::{Bed, Client, Upstream, field, mesh, serve, service};
 use heddle_model::{
-    Backend, BackendTarget, Filters, HeaderEdits, Mesh, Outcome, PathMatch, PathRewrite, Redirect,
-    Rewrite, RouteAction, RouteMatch, RouteRule, ServiceName, WorkloadName,
+    AppProtocol, Backend, BackendTarget, Filters, HeaderEdits, Mesh, Outcome, PathMatch,
+    PathRewrite, Redirect, Rewrite, RouteAction, RouteMatch, RouteRule, ServiceName, WorkloadName,
 };
 use heddle_proxy::{Entry, Settings};
 
@@ -528,6 +528,34 @@ fn a_forward_proxy_finds_services_by_name() {
             (response.status(), response.field("heddle-reason")),
             (502, Some(reason))
         );
+    }
+}
+
+#[test]
+fn a_forward_proxy_says_that_a_port_carries_bytes_and_where_to_go() {
+    for (protocol, reason) in [
+        (AppProtocol::Tcp, "port_carries_bytes"),
+        (AppProtocol::Tls, "port_carries_bytes"),
+        (AppProtocol::Grpc, "protocol_not_supported"),
+    ] {
+        let mut mesh = mesh(&[], None);
+        mesh.services[0].ports[0].protocol = protocol;
+        let bed = Bed::with(Settings::default(), &mesh);
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let caller = WorkloadName::parse("test/web").unwrap();
+        bed.proxy.listen(2, socket, Entry::ForwardProxy { caller });
+        let mut client = Client::connect(address);
+        client.send("GET http://echo/ HTTP/1.1\r\nHost: echo\r\n\r\n");
+        let response = client.response();
+        assert_eq!(
+            (response.status(), response.field("heddle-reason")),
+            (501, Some(reason))
+        );
+        let text = String::from_utf8(response.body).unwrap();
+        let says = text.contains("dial its address");
+        assert_eq!(says, reason == "port_carries_bytes", "{text}");
+        assert!(text.ends_with(&format!("({reason})\n")), "{text}");
     }
 }
 

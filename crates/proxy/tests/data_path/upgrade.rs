@@ -2,7 +2,8 @@
 
 use heddle_proxy::Settings;
 
-use crate::support::{Bed, Upstream, mesh};
+use crate::failures::answer;
+use crate::support::{Bed, Upstream, field, mesh};
 
 const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: echo\r\nConnection: keep-alive, Upgrade\r\n\
      Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -10,7 +11,7 @@ const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: echo\r\nConnection: keep-al
 #[test]
 fn a_websocket_is_passed_through() {
     let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (bed, log) = Bed::logged(Settings::default(), &mesh(&[upstream.address], None));
     let mut client = bed.client();
     // A frame that is sent before the answer is not lost.
     client.send(format!("{HANDSHAKE}early"));
@@ -41,6 +42,51 @@ fn a_websocket_is_passed_through() {
     drop(server);
     bed.expect_metric("heddle_tcp_connections_active", &[], 0.0);
     bed.expect_metric("heddle_requests_active", &[], 0.0);
+
+    let endpoint = format!(r#""upstream":"{}""#, upstream.address);
+    for status in [101, 0] {
+        let line = log.line();
+        let status = format!(r#""path":"/chat","status":{status},"reason":"ok""#);
+        assert!(line.contains(&status), "{line}");
+        assert!(line.contains(&endpoint), "{line}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_agrees_to_something_else_is_not_believed() {
+    const SAID: &str = "HTTP/1.1 101 Switching Protocols\r\n";
+    for (fields, reason) in [
+        ("", "upstream_malformed"),
+        ("Upgrade: websocket\r\n", "upstream_malformed"),
+        ("Connection: upgrade\r\n", "upstream_malformed"),
+        (
+            "Connection: upgrade\r\nUpgrade: spdy/3.1\r\n",
+            "upstream_switched_protocols",
+        ),
+        (
+            "Connection: upgrade\r\nUpgrade: websocket, spdy/3.1\r\n",
+            "upstream_switched_protocols",
+        ),
+        ("Connection: UPGRADE\r\nUpgrade: WebSocket\r\n", ""),
+    ] {
+        let upstream = Upstream::new();
+        let bed = Bed::new(&[upstream.address]);
+        let mut client = bed.client();
+        client.send(HANDSHAKE);
+        let mut server = upstream.accept();
+        server.head();
+        server.send(format!("{SAID}{fields}\r\n"));
+        let response = client.response();
+        assert_eq!(
+            response.field("heddle-reason").unwrap_or_default(),
+            reason,
+            "{fields:?}"
+        );
+        assert_eq!(response.status() == 101, reason.is_empty(), "{fields:?}");
+        if !reason.is_empty() {
+            assert_eq!(server.rest(), b"");
+        }
+    }
 }
 
 #[test]
@@ -92,4 +138,105 @@ fn offers_that_may_be_ignored_are() {
         server.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
         assert_eq!(client.response().status(), 200);
     }
+}
+
+/// HTTP in another form would reach the endpoint past every rule.
+#[test]
+fn only_what_carries_no_requests_is_offered_on() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    for (upgrade, offered) in [
+        ("Upgrade: websocket, h2c", Some("websocket")),
+        ("Upgrade: h2c,", None),
+        ("Upgrade: h2c, H2C", None),
+        (
+            "Upgrade: foo/2\r\nUpgrade: h2c\r\nUpgrade: bar",
+            Some("foo/2, bar"),
+        ),
+        ("Upgrade: TLS/1.0, HTTP/2.0", None),
+        ("Upgrade: web socket, , a/b/c", None),
+    ] {
+        let mut client = bed.client();
+        client.send(format!(
+            "GET / HTTP/1.1\r\nHost: echo\r\nConnection: upgrade\r\n{upgrade}\r\n\r\n"
+        ));
+        let mut server = upstream.accept();
+        let head = server.head();
+        assert_eq!(field(&head, "upgrade"), offered, "{upgrade}");
+        let fields = head.to_ascii_lowercase().matches("upgrade").count();
+        assert_eq!(fields, if offered.is_some() { 2 } else { 0 }, "{head}");
+        server.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+        assert_eq!(client.response().status(), 200);
+    }
+}
+
+#[test]
+fn an_endpoint_switches_to_what_it_was_offered_or_not_at_all() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let switched = "upstream_switched_protocols";
+    let malformed = "upstream_malformed";
+    for (fields, reason) in [
+        ("Connection: upgrade\r\nUpgrade: h2c\r\n", switched),
+        (
+            "Connection: upgrade\r\nUpgrade: websocket, h2c\r\n",
+            switched,
+        ),
+        (
+            "Connection: upgrade\r\nUpgrade: websocket\r\nUpgrade: x\r\n",
+            switched,
+        ),
+        ("Connection: upgrade\r\n", malformed),
+        ("Connection: upgrade\r\nUpgrade: ,\r\n", malformed),
+        ("Upgrade: websocket\r\n", malformed),
+        ("", malformed),
+    ] {
+        let mut client = bed.client();
+        client.send(HANDSHAKE);
+        let mut server = upstream.accept();
+        server.head();
+        server.send(format!("HTTP/1.1 101 Switching Protocols\r\n{fields}\r\n"));
+        assert_eq!(answer(&mut client), (502, reason.into()), "{fields}");
+    }
+    bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
+    // Names of protocols have no case.
+    let mut client = bed.client();
+    client.send(HANDSHAKE);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 101 X\r\nConnection: keep-alive, upgrade\r\nUpgrade: WebSocket\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 101"));
+    bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
+}
+
+#[test]
+fn an_upgrade_may_say_that_it_has_no_body() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send(HANDSHAKE.replace("\r\n\r\n", "\r\nContent-Length: 0\r\n\r\nearly"));
+    let mut server = upstream.accept();
+    assert_eq!(field(&server.head(), "upgrade"), Some("websocket"));
+    server.send("HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nfirst");
+    assert!(client.head().starts_with("HTTP/1.1 101"));
+    assert_eq!(client.exact(5), b"first");
+    assert_eq!(server.exact(5), b"early");
+}
+
+#[test]
+fn a_server_that_wants_an_upgrade_says_which() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    server.send(
+        "HTTP/1.1 426 Upgrade Required\r\nConnection: upgrade\r\nUpgrade: foo/2, bar\r\n\
+         Content-Length: 0\r\n\r\n",
+    );
+    let response = client.response();
+    assert_eq!(response.status(), 426);
+    assert_eq!(response.field("upgrade"), Some("foo/2, bar"));
+    assert_eq!(response.field("connection"), Some("upgrade"));
 }

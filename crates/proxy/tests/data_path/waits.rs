@@ -67,7 +67,7 @@ fn an_answer_that_stops_arriving_is_cut() {
 }
 
 /// Sends until nobody has taken anything for a while.
-fn flood(stream: &mut std::net::TcpStream) {
+pub(crate) fn flood(stream: &mut std::net::TcpStream) {
     stream.set_nonblocking(true).unwrap();
     let block = vec![0u8; 65536];
     let mut stuck = 0;

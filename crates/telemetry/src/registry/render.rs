@@ -322,9 +322,21 @@ fn render_workers(
 }
 
 fn render_manager(encoder: &mut Encoder<'_>, manager: &ManagerStats) {
-    let name = "heddle_workers_active";
-    encoder.family(name, Kind::Gauge, "Workers that take connections.");
-    encoder.level(name, &[], manager.workers_active.get());
+    for (name, help, gauge) in [
+        (
+            "heddle_workers_active",
+            "Workers that take connections.",
+            &manager.workers_active,
+        ),
+        (
+            "heddle_workers_limit",
+            "Workers that there may be.",
+            &manager.workers_limit,
+        ),
+    ] {
+        encoder.family(name, Kind::Gauge, help);
+        encoder.level(name, &[], gauge.get());
+    }
     for (name, help, counter) in [
         (
             "heddle_workers_started_total",

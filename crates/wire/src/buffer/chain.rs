@@ -79,6 +79,20 @@ impl Chain {
         }
     }
 
+    /// A chain that holds a copy of `bytes` in a block of no pool's, freed when they are consumed: for
+    /// what must not be lost for want of a block, and is bounded elsewhere.
+    #[must_use]
+    pub fn detached(bytes: &[u8]) -> Self {
+        let mut chain = Self::new();
+        if !bytes.is_empty() {
+            // The block keeps its pool alive, and nobody else can take another.
+            let own = Pool::new(bytes.len(), usize::MAX);
+            let written = chain.extend_from_slice(&own, bytes);
+            debug_assert!(written.is_ok(), "a pool without a bound has room");
+        }
+        chain
+    }
+
     /// Bytes in the chain.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -232,3 +232,17 @@ proptest! {
         prop_assert_eq!(pool.blocks_in_use(), 0);
     }
 }
+
+#[test]
+fn detached_bytes_need_no_pool() {
+    for bytes in [&b""[..], b"a", &[7; 100_000]] {
+        let mut chain = Chain::detached(bytes);
+        assert_eq!(bytes_of(&chain), bytes);
+        assert_eq!(chain.blocks(), usize::from(!bytes.is_empty()));
+        // What is read later goes into a block of the pool.
+        let pool = Pool::new(16, 1);
+        chain.extend_from_slice(&pool, b"later").unwrap();
+        chain.consume(bytes.len());
+        assert_eq!((chain.front(), pool.blocks_in_use()), (&b"later"[..], 1));
+    }
+}

@@ -1,5 +1,8 @@
 //! Whether bytes begin an HTTP/1 request, for connections whose protocol nobody has declared.
 
+use super::framing::is_token_byte;
+use super::request::MAX_METHOD_BYTES;
+
 /// What the first bytes of a connection are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beginning {
@@ -11,59 +14,36 @@ pub enum Beginning {
     Unclear,
 }
 
-/// Methods of RFC 9110 section 9.3 and RFC 5789. Any token may be a method, but then a line of SMTP
-/// (`EHLO …`) or the banner of SSH could begin one too: a connection with another method is passed on
-/// as bytes, which is what it would get from a proxy that did not look.
-const METHODS: [&[u8]; 9] = [
-    b"GET ",
-    b"POST ",
-    b"PUT ",
-    b"DELETE ",
-    b"HEAD ",
-    b"PATCH ",
-    b"OPTIONS ",
-    b"CONNECT ",
-    b"TRACE ",
-];
-
-/// Looks at the first bytes of a connection: a method, a target, and a version of HTTP/1 at the end of
-/// the line. Whether the request is a good one is for the parser to say.
+/// Looks at the first bytes of a connection: a method, which is any token, a target, and a version of
+/// HTTP/1 at the end of the line. Whether the request is a good one is for the parser to say; here nobody
+/// gets past it with an unusual method, with empty lines in front or with bare LFs.
 ///
-/// Other protocols are told at their first bytes: inline commands of Redis (`GET key`) have no target, a
-/// TLS handshake and an HTTP/2 preface no method.
+/// Other protocols are told at their first line at the latest: commands of SMTP (`EHLO name`) or Redis
+/// (`GET key`) have no target, a TLS handshake no method, an HTTP/2 preface another version.
 #[must_use]
 pub fn beginning(bytes: &[u8]) -> Beginning {
-    // Empty lines before a request are tolerated (RFC 9112 section 2.2).
-    let bytes = match bytes.strip_prefix(b"\r\n") {
-        Some(rest) => rest,
-        None => bytes,
+    let bytes = after_empty_lines(bytes);
+    let length = bytes.iter().position(|&byte| !is_token_byte(byte));
+    let (method, rest) = match length {
+        // All of it may be a method, or it may be the first half of an empty line.
+        None if bytes.len() <= MAX_METHOD_BYTES => return Beginning::Unclear,
+        None => return Beginning::Other,
+        Some(0) if bytes == b"\r" => return Beginning::Unclear,
+        Some(length) if length > MAX_METHOD_BYTES || length == 0 => return Beginning::Other,
+        Some(length) if bytes[length] != b' ' => return Beginning::Other,
+        Some(length) => (&bytes[..length], &bytes[length + 1..]),
     };
-    let Some(method) = METHODS
-        .iter()
-        .find(|method| bytes.starts_with(method) || method.starts_with(bytes))
-    else {
-        return if bytes == b"\r" {
-            Beginning::Unclear
-        } else {
-            Beginning::Other
-        };
-    };
-    let Some(rest) = bytes.get(method.len()..).filter(|rest| !rest.is_empty()) else {
+    if rest.is_empty() {
         return Beginning::Unclear;
-    };
+    }
     let line_end = memchr::memchr(b'\n', rest);
     let line = &rest[..line_end.unwrap_or(rest.len())];
     let target_end = memchr::memchr(b' ', line);
     let target = &line[..target_end.unwrap_or(line.len())];
-    let plausible = match target.first() {
-        Some(b'/' | b'*') => true,
-        // http://… or, of CONNECT, an authority.
-        Some(first) => first.is_ascii_alphanumeric() || *first == b'[',
-        None => false,
-    };
-    let target_ok = plausible && target.iter().all(|byte| (0x21..0x7f).contains(byte));
+    let target_ok = !target.is_empty() && target.iter().all(|byte| (0x21..0x7f).contains(byte));
+    // Of CONNECT, an authority.
     let absolute = matches!(target.first(), Some(b'/' | b'*'))
-        || *method == b"CONNECT "
+        || method == b"CONNECT"
         || begins(target, b"http://");
     if !target_ok || !absolute {
         return Beginning::Other;
@@ -83,6 +63,17 @@ pub fn beginning(bytes: &[u8]) -> Beginning {
     }
 }
 
+/// What follows the empty lines before a request, which are tolerated (RFC 9112 section 2.2).
+fn after_empty_lines(mut bytes: &[u8]) -> &[u8] {
+    while let Some(rest) = bytes
+        .strip_prefix(b"\r\n")
+        .or_else(|| bytes.strip_prefix(b"\n"))
+    {
+        bytes = rest;
+    }
+    bytes
+}
+
 /// Whether `bytes` begins with `full`, or may still do so.
 fn begins(bytes: &[u8], full: &[u8]) -> bool {
     let common = bytes.len().min(full.len());
@@ -92,6 +83,7 @@ fn begins(bytes: &[u8], full: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http1::{Limits, RequestHead};
 
     /// Every prefix of a beginning is unclear or the answer itself: nothing flips.
     fn all_prefixes(bytes: &[u8]) -> Beginning {
@@ -116,6 +108,12 @@ mod tests {
             "CONNECT db:5432 HTTP/1.1\r\n",
             "PUT http://host/path HTTP/1.1\r\n",
             "DELETE /x HTTP/1.9\n",
+            "PROPFIND / HTTP/1.1\r\n",
+            "get / HTTP/1.1\r\n",
+            "!#$%&'*+-.^_`|~ / HTTP/1.1\r\n",
+            "M-SEARCH * HTTP/1.1\r\n",
+            "\nGET / HTTP/1.1\r\n",
+            "\r\n\r\n\n\r\n\r\nGET / HTTP/1.1\r\n",
         ] {
             assert_eq!(
                 all_prefixes(line.as_bytes()),
@@ -141,9 +139,38 @@ mod tests {
             b"GET / HTTP/2.0\r\n",
             b"GET /\x00 HTTP/1.1\r\n",
             b"\0\0\0\x08\x04\xd2\x16\x2f",
-            b"get / HTTP/1.1\r\n",
+            b" GET / HTTP/1.1\r\n",
+            b"\rGET / HTTP/1.1\r\n",
+            b"\r\rGET / HTTP/1.1\r\n",
+            b"SSH-2.0-Go\r\n",
+            b"AMQP\x00\x00\x09\x01",
+            b"get /key\r\n",
+            b"CONNECT {\"verbose\":false}\r\n",
+            b"CWD /pub\r\n",
+            b"DESCRIBE * RTSP/1.0\r\n",
+            b"OPTIONS sip:a@b SIP/2.0\r\n",
+            b"a-token-that-is-longer-than-methods / HTTP/1.1\r\n",
         ] {
             assert_eq!(all_prefixes(first), Beginning::Other, "{first:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_parser_takes_is_a_request() {
+        let fields = "Host: a\r\n\r\n";
+        for line in [
+            "GET / HTTP/1.1",
+            "\r\nx-method /a?b HTTP/1.1",
+            "OPTIONS * HTTP/1.1",
+            "QUERY http://a/b HTTP/1.1",
+            "CONNECT a:80 HTTP/1.1",
+            "CONNECT _a:80 HTTP/1.1",
+        ] {
+            let text = format!("{line}\r\n{fields}");
+            let mut head = RequestHead::new();
+            let parsed = head.parse(text.as_bytes(), &Limits::DEFAULT);
+            assert!(matches!(parsed, Ok(Some(_))), "{line}: {parsed:?}");
+            assert_eq!(all_prefixes(text.as_bytes()), Beginning::Request, "{line}");
         }
     }
 
@@ -159,6 +186,10 @@ mod tests {
             "GET /",
             "GET / HTTP/1",
             "CONNECT a:1",
+            "\n\n\r\n",
+            "\r\n\r",
+            "ruok",
+            "PROPFIND /x",
         ] {
             assert_eq!(beginning(part.as_bytes()), Beginning::Unclear, "{part:?}");
         }

@@ -26,7 +26,7 @@ pub enum Method {
 }
 
 /// Bytes in the longest method that is accepted.
-const MAX_METHOD_BYTES: usize = 32;
+pub(super) const MAX_METHOD_BYTES: usize = 32;
 
 impl Method {
     /// The method of that name. Methods are case-sensitive.

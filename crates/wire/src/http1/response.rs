@@ -43,6 +43,14 @@ impl ResponseHead {
         (100..200).contains(&self.status) && self.status != 101
     }
 
+    /// Whether the response names protocols to change to and `Connection` says so, as every 101 has to
+    /// (RFC 9110 section 7.8).
+    #[must_use]
+    pub fn upgrades(&self) -> bool {
+        let named = |field: &Field| field.kind == FieldKind::Upgrade;
+        self.facts.upgrade && self.version == Version::Http11 && self.fields.iter().any(named)
+    }
+
     /// Parses the head at the front of `buf`, which answers a request with `request_method`.
     ///
     /// Returns the bytes that the head takes, or `None` when more are needed. A status line

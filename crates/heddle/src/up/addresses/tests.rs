@@ -135,3 +135,25 @@ fn a_thousand_services_hardly_collide() {
         .filter(|slot| fresh(&BTreeSet::from([(*slot).clone()]))[*slot] != together[*slot]);
     assert!(moved.count() < 5, "the hash spreads badly");
 }
+
+/// Addresses are the same everywhere, so a reader who follows the page sees those that it shows.
+#[test]
+fn the_page_shows_the_addresses_that_its_example_gets() {
+    const PAGE: &str = include_str!("../../../../../docs/operations.md");
+    let service = ServiceName::new("demo", "self").expect("a name");
+    let caller = WorkloadName::new("demo", "self").expect("a name");
+    let slots = BTreeSet::from([
+        Slot::Service {
+            service: service.clone(),
+            caller: None,
+        },
+        Slot::Service {
+            service,
+            caller: Some(caller.clone()),
+        },
+        Slot::ForwardProxy { caller },
+    ]);
+    for (slot, address) in fresh(&slots) {
+        assert!(PAGE.contains(&format!(" {address}:")), "{slot}: {address}");
+    }
+}

@@ -2,11 +2,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
 use heddle_model::{
-    AppProtocol, Balancer, Mesh, Mode, Service, ServiceAccountName, ServiceName, ServicePort,
+    AppProtocol, Balancer, Mesh, Mode, Namespace, Service, ServiceAccountName, ServiceName,
+    ServicePort,
     Workload, WorkloadName,
 };
 
-use super::{Changes, FORWARD_PROXY_PORT, Listeners, Most};
+use super::{Changes, FORWARD_PROXY_PORT, Listeners, Most, in_brief};
 use crate::status::{ListenerKind, ListenerStatus};
 
 /// A Service with a name that no other test uses, so that tests do not meet at an address.
@@ -93,7 +94,7 @@ fn each_caller_and_everybody_else_has_an_address_for_each_service() {
     );
     let changes = listeners.follow(&mesh);
     assert_eq!(opened(&changes).len(), 3 * 3 + 2);
-    let status = listeners.status();
+    let status = listeners.status(&Mesh::default());
     let distinct: BTreeSet<SocketAddr> = status.iter().map(|l| l.address).collect();
     assert_eq!(distinct.len(), status.len());
 
@@ -149,7 +150,11 @@ fn a_new_port_of_a_service_joins_its_address() {
     let first = listeners.follow(&mesh(vec![service("join", &[18_080])], Vec::new()));
     let second = listeners.follow(&mesh(vec![service("join", &[18_080, 18_090])], Vec::new()));
     assert_eq!((opened(&second).len(), second.close.len()), (1, 0));
-    let ips: BTreeSet<IpAddr> = listeners.status().iter().map(|l| l.address.ip()).collect();
+    let ips: BTreeSet<IpAddr> = listeners
+        .status(&Mesh::default())
+        .iter()
+        .map(|l| l.address.ip())
+        .collect();
     assert_eq!(ips.len(), 1);
     drop(first);
 }
@@ -163,10 +168,31 @@ fn an_address_that_somebody_else_has_is_exchanged() {
     let changes = second.follow(&mesh);
     assert_eq!(opened(&changes).len(), 1);
     assert_ne!(
-        first.status()[0].address.ip(),
-        second.status()[0].address.ip()
+        first.status(&Mesh::default())[0].address.ip(),
+        second.status(&Mesh::default())[0].address.ip()
     );
-    assert_eq!(second.status()[0].address.port(), 18_080);
+    assert_eq!(second.status(&Mesh::default())[0].address.port(), 18_080);
+    drop(held);
+}
+
+#[test]
+fn a_second_process_for_the_same_names_is_one_line() {
+    let services = (0..5).map(|n| service(&format!("second-{n}"), &[18_080]));
+    let mesh = mesh(services.collect(), Vec::new());
+    let mut first = Listeners::new(most(100));
+    let held = first.follow(&mesh);
+    let mut second = Listeners::new(most(100));
+    let changes = second.follow(&mesh);
+    assert_eq!(changes.exchanged.len(), 5);
+    let [line] = &in_brief(&changes.exchanged)[..] else {
+        panic!("one line of {:?}", changes.exchanged);
+    };
+    assert!(
+        line.starts_with("5 addresses are in use")
+            && line.contains("listeners/second-0 is at 127."),
+        "{line}"
+    );
+    assert_eq!(in_brief(&changes.exchanged[..2]), changes.exchanged[..2]);
     drop(held);
 }
 
@@ -180,8 +206,11 @@ fn a_port_that_somebody_has_everywhere_becomes_another_port() {
     match port.checked_add(10_000) {
         Some(instead) => {
             assert_eq!(opened(&changes).len(), 1);
-            assert_eq!(listeners.status()[0].address.port(), instead);
-            assert_eq!(listeners.status()[0].port, port);
+            assert_eq!(
+                listeners.status(&Mesh::default())[0].address.port(),
+                instead
+            );
+            assert_eq!(listeners.status(&Mesh::default())[0].port, port);
         }
         None => assert_eq!(changes.problems.len(), 1),
     }
@@ -197,7 +226,7 @@ fn a_forward_proxy_follows_its_workload() {
         opened(&first)
     );
     assert_eq!(
-        listeners.status()[0].address.ip(),
+        listeners.status(&Mesh::default())[0].address.ip(),
         IpAddr::from([127, 9, 1, 2])
     );
 }
@@ -212,7 +241,7 @@ fn more_than_the_bound_are_not_opened_and_that_is_said() {
     // What is kept reaches everything: the forward proxy and the addresses for everybody.
     assert!(
         listeners
-            .status()
+            .status(&Mesh::default())
             .iter()
             .all(|l| l.service.is_none() || l.caller.is_none())
     );
@@ -233,6 +262,41 @@ fn descriptors_bound_them_too_and_forward_proxies_come_first() {
     let problem = &changes.problems[0];
     assert!(problem.contains("5 listeners are wanted"), "{problem}");
     assert!(problem.contains("ulimit -n"), "{problem}");
-    let all = listeners.status();
+    let all = listeners.status(&Mesh::default());
     assert!(all.iter().all(|l| l.kind == ListenerKind::ForwardProxy));
+}
+
+#[test]
+fn what_is_spoken_is_what_the_port_declares_or_its_routes_make_of_it() {
+    let undeclared = |name: &str| {
+        let mut service = service(name, &[18_080]);
+        service.ports[0].protocol = AppProtocol::Undeclared;
+        service
+    };
+    let mut bytes = service("spoken-bytes", &[18_080]);
+    bytes.ports[0].protocol = AppProtocol::Tcp;
+    let mut routed = undeclared("spoken-routed");
+    routed.ports[0].routes = Some(Vec::new());
+    let mut consumed = undeclared("spoken-consumed");
+    let namespace = Namespace::parse("listeners").expect("a name");
+    consumed.ports[0].consumer_routes = BTreeMap::from([(namespace, Vec::new())]);
+    let services = vec![bytes, consumed, undeclared("spoken-plain"), routed];
+    let mesh = mesh(services, vec![workload("spoken-w", [127, 9, 4, 1])]);
+    let mut listeners = Listeners::new(most(100));
+    let held = listeners.follow(&mesh);
+    let all = listeners.status(&mesh);
+    let spoken = |name: &str, caller| of(&all, name, caller)[0].protocol.as_str();
+    for (name, caller, expected) in [
+        ("spoken-bytes", None, "tcp"),
+        ("spoken-plain", None, "undeclared"),
+        ("spoken-routed", None, "http"),
+        // Routes of a caller's own namespace are for that caller.
+        ("spoken-consumed", None, "undeclared"),
+        ("spoken-consumed", Some("spoken-w"), "http"),
+    ] {
+        assert_eq!(spoken(name, caller), expected, "{name} of {caller:?}");
+    }
+    let is_proxy = |l: &&ListenerStatus| l.kind == ListenerKind::ForwardProxy;
+    assert!(all.iter().filter(is_proxy).all(|l| l.protocol == "http"));
+    drop(held);
 }

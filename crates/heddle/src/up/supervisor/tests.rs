@@ -301,6 +301,7 @@ fn the_environment_is_that_of_a_pod_with_this_callers_addresses() {
             } else {
                 ListenerKind::ForwardProxy
             },
+            protocol: "http".to_owned(),
             address: SocketAddr::from((address, at)),
         };
     let listeners = [

@@ -14,8 +14,8 @@ use heddle_proxy::{Elasticity, Entry, Proxy, Settings};
 use heddle_telemetry::Registry;
 use serde_json::json;
 
-use super::Report;
 use super::stage::Stage;
+use super::{Report, failures, shown};
 use crate::bench::load::Outcome;
 use crate::bench::{account, statistics};
 
@@ -33,7 +33,6 @@ const WINDOW_S: &str = "3";
 
 pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     let bed = Bed::new(stage.upstream_address())?;
-    println!();
     cost(&bed, rounds, report)?;
     notice(stage, &bed, rounds, report)
 }
@@ -101,9 +100,14 @@ fn cost(bed: &Bed, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     }
     drop(clients);
     let cpu = statistics::median(&cpu_us);
-    println!("Moves: {CONNECTIONS} idle HTTP connections, each handed on {TIMES} times");
-    println!("  {cpu:.1} µs of CPU for each move, both workers and the Manager together");
-    report.values.insert("move_cpu_us", cpu);
+    report.say(format!(
+        "\nMoves: {CONNECTIONS} idle HTTP connections, each handed on {TIMES} times"
+    ));
+    report.say(format!(
+        "  {} µs of CPU for each move, both workers and the Manager together",
+        shown(cpu, 1)
+    ));
+    report.value("move_cpu_us", cpu);
     let row = json!({ "scenario": "moves", "cpu_us": cpu_us });
     report.rows.push(row);
     Ok(())
@@ -114,7 +118,8 @@ fn notice(stage: &Stage, bed: &Bed, rounds: u32, report: &mut Report) -> anyhow:
     let target = format!("echo.lab@{}", bed.address);
     let (mut still, mut moving) = (Vec::new(), Vec::new());
     let mut moves = 0;
-    for _ in 0..rounds {
+    for round in 0..rounds {
+        eprintln!("moves in use: round {} of {rounds}", round + 1);
         still.push(window(stage, &target)?);
         let before = bed.moved();
         let over = AtomicBool::new(false);
@@ -133,19 +138,24 @@ fn notice(stage: &Stage, bed: &Bed, rounds: u32, report: &mut Report) -> anyhow:
         moves += bed.moved() - before;
     }
     let p999 = |all: &[Outcome]| {
-        statistics::median(&all.iter().map(|o| o.p999_us).collect::<Vec<_>>()) / 1e3
+        let all: Vec<f64> = all.iter().map(|o| o.p999_us / 1e3).collect();
+        statistics::median(&all)
     };
     let (still_ms, moving_ms) = (p999(&still), p999(&moving));
-    let errors: u64 = still
-        .iter()
-        .chain(&moving)
-        .flat_map(|o| o.errors.values())
-        .sum();
-    println!("Moves in use: 64 connections at {RATE} requests/s, {moves} moves, {errors} failed");
-    println!("  p99.9 {moving_ms:.2} ms while they move, {still_ms:.2} ms while they do not");
-    report.values.insert("moving_p999_ms", moving_ms);
-    report.values.insert("still_p999_ms", still_ms);
-    report.values.insert("moving_failed", errors as f64);
+    let errors = || still.iter().chain(&moving).flat_map(|o| &o.errors);
+    let failed: u64 = errors().map(|(_, count)| count).sum();
+    report.say(format!(
+        "Moves in use: 64 connections at {RATE} requests/s, {moves} moves, {}",
+        failures(errors())
+    ));
+    report.say(format!(
+        "  p99.9 {} ms while they move, {} ms while they do not",
+        shown(moving_ms, 2),
+        shown(still_ms, 2)
+    ));
+    report.value("moving_p999_ms", moving_ms);
+    report.value("still_p999_ms", still_ms);
+    report.value("moving_failed", Some(failed as f64));
     Ok(())
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::Report;
 use super::stage::Stage;
+use super::{Report, failures, shown};
 use crate::bench::load::Outcome;
 use crate::bench::statistics;
 
@@ -41,11 +41,10 @@ const CASES: [Case; 3] = [
 ];
 
 pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
-    println!();
     let group = match &stage.group {
         Ok(group) => group,
         Err(reason) => {
-            println!("Skew was not measured: {reason}");
+            report.say(format!("\nSkew was not measured: {reason}"));
             return Ok(());
         }
     };
@@ -54,10 +53,6 @@ pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Re
     let best = stage.measure(&heddle, &["--connections", "64", "--seconds", "3"], 3.0)?;
     drop(heddle);
     let rate = best.requests as f64 / best.seconds * OFFERED_SHARE;
-    println!(
-        "Skew: 64 busy connections, two workers held to {HELD_TO_CORES} cores, {rate:.0} requests/s\n  \
-         (70 % of their best); after two seconds; medians of {rounds} rounds"
-    );
     let mut found: BTreeMap<&str, Vec<(f64, Outcome)>> = BTreeMap::new();
     for round in 0..rounds {
         eprintln!("skew: round {} of {rounds}", round + 1);
@@ -92,19 +87,23 @@ pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Re
         }
     }
     group.hold(None)?;
+    report.say(format!(
+        "\nSkew: 64 busy connections, two workers held to {HELD_TO_CORES} cores, {rate:.0} requests/s\n  \
+         (70 % of their best); after two seconds; each figure is the median of {rounds} rounds"
+    ));
     for case in &CASES {
         let all = &found[case.name];
         let median = |pick: fn(&(f64, Outcome)) -> f64| {
             statistics::median(&all.iter().map(pick).collect::<Vec<_>>())
         };
-        let errors: u64 = all.iter().flat_map(|(_, o)| o.errors.values()).sum();
-        println!(
-            "  {:20} busiest/least busy {:8.2}   p50 {:6.0} µs   p99 {:7.0} µs   failed {errors}",
+        report.say(format!(
+            "  {:20} busiest/least busy {:>8}   p50 {:>6} µs   p99 {:>7} µs   {}",
             case.name,
-            median(|(ratio, _)| *ratio),
-            median(|(_, outcome)| outcome.p50_us),
-            median(|(_, outcome)| outcome.p99_us),
-        );
+            shown(median(|(ratio, _)| *ratio), 2),
+            shown(median(|(_, outcome)| outcome.p50_us), 0),
+            shown(median(|(_, outcome)| outcome.p99_us), 0),
+            failures(all.iter().flat_map(|(_, outcome)| &outcome.errors)),
+        ));
         report.rows.push(json!({
             "scenario": "skew",
             "case": case.name,
@@ -114,17 +113,20 @@ pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Re
             })).collect::<Vec<_>>(),
         }));
     }
-    let pairs = found["skewed, stealing"]
-        .iter()
-        .zip(&found["placed evenly"]);
-    let p99: Vec<f64> = pairs.map(|((_, a), (_, b))| a.p99_us / b.p99_us).collect();
+    let p99 = |case: &str| -> Vec<Option<f64>> {
+        found[case].iter().map(|(_, o)| Some(o.p99_us)).collect()
+    };
+    let p99 = statistics::ratio(&p99("skewed, stealing"), &p99("placed evenly"));
+    if let Some(p99) = &p99 {
+        // Not the ratio of the two medians above: the machine drifts between rounds.
+        report.say(format!(
+            "  p99 skewed with stealing, in that placed evenly: {:.2} in the middle round, {:.2} to {:.2}",
+            p99.median, p99.min, p99.max
+        ));
+    }
     let ratios: Vec<f64> = found["skewed, stealing"].iter().map(|(r, _)| *r).collect();
-    report
-        .ratios
-        .insert("busy_max_vs_min", statistics::median(&ratios));
-    report
-        .ratios
-        .insert("skew_p99_vs_even", statistics::median(&p99));
+    report.ratio("busy_max_vs_min", statistics::median(&ratios));
+    report.ratio("skew_p99_vs_even", p99.map(|p99| p99.median));
     Ok(())
 }
 

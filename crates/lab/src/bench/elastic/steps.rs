@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use serde_json::json;
 
-use super::Report;
 use super::stage::{self, Stage};
 use super::timeline::{Sample, Timeline};
+use super::{Report, failures};
 use crate::bench::statistics;
 
 /// Seconds of each phase: quiet, then as fast as it goes.
@@ -49,53 +49,101 @@ pub(super) fn run(stage: &Stage, cycles: u32, report: &mut Report) -> anyhow::Re
         .map(|ms| ms.parse::<f64>().context("a phase's time"))
         .collect::<anyhow::Result<Vec<f64>>>()?;
 
-    // Phases begin quiet, and alternate.
-    let mut grew = Vec::new();
-    let mut retired = Vec::new();
-    for (index, start) in phases.iter().enumerate().skip(1) {
-        let end = phases.get(index + 1).copied().unwrap_or(f64::INFINITY);
-        let within = samples
-            .iter()
-            .filter(|sample| (*start..end).contains(&sample.unix_ms));
-        let found = match index % 2 {
-            1 => within.clone().find(|s| s.workers - s.retiring == 2),
-            _ => within.clone().find(|s| s.workers == 1),
-        };
-        let after = found.map_or(f64::INFINITY, |sample| (sample.unix_ms - start) / 1e3);
-        if index % 2 == 1 {
-            &mut grew
-        } else {
-            &mut retired
-        }
-        .push(after);
-    }
+    let timeline = Timeline { samples, phases };
+    let (grew, retired) = delays(&timeline);
     let failed: u64 = outcome.errors.values().sum();
-    println!("Steps: load that rises and falls, 64 connections that stay open, {cycles} cycles");
-    println!(
-        "  {} requests, {failed} failed {:?}",
-        outcome.requests, outcome.errors
-    );
-    for (name, all) in [("a second worker came", &grew), ("it had gone", &retired)] {
-        let worst = all.iter().copied().fold(0.0, f64::max);
-        let median = statistics::median(all);
-        println!("  {name:22} after {median:.2} s, at worst {worst:.2} s");
-    }
-    let worst = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
-    report.values.insert("steps_failed", failed as f64);
-    report.values.insert("steps_grow_worst_s", worst(&grew));
-    report
-        .values
-        .insert("steps_retire_worst_s", worst(&retired));
+    report.say(format!(
+        "\nSteps: load that rises and falls, 64 connections that stay open, {cycles} cycles"
+    ));
+    report.say(format!(
+        "  {} requests, {}",
+        outcome.requests,
+        failures(&outcome.errors)
+    ));
+    report.say(grew.sentence("a second worker came", "no second worker"));
+    report.say(retired.sentence("it had gone", "it did not go"));
+    report.value("steps_failed", Some(failed as f64));
+    report.value("steps_grow_median_s", grew.median());
+    report.value("steps_grow_worst_s", grew.worst());
+    report.value("steps_not_grown", Some(grew.missed() as f64));
+    report.value("steps_retire_median_s", retired.median());
+    report.value("steps_retire_worst_s", retired.worst());
+    report.value("steps_not_retired", Some(retired.missed() as f64));
+    let Timeline { samples, phases } = &timeline;
     report.rows.push(json!({
         "scenario": "steps",
         "requests": outcome.requests,
         "errors": outcome.errors,
-        "grow_s": grew,
-        "retire_s": retired,
+        "grow_s": grew.0,
+        "retire_s": retired.0,
         "phases": phases,
         "workers": samples.iter().map(|s| (s.unix_ms, s.workers, s.retiring)).collect::<Vec<_>>(),
     }));
-    Ok(Timeline { samples, phases })
+    Ok(timeline)
+}
+
+/// Seconds from the beginning of each phase until something happened; none where it did not.
+#[derive(Debug, Default, PartialEq)]
+struct Delays(Vec<Option<f64>>);
+
+impl Delays {
+    fn known(&self) -> Vec<f64> {
+        self.0.iter().flatten().copied().collect()
+    }
+
+    fn missed(&self) -> usize {
+        self.0.iter().filter(|delay| delay.is_none()).count()
+    }
+
+    fn median(&self) -> Option<f64> {
+        statistics::median(&self.known())
+    }
+
+    fn worst(&self) -> Option<f64> {
+        self.known().into_iter().reduce(f64::max)
+    }
+
+    /// What happened how soon, and how often it did not.
+    fn sentence(&self, happened: &str, did_not: &str) -> String {
+        let mut parts = Vec::new();
+        if let (Some(median), Some(worst)) = (self.median(), self.worst()) {
+            parts.push(format!(
+                "{happened:20} after {median:.2} s, at worst {worst:.2} s"
+            ));
+        }
+        if self.missed() > 0 {
+            parts.push(format!(
+                "{did_not} in {} of {} cycles",
+                self.missed(),
+                self.0.len()
+            ));
+        }
+        format!("  {}", parts.join("; "))
+    }
+}
+
+/// How long each busy phase waited for a second Worker, and each quiet one until it had gone. Phases
+/// begin quiet, and alternate.
+fn delays(timeline: &Timeline) -> (Delays, Delays) {
+    let Timeline { samples, phases } = timeline;
+    let (mut grew, mut retired) = (Delays::default(), Delays::default());
+    for (index, start) in phases.iter().enumerate().skip(1) {
+        let end = phases.get(index + 1).copied().unwrap_or(f64::INFINITY);
+        let mut within = samples
+            .iter()
+            .filter(|sample| (*start..end).contains(&sample.unix_ms));
+        let is_busy = index % 2 == 1;
+        let found = match is_busy {
+            true => within.find(|s| s.workers - s.retiring == 2),
+            false => within.find(|s| s.workers == 1),
+        };
+        let after = found.map(|sample| (sample.unix_ms - start) / 1e3);
+        match is_busy {
+            true => grew.0.push(after),
+            false => retired.0.push(after),
+        }
+    }
+    (grew, retired)
 }
 
 /// Looks at the Workers while something happens.
@@ -129,4 +177,47 @@ fn watched<T>(
 fn unix_ms() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycle_without_a_second_worker_is_said_and_spoils_no_median() {
+        let sample = |unix_ms, workers| Sample {
+            unix_ms,
+            workers,
+            retiring: 0,
+        };
+        let timeline = Timeline {
+            // Quiet, busy, quiet, busy, quiet: the second time nobody came.
+            phases: vec![0.0, 1000.0, 2000.0, 3000.0, 4000.0],
+            samples: vec![
+                sample(1100.0, 1),
+                sample(1500.0, 2),
+                sample(2100.0, 2),
+                sample(2250.0, 1),
+                sample(3500.0, 1),
+                sample(4250.0, 1),
+            ],
+        };
+        let (grew, retired) = delays(&timeline);
+        assert_eq!(grew, Delays(vec![Some(0.5), None]));
+        assert_eq!(retired, Delays(vec![Some(0.25), Some(0.25)]));
+        assert_eq!(
+            grew.sentence("a second worker came", "no second worker"),
+            "  a second worker came after 0.50 s, at worst 0.50 s; no second worker in 1 of 2 cycles"
+        );
+        assert_eq!(
+            retired.sentence("it had gone", "it did not go"),
+            "  it had gone          after 0.25 s, at worst 0.25 s"
+        );
+        assert_eq!(
+            Delays(vec![None; 3]).sentence("a second worker came", "no second worker"),
+            "  no second worker in 3 of 3 cycles"
+        );
+        assert_eq!((grew.median(), grew.worst()), (Some(0.5), Some(0.5)));
+        assert_eq!(Delays(vec![None]).worst(), None);
+    }
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Controller, Decision, Elasticity, SETTLE};
+use super::{Controller, Decision, Elasticity, SETTLE, Shortage};
 
 const TICK: Duration = Duration::from_millis(100);
 
@@ -195,4 +195,34 @@ proptest! {
             prop_assert!(pair[1].0 - pair[0].0 > SETTLE);
         }
     }
+}
+
+#[test]
+fn workers_that_are_busy_and_may_not_become_more_are_said_to_be_short_now_and_then() {
+    for max in [1, 2] {
+        let mut node = Node::new(up_to(max));
+        let mut shortage = Shortage::default();
+        let mut said = Vec::new();
+        for second in 0..200_u64 {
+            // A pause in the middle.
+            let load = if (90..100).contains(&second) {
+                0.3
+            } else {
+                3.0
+            };
+            for _ in 0..10 {
+                node.run(load, TICK);
+                assert!(node.workers == max || !node.controller.is_short());
+                if shortage.observe(TICK, node.controller.is_short()) {
+                    said.push(second);
+                }
+            }
+        }
+        assert_eq!(said.len(), 4, "up to {max}: {said:?}");
+        assert!(said[0] >= 5 && said[0] < 8, "{said:?}");
+        assert!(said.windows(2).all(|two| two[1] - two[0] >= 60), "{said:?}");
+    }
+    let mut quiet = Node::new(up_to(1));
+    quiet.run(0.7, seconds(60));
+    assert!(!quiet.controller.is_short());
 }

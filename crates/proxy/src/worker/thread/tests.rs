@@ -1,0 +1,101 @@
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use heddle_model::ServiceName;
+
+use super::*;
+use crate::failure::Reason;
+use crate::listener::{Door, Entry};
+use crate::opaque::Moving;
+use crate::parcel::{Contents, Parcel, State};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    near.set_nonblocking(true).unwrap();
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
+    (near, far)
+}
+
+/// A flow on its way to a Worker, and its two ends.
+fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
+    let (client, caller) = pair();
+    let (upstream, endpoint) = pair();
+    let service = ServiceName::parse("test/echo").unwrap();
+    let contents = Contents {
+        door: Door::new(Entry::Service {
+            caller: None,
+            service,
+            port: 80,
+        }),
+        peer: client.peer_addr().unwrap(),
+        client,
+        state: State::Opaque(Box::new(Moving::fresh(upstream))),
+    };
+    let permit = permits.take().unwrap();
+    let parcel = Parcel { contents, permit };
+    (Arrival::Client(parcel), [caller, endpoint])
+}
+
+#[tokio::test]
+async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
+    let registry = Arc::new(Registry::new());
+    let stats = registry.worker(Reason::CODES);
+    let permits = Permits::new(2);
+    let plan = Plan {
+        settings: Settings::default(),
+        registry: Arc::clone(&registry),
+        stats: Arc::clone(&stats),
+        log: None,
+        seed: 1,
+        permits: permits.clone(),
+        cpu: None,
+    };
+    let worker = spawn(plan).unwrap();
+    let (first, first_ends) = flow(&permits);
+    let (second, second_ends) = flow(&permits);
+    worker.intake.put(first).unwrap();
+    worker.intake.wake();
+    let patience = Instant::now() + PATIENCE;
+    while stats.connections_active.get() < 1 {
+        assert!(Instant::now() < patience, "the first is not taken");
+        thread::yield_now();
+    }
+    let until = Instant::now() + Duration::from_millis(200);
+    worker.mailbox.send(Command::Drain { until });
+    thread::park_timeout(Duration::from_millis(50));
+    // Nobody wakes it: it is still there when the time is over.
+    worker.intake.put(second).unwrap();
+    assert_eq!(worker.ended.await, Ok(2));
+    let mut text = String::new();
+    registry.render(&mut text);
+    let rejected = text.lines().find(|line| {
+        line.starts_with("heddle_requests_rejected_total") && line.contains("draining")
+    });
+    assert!(
+        rejected.is_some_and(|line| line.ends_with(" 2")),
+        "{rejected:?}"
+    );
+    for mut end in first_ends.into_iter().chain(second_ends) {
+        let error = end.read(&mut [0; 1]).expect_err("a reset, not an end");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+}
+
+/// A Worker that cannot be made, for want of a descriptor, is dropped where the Manager runs.
+#[test]
+fn a_runtime_is_dropped_within_another() {
+    let new = || {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime")
+    };
+    new().block_on(async {
+        let guarded = Guarded(Some(new()));
+        drop(guarded);
+    });
+}
