@@ -71,13 +71,28 @@ fn canonical(text: &str) -> Result<String, Flaw> {
         return flaw("holds '//'", "write one slash");
     }
     // Some servers cut parameters off an element before they resolve it: `..;x` is `..` to them.
-    let names = path
+    if path
         .split('/')
-        .map(|element| element.split(';').next().unwrap_or(element));
-    if names.into_iter().any(|name| matches!(name, "." | "..")) {
+        .map(name_of)
+        .any(|name| matches!(name, "." | ".."))
+    {
         return flaw("holds '.' or '..'", "write the path that it leads to");
     }
+    let inner = path.rsplit_once('/').map_or("", |(inner, _)| inner);
+    let vanishes = |element: &str| !element.is_empty() && name_of(element).is_empty();
+    if inner.split('/').any(vanishes) {
+        return flaw(
+            "holds an element of parameters only",
+            "write its name before the ';'",
+        );
+    }
     Ok(path)
+}
+
+/// An element without its parameters, whose `;` may be escaped.
+fn name_of(element: &str) -> &str {
+    let plain = element.split(';').next().unwrap_or(element);
+    plain.split("%3B").next().unwrap_or(plain)
 }
 
 /// Whether a canonical path holds `%00` to `%1F` or `%7F`. Requests with one are refused.
