@@ -162,6 +162,24 @@ spec:
     );
 }
 
+#[test]
+fn so_many_policies_concern_a_workload_and_no_more() {
+    let target = "targetRefs: [{kind: Pod, selector: {}}], action: ALLOW";
+    let policy = |n: usize| {
+        format!(
+            "---\napiVersion: heddle.dev/v1alpha1\nkind: AuthorizationPolicy\n\
+             metadata: {{name: a{n}}}\nspec: {{{target}}}\n"
+        )
+    };
+    let workload = UNDECLARED.rsplit_once("---").unwrap().0;
+    for (count, errors) in [(1_024, 0), (1_025, 1)] {
+        let text: String = (0..count).map(policy).collect();
+        let text = format!("{workload}{text}");
+        let (_, report) = load_text(Path::new("/mesh/a.yaml"), text.as_bytes());
+        assert_eq!(report.errors(), errors, "{:?}", report.problems);
+    }
+}
+
 const GOOD: [&str; 3] = [
     concat!(
         include_str!("../../../fixtures/good-policies/base.yaml"),
