@@ -1,14 +1,14 @@
 //! Who may call whom, and why: what the proxy would decide, in words.
 //!
-//! The decision is the proxy's own ([`Guard::decide`]); what is added is who is meant, which
+//! The decision is the proxy's own ([`heddle_model::Guard::decide`]); what is added is who is meant, which
 //! endpoints there are, and what would change the outcome.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use heddle_model::{
-    Access, Connect, Decider, Endpoint, Guard, HttpAccess, Mesh, NodeName, PolicyName, Service,
-    ServiceAccountName, ServiceName, ServicePort, SpiffeId, Verdict, Workload, WorkloadName,
+    Endpoint, Mesh, NodeName, PolicyName, Service, ServiceAccountName, ServiceName, ServicePort,
+    SpiffeId, Workload, WorkloadName,
 };
 use serde::Serialize;
 
@@ -17,10 +17,13 @@ use crate::compile::did_you_mean;
 
 mod advice;
 mod parse;
+mod question;
 mod show;
 
 #[cfg(test)]
 mod tests;
+
+use question::{Question, opaque};
 
 /// Endpoints that are explained; the rest is counted.
 const MAX_EXPLAINED: usize = 100;
@@ -151,19 +154,29 @@ pub fn explain(
     let (from, identity) = identify(mesh, caller)?;
     let mut notes = Vec::new();
     let endpoints = endpoints(mesh, destination, request, &mut notes)?;
+    let explained = endpoints.get(..MAX_EXPLAINED).unwrap_or(&endpoints);
+    let opaque = opaque(mesh, explained);
+    if request.is_some() {
+        notes.extend(opaque.iter().map(|address| {
+            format!(
+                "{address} is declared tcp or tls: no request is seen there, and the connection \
+                 is decided as a whole"
+            )
+        }));
+    }
     let question = Question {
         mesh,
         caller: identity.as_ref(),
         request,
+        opaque: &opaque,
     };
     Ok(Explanation {
         from,
         to: destination.to_string(),
         request: request.cloned(),
         omitted: endpoints.len().saturating_sub(MAX_EXPLAINED),
-        endpoints: endpoints
+        endpoints: explained
             .iter()
-            .take(MAX_EXPLAINED)
             .map(|endpoint| question.answer(endpoint))
             .collect(),
         notes,
@@ -311,95 +324,6 @@ fn of_workload(
         node: workload.node.clone(),
     };
     Ok(ports.into_iter().map(endpoint).collect())
-}
-
-/// What is asked of every endpoint.
-struct Question<'q> {
-    mesh: &'q Mesh,
-    caller: Option<&'q SpiffeId>,
-    request: Option<&'q Request>,
-}
-
-/// A request of which no header is known.
-fn no_field(_: &[u8], _: &mut dyn FnMut(&[u8])) {}
-
-impl<'q> Question<'q> {
-    fn access(&self, port: u16) -> Access<'q> {
-        let http = self.request.map(|request| HttpAccess {
-            method: request.method.as_bytes(),
-            path: request.path.as_bytes(),
-            query: request.query.as_bytes(),
-            fields: no_field as heddle_model::NoHeader,
-        });
-        Access {
-            caller: self.caller,
-            port,
-            http,
-        }
-    }
-
-    fn answer(&self, endpoint: &Endpoint) -> ExplainedEndpoint {
-        let port = endpoint.address.port();
-        let mut answer = ExplainedEndpoint {
-            address: endpoint.address,
-            workload: endpoint.workload.clone(),
-            node: endpoint.node.clone(),
-            outcome: Outcome::Elsewhere,
-            reason: String::new(),
-            policy: None,
-            rule: None,
-            dry_run: None,
-            advice: Vec::new(),
-        };
-        let known = endpoint.workload.as_ref();
-        let Some(workload) = known.and_then(|name| self.mesh.workload(name)) else {
-            answer.reason = match &endpoint.node {
-                Some(node) => format!("node {node} decides: ask there"),
-                None => "it is outside the mesh: nobody asks who calls".to_owned(),
-            };
-            return answer;
-        };
-        let guard = Guard::new(self.mesh, workload);
-        let access = self.access(port);
-        let decision = guard.decide(&access);
-        let (outcome, by) = match decision.allowed {
-            true => (Outcome::Allowed, decision.by),
-            false if self.request.is_some() => (Outcome::Refused, decision.by),
-            // A connection that is no good for bytes may be good for requests.
-            false => match guard.may_connect(self.caller, port) {
-                Connect::Open => (Outcome::Depends, decision.by),
-                Connect::Bare => (Outcome::ConnectOnly, Decider::Probe),
-                Connect::Refused(by) => (Outcome::Refused, by),
-            },
-        };
-        answer.outcome = outcome;
-        answer.reason = match outcome {
-            Outcome::Depends => {
-                "requests are decided one by one: ask with a method and a path".to_owned()
-            }
-            _ => by.to_string(),
-        };
-        if let Decider::Rule { policy, rule } = by
-            && outcome != Outcome::Depends
-        {
-            (answer.policy, answer.rule) = (Some(policy.clone()), Some(rule));
-        }
-        answer.dry_run =
-            decision
-                .dry_run
-                .filter(|_| decision.would_differ())
-                .map(|Verdict { allowed, by }| {
-                    let word = if allowed { "allowed" } else { "refused" };
-                    format!("{word}: {by}")
-                });
-        answer.advice = match outcome {
-            Outcome::Refused => advice::refused(workload, &guard, &access, by),
-            Outcome::Allowed => advice::allowed(&guard, by),
-            Outcome::Depends => advice::depends(&guard, &access),
-            Outcome::ConnectOnly | Outcome::Elsewhere => Vec::new(),
-        };
-        answer
-    }
 }
 
 impl Request {

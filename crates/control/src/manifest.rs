@@ -53,7 +53,7 @@ pub(crate) enum Body {
     Service(core::Service),
     ServiceAccount,
     Namespace,
-    LocalWorkload(local::LocalWorkload),
+    LocalWorkload(Box<local::LocalWorkload>),
     EndpointSlice(core::EndpointSlice),
     HttpRoute(gateway::HttpRoute),
     ReferenceGrant(gateway::ReferenceGrant),
@@ -352,7 +352,7 @@ fn read_object(kind: Kind, origin: &Origin) -> Result<Object, Vec<Fault>> {
             decode_body(tree).map(|core::ServiceAccount {}| Body::ServiceAccount)
         }
         Kind::Namespace => decode_body(tree).map(|core::Namespace {}| Body::Namespace),
-        Kind::LocalWorkload => decode_body(tree).map(Body::LocalWorkload),
+        Kind::LocalWorkload => decode_body(tree).map(Box::new).map(Body::LocalWorkload),
         Kind::EndpointSlice => decode_body(tree).map(Body::EndpointSlice),
         Kind::HttpRoute => decode_body(tree).map(Body::HttpRoute),
         Kind::ReferenceGrant => decode_body(tree).map(Body::ReferenceGrant),

@@ -74,7 +74,10 @@ pub(crate) fn match_value(value: &str, longest: usize) -> Result<(), Flaw> {
 /// of the caller.
 pub(crate) fn policy_header(name: &str) -> Result<(), Flaw> {
     let lower = name.to_ascii_lowercase();
-    if OWN.contains(&lower.as_str()) || FORWARDING.contains(&lower.as_str()) {
+    let is_forwarding = FORWARDING.contains(&lower.as_str())
+        || lower.starts_with("x-forwarded-")
+        || lower == "x-real-ip";
+    if OWN.contains(&lower.as_str()) || is_forwarding {
         return Err(Flaw::new(
             format!("{name} is written by proxies on the way: a policy cannot rely on it"),
             "name who may call in sources",

@@ -212,9 +212,36 @@ fn hosts_and_addresses() {
 fn path_text() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "/", "//", ".", "..", "a", "~", "%7e", "%7E", "%2f", "%2e", "%5c", "%00", "%1F", "%7f",
-        "%c3%A9", "%", "%4", ";x", "%3b", "\\", "?", "#", " ", "é", "\0", "@", ":", "%25", "%252e",
+        "%c3%A9", "%", "%4", ";x", ";", "%3b", "%3B", "\\", "?", "#", " ", "é", "\0", "@", ":",
+        "%25", "%252e",
     ]);
     prop::collection::vec(piece, 0..8).prop_map(|pieces| format!("/{}", pieces.concat()))
+}
+
+/// A mesh that promises that a path is canonical.
+fn asks_for(path: String) -> heddle_model::Mesh {
+    let probe = heddle_model::Probe {
+        port: 80,
+        path: Some(path),
+        query: String::new(),
+    };
+    let workload = heddle_model::Workload {
+        name: heddle_model::WorkloadName::parse("a/w").unwrap(),
+        labels: Default::default(),
+        service_account: heddle_model::ServiceAccountName::parse("a/default").unwrap(),
+        address: [127, 0, 0, 1].into(),
+        ports: Vec::new(),
+        weight: 1,
+        node: None,
+        mode: heddle_model::Mode::Strict,
+        policies: Vec::new(),
+        probes: vec![probe],
+        command: None,
+    };
+    heddle_model::Mesh {
+        workloads: vec![workload],
+        ..Default::default()
+    }
 }
 
 proptest! {
@@ -225,6 +252,7 @@ proptest! {
         if let Ok(path) = exact_path(&text) {
             let canonical = canonicalise(path.as_bytes(), &mut Vec::new(), true);
             prop_assert!(matches!(canonical, Ok(Canonical::Verbatim)), "{text} {path} {canonical:?}");
+            prop_assert_eq!(asks_for(path).check_invariants(), Ok(()), "{}", text);
         }
     }
 }

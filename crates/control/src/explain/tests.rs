@@ -106,6 +106,16 @@ fn what_is_allowed_and_why() {
         ),
         (
             "shop/web",
+            "open/bytes",
+            Some(("GET", "/")),
+            "workload shop/web (service account shop/web) → open/bytes GET /\n  \
+             allowed at open/db (127.1.0.3:5432): no policy applies\n    \
+             anybody may call: an AuthorizationPolicy of action ALLOW would say who\n\
+             note: 127.1.0.3:5432 is declared tcp or tls: no request is seen there, and the \
+             connection is decided as a whole",
+        ),
+        (
+            "shop/web",
             "open/closed",
             None,
             "workload shop/web (service account shop/web) → open/closed\n  \

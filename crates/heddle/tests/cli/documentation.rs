@@ -1,4 +1,5 @@
-//! `docs/operations.md` is true: its examples run, and its tables are complete.
+//! `docs/operations.md` and `docs/policy.md` are true: their examples run, and their tables are
+//! complete.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -10,6 +11,7 @@ use heddle_wire::http1::REJECTS;
 use crate::harness::{Folder, Heddle, as_str, backend, eventually, get, service, text};
 
 const PAGE: &str = include_str!("../../../../docs/operations.md");
+const POLICY: &str = include_str!("../../../../docs/policy.md");
 
 #[test]
 fn every_example_runs() {
@@ -136,4 +138,45 @@ fn every_command_is_listed() {
             "{name} is missing"
         );
     }
+}
+
+/// Each example is added to the mesh of the examples; the table below it says who may call whom.
+#[test]
+fn every_policy_example_does_what_its_table_says() {
+    let mut examples = POLICY
+        .split("```yaml\n")
+        .skip(1)
+        .map(|rest| rest.split_once("```").expect("an end"))
+        .peekable();
+    let (base, _) = *examples.peek().expect("the mesh of the examples");
+    let mut asked = 0;
+    for (example, after) in examples {
+        let folder = Folder::new();
+        folder.write("base.yaml", base);
+        if example != base {
+            folder.write("example.yaml", example);
+        }
+        let (mesh, report) = heddle_control::load(&folder.manifests());
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+        let mesh = mesh.expect("a mesh");
+        for row in after.lines().filter(|line| line.starts_with("| `")) {
+            let cells: Vec<&str> = row.split('|').map(|c| c.trim().trim_matches('`')).collect();
+            let [_, from, to, request, outcome, _] = cells[..] else {
+                continue;
+            };
+            let request = request.split_once(' ').map(|(method, path)| {
+                heddle_control::Request::new(method, path).expect("a request")
+            });
+            let (from, to) = (
+                from.parse().expect("a caller"),
+                to.parse().expect("somebody"),
+            );
+            let said = heddle_control::explain(&mesh, &from, &to, request.as_ref());
+            for endpoint in said.expect("an answer").endpoints {
+                assert_eq!(endpoint.outcome.as_str(), outcome, "{row}\n{endpoint}");
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked > 20, "{asked} rows were found");
 }

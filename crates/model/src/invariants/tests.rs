@@ -217,7 +217,7 @@ fn every_broken_promise_is_found() {
         }),
         with_endpoint(|endpoint| endpoint.account = None),
         with_endpoint(|endpoint| {
-            endpoint.account = Some(ServiceAccountName::parse("a/b").unwrap())
+            endpoint.account = Some(ServiceAccountName::parse("a/b").unwrap());
         }),
         with_endpoint(|endpoint| {
             endpoint.workload = None;

@@ -27,10 +27,8 @@ pub(super) fn is_field_value(value: &str) -> bool {
 
 /// A path in the one form in which paths are compared: see `heddle_wire::http1::canonicalise`.
 pub(super) fn is_canonical_path(path: &str) -> bool {
-    let names = path.split('/').map(|segment| {
-        let plain = segment.split(';').next().unwrap_or(segment);
-        plain.split("%3B").next().unwrap_or(plain)
-    });
+    let inner = path.rsplit_once('/').map_or("", |(inner, _)| inner);
+    let vanishes = |segment: &str| !segment.is_empty() && name_of(segment).is_empty();
     path.len() <= MAX_PATH
         && path.starts_with('/')
         && !path.contains("//")
@@ -38,7 +36,16 @@ pub(super) fn is_canonical_path(path: &str) -> bool {
         && path
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/%".contains(&b))
-        && !names.into_iter().any(|name| matches!(name, "." | ".."))
+        && !path
+            .split('/')
+            .any(|segment| matches!(name_of(segment), "." | ".."))
+        && !inner.split('/').any(vanishes)
+}
+
+/// A segment without its parameters, whose `;` may be escaped.
+fn name_of(segment: &str) -> &str {
+    let plain = segment.split(';').next().unwrap_or(segment);
+    plain.split("%3B").next().unwrap_or(plain)
 }
 
 /// Whether each `%` begins an escape that has to be one: no unreserved character, no slash, no

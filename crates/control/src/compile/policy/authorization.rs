@@ -7,7 +7,7 @@ use heddle_model::{
 
 use super::{Context, Draft, DraftRule, selector, source};
 use crate::check;
-use crate::compile::{Scope, did_you_mean, matcher};
+use crate::compile::{MAX_CANDIDATES, Scope, did_you_mean, matcher};
 use crate::manifest::Kind;
 use crate::manifest::node::FieldPath;
 use crate::manifest::policy::{
@@ -120,7 +120,8 @@ fn targets(
         .map(|workload| workload.name.clone())
         .collect();
     if selected.is_empty() && !scope.is_any_refused(Kind::LocalWorkload, namespace) {
-        let mut elsewhere = context.workloads.iter().filter(|workload| {
+        let looked_at = context.workloads.iter().take(MAX_CANDIDATES);
+        let mut elsewhere = looked_at.filter(|workload| {
             !selector.match_labels.is_empty() && selector::selects(selector, &workload.labels)
         });
         let remedy = match elsewhere.next() {

@@ -6,6 +6,7 @@ use heddle_model::{AppProtocol, PolicyAction, Service, ServiceName, Workload, Wo
 
 use super::{Context, Draft, DraftRule};
 use crate::compile::Scope;
+use crate::manifest::node::FieldPath;
 
 /// What is known of the ports of workloads.
 pub(super) struct Ports(BTreeMap<WorkloadName, BTreeMap<u16, Vec<Target>>>);
@@ -37,11 +38,8 @@ impl Ports {
         for service in services {
             for port in &service.ports {
                 for endpoint in &port.endpoints {
-                    let of = endpoint
-                        .workload
-                        .as_ref()
-                        .and_then(|name| known.get_mut(name));
-                    if let Some(of) = of {
+                    let workload = endpoint.workload.as_ref();
+                    if let Some(of) = workload.and_then(|name| known.get_mut(name)) {
                         of.entry(endpoint.address.port()).or_default().push(Target {
                             service: service.name.clone(),
                             port: port.port,
@@ -53,113 +51,138 @@ impl Ports {
         }
         Self(known)
     }
+}
 
-    fn of(&self, workload: &WorkloadName) -> impl Iterator<Item = (u16, &[Target])> {
-        let ports = self.0.get(workload).into_iter().flatten();
-        ports.map(|(port, targets)| (*port, targets.as_slice()))
-    }
+/// A port on which no request can be seen.
+#[derive(Clone, Copy)]
+struct Blind<'p> {
+    workload: &'p WorkloadName,
+    port: u16,
+    /// The declaration that makes it so.
+    because: &'p Target,
+}
 
-    fn find(&self, workload: &WorkloadName, port: u16) -> Option<&[Target]> {
-        self.0.get(workload)?.get(&port).map(Vec::as_slice)
+impl Blind<'_> {
+    fn because(&self) -> String {
+        let Target {
+            service,
+            port,
+            protocol,
+        } = self.because;
+        let protocol = protocol.as_str();
+        format!("Service {service} declares port {port} as {protocol}")
     }
 }
 
-/// The declaration that makes a port opaque, if all that lead to it do.
-fn opaque(targets: &[Target]) -> Option<&Target> {
-    let all = targets.iter().all(Target::is_opaque);
-    targets.first().filter(|_| all)
+/// The ports of the workloads that a policy selects, taken together.
+#[derive(Default)]
+struct Selected<'p> {
+    /// Every port that one of them has, with one of which nothing can be seen there.
+    ports: BTreeMap<u16, Option<Blind<'p>>>,
+    /// One that has such a port.
+    blind: Option<Blind<'p>>,
+    /// One that has no other.
+    all_blind: Option<Blind<'p>>,
+}
+
+impl<'p> Selected<'p> {
+    fn new(ports: &'p Ports, selected: &'p [WorkloadName]) -> Self {
+        let mut all = Self::default();
+        for workload in selected {
+            let Some(ports) = ports.0.get(workload) else {
+                continue;
+            };
+            let mut blind = None;
+            let mut sees_any = false;
+            for (port, targets) in ports {
+                let is_opaque = targets.iter().all(Target::is_opaque);
+                let found = targets.first().filter(|_| is_opaque).map(|because| Blind {
+                    workload,
+                    port: *port,
+                    because,
+                });
+                sees_any |= found.is_none();
+                blind = blind.or(found);
+                let known = all.ports.entry(*port).or_default();
+                *known = known.or(found);
+            }
+            all.blind = all.blind.or(blind);
+            all.all_blind = all.all_blind.or(blind.filter(|_| !sees_any));
+        }
+        all
+    }
 }
 
 /// Reports rules that cannot be enforced, or are about ports that nobody has.
 pub(super) fn check(context: &Context<'_>, draft: &Draft, scope: &mut Scope<'_>) {
+    let selected = Selected::new(context.ports, &draft.selected);
     for rule in &draft.rules {
         for (port, at) in rule.rule.ports.iter().zip(&rule.ports_at) {
-            let mut selected = draft.selected.iter();
-            if !selected.any(|workload| context.ports.find(workload, *port).is_some()) {
-                scope.warn(
-                    at,
-                    format!("no workload that this policy selects has port {port}"),
-                    "write the port that the workload listens on, not its Service's",
-                );
-            }
+            check_port(&selected, *port, rule, at, scope);
         }
-        if rule.rule.http.is_some() {
-            check_requests(context, draft, rule, scope);
+        if rule.rule.http.is_some() && rule.rule.ports.is_empty() {
+            check_all_ports(&selected, draft.action, rule, scope);
         }
     }
 }
 
-fn check_requests(context: &Context<'_>, draft: &Draft, rule: &DraftRule, scope: &mut Scope<'_>) {
-    for (port, at) in rule.rule.ports.iter().zip(&rule.ports_at) {
-        let found = draft.selected.iter().find_map(|workload| {
-            let declared = opaque(context.ports.find(workload, *port)?)?;
-            Some((workload, declared))
-        });
-        if let Some((workload, declared)) = found {
-            scope.error(
-                at,
-                format!(
-                    "no request can be seen on port {port} of LocalWorkload {workload}: {}",
-                    words(declared)
-                ),
-                "leave out the conditions on requests, or declare appProtocol: http there",
-            );
-        }
-    }
-    if rule.rule.ports.is_empty() {
-        check_all_ports(context, draft, rule, scope);
+const SEE_NOTHING: &str =
+    "leave out the conditions on requests, or declare appProtocol: http there";
+
+fn check_port(
+    selected: &Selected<'_>,
+    port: u16,
+    rule: &DraftRule,
+    at: &FieldPath,
+    scope: &mut Scope<'_>,
+) {
+    match selected.ports.get(&port) {
+        None => scope.warn(
+            at,
+            format!("no workload that this policy selects has port {port}"),
+            "write the port that the workload listens on, not its Service's",
+        ),
+        Some(Some(blind)) if rule.rule.http.is_some() => scope.error(
+            at,
+            format!(
+                "no request can be seen on port {port} of LocalWorkload {}: {}",
+                blind.workload,
+                blind.because()
+            ),
+            SEE_NOTHING,
+        ),
+        Some(_) => {}
     }
 }
 
 /// A rule that names no port is about all of them: what it says of an opaque one nobody can tell.
-fn check_all_ports(context: &Context<'_>, draft: &Draft, rule: &DraftRule, scope: &mut Scope<'_>) {
-    let mut warned = false;
-    for workload in &draft.selected {
-        let ports = || context.ports.of(workload);
-        let mut blind = ports().filter_map(|(port, targets)| Some((port, opaque(targets)?)));
-        let Some((port, declared)) = blind.next() else {
-            continue;
-        };
-        let declared = words(declared);
-        let is_blind_to_all = ports().all(|(_, targets)| opaque(targets).is_some());
-        let remedy = "name the ports that it is about in a list of ports";
-        match draft.action {
-            PolicyAction::Deny => {
-                let reason = format!(
-                    "it would refuse everything on port {port} of LocalWorkload {workload}, \
-                     where no request can be seen: {declared}"
-                );
-                return scope.error(&rule.http_at, reason, remedy);
-            }
-            PolicyAction::Allow if is_blind_to_all => {
-                let reason = format!(
-                    "no request can be seen on any port of LocalWorkload {workload}: {declared}"
-                );
-                let remedy =
-                    "leave out the conditions on requests, or declare appProtocol: http there";
-                return scope.error(&rule.http_at, reason, remedy);
-            }
-            PolicyAction::Allow if !warned => {
-                let reason = format!(
-                    "it allows nothing on port {port} of LocalWorkload {workload}, \
-                     where no request can be seen: {declared}"
-                );
-                scope.warn(&rule.http_at, reason, remedy);
-                warned = true;
-            }
-            PolicyAction::Allow => {}
-        }
+fn check_all_ports(
+    selected: &Selected<'_>,
+    action: PolicyAction,
+    rule: &DraftRule,
+    scope: &mut Scope<'_>,
+) {
+    let Some(blind) = selected.all_blind.or(selected.blind) else {
+        return;
+    };
+    let Blind { workload, port, .. } = blind;
+    let because = blind.because();
+    let remedy = "name the ports that it is about in a list of ports";
+    if action == PolicyAction::Deny {
+        let reason = format!(
+            "it would refuse everything on port {port} of LocalWorkload {workload}, where no \
+             request can be seen: {because}"
+        );
+        scope.error(&rule.http_at, reason, remedy);
+    } else if selected.all_blind.is_some() {
+        let reason =
+            format!("no request can be seen on any port of LocalWorkload {workload}: {because}");
+        scope.error(&rule.http_at, reason, SEE_NOTHING);
+    } else {
+        let reason = format!(
+            "it allows nothing on port {port} of LocalWorkload {workload}, where no request can \
+             be seen: {because}"
+        );
+        scope.warn(&rule.http_at, reason, remedy);
     }
-}
-
-fn words(target: &Target) -> String {
-    let Target {
-        service,
-        port,
-        protocol,
-    } = target;
-    format!(
-        "Service {service} declares port {port} as {}",
-        protocol.as_str()
-    )
 }

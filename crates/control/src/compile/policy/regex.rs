@@ -22,7 +22,9 @@ pub(super) fn translate(text: &str) -> Option<Pattern> {
         _ => text,
     };
     if let Some(start) = text.strip_suffix("(/.*)?") {
-        return literal(start).map(Pattern::Prefix);
+        return literal(start)
+            .filter(|start| !start.ends_with('/'))
+            .map(Pattern::Prefix);
     }
     match text.strip_suffix(".*") {
         Some("") => Some(Pattern::Any),

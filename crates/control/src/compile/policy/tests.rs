@@ -20,6 +20,7 @@ fn expressions_that_say_what_plain_text_can() {
         ("/api/.*", start("/api/")),
         ("/api.*", start("/api")),
         ("/api(/.*)?", prefix("/api")),
+        ("/api/(/.*)?", None),
         (r"/index\.html", exact("/index.html")),
         (r"/a\.*", None),
         (r"/a\\.*", start(r"/a\")),
@@ -159,4 +160,78 @@ spec:
             .reason
             .contains("this mesh is cluster.local")
     );
+}
+
+#[test]
+fn so_many_policies_concern_a_workload_and_no_more() {
+    let target = "targetRefs: [{kind: Pod, selector: {}}], action: ALLOW";
+    let policy = |n: usize| {
+        format!(
+            "---\napiVersion: heddle.dev/v1alpha1\nkind: AuthorizationPolicy\n\
+             metadata: {{name: a{n}}}\nspec: {{{target}}}\n"
+        )
+    };
+    let workload = UNDECLARED.rsplit_once("---").unwrap().0;
+    for (count, errors) in [(1_024, 0), (1_025, 1)] {
+        let text: String = (0..count).map(policy).collect();
+        let text = format!("{workload}{text}");
+        let (_, report) = load_text(Path::new("/mesh/a.yaml"), text.as_bytes());
+        assert_eq!(report.errors(), errors, "{:?}", report.problems);
+    }
+}
+
+const GOOD: [&str; 3] = [
+    concat!(
+        include_str!("../../../fixtures/good-policies/base.yaml"),
+        "---\n",
+        include_str!("../../../fixtures/good-policies/policies.yaml")
+    ),
+    include_str!("../../../fixtures/good-traffic-targets/manifests.yaml"),
+    include_str!("../../explain/tests/mesh.yaml"),
+];
+
+/// Words that stand in manifests, and some that should not.
+const WORDS: [&str; 16] = [
+    "8080", "0", "tcp", "http", "[]", "{}", "", "null", "strict", "DENY", "ALLOW", "GET", "\"*\"",
+    "true", "shop", "/a/..",
+];
+
+proptest! {
+    /// Whatever is done to good manifests, what is taken keeps its promises, and everybody gets an
+    /// answer.
+    #[test]
+    fn what_is_taken_keeps_its_promises(
+        which in 0..GOOD.len(),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), 0..4, 0..WORDS.len()), 1..4),
+    ) {
+        let mut lines: Vec<String> = GOOD[which].lines().map(str::to_owned).collect();
+        for (line, change, word) in changes {
+            let at = line.index(lines.len());
+            match change {
+                0 => {
+                    lines.remove(at);
+                }
+                1 => lines.insert(at, lines[at].clone()),
+                2 => {
+                    let kept = lines[at].split_once(": ").map_or("", |(key, _)| key).to_owned();
+                    lines[at] = format!("{kept}: {}", WORDS[word]);
+                }
+                _ => {
+                    let words: Vec<&str> = lines[at].split(", ").collect();
+                    lines[at] = words[..words.len() - 1].join(", ");
+                }
+            }
+        }
+        let (mesh, report) = load_text(Path::new("/mesh/a.yaml"), lines.join("\n").as_bytes());
+        prop_assert_eq!(mesh.is_none(), report.has_errors());
+        if let Some(mesh) = mesh {
+            prop_assert_eq!(mesh.check_invariants(), Ok(()));
+            let node = NodeName::parse("edge-1").unwrap();
+            prop_assert_eq!(mesh.for_node(&node).check_invariants(), Ok(()));
+            for service in &mesh.services {
+                let to = service.name.to_string().parse().unwrap();
+                prop_assert!(crate::explain(&mesh, &crate::Caller::Anonymous, &to, None).is_ok());
+            }
+        }
+    }
 }

@@ -341,7 +341,16 @@ fn request(written: &smi::HttpMatch, at: &FieldPath, scope: &mut Scope<'_>) -> O
         scope.check(at, check::match_name(name, "header"));
         scope.check(at, check::policy_header(name));
         scope.check(at, check::match_value(&value, 4096));
-        compiled.headers.push((name.to_ascii_lowercase(), value));
+        let name = name.to_ascii_lowercase();
+        if compiled.headers.iter().any(|(known, _)| *known == name) {
+            let reason = format!(
+                "match {:?} has two conditions on header {name}",
+                written.name
+            );
+            scope.error(at, reason, "remove one");
+            continue;
+        }
+        compiled.headers.push((name, value));
     }
     let states_none = compiled == HttpMatch::default();
     let compiled = if states_none { any_request() } else { compiled };

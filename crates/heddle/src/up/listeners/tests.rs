@@ -3,8 +3,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
 use heddle_model::{
     AppProtocol, Balancer, Mesh, Mode, Namespace, Service, ServiceAccountName, ServiceName,
-    ServicePort,
-    Workload, WorkloadName,
+    ServicePort, Workload, WorkloadName,
 };
 
 use super::{Changes, FORWARD_PROXY_PORT, Listeners, Most, in_brief};
