@@ -20,6 +20,7 @@ pub(crate) enum Command {
     Up(commands::up::Args),
     Validate(commands::validate::Args),
     Status(commands::status::Args),
+    Explain(commands::explain::Args),
     Config(commands::config::Args),
     Completion(commands::completion::Args),
     /// Print the version

@@ -2,6 +2,7 @@
 
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod explain;
 pub(crate) mod status;
 pub(crate) mod up;
 pub(crate) mod validate;

@@ -10,7 +10,8 @@ pub(crate) enum Exit {
     Ok = 0,
     /// Something went wrong that none of the others names.
     Failed = 1,
-    // 2 is a wrong command line; clap exits with it.
+    /// The command line is wrong; clap exits with it, too.
+    Usage = 2,
     /// Manifests or settings were refused.
     Refused = 3,
     /// No running `heddle up` answers on the admin socket.

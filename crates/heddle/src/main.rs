@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Up(args) => commands::up::run(args),
         Command::Validate(args) => commands::validate::run(&args),
         Command::Status(args) => commands::status::run(args),
+        Command::Explain(args) => commands::explain::run(args),
         Command::Config(args) => commands::config::run(args),
         Command::Completion(args) => commands::completion::run(&args),
         Command::Version => commands::version::run(),

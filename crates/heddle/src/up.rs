@@ -85,7 +85,7 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
     let (_socket, admin) = start::admin_socket(&settings)?;
     let metrics = start::metrics_listener(settings.admin.metrics)?;
     let log = start::access_log(&settings)?;
-    let mut watcher = Watcher::new(&dir);
+    let mut watcher = Watcher::with(&dir, settings.mesh.options());
     let (mesh, report) = start::first_mesh(&mut watcher, &dir).await?;
 
     let registry = Arc::new(Registry::new());

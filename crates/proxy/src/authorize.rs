@@ -16,7 +16,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use heddle_model::{Access, Connect, Guard, HttpAccess, Mesh, SpiffeId, WorkloadName};
+use heddle_model::{Access, Connect, Decision, Guard, HttpAccess, Mesh, SpiffeId, WorkloadName};
+use heddle_telemetry::Counter;
 use heddle_wire::http1::{Limits, RequestHead, path};
 
 use crate::failure::{Failure, Reason};
@@ -98,7 +99,8 @@ impl Guards {
     pub(crate) fn allow_live(&self, door: &Door, flow: Live) -> bool {
         let caller = door.entry.caller();
         match flow.bytes {
-            true => self.allow_bytes(caller, flow.endpoint),
+            // What a dry run thinks of it was counted when it began.
+            true => self.allow_bytes(caller, flow.endpoint, &Counter::default()),
             false => self.may_connect(caller, flow.endpoint) == MayConnect::Yes,
         }
     }
@@ -136,17 +138,16 @@ impl Guards {
     }
 
     /// Whether bytes that are no request may be passed on to an endpoint.
-    pub(crate) fn allow_bytes(&self, caller: Option<&WorkloadName>, endpoint: SocketAddr) -> bool {
+    pub(crate) fn allow_bytes(
+        &self,
+        caller: Option<&WorkloadName>,
+        endpoint: SocketAddr,
+        dry_runs: &Counter,
+    ) -> bool {
         let caller = self.identity(caller);
         let access = Access::flow(caller, endpoint.port());
-        self.of(endpoint).iter().all(|guard| {
-            let decision = guard.decide(&access);
-            if !decision.allowed {
-                let by = decision.by;
-                tracing::debug!(?caller, %endpoint, %by, "refused");
-            }
-            decision.allowed
-        })
+        let mut guards = self.of(endpoint).iter();
+        guards.all(|guard| allows(&guard.decide(&access), caller, endpoint, dry_runs))
     }
 
     /// Whether a request may be sent to an endpoint. `head` is what will be sent: what a rule sees is
@@ -160,6 +161,7 @@ impl Guards {
         endpoint: SocketAddr,
         head: &[u8],
         judged: &mut Judged,
+        dry_runs: &Counter,
     ) -> Result<(), Failure> {
         let guards = self.of(endpoint);
         if guards.is_empty() {
@@ -201,18 +203,29 @@ impl Guards {
                 },
             }),
         };
-        for guard in guards {
-            let decision = guard.decide(&access);
-            if decision.would_differ() {
-                let by = decision.dry_run.map(|would| would.by.code());
-                tracing::debug!(?caller, %endpoint, by, "a dry run would have decided otherwise");
-            }
-            if !decision.allowed {
-                let by = decision.by;
-                tracing::debug!(?caller, %endpoint, %by, "refused");
-                return Err(Reason::PolicyDenied.into());
-            }
+        let mut guards = guards.iter();
+        match guards.all(|guard| allows(&guard.decide(&access), caller, endpoint, dry_runs)) {
+            true => Ok(()),
+            false => Err(Reason::PolicyDenied.into()),
         }
-        Ok(())
     }
+}
+
+/// Takes a decision, and says what would have changed it.
+fn allows(
+    decision: &Decision<'_>,
+    caller: Option<&SpiffeId>,
+    endpoint: SocketAddr,
+    dry_runs: &Counter,
+) -> bool {
+    if decision.would_differ() {
+        dry_runs.inc();
+        let by = decision.dry_run.map(|would| would.by.code());
+        tracing::debug!(?caller, %endpoint, by, "a dry run would have decided otherwise");
+    }
+    if !decision.allowed {
+        let by = decision.by;
+        tracing::debug!(?caller, %endpoint, %by, "refused");
+    }
+    decision.allowed
 }

@@ -267,7 +267,8 @@ impl Undecided {
     /// Whether bytes may be passed on to the endpoint, as the policies are now.
     fn may_pass_on(&self, endpoint: SocketAddr) -> bool {
         let guards = &self.worker.bound().snapshot.guards;
-        guards.allow_bytes(self.door.entry.caller(), endpoint)
+        let dry_runs = &self.worker.stats.policy_dry_run_differences;
+        guards.allow_bytes(self.door.entry.caller(), endpoint, dry_runs)
     }
 
     /// Waits until somebody speaks.

@@ -35,6 +35,8 @@ pub struct WorkerStats {
     pub upstream_retries: Counter,
     /// `Forwarded` and `X-Forwarded-*` fields of untrusted clients that were removed.
     pub forwarding_headers_stripped: Counter,
+    /// Decisions that policies in dry run would have made otherwise.
+    pub policy_dry_run_differences: Counter,
     /// Buffer blocks that hold bytes now.
     pub buffer_blocks_active: Gauge,
     /// Access-log lines dropped by the Worker because the writer could not keep up.
@@ -67,6 +69,7 @@ impl WorkerStats {
             upstream_connect_failures: Counter::default(),
             upstream_retries: Counter::default(),
             forwarding_headers_stripped: Counter::default(),
+            policy_dry_run_differences: Counter::default(),
             buffer_blocks_active: Gauge::default(),
             access_log_dropped: Counter::default(),
             access_log_lost: Counter::default(),

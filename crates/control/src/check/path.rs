@@ -83,14 +83,6 @@ fn canonical(text: &str) -> Result<String, Flaw> {
             );
         }
     }
-    let inner = path.rsplit_once('/').map_or("", |(inner, _)| inner);
-    let vanishes = |element: &str| !element.is_empty() && name_of(element).is_empty();
-    if inner.split('/').any(vanishes) {
-        return flaw(
-            "holds an element of parameters only",
-            "write its name before the ';'",
-        );
-    }
     Ok(path)
 }
 

@@ -54,11 +54,13 @@ struct Verdict<'a> {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let settings = args.config.as_deref().map(Settings::load);
-    let settings_problem = settings
-        .and_then(Result::err)
-        .map(|error| error.to_string());
+    let (settings, settings_problem) = match settings {
+        Some(Ok(settings)) => (settings, None),
+        Some(Err(error)) => (Settings::default(), Some(error.to_string())),
+        None => (Settings::default(), None),
+    };
     let (mesh, report) = match &args.dir {
-        Some(dir) => heddle_control::load(dir),
+        Some(dir) => heddle_control::load_with(dir, &settings.mesh.options()),
         None => (Some(Mesh::default()), Report::default()),
     };
     let (services, workloads) = mesh

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use heddle_control::Options;
+use heddle_model::{Mode, TrustDomain};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::SettingsError;
@@ -19,6 +21,7 @@ type Ms = Within<0, 3_600_000>;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
+    pub(crate) mesh: MeshSettings,
     pub(crate) admin: Admin,
     pub(crate) log: Log,
     pub(crate) access_log: AccessLog,
@@ -26,6 +29,27 @@ pub(crate) struct Settings {
     pub(crate) workloads: Workloads,
     pub(crate) drain: Drain,
     pub(crate) proxy: Proxy,
+}
+
+/// What manifests leave open.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MeshSettings {
+    /// Who vouches for the identities of the mesh.
+    pub(crate) trust_domain: TrustDomain,
+    /// The mode of workloads of which neither they nor their namespace say one.
+    pub(crate) mode: Mode,
+}
+
+impl MeshSettings {
+    /// The same as compiling takes it, for one node.
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            trust_domain: self.trust_domain.clone(),
+            default_mode: self.mode,
+            ..Options::default()
+        }
+    }
 }
 
 /// Who may ask the process what it does.

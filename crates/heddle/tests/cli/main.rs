@@ -5,5 +5,6 @@ mod documentation;
 mod harness;
 mod lifecycle;
 mod operator;
+mod policy;
 mod serving;
 mod workloads;

@@ -113,7 +113,8 @@ impl Connection {
             return Ok(());
         }
         let Scratch { out, judged, .. } = &mut *self.worker.scratch.borrow_mut();
-        guards.allow_request(self.door.entry.caller(), endpoint, out, judged)
+        let dry_runs = &self.worker.stats.policy_dry_run_differences;
+        guards.allow_request(self.door.entry.caller(), endpoint, out, judged, dry_runs)
     }
 
     fn choose_endpoint(&self, exchange: &Exchange) -> Result<Rc<Endpoint>, Failure> {

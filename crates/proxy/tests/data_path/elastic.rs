@@ -78,8 +78,8 @@ fn a_wait_that_is_too_long_ends_however_often_the_connection_moves() {
         settings.timeouts.client_idle = LIMIT;
         settings.timeouts.tcp_idle = LIMIT;
         let bed = Bed::with(settings, &mesh);
-        let mut client = bed.client();
         let began = Instant::now();
+        let mut client = bed.client();
         let ended = thread::spawn(move || client.rest());
         while !ended.is_finished() {
             assert!(began.elapsed() < PATIENCE, "{protocol:?} does not end");

@@ -316,4 +316,7 @@ fn a_dry_run_changes_nothing() {
     let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
     let bed = Guarded::new(&with(mesh, dry));
     assert_eq!(bed.get("intruder"), 200);
+    assert_eq!(bed.get("shop"), 200);
+    let differences = "heddle_policy_dry_run_differences_total";
+    bed.bed.expect_metric(differences, &[], 1.0);
 }

@@ -228,6 +228,11 @@ const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
         "Forwarding fields of untrusted clients that were removed.",
         |w| &w.forwarding_headers_stripped,
     ),
+    (
+        "heddle_policy_dry_run_differences_total",
+        "Decisions that policies in dry run would have made otherwise.",
+        |w| &w.policy_dry_run_differences,
+    ),
 ];
 
 /// Who accepts: a Worker that is the only one, else the Manager.

@@ -1,0 +1,105 @@
+//! `heddle explain`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use heddle_control::{Caller, Destination, Request, explain};
+use heddle_model::Mesh;
+use serde::Deserialize;
+
+use crate::admin::{self, Location};
+use crate::cli::OutputFormat;
+use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
+
+/// Say whether a caller gets through, and why
+///
+/// Names the policy and the rule that decide at each endpoint of a Service or workload, and what would
+/// change it. Routes are not followed, and nothing is sent.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle explain shop/web shop/reviews GET /reviews/1
+  heddle explain shop/sa/cart shop/reviews:80
+  heddle explain anonymous shop/db
+  heddle explain shop/web shop/workload/reviews GET / --dir examples/bookstore
+  heddle explain shop/web shop/reviews --output json | jq '.endpoints[].outcome'
+
+Exit codes:
+  0  answered, whatever the answer is
+  1  failed, or there is no such caller or destination
+  2  wrong command line
+  3  manifests or settings refused
+  4  no running heddle answers on the admin socket")]
+pub(crate) struct Args {
+    /// Who calls: NAMESPACE/WORKLOAD, NAMESPACE/sa/ACCOUNT, or anonymous
+    #[arg(value_name = "FROM")]
+    from: Caller,
+    /// Who is called: NAMESPACE/SERVICE or NAMESPACE/workload/NAME, with :PORT for one port
+    #[arg(value_name = "TO")]
+    to: Destination,
+    /// The method of a request; without one the question is about a connection
+    #[arg(value_name = "METHOD", requires = "path")]
+    method: Option<String>,
+    /// Its path, with the query if it has one
+    #[arg(value_name = "PATH")]
+    path: Option<String>,
+    /// Ask this folder of manifests instead of a running heddle
+    #[arg(long, value_name = "DIR", conflicts_with = "socket")]
+    dir: Option<PathBuf>,
+    /// With --dir: settings of the process, as for `heddle up`
+    #[arg(long, value_name = "FILE", requires = "dir")]
+    config: Option<PathBuf>,
+    /// The admin socket of the running heddle [default: as for `heddle up`]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// How to print the answer
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    output: OutputFormat,
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let request = match (&args.method, &args.path) {
+        (Some(method), Some(path)) => {
+            let request = Request::new(method, path);
+            Some(request.map_err(|error| Failure::new(Exit::Usage, anyhow!("{error}")))?)
+        }
+        _ => None,
+    };
+    let mesh = match &args.dir {
+        Some(dir) => {
+            let settings = args.config.as_deref().map(Settings::load).transpose();
+            let settings = settings.map_err(|error| Failure::new(Exit::Refused, error))?;
+            let options = settings.unwrap_or_default().mesh.options();
+            let (mesh, report) = heddle_control::load_with(dir, &options);
+            mesh.ok_or_else(|| {
+                for problem in &report.problems {
+                    eprintln!("{problem}");
+                }
+                let refused = anyhow!("{} is refused: nothing to explain", dir.display());
+                Failure::new(Exit::Refused, refused)
+            })?
+        }
+        None => served(args.socket)?,
+    };
+    let explanation = explain(&mesh, &args.from, &args.to, request.as_ref())
+        .map_err(|error| Failure::from(anyhow!("{error}")))?;
+    super::print(&match args.output {
+        OutputFormat::Text => format!("{explanation}\n"),
+        OutputFormat::Json => serde_json::to_string_pretty(&explanation).unwrap_or_default() + "\n",
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// The mesh that a running Heddle serves.
+fn served(socket: Option<PathBuf>) -> Result<Mesh, Failure> {
+    #[derive(Deserialize)]
+    struct Config {
+        mesh: Mesh,
+    }
+    let answer = admin::get(&Location::new(socket), "/config").map_err(super::unanswered)?;
+    let config: Config = serde_json::from_str(&answer)
+        .context("the answer is not understood: is it another version of heddle?")?;
+    let checked = config.mesh.check_invariants();
+    checked.map_err(|broken| anyhow!("the answer is not understood: {broken}"))?;
+    Ok(config.mesh)
+}
