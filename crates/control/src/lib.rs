@@ -13,6 +13,7 @@
 //! error, and so is one that cannot be honoured; what is known to have no effect here is listed in one
 //! place (`manifest/unused.rs`); kinds of other groups are counted.
 
+pub mod authority;
 mod check;
 mod compile;
 mod manifest;
