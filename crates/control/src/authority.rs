@@ -175,6 +175,13 @@ impl Authority {
         self.signer().root.der.clone()
     }
 
+    /// When what signs expires, in seconds since 1970: long before, a root should be rotated, and a
+    /// site's intermediate replaced.
+    pub fn expires(&self) -> u64 {
+        let signer = self.signer();
+        signer.certificate.not_after.min(signer.root.not_after)
+    }
+
     /// Makes a token with which a node of this name may join, once.
     ///
     /// # Errors

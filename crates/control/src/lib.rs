@@ -18,6 +18,7 @@ mod check;
 mod compile;
 mod manifest;
 mod problem;
+pub mod serve;
 mod source;
 
 pub use problem::{LeftAside, Problem, Report, Severity, printable};

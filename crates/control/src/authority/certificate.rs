@@ -49,6 +49,11 @@ impl Serial {
         Some(Self(serial))
     }
 
+    /// The number, big-endian.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
     /// Takes 32 hexadecimal digits, as it is shown.
     pub fn parse(text: &str) -> Option<Self> {
         random::from_hex(text).map(Self)

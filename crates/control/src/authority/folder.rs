@@ -160,6 +160,11 @@ impl Folder {
         }
     }
 
+    /// Removes a file that does not matter any more: it may come back after a power cut.
+    pub(super) fn forget(&self, name: &str) {
+        let _gone_or_not = unlinkat(&self.handle, name, AtFlags::empty());
+    }
+
     /// The names of the files, hidden ones aside, in order.
     pub(super) fn names(&self) -> Result<Vec<String>, FolderError> {
         let mut names = self.all_names()?;

@@ -305,13 +305,28 @@ impl Tokens {
         self.records.iter().filter_map(info).collect()
     }
 
+    /// Fills the list up with copies of one token that have no files.
+    #[cfg(test)]
+    pub(super) fn fill_for_test(&mut self, like: &TokenId) {
+        let Some(record) = self.records.get(like).cloned() else {
+            return;
+        };
+        for number in 0u32.. {
+            if self.records.len() >= MAX_TOKENS {
+                return;
+            }
+            let id = TokenId(format!("{number:012}"));
+            self.records.insert(id, record.clone());
+        }
+    }
+
     fn forget_expired(&mut self, now: UnixTime) {
         let folder = &self.folder;
         self.records.retain(|id, record| {
             let keep = now.as_secs() < record.expires;
             if !keep {
                 // A file that stays is forgotten at the next start: it has expired all the same.
-                let _ = folder.remove(&file(id));
+                folder.forget(&file(id));
             }
             keep
         });

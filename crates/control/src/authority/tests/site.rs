@@ -26,6 +26,7 @@ fn a_site_issues_without_the_roots_key() {
     // Whoever trusts the root takes it, here and elsewhere.
     assert!(verifies(&issued.chain, &root.trust().bundle, NOW));
     assert_eq!(own.root_sha256(), root.root_sha256());
+    assert_eq!(own.expires(), NOW + 30 * DAY);
 
     let last = NOW + 30 * DAY - HOUR;
     let issued = own.issue(&id, &request(), at(last)).unwrap();

@@ -177,6 +177,40 @@ fn tokens_are_listed_and_revoked() {
 }
 
 #[test]
+fn tokens_are_bounded_and_expired_ones_make_room() {
+    let place = Place::new();
+    let authority = place.open();
+    let token = token_for(&authority, "n1");
+    authority.lock().tokens.fill_for_test(&token.id);
+    let more = |now| authority.create_token(&node("n2"), DEFAULT_TOKEN_LIFE, at(now));
+    assert!(matches!(more(NOW), Err(TokenError::Full)));
+    assert!(more(NOW + HOUR).is_ok());
+    assert_eq!(authority.tokens(at(NOW + HOUR)).len(), 1);
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_a_token_or_none(text in "(heddle-)?[A-Za-z0-9._-]{0,200}|\\PC{0,100}") {
+        if let Some(token) = JoinToken::parse(&text) {
+            proptest::prop_assert_eq!(token.to_text().to_lowercase(), text.trim().to_lowercase());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_pem_or_none(
+        text in "(-----(BEGIN|END) (CERT|A KEY|)-----\n|[A-Za-z0-9+/=]{0,70}\n|.{0,5}){0,12}"
+    ) {
+        if let Ok(sections) = pem::sections(text.as_bytes()) {
+            for section in sections {
+                let again = pem::encode(&section.label, &section.der);
+                let again = pem::sections(again.as_bytes()).unwrap();
+                proptest::prop_assert_eq!(&again[0].der, &section.der);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_token_lives_for_a_week_at_most() {
     let place = Place::new();
     let authority = place.open();
