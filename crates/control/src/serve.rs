@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use heddle_model::NodeName;
 use heddle_xds::{MAX_MESH_BYTES, MAX_REQUEST_BYTES, MAX_TRUST_BYTES, server};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -43,7 +44,7 @@ pub use peer::{Peer, PeerCertificate};
 use accept::Door;
 use limiter::Limiter;
 
-use crate::authority::{Authority, UnixTime};
+use crate::authority::{Authority, DenyList, UnixTime};
 
 /// Says what time it is.
 pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
@@ -133,6 +134,11 @@ impl Shared {
     async fn closing(&self) {
         // It fails only without a sender, and that is `self`.
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    /// The node that a peer is, if it is one that is to be told anything now.
+    fn admitted<'a>(&self, peer: &'a Peer, denied: &DenyList) -> Result<&'a NodeName, Status> {
+        peer.admitted(self.authority.trust_domain(), denied, (self.clock)())
     }
 
     /// Runs what blocks on a thread that may, when there is a place for it.

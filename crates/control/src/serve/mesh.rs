@@ -65,8 +65,8 @@ impl server::Mesh for MeshService {
         let peer = peer_of(&request)?;
         let shared = Arc::clone(&self.0);
         let request = request.into_inner();
-        let now = (shared.clock)();
-        let node = peer.admitted(&shared.authority.trust().denied, now)?;
+        let denied = shared.authority.trust().denied;
+        let node = shared.admitted(&peer, &denied)?;
         if request.node_name != node.as_str() {
             let said = "a node watches its own part of the mesh";
             return Err(Status::permission_denied(said));
@@ -102,7 +102,7 @@ impl Shared {
         let mut trust = self.authority.watch_trust();
         loop {
             let denied = Arc::clone(&trust.borrow_and_update().denied);
-            let node = peer.admitted(&denied, (self.clock)())?.clone();
+            let node = self.admitted(peer, &denied)?.clone();
             let newest = *generations.borrow_and_update();
             if newest > 0 && has != Some(newest) {
                 // With a place in hand it is the newest that goes out.

@@ -99,7 +99,7 @@ impl Nodes {
         known.visits += 1;
         let visit = known.visits;
         known.node(name)?.present = Some((visit, address));
-        self.publish(&known);
+        self.publish(name, Some(address));
         Some(Presence {
             nodes: self.clone(),
             name: name.clone(),
@@ -107,17 +107,19 @@ impl Nodes {
         })
     }
 
-    fn publish(&self, known: &Known) {
-        let nodes = known.nodes.iter();
-        let present: Present = nodes
-            .filter_map(|(name, node)| Some((name.clone(), node.present?.1)))
-            .collect();
-        self.shared.present.send_if_modified(|last| {
-            let changed = **last != present;
-            if changed {
-                *last = Arc::new(present);
+    /// Tells of one change. Called with the lock in hand, so that changes are told in their order.
+    fn publish(&self, name: &NodeName, address: Option<SocketAddr>) {
+        self.shared.present.send_if_modified(|present| {
+            if present.get(name).copied() == address {
+                return false;
             }
-            changed
+            // Copied only while somebody looks at the last one.
+            let present = Arc::make_mut(present);
+            match address {
+                Some(address) => present.insert(name.clone(), address),
+                None => present.remove(name),
+            };
+            true
         });
     }
 
@@ -155,7 +157,7 @@ impl Drop for Presence {
             && node.present.is_some_and(|(visit, _)| visit == self.visit)
         {
             node.present = None;
-            self.nodes.publish(&known);
+            self.nodes.publish(&self.name, None);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use heddle_model::{NodeName, SpiffeId, Subject};
+use heddle_model::{NodeName, SpiffeId, Subject, TrustDomain};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
@@ -56,12 +56,21 @@ impl Peer {
     }
 
     /// The node that this is, if it is one that is to be told anything now.
-    pub(super) fn admitted(&self, denied: &DenyList, now: UnixTime) -> Result<&NodeName, Status> {
+    pub(super) fn admitted(
+        &self,
+        trust_domain: &TrustDomain,
+        denied: &DenyList,
+        now: UnixTime,
+    ) -> Result<&NodeName, Status> {
         let certificate = self.certificate.as_ref();
         let certificate =
             certificate.ok_or_else(|| Status::unauthenticated("show a certificate, or join"))?;
         if now.as_secs() >= certificate.not_after {
             return Err(Status::unauthenticated("the certificate has expired"));
+        }
+        if certificate.id.trust_domain != *trust_domain {
+            let said = "the certificate is of another trust domain";
+            return Err(Status::permission_denied(said));
         }
         if denied
             .denies(&certificate.id, certificate.serial, now)

@@ -90,8 +90,7 @@ impl server::Authority for AuthorityService {
     ) -> Result<Response<Self::WatchTrustStream>, Status> {
         let peer = peer_of(&request)?;
         let shared = Arc::clone(&self.0);
-        let now = (shared.clock)();
-        peer.admitted(&shared.authority.trust().denied, now)?;
+        shared.admitted(&peer, &shared.authority.trust().denied)?;
         let mut said = request.into_inner();
         let first = timeout(shared.bounds.answer_wait, said.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("say what you have"))??;
@@ -167,7 +166,7 @@ impl Shared {
     ) -> Result<IssueResponse, Status> {
         let denied = self.authority.trust().denied;
         let now = (self.clock)();
-        let node = peer.admitted(&denied, now)?;
+        let node = self.admitted(peer, &denied)?;
         let wanted = SpiffeId::parse(&request.spiffe_id)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let trust_domain = self.authority.trust_domain();
@@ -215,7 +214,7 @@ impl Shared {
         self.confirmed(peer, &first)?;
         loop {
             let trust = changes.borrow_and_update().clone();
-            peer.admitted(&trust.denied, (self.clock)())?;
+            self.admitted(peer, &trust.denied)?;
             if is_new || has != generations(&trust) {
                 // With a place in hand it is the newest that goes out, not what was new when the
                 // client stopped to read.

@@ -39,7 +39,14 @@ async fn who_shows_no_certificate_of_a_node_is_told_nothing() {
     let control = Control::start();
     let stranger = control.stranger("192.0.2.1").await;
     let workload = control.connect_as(workload("cart"), None).await;
-    for (client, wanted) in [(stranger, "show a certificate"), (workload, "only nodes")] {
+    let elsewhere = TrustDomain::parse("elsewhere").unwrap();
+    let foreign = control.connect_as(SpiffeId::node(elsewhere, node("n1")), None);
+    let cases = [
+        (stranger, "show a certificate"),
+        (workload, "only nodes"),
+        (foreign.await, "another trust domain"),
+    ];
+    for (client, wanted) in cases {
         let said = [
             refused(client.issue(&node_id("n1"), &request()).await),
             refused(client.watch_trust(0, 0).await),
