@@ -23,7 +23,8 @@ use super::nodes::Confirmed;
 use super::peer::Peer;
 use super::{Shared, peer_of};
 use crate::authority::{
-    CertificateRequest, IssueError, JoinError, TokenId, TokenRefusal, TokenSecret, Trust, may_issue,
+    CertificateRequest, IssueError, Issued, JoinError, TokenId, TokenRefusal, TokenSecret, Trust,
+    may_issue,
 };
 use crate::printable;
 
@@ -151,6 +152,7 @@ impl Shared {
             };
             refused(error.reason(), status)
         })?;
+        warn_if_shortened(&issued);
         let response = JoinResponse {
             certificate: Some(certificate(&issued)),
             bundle: Some(bundle(&self.authority.trust().bundle)),
@@ -194,6 +196,7 @@ impl Shared {
             warn!(%node, %error, "an identity could not be issued");
             unavailable(&error)
         })?;
+        warn_if_shortened(&issued);
         Ok(IssueResponse {
             certificate: Some(certificate(&issued)),
         })
@@ -285,6 +288,15 @@ impl Shared {
 
 fn generations(trust: &Trust) -> (u64, u64) {
     (trust.bundle.generation, trust.denied.generation)
+}
+
+fn warn_if_shortened(issued: &Issued) {
+    if issued.shortened {
+        warn!(
+            not_after = issued.not_after,
+            "a leaf was shortened: the certificate that signs comes to its end, replace it"
+        );
+    }
 }
 
 fn unavailable(error: &IssueError) -> Status {
