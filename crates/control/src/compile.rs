@@ -2,7 +2,8 @@
 //!
 //! Everything that needs more than one object happens here: who a selector selects, where a
 //! reference leads, which rule goes first. The order is fixed by what depends on what:
-//! [`index`] (what there is, each once), [`workload`], [`service`] (ports and endpoints), then
+//! [`index`] (what there is, each once), [`workload`], [`service`] (ports and endpoints), [`policy`]
+//! (which makes some ports HTTP), then
 //! [`route`] and its parts, and last [`attach`], which puts rules in order and on ports.
 //!
 //! Compilation always goes to the end, so that one run reports every problem. The mesh that comes
@@ -12,6 +13,7 @@ use std::path::Path;
 
 use heddle_model::{Mesh, Name, Namespace};
 
+use crate::Options;
 use crate::check::Flaw;
 use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object, Origin};
@@ -22,8 +24,11 @@ mod backend;
 mod filter;
 mod index;
 mod matcher;
+mod mode;
 mod parent;
+mod policy;
 mod precedence;
+mod probe;
 mod protocol;
 mod route;
 mod selector;
@@ -37,16 +42,26 @@ mod tests;
 use index::Index;
 
 /// Compiles objects, of which those of the folder `base` may name files relative to it.
-pub(crate) fn compile(objects: &[Object], base: &Path, report: &mut Report) -> Mesh {
+pub(crate) fn compile(
+    objects: &[Object],
+    base: &Path,
+    options: &Options,
+    report: &mut Report,
+) -> Mesh {
     let index = Index::build(objects, report);
-    let workloads = workload::compile(&index, base, report);
+    let mut workloads = workload::compile(&index, base, options, report);
     let mut services = service::compile(&index, &workloads, report);
+    let trust_domain = &options.trust_domain;
+    let policies = policy::compile(&index, &mut workloads, &mut services, trust_domain, report);
     let routes = route::compile(&index, &services, report);
     attach::attach(&mut services, &routes, base, report);
     Mesh {
         generation: 1,
+        trust_domain: trust_domain.clone(),
+        nodes: Vec::new(),
         services,
         workloads,
+        policies,
     }
 }
 
@@ -119,7 +134,7 @@ impl<'a> Scope<'a> {
 const MAX_CANDIDATES: usize = 1_000;
 
 /// `did you mean x?` when there is an x, and otherwise what to say instead.
-fn did_you_mean<'a>(
+pub(crate) fn did_you_mean<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
     otherwise: &str,

@@ -16,10 +16,37 @@
 pub mod authority;
 mod check;
 mod compile;
+mod explain;
 mod manifest;
 mod problem;
 pub mod serve;
 mod source;
 
+pub use explain::{
+    Caller, Destination, ExplainedEndpoint, Explanation, Outcome, Request, Unexplained, explain,
+};
 pub use problem::{LeftAside, Problem, Report, Severity, printable};
-pub use source::{Watcher, load, load_text};
+pub use source::{Watcher, load, load_text, load_with};
+
+use heddle_model::{Mode, TrustDomain};
+
+/// What manifests leave open.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Who vouches for the identities of the mesh.
+    pub trust_domain: TrustDomain,
+    /// The mode of workloads of which neither they nor their namespace say one.
+    pub default_mode: Mode,
+    /// Which node workloads are on.
+    pub placement: Placement,
+}
+
+/// Which node workloads are on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// There is one node, and all workloads are on it, whatever they say.
+    #[default]
+    OneNode,
+    /// Each says it. Those that do not are left out, with a warning.
+    ByNode,
+}

@@ -1,8 +1,8 @@
 //! Manifests: text to typed objects.
 //!
 //! [`yaml`] turns text into trees that remember their lines, [`kind`] says which of them are
-//! objects that Heddle reads, [`decode`] reads those into the structs of [`core`], [`gateway`] and
-//! [`local`]. Nothing is compared with anything else here: whether an object makes sense beside the
+//! objects that Heddle reads, [`decode`] reads those into the structs of [`core`], [`gateway`],
+//! [`policy`], [`smi`] and [`local`]. Nothing is compared with anything else here: whether an object makes sense beside the
 //! others is for `compile`.
 
 use std::path::Path;
@@ -18,6 +18,8 @@ pub(crate) mod gateway;
 pub(crate) mod kind;
 pub(crate) mod local;
 pub(crate) mod node;
+pub(crate) mod policy;
+pub(crate) mod smi;
 pub(crate) mod suggest;
 mod unused;
 mod yaml;
@@ -55,6 +57,10 @@ pub(crate) enum Body {
     EndpointSlice(core::EndpointSlice),
     HttpRoute(gateway::HttpRoute),
     ReferenceGrant(gateway::ReferenceGrant),
+    AuthorizationPolicy(policy::AuthorizationPolicy),
+    TrafficTarget(smi::TrafficTarget),
+    HttpRouteGroup(smi::HttpRouteGroup),
+    TcpRoute(smi::TcpRoute),
 }
 
 /// Where an object was written: enough to say what is wrong with any field of it.
@@ -75,6 +81,15 @@ impl Origin {
     /// The line of the field at `path`.
     pub(crate) fn line_of(&self, path: &FieldPath) -> u32 {
         self.tree.line_of(path)
+    }
+
+    /// The fields of the `spec` that are written without a value.
+    pub(crate) fn blank_fields(&self) -> Vec<FieldPath> {
+        let mut found = Vec::new();
+        if let Some(spec) = self.tree.get("spec") {
+            spec.blank_fields(&FieldPath::of("spec"), &mut found);
+        }
+        found
     }
 
     /// A problem with the field at `path`.
@@ -341,6 +356,10 @@ fn read_object(kind: Kind, origin: &Origin) -> Result<Object, Vec<Fault>> {
         Kind::EndpointSlice => decode_body(tree).map(Body::EndpointSlice),
         Kind::HttpRoute => decode_body(tree).map(Body::HttpRoute),
         Kind::ReferenceGrant => decode_body(tree).map(Body::ReferenceGrant),
+        Kind::AuthorizationPolicy => decode_body(tree).map(Body::AuthorizationPolicy),
+        Kind::TrafficTarget => decode_body(tree).map(Body::TrafficTarget),
+        Kind::HttpRouteGroup => decode_body(tree).map(Body::HttpRouteGroup),
+        Kind::TcpRoute => decode_body(tree).map(Body::TcpRoute),
     };
     match (metadata, body) {
         (Ok(metadata), Ok(body)) => {

@@ -8,7 +8,7 @@ use std::path::Path;
 use heddle_model::Mesh;
 
 use crate::problem::{Problem, Report, Severity};
-use crate::{compile, manifest};
+use crate::{Options, compile, manifest};
 
 mod folder;
 mod watcher;
@@ -28,7 +28,12 @@ const MAX_VALUES: usize = 4_000_000;
 /// editors' temporary files are not. The mesh is there unless the report holds an error. This call
 /// reads from disk and blocks.
 pub fn load(dir: &Path) -> (Option<Mesh>, Report) {
-    let (mesh, mut report) = read(dir, &folder::scan(dir));
+    load_with(dir, &Options::default())
+}
+
+/// Reads a folder of manifests, as [`load`] does, where what they leave open is not the default.
+pub fn load_with(dir: &Path, options: &Options) -> (Option<Mesh>, Report) {
+    let (mesh, mut report) = read(dir, &folder::scan(dir), options);
     if is_empty(&report) {
         report.push(holds_nothing(dir, Severity::Warning));
     }
@@ -39,7 +44,8 @@ pub fn load(dir: &Path) -> (Option<Mesh>, Report) {
 ///
 /// `file` is what problems name; relative commands start from its folder.
 pub fn load_text(file: &Path, text: &[u8]) -> (Option<Mesh>, Report) {
-    read(file.parent().unwrap_or(file), &Scan::of_text(file, text))
+    let base = file.parent().unwrap_or(file);
+    read(base, &Scan::of_text(file, text), &Options::default())
 }
 
 /// Whether there is nothing in a folder that could be right or wrong.
@@ -71,7 +77,7 @@ fn holds_nothing(dir: &Path, severity: Severity) -> Problem {
 }
 
 /// Compiles what a scan of a folder found.
-fn read(dir: &Path, scan: &Scan) -> (Option<Mesh>, Report) {
+fn read(dir: &Path, scan: &Scan, options: &Options) -> (Option<Mesh>, Report) {
     let mut report = Report::default();
     for problem in &scan.problems {
         report.refused.unknown |= problem.severity == Severity::Error;
@@ -99,7 +105,7 @@ fn read(dir: &Path, scan: &Scan) -> (Option<Mesh>, Report) {
             break;
         }
     }
-    let mesh = compile::compile(&objects, dir, &mut report);
+    let mesh = compile::compile(&objects, dir, options, &mut report);
     report.left_aside = scan.left_aside.clone();
     report.sort();
     ((!report.has_errors()).then_some(mesh), report)

@@ -24,6 +24,9 @@ pub(crate) struct Status {
     /// suffice for.
     #[serde(default)]
     pub(crate) connections_limit: usize,
+    /// Clients that were turned away because there were as many as may be.
+    #[serde(default)]
+    pub(crate) connections_refused: u64,
     pub(crate) config: ConfigStatus,
     pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) workloads: Vec<WorkloadStatus>,

@@ -13,6 +13,7 @@
 
 mod addresses;
 mod bind;
+mod cores;
 mod limits;
 mod listeners;
 mod metrics;
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use heddle_control::Watcher;
 use heddle_proxy::Proxy;
 use heddle_telemetry::Registry;
@@ -46,6 +47,8 @@ use supervisor::Output;
 const ASKS: usize = 32;
 /// How often listeners that could not be opened are tried again.
 const RETRY: Duration = Duration::from_secs(5);
+/// How often it is made sure that there still is a proxy: without one, a new process is better.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long the last words may take to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -89,6 +92,7 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
     let mut data_plane = settings.proxy.settings();
     let shares = limits::shares(start::wanted(&mesh, &settings))?;
     data_plane.bounds.connections = shares.clients;
+    data_plane.workers.max = shares.workers;
     let proxy = Proxy::start(data_plane, Arc::clone(&registry), log.clone())
         .context("cannot start the proxy")?;
     let supervisor = start::supervisor(&settings, &output);
@@ -117,6 +121,8 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
     let mut retry = tokio::time::interval(RETRY);
     // It is mostly not waited for; what was missed is not made up for.
     retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             signal = signals.next() => match signal {
@@ -125,6 +131,11 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
             },
             Some((mesh, report)) = changes.recv() => node.folder_changed(mesh, &report),
             Some(ask) = questions.recv() => node.answer(ask),
+            _ = look.tick() => {
+                if !node.is_alive() {
+                    return Err(anyhow!("the proxy has ended by a fault of its own").into());
+                }
+            }
             _ = retry.tick(), if node.has_listener_problems() => node.retry_listeners(),
         }
     }

@@ -55,6 +55,13 @@ impl TrustDomain {
     }
 }
 
+impl Default for TrustDomain {
+    /// `cluster.local`, which is what meshes have in common when nobody chooses.
+    fn default() -> Self {
+        Self("cluster.local".into())
+    }
+}
+
 /// The name of a node: a DNS-1123 subdomain.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeName(Name);

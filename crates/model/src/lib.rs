@@ -1,4 +1,4 @@
-//! What a mesh is: names, identities, services, workloads, routes. No I/O and no runtime.
+//! What a mesh is: names, identities, services, workloads, routes, policies. No I/O and no runtime.
 //!
 //! These types are where the two halves of Heddle meet. `heddle-control` compiles manifests into a
 //! [`Mesh`]; `heddle-proxy` serves it. Whatever is written here is already checked: a name is a
@@ -11,15 +11,22 @@ mod identity;
 mod invariants;
 mod mesh;
 mod name;
+mod policy;
 mod route;
 mod service;
 mod workload;
 
 pub use identity::{MAX_SPIFFE_ID_BYTES, NodeName, SpiffeId, Subject, TrustDomain};
-pub use mesh::Mesh;
+pub use mesh::{Mesh, Node};
 pub use name::{
     InvalidName, Name, Namespace, ServiceAccountName, ServiceName, WorkloadName, is_dns_label,
     is_dns_subdomain,
+};
+pub use policy::{
+    Access, Connect, Decider, Decision, Guard, HttpAccess, HttpMatch, MAX_POLICY_CONDITIONS,
+    MAX_POLICY_RULES, MAX_POLICY_SOURCES, MAX_WORKLOAD_POLICIES, MAX_WORKLOAD_PROBES, Mode,
+    NoHeader, Policy, PolicyAction, PolicyKind, PolicyName, PolicyRule, Probe, SourceNamespace,
+    Sources, Unmet, Verdict,
 };
 pub use route::{
     Backend, BackendTarget, Filters, HeaderEdits, Outcome, PathMatch, PathRewrite, Redirect,

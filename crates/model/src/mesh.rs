@@ -1,40 +1,105 @@
 //! The whole of what a node serves, as one snapshot.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Service, ServiceName, Workload, WorkloadName};
+use crate::{
+    NodeName, Policy, PolicyName, Service, ServiceName, TrustDomain, Workload, WorkloadName,
+};
 
 #[cfg(test)]
 mod tests;
 
-/// A snapshot of the mesh. Both lists are sorted by name and hold each name once.
+/// A snapshot of the mesh. All lists are sorted by name and hold each name once.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mesh {
     /// Counts snapshots of one source from 1. It says which configuration is being served, and is
     /// no part of what the mesh means.
     pub generation: u64,
+    /// Who vouches for the identities of the mesh.
+    pub trust_domain: TrustDomain,
+    /// The nodes whose address is known. Endpoints may be on others, which cannot be reached yet.
+    pub nodes: Vec<Node>,
     /// Every Service, with its endpoints and routes.
     pub services: Vec<Service>,
     /// Every workload that this process hosts.
     pub workloads: Vec<Workload>,
+    /// Every policy that concerns one of these workloads.
+    pub policies: Vec<Arc<Policy>>,
+}
+
+/// A node of the mesh.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub name: NodeName,
+    /// Where its proxy takes links from other nodes.
+    pub address: SocketAddr,
+}
+
+/// What has that name in a list that is sorted by name.
+fn find<'a, T, K: Ord + ?Sized>(list: &'a [T], name: &K, of: impl Fn(&T) -> &K) -> Option<&'a T> {
+    let found = list.binary_search_by(|item| of(item).cmp(name)).ok()?;
+    list.get(found)
 }
 
 impl Mesh {
     /// The Service of that name.
     pub fn service(&self, name: &ServiceName) -> Option<&Service> {
-        let found = self
-            .services
-            .binary_search_by(|service| service.name.cmp(name))
-            .ok()?;
-        self.services.get(found)
+        find(&self.services, name, |service| &service.name)
     }
 
     /// The workload of that name.
     pub fn workload(&self, name: &WorkloadName) -> Option<&Workload> {
-        let found = self
+        find(&self.workloads, name, |workload| &workload.name)
+    }
+
+    /// The policy of that name.
+    pub fn policy(&self, name: &PolicyName) -> Option<&Arc<Policy>> {
+        find(&self.policies, name, |policy| &policy.name)
+    }
+
+    /// The node of that name, if its address is known.
+    pub fn node(&self, name: &NodeName) -> Option<&Node> {
+        find(&self.nodes, name, |node| &node.name)
+    }
+
+    /// What one node needs: every Service and endpoint, its own workloads, and the policies that
+    /// concern them. Endpoints of other nodes keep account and node and lose their workload.
+    ///
+    /// Where no workload says which node it is on, there is one node, and all of them are its own.
+    /// As soon as one says so, those that do not belong to nobody.
+    pub fn for_node(&self, node: &NodeName) -> Mesh {
+        let is_one_node = self
             .workloads
-            .binary_search_by(|workload| workload.name.cmp(name))
-            .ok()?;
-        self.workloads.get(found)
+            .iter()
+            .all(|workload| workload.node.is_none());
+        let mut mesh = self.clone();
+        if is_one_node {
+            return mesh;
+        }
+        mesh.workloads
+            .retain(|workload| workload.node.as_ref() == Some(node));
+        let needed: BTreeSet<&PolicyName> = mesh
+            .workloads
+            .iter()
+            .flat_map(|workload| &workload.policies)
+            .collect();
+        mesh.policies.retain(|policy| needed.contains(&policy.name));
+        for service in &mut mesh.services {
+            for endpoint in service
+                .ports
+                .iter_mut()
+                .flat_map(|port| &mut port.endpoints)
+            {
+                if endpoint.node.as_ref() != Some(node) {
+                    endpoint.workload = None;
+                }
+            }
+        }
+        mesh
     }
 }

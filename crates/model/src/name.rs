@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::identity::{NodeName, SpiffeId, TrustDomain};
+use crate::policy::PolicyName;
 
 #[cfg(test)]
 mod tests;
@@ -188,6 +189,7 @@ text_form! {
     TrustDomain => |this, f| f.write_str(this.as_str());
     NodeName => |this, f| f.write_str(this.as_str());
     SpiffeId => |this, f| this.write(f);
+    PolicyName => |this, f| this.write(f);
 }
 
 namespaced! {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Namespace, RouteRule, ServiceName, WorkloadName};
+use crate::{Namespace, NodeName, RouteRule, ServiceAccountName, ServiceName, WorkloadName};
 
 /// A Service, resolved: who answers for it and which routes apply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,4 +102,9 @@ pub struct Endpoint {
     pub weight: u32,
     /// The workload behind it, when this process hosts it.
     pub workload: Option<WorkloadName>,
+    /// Whose identity it must prove. `None`: it is outside the mesh, and proves none.
+    pub account: Option<ServiceAccountName>,
+    /// The node that it is on, through whose proxy it is reached. `None`: it is outside the mesh,
+    /// or there is only one node.
+    pub node: Option<NodeName>,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ServiceAccountName, WorkloadName};
+use crate::{Mode, NodeName, PolicyName, Probe, ServiceAccountName, WorkloadName};
 
 /// One process that serves or calls: on a laptop a LocalWorkload, in a cluster a pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,14 @@ pub struct Workload {
     pub ports: Vec<WorkloadPort>,
     /// Its share of its Services' requests beside the other endpoints, at least 1.
     pub weight: u32,
+    /// The node that it is on. `None`: it belongs to the only node there is.
+    pub node: Option<NodeName>,
+    /// What is required of its callers beside its policies.
+    pub mode: Mode,
+    /// The policies that concern it, sorted, each once; all of its own namespace.
+    pub policies: Vec<PolicyName>,
+    /// The health checks that stay open whatever its policies say, sorted, each once.
+    pub probes: Vec<Probe>,
     /// What to run; none for a process that somebody else starts.
     pub command: Option<Command>,
 }

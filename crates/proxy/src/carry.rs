@@ -21,7 +21,8 @@ use crate::detect::Undecided;
 use crate::io::Side;
 use crate::listener::{Door, Entry};
 use crate::opaque::Flow;
-use crate::parcel::{Arrival, Idle, Parcel, State};
+use crate::parcel::{Arrival, Contents, Idle, Parcel, State};
+use crate::permits::Permit;
 use crate::upstream::Endpoint;
 use crate::worker::{Intake, WorkKey, Worker};
 
@@ -34,7 +35,7 @@ pub(crate) enum Stage {
     /// An endpoint is being connected, and who speaks first decides.
     Undecided(Box<Undecided>),
     /// It goes on elsewhere.
-    Leave(Box<Parcel>, Intake),
+    Leave(Box<Contents>, Intake),
     /// It is over.
     Over,
 }
@@ -50,15 +51,16 @@ impl Worker {
 
     /// Begins to carry a connection.
     pub(crate) fn admit(self: &Rc<Self>, parcel: Parcel) {
-        let key = self.gate.account(&parcel.door.source);
+        let Parcel { contents, permit } = parcel;
+        let key = self.gate.account(&contents.door.source);
         // Counted from now on, not from when its task first runs: a Worker with a connection that
         // waits for its turn is not empty.
         let open = Open::new(self);
-        if let State::New = parcel.state {
+        if let State::New = contents.state {
             self.stats.connections_total.inc();
         }
-        self.gate
-            .spawn(key, carry(Rc::clone(self), open, key, parcel));
+        let task = carry(Rc::clone(self), open, permit, key, contents);
+        self.gate.spawn(key, task);
     }
 
     /// Puts an idle connection into the pool of its endpoint, which is returned.
@@ -86,8 +88,8 @@ impl Worker {
 }
 
 /// Carries a connection until it is over or somewhere else.
-async fn carry(worker: Rc<Worker>, open: Open, key: WorkKey, parcel: Parcel) {
-    let mut stage = match begin(&worker, key, parcel) {
+async fn carry(worker: Rc<Worker>, open: Open, permit: Permit, key: WorkKey, contents: Contents) {
+    let mut stage = match begin(&worker, key, contents) {
         Ok(stage) => stage,
         Err(error) => {
             tracing::warn!(%error, "a connection cannot be served");
@@ -99,9 +101,10 @@ async fn carry(worker: Rc<Worker>, open: Open, key: WorkKey, parcel: Parcel) {
             Stage::Http(connection) => connection.serve().await,
             Stage::Opaque(flow) => flow.run().await,
             Stage::Undecided(undecided) => undecided.decide().await,
-            Stage::Leave(parcel, to) => {
+            Stage::Leave(contents, to) => {
                 drop(open);
-                worker.send_off(*parcel, &to);
+                let contents = *contents;
+                worker.send_off(Parcel { contents, permit }, &to);
                 return;
             }
             Stage::Over => return,
@@ -109,24 +112,28 @@ async fn carry(worker: Rc<Worker>, open: Open, key: WorkKey, parcel: Parcel) {
     }
 }
 
-fn begin(worker: &Rc<Worker>, key: WorkKey, parcel: Parcel) -> io::Result<Stage> {
-    let Parcel {
+fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<Stage> {
+    let Contents {
         door,
         client,
         peer,
         state,
-    } = parcel;
+    } = contents;
     let client = Side::new(TcpStream::from_std(client)?);
     let worker = Rc::clone(worker);
     Ok(match state {
-        State::New => {
+        State::New | State::Undecided { .. } => {
             // Failing to set it costs latency, nothing else.
             let _ = client.stream.set_nodelay(true);
+            let began = match state {
+                State::Undecided { began } => began,
+                _ => worker.clock.now(),
+            };
             match spoken(&worker, &door) {
                 Spoken::Http => Connection::new(worker, door, key, client, peer).into(),
-                Spoken::Opaque => Undecided::new(worker, door, key, client, peer).into(),
+                Spoken::Opaque => Undecided::new(worker, door, key, client, peer, began).into(),
                 Spoken::Unknown => {
-                    let undecided = Undecided::new(worker, door, key, client, peer);
+                    let undecided = Undecided::new(worker, door, key, client, peer, began);
                     undecided.listening().into()
                 }
             }
@@ -204,7 +211,7 @@ impl Drop for Open {
 mod tests {
     use super::*;
 
-    fn size<F>(_: impl FnOnce(Rc<Worker>, Open, WorkKey, Parcel) -> F) -> usize {
+    fn size<F>(_: impl FnOnce(Rc<Worker>, Open, Permit, WorkKey, Contents) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heddle_wire::http1::{Beginning, beginning};
 
@@ -19,8 +19,8 @@ use crate::collaborator::Connection;
 use crate::failure::Reason;
 use crate::io::Side;
 use crate::listener::{Door, Entry};
-use crate::opaque::Flow;
-use crate::parcel::{Parcel, State};
+use crate::opaque::{Flow, Origin};
+use crate::parcel::{Contents, State};
 use crate::route::PortIndex;
 use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
 use crate::worker::{Alarm, Bound, Intake, Turn, WorkKey, Worker};
@@ -38,6 +38,11 @@ pub(crate) struct Undecided {
     client: Side,
     peer: SocketAddr,
     alarm: Alarm,
+    /// When the client was accepted.
+    began: Instant,
+    /// Endpoints that were tried, and the last of them.
+    attempts: u32,
+    tried: Option<Rc<Endpoint>>,
     /// Whether it may turn out to be HTTP.
     listening: bool,
 }
@@ -46,8 +51,10 @@ pub(crate) struct Undecided {
 enum Verdict {
     Http,
     Opaque,
-    /// The client went, or said nothing for too long.
+    /// The client went, or the process is ending: nothing was begun that could fail.
     Gone,
+    /// Nobody said anything for too long, or the time for draining is over.
+    Failed(Reason),
     /// Nobody has spoken, and it is to go on elsewhere.
     Leave(Intake),
 }
@@ -60,9 +67,13 @@ impl Undecided {
         key: WorkKey,
         client: Side,
         peer: SocketAddr,
+        began: Instant,
     ) -> Self {
         Undecided {
             alarm: worker.alarms.alarm(),
+            began,
+            attempts: 0,
+            tried: None,
             worker,
             door,
             key,
@@ -114,6 +125,10 @@ impl Undecided {
                         self.into_flow(upstream, lease, destination).into()
                     }
                     Verdict::Gone => Stage::Over,
+                    Verdict::Failed(reason) => {
+                        upstream.side.reset_on_close(true);
+                        self.fail(&bound, port, reason)
+                    }
                     Verdict::Leave(intake) => self.leave(intake),
                 }
             }
@@ -122,14 +137,31 @@ impl Undecided {
                     match self.listen(None).await {
                         Verdict::Http => return self.into_http(),
                         Verdict::Leave(intake) => return self.leave(intake),
-                        Verdict::Opaque | Verdict::Gone => {}
+                        Verdict::Opaque | Verdict::Gone | Verdict::Failed(_) => {}
                     }
                 }
-                tracing::debug!(source = %self.door.source, reason = reason.code(), "closed");
-                self.worker.stats.requests_rejected.inc(reason.index());
-                Stage::Over
+                self.fail(&bound, port, reason)
             }
         }
+    }
+
+    /// Counts and logs a connection that never became anything, and resets it: whatever the reason,
+    /// that is what its client sees.
+    fn fail(self, bound: &Bound, port: PortIndex, reason: Reason) -> Stage {
+        let worker = &self.worker;
+        let destination = Arc::clone(&bound.snapshot.port(port).label);
+        let series = worker.tcp_series(&self.door.source, &destination);
+        worker.stats.requests_rejected.inc(reason.index());
+        series.fail(Reason::CODES, reason.index());
+        let origin = Origin {
+            destination,
+            began: self.began,
+            attempts: self.attempts,
+        };
+        let upstream = self.tried.map(|endpoint| endpoint.address);
+        origin.log(worker, &self.door, Some(reason), upstream, (0, 0));
+        self.client.reset_on_close(true);
+        Stage::Over
     }
 
     async fn connect(
@@ -138,21 +170,20 @@ impl Undecided {
         port: PortIndex,
     ) -> Result<(Upstream, Lease), Reason> {
         let worker = Rc::clone(&self.worker);
-        let mut failed: Option<Rc<Endpoint>> = None;
-        let mut last = Reason::ConnectFailed;
-        for _ in 0..MAX_ATTEMPTS {
-            let endpoint = worker.choose(bound, port, failed.as_ref())?;
+        loop {
+            let endpoint = worker.choose(bound, port, self.tried.as_ref())?;
+            self.tried = Some(Rc::clone(&endpoint));
             let place = worker.upstreams.reserve(&endpoint);
             let place = place.ok_or(Reason::UpstreamOverflow)?;
+            self.attempts += 1;
             let lease = Lease::new(Rc::clone(&endpoint));
             let due = worker.after(worker.settings.timeouts.connect);
             match connect(&worker, &self.alarm, due, &endpoint, place).await {
                 Ok(upstream) => return Ok((upstream, lease)),
-                Err(reason) => last = reason,
+                Err(reason) if self.attempts < MAX_ATTEMPTS && reason.is_safe_to_retry() => {}
+                Err(reason) => return Err(reason),
             }
-            failed = Some(endpoint);
         }
-        Err(last)
     }
 
     /// Waits until somebody speaks.
@@ -171,7 +202,10 @@ impl Undecided {
         upstream: Option<&mut Upstream>,
     ) -> Poll<Verdict> {
         if self.alarm.rang() {
-            return Poll::Ready(Verdict::Gone);
+            return Poll::Ready(Verdict::Failed(match self.worker.is_cutting() {
+                true => Reason::Draining,
+                false => Reason::TcpIdle,
+            }));
         }
         if self.client.inbox.is_empty() {
             match self.worker.turn() {
@@ -217,26 +251,24 @@ impl Undecided {
 
     fn into_flow(self, upstream: Upstream, lease: Lease, destination: Arc<str>) -> Flow {
         let client = (self.client, self.peer);
-        Flow::join(
-            self.worker,
-            self.door,
-            client,
-            (upstream, lease),
+        let origin = Origin {
             destination,
-        )
-        .begun()
+            began: self.began,
+            attempts: self.attempts,
+        };
+        Flow::join(self.worker, self.door, client, (upstream, lease), origin).begun()
     }
 
     fn leave(self, intake: Intake) -> Stage {
         let Ok(client) = self.client.stream.into_std() else {
             return Stage::Over;
         };
-        let parcel = Parcel {
+        let contents = Contents {
             door: self.door,
             client,
             peer: self.peer,
-            state: State::New,
+            state: State::Undecided { began: self.began },
         };
-        Stage::Leave(Box::new(parcel), intake)
+        Stage::Leave(Box::new(contents), intake)
     }
 }

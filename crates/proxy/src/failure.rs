@@ -103,6 +103,11 @@ impl Reason {
         Self::CODES[self.index()]
     }
 
+    /// Whether nothing of it reached an endpoint, so that another try is safe for any protocol.
+    pub(crate) fn is_safe_to_retry(self) -> bool {
+        self.row().2 == Retry::Safe
+    }
+
     fn row(self) -> (Blame, u16, Retry, &'static str) {
         Self::ALL[self.index()]
     }

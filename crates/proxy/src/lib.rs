@@ -25,6 +25,7 @@ mod mailbox;
 mod manager;
 mod opaque;
 mod parcel;
+mod permits;
 mod proxy;
 mod pump;
 mod route;

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -89,7 +90,7 @@ impl Listener {
     /// When the socket cannot be used with the runtime.
     pub(crate) fn open(
         worker: &Rc<Worker>,
-        socket: TcpListener,
+        socket: Arc<TcpListener>,
         door: Arc<Door>,
     ) -> io::Result<Rc<Listener>> {
         let socket = Socket::new(socket)?;
@@ -122,10 +123,14 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
                 return Poll::Ready(Ok(()));
             }
             let failed = ready!(socket.poll_batch(cx, |client, peer| {
-                if worker.connections() >= worker.settings.bounds.connections {
-                    worker.stats.connections_refused.inc();
-                } else {
-                    worker.admit(Parcel::new(&door, client, peer));
+                match worker.permits.take() {
+                    Some(permit) => worker.admit(Parcel::new(&door, client, peer, permit)),
+                    None => {
+                        worker.stats.connections_refused.inc();
+                        if worker.full.borrow_mut().may_name((), worker.clock.now()) {
+                            say_full(worker.settings.bounds.connections);
+                        }
+                    }
                 }
             }));
             Poll::Ready(Err(failed))
@@ -143,24 +148,45 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
     }
 }
 
+/// Says that a client was turned away because there are as many as may be.
+pub(crate) fn say_full(most: usize) {
+    tracing::warn!(
+        most,
+        "clients are turned away: there are as many connections as may be; raise \
+         proxy.bounds.connections, or the limit of open files (ulimit -n) if that is what bounds them"
+    );
+}
+
 /// A listening socket, registered with the runtime of the thread that accepts from it. What it accepts
 /// is registered with none, so that it may go to any thread.
+///
+/// Threads share its one descriptor: that another one accepts from now on must not depend on whether
+/// there is a descriptor left.
 #[derive(Debug)]
-pub(crate) struct Socket(AsyncFd<TcpListener>);
+pub(crate) struct Socket(AsyncFd<Shared>);
+
+#[derive(Debug)]
+struct Shared(Arc<TcpListener>);
+
+impl AsRawFd for Shared {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
 
 impl Socket {
     /// # Errors
     /// When the socket cannot be used with the runtime.
-    pub(crate) fn new(socket: TcpListener) -> io::Result<Self> {
+    pub(crate) fn new(socket: Arc<TcpListener>) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         #[allow(
             unsafe_code,
             reason = "the runtime asks for a promise about the descriptor"
         )]
         // SAFETY: the descriptor is open, and stays the same open one for as long as the
-        // registration lives: a `TcpListener` closes it only when it is dropped, and nothing takes
-        // it out of the `AsyncFd` before.
-        let socket = unsafe { AsyncFd::register(socket) }?;
+        // registration lives: a `TcpListener` closes it only when it is dropped, which the reference
+        // prevents that nothing takes out of the `AsyncFd` before.
+        let socket = unsafe { AsyncFd::register(Shared(socket)) }?;
         Ok(Socket(socket))
     }
 
@@ -178,7 +204,7 @@ impl Socket {
                 Err(error) => return Poll::Ready(error),
             };
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            match acceptfrom_with(&self.0, flags) {
+            match acceptfrom_with(&*self.0.get_ref().0, flags) {
                 Ok((client, peer)) => {
                     if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
                         admit(client.into(), peer);

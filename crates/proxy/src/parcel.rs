@@ -14,9 +14,11 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::listener::Door;
 use crate::opaque::Moving;
+use crate::permits::Permit;
 
 /// What comes to a Worker from another thread.
 #[derive(Debug)]
@@ -27,9 +29,16 @@ pub(crate) enum Arrival {
     Upstream(Idle),
 }
 
-/// A client's connection.
+/// A client's connection, and its permit to be open.
 #[derive(Debug)]
 pub(crate) struct Parcel {
+    pub(crate) contents: Contents,
+    pub(crate) permit: Permit,
+}
+
+/// Everything of a client's connection.
+#[derive(Debug)]
+pub(crate) struct Contents {
     pub(crate) door: Arc<Door>,
     pub(crate) client: TcpStream,
     pub(crate) peer: SocketAddr,
@@ -41,6 +50,11 @@ pub(crate) struct Parcel {
 pub(crate) enum State {
     /// Nothing has been read from it.
     New,
+    /// The same, on a Worker that did not learn more.
+    Undecided {
+        /// When it was accepted.
+        began: Instant,
+    },
     /// HTTP/1, and idle: what it may send next is the beginning of a request.
     Http {
         /// Requests that it has had answered.
@@ -61,12 +75,18 @@ pub(crate) struct Idle {
 
 impl Parcel {
     /// A connection just accepted.
-    pub(crate) fn new(door: &Arc<Door>, client: TcpStream, peer: SocketAddr) -> Self {
-        Parcel {
+    pub(crate) fn new(
+        door: &Arc<Door>,
+        client: TcpStream,
+        peer: SocketAddr,
+        permit: Permit,
+    ) -> Self {
+        let contents = Contents {
             door: Arc::clone(door),
             client,
             peer,
             state: State::New,
-        }
+        };
+        Parcel { contents, permit }
     }
 }

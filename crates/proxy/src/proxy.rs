@@ -15,6 +15,9 @@ use crate::manager::{self, Order, View};
 use crate::route::Snapshot;
 use crate::{Entry, Settings};
 
+#[cfg(test)]
+mod tests;
+
 /// A running data plane. Dropping it cuts every connection; [`Proxy::drain`] lets them finish.
 pub struct Proxy {
     manager: manager::Handle,
@@ -111,6 +114,12 @@ impl Proxy {
 
     fn order(&self, order: Order) {
         self.manager.orders.send(order);
+    }
+
+    /// Whether there is somebody to accept connections and to obey. When there is not, which only a fault
+    /// of ours explains, nothing but a new process helps.
+    pub fn is_running(&self) -> bool {
+        !self.manager.thread.is_finished()
     }
 
     /// What the Workers are doing now.

@@ -118,6 +118,8 @@ fn mesh(endpoint: SocketAddr) -> Mesh {
             address: endpoint,
             weight: 1,
             workload: None,
+            account: None,
+            node: None,
         }],
         routes: Some(rules),
         consumer_routes: BTreeMap::new(),
@@ -132,7 +134,7 @@ fn mesh(endpoint: SocketAddr) -> Mesh {
     Mesh {
         generation: 1,
         services: vec![service],
-        workloads: Vec::new(),
+        ..Mesh::default()
     }
 }
 

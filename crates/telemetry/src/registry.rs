@@ -68,6 +68,14 @@ impl Registry {
         stats
     }
 
+    /// Connections from clients that were turned away so far, by whoever accepts.
+    pub fn connections_refused(&self) -> u64 {
+        let inner = self.lock();
+        let workers = inner.workers.iter().map(|w| w.connections_refused.get());
+        let manager = inner.manager.iter().map(|m| m.connections_refused.get());
+        workers.chain(manager).sum()
+    }
+
     /// The numbers of whoever manages the Workers; one for each process.
     pub fn manager(&self) -> Arc<ManagerStats> {
         let stats = Arc::new(ManagerStats::default());

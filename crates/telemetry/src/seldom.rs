@@ -12,11 +12,17 @@ const CAUSES: usize = 8;
 
 /// Decides what is worth a line in the log when something fails many times a second.
 ///
-/// A cause is an error's number, as the operating system counts them.
-#[derive(Debug, Default)]
-pub struct Seldom {
+/// A cause is an error's number, as the operating system counts them, or whatever `C` is.
+#[derive(Debug)]
+pub struct Seldom<C = Option<i32>> {
     /// Each cause with the time when it was last named, the oldest first.
-    named: Vec<(Option<i32>, Instant)>,
+    named: Vec<(C, Instant)>,
+}
+
+impl<C> Default for Seldom<C> {
+    fn default() -> Self {
+        Seldom { named: Vec::new() }
+    }
 }
 
 impl Seldom {
@@ -27,7 +33,13 @@ impl Seldom {
 
     /// Whether `error` is to be named now: not if the same was in the last ten seconds.
     pub fn is_due(&mut self, error: &std::io::Error, now: Instant) -> bool {
-        let cause = error.raw_os_error();
+        self.may_name(error.raw_os_error(), now)
+    }
+}
+
+impl<C: PartialEq> Seldom<C> {
+    /// Whether `cause` is to be named now: not if it was in the last ten seconds.
+    pub fn may_name(&mut self, cause: C, now: Instant) -> bool {
         if let Some(at) = self.named.iter().position(|(known, _)| *known == cause) {
             if now.saturating_duration_since(self.named[at].1) < EVERY {
                 return false;

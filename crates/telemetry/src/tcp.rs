@@ -1,8 +1,9 @@
 //! What is counted for connections whose bytes are passed on as they are.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
-use crate::{Counter, Gauge};
+use crate::{Counter, Gauge, ReasonCounters};
 
 /// Who is connected to whom: the labels of a series. Every value comes from configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +25,17 @@ pub struct TcpSeries {
     pub received_bytes: Counter,
     /// Bytes from endpoints to clients.
     pub sent_bytes: Counter,
+    /// Connections that failed, by reason, joined or not; nothing as long as none has.
+    failed: OnceLock<ReasonCounters>,
+}
+
+impl TcpSeries {
+    /// Counts a connection that failed for the reason at `index` of `reasons`, which must be the same
+    /// list each time. Only the owning thread may call this.
+    pub fn fail(&self, reasons: &'static [&'static str], index: usize) {
+        let failed = self.failed.get_or_init(|| ReasonCounters::new(reasons));
+        failed.inc(index);
+    }
 }
 
 /// The sum of several Workers' series.
@@ -33,6 +45,8 @@ pub(crate) struct TcpTotals {
     pub(crate) connections_active: i64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
+    /// Only reasons for which one failed.
+    pub(crate) failed: BTreeMap<&'static str, u64>,
 }
 
 impl TcpTotals {
@@ -41,5 +55,13 @@ impl TcpTotals {
         self.connections_active += series.connections_active.get();
         self.received_bytes += series.received_bytes.get();
         self.sent_bytes += series.sent_bytes.get();
+        let failed = series
+            .failed
+            .get()
+            .into_iter()
+            .flat_map(ReasonCounters::iter);
+        for (reason, count) in failed.filter(|(_, count)| *count > 0) {
+            *self.failed.entry(reason).or_default() += count;
+        }
     }
 }

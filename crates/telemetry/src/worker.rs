@@ -1,5 +1,7 @@
 //! What a Worker counts beside requests.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::{Counter, Gauge};
 
 /// The numbers of one Worker. One writer: the Worker, but for what says otherwise.
@@ -44,6 +46,8 @@ pub struct WorkerStats {
     pub busy_ns: Counter,
     /// Generation of the configuration that the Worker serves.
     pub config_generation: Gauge,
+    /// Whether the Worker has ended, so that its gauges are not shown. One writer: whoever manages it.
+    ended: AtomicBool,
 }
 
 impl WorkerStats {
@@ -68,11 +72,24 @@ impl WorkerStats {
             access_log_lost: Counter::default(),
             busy_ns: Counter::default(),
             config_generation: Gauge::default(),
+            ended: AtomicBool::new(false),
         }
     }
 
-    /// Nothing is open any more: the Worker has ended without closing its books.
-    pub fn reset_gauges(&self) {
+    /// Whether the Worker runs, as far as was said.
+    pub fn is_running(&self) -> bool {
+        !self.ended.load(Ordering::Relaxed)
+    }
+
+    /// The next Worker goes on with these numbers.
+    pub fn begin_again(&self) {
+        self.ended.store(false, Ordering::Relaxed);
+    }
+
+    /// The Worker has ended, perhaps without closing its books: nothing is open any more. Only when
+    /// its thread writes no more.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
         for gauge in [
             &self.listeners,
             &self.connections_active,
@@ -80,6 +97,7 @@ impl WorkerStats {
             &self.upstream_connections_active,
             &self.upstream_connections_idle,
             &self.buffer_blocks_active,
+            &self.config_generation,
         ] {
             gauge.set(0);
         }
@@ -101,8 +119,10 @@ pub struct ManagerStats {
     pub workers_died: Counter,
     /// How often one Worker was told to take connections of another.
     pub takings: Counter,
-    /// Connections closed because no Worker had room, or a bound was reached.
+    /// Connections closed because a bound was reached or no Worker had room.
     pub connections_refused: Counter,
+    /// Of these, those for which no Worker had room.
+    pub connections_unplaced: Counter,
 }
 
 /// One counter for each reason code. The codes are the Worker's own, fixed when it is registered,
@@ -114,7 +134,7 @@ pub struct ReasonCounters {
 }
 
 impl ReasonCounters {
-    fn new(reasons: &'static [&'static str]) -> Self {
+    pub(crate) fn new(reasons: &'static [&'static str]) -> Self {
         ReasonCounters {
             reasons,
             counts: reasons.iter().map(|_| Counter::default()).collect(),

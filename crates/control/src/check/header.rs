@@ -70,6 +70,25 @@ pub(crate) fn match_value(value: &str, longest: usize) -> Result<(), Flaw> {
     no_controls(value)
 }
 
+/// What the name of a header that a policy looks at may be beside what [`match_name`] asks. What the proxy removes or writes itself says nothing
+/// of the caller.
+pub(crate) fn policy_header(name: &str) -> Result<(), Flaw> {
+    let lower = name.to_ascii_lowercase();
+    if OWN.contains(&lower.as_str()) || FORWARDING.contains(&lower.as_str()) {
+        return Err(Flaw::new(
+            format!("{name} is written by proxies on the way: a policy cannot rely on it"),
+            "name who may call in sources",
+        ));
+    }
+    if lower == "host" {
+        return Err(Flaw::new(
+            "a policy protects a workload under whatever name it is called",
+            "remove the condition on Host",
+        ));
+    }
+    Ok(())
+}
+
 /// The name of a header that a filter sets, adds or removes.
 pub(crate) fn edit_name(name: &str, direction: Direction) -> Result<(), Flaw> {
     token(name, "header")?;

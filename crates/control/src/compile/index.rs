@@ -2,24 +2,40 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_model::{GROUP, Name, Namespace, ServiceAccountName, ServiceName, WorkloadName};
+use heddle_model::{
+    GROUP, Name, Namespace, PolicyKind, PolicyName, ServiceAccountName, ServiceName, WorkloadName,
+};
 
 use super::{Scope, did_you_mean};
 use crate::manifest::node::FieldPath;
-use crate::manifest::{Body, Kind, Object, core, gateway, local};
+use crate::manifest::{Body, Kind, Object, core, gateway, local, policy, smi};
 use crate::problem::Report;
 
 /// The annotation of a Service that says how its endpoints are balanced.
 pub(super) const BALANCER_ANNOTATION: &str = "heddle.dev/load-balancer";
 
+/// The label that says what is required of callers, of a Namespace or of a workload.
+pub(super) const MODE_LABEL: &str = "heddle.dev/mode";
+
+/// What a policy was written as.
+#[derive(Clone, Copy)]
+pub(super) enum WrittenPolicy<'o> {
+    Authorization(&'o policy::AuthorizationPolicy),
+    TrafficTarget(&'o smi::TrafficTarget),
+}
+
 /// Objects by kind and name.
 pub(super) struct Index<'o> {
     pub(super) services: BTreeMap<ServiceName, (&'o Object, &'o core::Service)>,
     pub(super) workloads: BTreeMap<WorkloadName, (&'o Object, &'o local::LocalWorkload)>,
+    pub(super) namespaces: BTreeMap<Namespace, &'o Object>,
     pub(super) accounts: BTreeSet<ServiceAccountName>,
     pub(super) slices: Vec<(&'o Object, &'o core::EndpointSlice)>,
     pub(super) routes: Vec<(&'o Object, &'o gateway::HttpRoute)>,
     pub(super) grants: Vec<(&'o Object, &'o gateway::ReferenceGrant)>,
+    pub(super) policies: BTreeMap<PolicyName, (&'o Object, WrittenPolicy<'o>)>,
+    pub(super) http_groups: BTreeMap<(Namespace, Name), &'o smi::HttpRouteGroup>,
+    pub(super) tcp_routes: BTreeMap<(Namespace, Name), &'o smi::TcpRoute>,
 }
 
 impl<'o> Index<'o> {
@@ -28,15 +44,20 @@ impl<'o> Index<'o> {
         let mut index = Self {
             services: BTreeMap::new(),
             workloads: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
             accounts: BTreeSet::new(),
             slices: Vec::new(),
             routes: Vec::new(),
             grants: Vec::new(),
+            policies: BTreeMap::new(),
+            http_groups: BTreeMap::new(),
+            tcp_routes: BTreeMap::new(),
         };
         let mut seen: BTreeMap<(Kind, &Namespace, &Name), &Object> = BTreeMap::new();
         for object in objects {
             let mut scope = Scope::of(object, report);
             check_annotations(object, &mut scope);
+            check_labels(object, &mut scope);
             match seen.entry((object.kind, &object.namespace, &object.name)) {
                 std::collections::btree_map::Entry::Vacant(free) => {
                     free.insert(object);
@@ -74,10 +95,39 @@ impl<'o> Index<'o> {
             Body::ServiceAccount => {
                 self.accounts.insert(ServiceAccountName { namespace, name });
             }
-            Body::Namespace => {}
+            Body::Namespace => {
+                // The name was checked to be a label when the object was read.
+                if let Ok(name) = Namespace::parse(name.as_str()) {
+                    self.namespaces.insert(name, object);
+                }
+            }
             Body::EndpointSlice(body) => self.slices.push((object, body)),
             Body::HttpRoute(body) => self.routes.push((object, body)),
             Body::ReferenceGrant(body) => self.grants.push((object, body)),
+            Body::AuthorizationPolicy(body) => {
+                let name = PolicyName {
+                    namespace,
+                    name,
+                    kind: PolicyKind::AuthorizationPolicy,
+                };
+                self.policies
+                    .insert(name, (object, WrittenPolicy::Authorization(body)));
+            }
+            Body::TrafficTarget(body) => {
+                let name = PolicyName {
+                    namespace,
+                    name,
+                    kind: PolicyKind::TrafficTarget,
+                };
+                self.policies
+                    .insert(name, (object, WrittenPolicy::TrafficTarget(body)));
+            }
+            Body::HttpRouteGroup(body) => {
+                self.http_groups.insert((namespace, name), body);
+            }
+            Body::TcpRoute(body) => {
+                self.tcp_routes.insert((namespace, name), body);
+            }
         }
     }
 }
@@ -88,13 +138,35 @@ fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
         Kind::Service => &[BALANCER_ANNOTATION],
         _ => &[],
     };
-    for key in object.metadata.annotations.keys() {
+    let keys = object.metadata.annotations.keys();
+    check_own(object, "annotation", keys, known, scope);
+}
+
+/// And so are labels.
+fn check_labels(object: &Object, scope: &mut Scope<'_>) {
+    let known: &[&str] = match object.kind {
+        Kind::Namespace | Kind::LocalWorkload => &[MODE_LABEL],
+        _ => &[],
+    };
+    check_own(object, "label", object.metadata.labels.keys(), known, scope);
+}
+
+fn check_own<'k>(
+    object: &Object,
+    what: &str,
+    keys: impl Iterator<Item = &'k String>,
+    known: &[&str],
+    scope: &mut Scope<'_>,
+) {
+    for key in keys {
         let ours = key.split_once('/').is_some_and(|(group, _)| group == GROUP);
         if ours && !known.contains(&key.as_str()) {
             let remedy = did_you_mean(key, known.iter().copied(), "remove it");
             scope.error(
-                &FieldPath::of("metadata.annotations").field(key),
-                format!("a {} has no such annotation", object.kind.as_str()),
+                &FieldPath::of("metadata")
+                    .field(&format!("{what}s"))
+                    .field(key),
+                format!("a {} has no such {what}", object.kind.as_str()),
                 remedy,
             );
         }

@@ -33,13 +33,7 @@ pub(super) fn compile(
     at: &FieldPath,
     scope: &mut Scope<'_>,
 ) -> RouteMatch {
-    let headers = values(
-        &written.headers,
-        &at.field("headers"),
-        MAX_HEADER_VALUE,
-        true,
-        scope,
-    );
+    let headers = headers(&written.headers, &at.field("headers"), scope);
     let query = values(
         &written.query_params,
         &at.field("queryParams"),
@@ -58,7 +52,21 @@ pub(super) fn compile(
     }
 }
 
-fn path(written: Option<&HttpPathMatch>, at: &FieldPath, scope: &mut Scope<'_>) -> PathMatch {
+/// The conditions on headers, of which each name counts once.
+pub(super) fn headers(
+    written: &[ValueMatch],
+    at: &FieldPath,
+    scope: &mut Scope<'_>,
+) -> Vec<(String, String)> {
+    values(written, at, MAX_HEADER_VALUE, true, scope)
+}
+
+/// A condition on the path. A faulty one is reported, and everything taken in its place.
+pub(super) fn path(
+    written: Option<&HttpPathMatch>,
+    at: &FieldPath,
+    scope: &mut Scope<'_>,
+) -> PathMatch {
     let everything = PathMatch::Prefix(String::new());
     let Some(written) = written else {
         return everything;
@@ -106,7 +114,8 @@ fn unknown_type(kind: &str, known: &[&str], at: &FieldPath, scope: &mut Scope<'_
     );
 }
 
-fn method(method: &str, at: &FieldPath, scope: &mut Scope<'_>) -> Option<String> {
+/// A method that can be matched, by case.
+pub(super) fn method(method: &str, at: &FieldPath, scope: &mut Scope<'_>) -> Option<String> {
     if METHODS.contains(&method) {
         return Some(method.to_owned());
     }

@@ -1,6 +1,7 @@
 //! Which workloads a selector selects.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use heddle_model::{Namespace, Workload, WorkloadName};
 
@@ -62,6 +63,50 @@ impl<'w> Selectable<'w> {
             .filter(|workload| has_all(workload, selector))
             .copied()
             .collect()
+    }
+}
+
+/// Workloads by their addresses.
+pub(super) struct Owners<'w> {
+    by_port: BTreeMap<SocketAddr, &'w Workload>,
+    /// None where several share an address.
+    by_address: BTreeMap<IpAddr, Option<&'w Workload>>,
+}
+
+impl<'w> Owners<'w> {
+    /// Takes the workloads of all namespaces.
+    pub(super) fn new(workloads: &'w [Workload]) -> Self {
+        let mut owners = Self {
+            by_port: BTreeMap::new(),
+            by_address: BTreeMap::new(),
+        };
+        for workload in workloads {
+            owners
+                .by_address
+                .entry(workload.address)
+                .and_modify(|owner| *owner = None)
+                .or_insert(Some(workload));
+            for port in &workload.ports {
+                let address = SocketAddr::new(workload.address, port.port);
+                owners.by_port.insert(address, workload);
+            }
+        }
+        owners
+    }
+
+    /// The workload that declares this port of its address.
+    pub(super) fn declaring(&self, address: SocketAddr) -> Option<&'w Workload> {
+        self.by_port.get(&address).copied()
+    }
+
+    /// The workload that listens there: one that declares it, or the only one with that address.
+    /// A loopback address is everybody's: there, what nobody declares is nobody's.
+    pub(super) fn of(&self, address: SocketAddr) -> Option<&'w Workload> {
+        let only = || {
+            let owner = self.by_address.get(&address.ip()).copied().flatten();
+            owner.filter(|_| !address.ip().is_loopback())
+        };
+        self.declaring(address).or_else(only)
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use heddle_model::{Balancer, Endpoint, Service, ServiceName, ServicePort, Workload};
 
 use super::index::{BALANCER_ANNOTATION, Index};
-use super::selector::Selectable;
+use super::selector::{Owners, Selectable};
 use super::slice::SlicePorts;
 use super::{Scope, did_you_mean, protocol, slice};
 use crate::check;
@@ -28,6 +28,7 @@ pub(super) fn compile(
 ) -> Vec<Service> {
     let slices = slice::by_service(index, report);
     let selectable = Selectable::new(workloads);
+    let owners = Owners::new(workloads);
     let mut endpoints_left = MAX_ENDPOINTS;
     index
         .services
@@ -36,20 +37,34 @@ pub(super) fn compile(
             let mut scope = Scope::of(object, report);
             let slices = slices.get(name).map_or(&[][..], Vec::as_slice);
             let left = &mut endpoints_left;
-            service(name, object, body, &selectable, slices, left, &mut scope)
+            let context = Context {
+                selectable: &selectable,
+                owners: &owners,
+                slices,
+            };
+            service(name, object, body, &context, left, &mut scope)
         })
         .collect()
+}
+
+/// What a Service's endpoints are found in.
+struct Context<'a> {
+    selectable: &'a Selectable<'a>,
+    owners: &'a Owners<'a>,
+    slices: &'a [SlicePorts],
 }
 
 fn service(
     name: &ServiceName,
     object: &Object,
     body: &core::Service,
-    selectable: &Selectable<'_>,
-    slices: &[SlicePorts],
+    context: &Context<'_>,
     endpoints_left: &mut usize,
     scope: &mut Scope<'_>,
 ) -> Service {
+    let Context {
+        selectable, slices, ..
+    } = context;
     let spec = &body.spec;
     check_spec(spec, scope);
     let mut selected = selectable.select(&name.namespace, &spec.selector);
@@ -94,7 +109,7 @@ fn service(
         name: name.clone(),
         headless: spec.cluster_ip.as_deref() == Some("None"),
         balancer: balancer(object, scope),
-        ports: ports(spec, &selected, slices, scope),
+        ports: ports(spec, &selected, context, scope),
     }
 }
 
@@ -174,7 +189,7 @@ fn balancer(object: &Object, scope: &mut Scope<'_>) -> Balancer {
 fn ports(
     spec: &ServiceSpec,
     selected: &[&Workload],
-    slices: &[SlicePorts],
+    context: &Context<'_>,
     scope: &mut Scope<'_>,
 ) -> Vec<ServicePort> {
     let at = FieldPath::of("spec.ports");
@@ -208,7 +223,7 @@ fn ports(
                 name: port_name(written).map(str::to_owned),
                 port,
                 protocol: protocol::of(written, &at, scope),
-                endpoints: endpoints(written, port, selected, slices, &at, scope),
+                endpoints: endpoints(written, port, selected, context, &at, scope),
                 routes: None,
                 consumer_routes: BTreeMap::new(),
             },
@@ -282,19 +297,23 @@ fn endpoints(
     written: &ServicePortSpec,
     port: u16,
     selected: &[&Workload],
-    slices: &[SlicePorts],
+    context: &Context<'_>,
     at: &FieldPath,
     scope: &mut Scope<'_>,
 ) -> Vec<Endpoint> {
     let mut found: BTreeMap<SocketAddr, Endpoint> = BTreeMap::new();
-    for slice in slices {
+    for slice in context.slices {
         for address in slice.endpoints(port_name(written)) {
+            // An address that a workload has is that workload, whoever writes it down.
+            let owner = context.owners.of(address);
             found.insert(
                 address,
                 Endpoint {
                     address,
                     weight: 1,
-                    workload: None,
+                    workload: owner.map(|workload| workload.name.clone()),
+                    account: owner.map(|workload| workload.service_account.clone()),
+                    node: owner.and_then(|workload| workload.node.clone()),
                 },
             );
         }
@@ -320,6 +339,19 @@ fn endpoints(
         match target {
             Some(port) => {
                 let address = SocketAddr::new(workload.address, port);
+                let owner = context.owners.declaring(address);
+                if let Some(other) = owner.filter(|other| other.name != workload.name) {
+                    scope.error(
+                        &at.field("targetPort"),
+                        format!(
+                            "port {port} of LocalWorkload {} is that of LocalWorkload {}, \
+                             which has the same address",
+                            workload.name, other.name
+                        ),
+                        "write the port of the one that is selected, or select the other",
+                    );
+                    continue;
+                }
                 let (weight, name) = (workload.weight, Some(workload.name.clone()));
                 found.insert(
                     address,
@@ -327,6 +359,8 @@ fn endpoints(
                         address,
                         weight,
                         workload: name,
+                        account: Some(workload.service_account.clone()),
+                        node: workload.node.clone(),
                     },
                 );
             }

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use heddle_model::{
-    Backend, BackendTarget, Filters, HeaderEdits, Mesh, Outcome, PathMatch, Redirect, RouteAction,
-    RouteRule, ServicePort,
+    Backend, BackendTarget, Filters, HeaderEdits, Mesh, Mode, Outcome, PathMatch, Policy, Redirect,
+    RouteAction, RouteRule, ServicePort, Workload,
 };
 
 use crate::load;
@@ -159,6 +159,7 @@ fn describe(mesh: &Mesh, folder: &Path, text: &mut String) {
             workload.weight
         )
         .unwrap();
+        describe_guard(workload, text);
         if let Some(command) = &workload.command {
             let place = command
                 .working_dir
@@ -174,6 +175,9 @@ fn describe(mesh: &Mesh, folder: &Path, text: &mut String) {
             .unwrap();
         }
     }
+    for policy in &mesh.policies {
+        describe_policy(policy, text);
+    }
     for service in &mesh.services {
         let headless = if service.headless { " headless" } else { "" };
         writeln!(
@@ -185,6 +189,49 @@ fn describe(mesh: &Mesh, folder: &Path, text: &mut String) {
         for port in &service.ports {
             describe_port(port, text);
         }
+    }
+}
+
+/// What a workload asks of its callers, where it asks anything.
+fn describe_guard(workload: &Workload, text: &mut String) {
+    if let Some(node) = &workload.node {
+        writeln!(text, "  on {node}").unwrap();
+    }
+    if workload.mode == Mode::Strict {
+        writeln!(text, "  strict").unwrap();
+    }
+    for probe in &workload.probes {
+        let path = probe.path.as_deref().unwrap_or("connect");
+        writeln!(text, "  probe :{} {path} {:?}", probe.port, probe.query).unwrap();
+    }
+    for policy in &workload.policies {
+        writeln!(text, "  under {policy}").unwrap();
+    }
+}
+
+fn describe_policy(policy: &Policy, text: &mut String) {
+    let dry_run = if policy.dry_run { " dry run" } else { "" };
+    writeln!(text, "policy {} {:?}{dry_run}", policy.name, policy.action).unwrap();
+    for rule in &policy.rules {
+        write!(text, "  #{}", rule.number).unwrap();
+        match &rule.sources {
+            None => write!(text, " from anybody").unwrap(),
+            Some(sources) => {
+                let namespaces = sources.namespaces.iter();
+                let namespaces =
+                    namespaces.map(|of| format!("{}/{}/*", of.trust_domain, of.namespace));
+                let ids = sources.identities.iter().map(ToString::to_string);
+                let all: Vec<String> = ids.chain(namespaces).collect();
+                write!(text, " from [{}]", all.join(" ")).unwrap();
+            }
+        }
+        if !rule.ports.is_empty() {
+            write!(text, " ports {:?}", rule.ports).unwrap();
+        }
+        if let Some(http) = &rule.http {
+            write!(text, " {:?}", http).unwrap();
+        }
+        writeln!(text).unwrap();
     }
 }
 

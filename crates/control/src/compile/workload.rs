@@ -4,15 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use heddle_model::{Command, Name, ServiceAccountName, Workload, WorkloadName, WorkloadPort};
+use heddle_model::{
+    Command, Name, NodeName, ServiceAccountName, SpiffeId, TrustDomain, Workload, WorkloadName,
+    WorkloadPort,
+};
 
 use super::index::Index;
-use super::{Scope, did_you_mean};
+use super::{Scope, did_you_mean, mode, probe};
 use crate::check;
 use crate::manifest::local::LocalWorkloadSpec;
 use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object};
 use crate::problem::Report;
+use crate::{Options, Placement};
 
 /// The account of workloads that name none; it need not be written down.
 const DEFAULT_ACCOUNT: &str = "default";
@@ -22,7 +26,13 @@ const MAX_PORTS: usize = 256;
 pub(super) const MAX_WEIGHT: i64 = 1_000_000;
 
 /// Compiles every LocalWorkload, sorted by name.
-pub(super) fn compile(index: &Index<'_>, base: &Path, report: &mut Report) -> Vec<Workload> {
+pub(super) fn compile(
+    index: &Index<'_>,
+    base: &Path,
+    options: &Options,
+    report: &mut Report,
+) -> Vec<Workload> {
+    let modes = mode::by_namespace(index, report);
     let mut sockets: BTreeMap<(IpAddr, u16), (&WorkloadName, &Object)> = BTreeMap::new();
     let mut taken: BTreeSet<IpAddr> = index
         .workloads
@@ -32,6 +42,15 @@ pub(super) fn compile(index: &Index<'_>, base: &Path, report: &mut Report) -> Ve
     let mut workloads = Vec::new();
     for (name, (object, body)) in &index.workloads {
         let mut scope = Scope::of(object, report);
+        let node = node(&body.spec, &options.trust_domain, &mut scope);
+        if node.is_none() && options.placement == Placement::ByNode {
+            scope.warn(
+                &FieldPath::of("spec"),
+                "it does not say which node it is on: no node serves it",
+                "add nodeName",
+            );
+            continue;
+        }
         let Some(address) = address(&body.spec, &mut scope) else {
             continue;
         };
@@ -58,13 +77,22 @@ pub(super) fn compile(index: &Index<'_>, base: &Path, report: &mut Report) -> Ve
                 );
             }
         }
+        let service_account = service_account(index, object, &body.spec, &mut scope);
+        check_identity(&options.trust_domain, &service_account, &mut scope);
+        let by_namespace = modes.get(&name.namespace).copied();
         workloads.push(Workload {
             name: name.clone(),
             labels: object.metadata.labels.clone(),
-            service_account: service_account(index, object, &body.spec, &mut scope),
+            service_account,
             address,
-            ports,
             weight: weight(&body.spec, &mut scope),
+            node,
+            mode: mode::of(object, &mut scope)
+                .or(by_namespace)
+                .unwrap_or(options.default_mode),
+            policies: Vec::new(),
+            probes: probe::compile(&body.spec, &ports, &mut scope),
+            ports,
             command: command(&body.spec, &folder_of(object, base), &mut scope),
         });
     }
@@ -152,6 +180,43 @@ fn service_account(
             scope.error(&path, error.to_string(), "");
             default()
         }
+    }
+}
+
+/// The node that a workload is on, if it says so.
+fn node(
+    spec: &LocalWorkloadSpec,
+    trust_domain: &TrustDomain,
+    scope: &mut Scope<'_>,
+) -> Option<NodeName> {
+    let text = spec.node_name.as_deref().filter(|text| !text.is_empty())?;
+    let path = FieldPath::of("spec.nodeName");
+    match NodeName::parse(text) {
+        Ok(node) => {
+            let id = SpiffeId::node(trust_domain.clone(), node.clone());
+            check_length(&id, &path, scope);
+            Some(node)
+        }
+        Err(error) => {
+            scope.error(&path, error.to_string(), "write the node's name");
+            None
+        }
+    }
+}
+
+fn check_identity(trust_domain: &TrustDomain, account: &ServiceAccountName, scope: &mut Scope<'_>) {
+    let id = SpiffeId::workload(trust_domain.clone(), account.clone());
+    check_length(&id, &FieldPath::of("spec.serviceAccountName"), scope);
+}
+
+/// An identity is asked for by a DNS name; one whose name is too long can never be proved.
+fn check_length(id: &SpiffeId, at: &FieldPath, scope: &mut Scope<'_>) {
+    if id.server_name().is_none() {
+        scope.error(
+            at,
+            "its identity is too long to be asked for in TLS",
+            "shorten the names: with the trust domain they may have about 250 characters",
+        );
     }
 }
 

@@ -12,10 +12,14 @@ pub(crate) enum Kind {
     EndpointSlice,
     HttpRoute,
     ReferenceGrant,
+    AuthorizationPolicy,
+    TrafficTarget,
+    HttpRouteGroup,
+    TcpRoute,
 }
 
 /// Kind, its API's spelling, its group, and the versions that are read (the newest first).
-const KINDS: [(Kind, &str, &str, &[&str]); 7] = [
+const KINDS: [(Kind, &str, &str, &[&str]); 11] = [
     (Kind::Service, "Service", "", &["v1"]),
     (Kind::ServiceAccount, "ServiceAccount", "", &["v1"]),
     (Kind::Namespace, "Namespace", "", &["v1"]),
@@ -42,6 +46,30 @@ const KINDS: [(Kind, &str, &str, &[&str]); 7] = [
         "ReferenceGrant",
         GATEWAY_GROUP,
         &["v1", "v1beta1"],
+    ),
+    (
+        Kind::AuthorizationPolicy,
+        "AuthorizationPolicy",
+        heddle_model::GROUP,
+        &["v1alpha1"],
+    ),
+    (
+        Kind::TrafficTarget,
+        "TrafficTarget",
+        "access.smi-spec.io",
+        &["v1alpha3"],
+    ),
+    (
+        Kind::HttpRouteGroup,
+        "HTTPRouteGroup",
+        "specs.smi-spec.io",
+        &["v1alpha4"],
+    ),
+    (
+        Kind::TcpRoute,
+        "TCPRoute",
+        "specs.smi-spec.io",
+        &["v1alpha4"],
     ),
 ];
 
@@ -113,7 +141,8 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
     let slip = KINDS
         .iter()
         .filter(|(_, _, known_group, _)| *known_group == group)
-        .find(|(_, name, ..)| ours || suggest::distance(kind, name) <= 1);
+        .filter(|(_, name, ..)| ours || suggest::distance(kind, name) <= 1)
+        .min_by_key(|(_, name, ..)| suggest::distance(kind, name));
     match slip {
         Some((meant, name, ..)) => Verdict::Refuse {
             meant: *meant,
@@ -131,13 +160,22 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
 /// Whether a kind of that name can only be meant in the group `right`.
 ///
 /// Other projects have Services of their own (Knative). Kubernetes' own groups do not, and nobody's
-/// routes, grants and workloads are left aside: their author would take them to be in force.
+/// routes, grants and workloads are left aside: their author would take them to be in force. Other
+/// meshes' AuthorizationPolicies are theirs to enforce, and the Gateway API has a TCPRoute too.
 fn is_misplaced(kind: Kind, group: &str, right: &str) -> bool {
-    let is_kubernetes = !group.contains('.') || group.ends_with(".k8s.io");
+    let is_kubernetes =
+        !group.contains('.') || group.ends_with(".k8s.io") || group.ends_with(".x-k8s.io");
     let is_meant = matches!(
         kind,
-        Kind::HttpRoute | Kind::ReferenceGrant | Kind::LocalWorkload
+        Kind::HttpRoute
+            | Kind::ReferenceGrant
+            | Kind::LocalWorkload
+            | Kind::TrafficTarget
+            | Kind::HttpRouteGroup
     );
+    if kind == Kind::TcpRoute && group == GATEWAY_GROUP {
+        return false;
+    }
     is_kubernetes || is_meant || suggest::distance(group, right) <= 2
 }
 

@@ -4,6 +4,9 @@
 //! is (`command`, `args`, `env`, `workingDir`), so that nothing new has to be learned.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::core::IntOrString;
 
 /// heddle.dev/v1alpha1 LocalWorkload.
 #[derive(Debug, Deserialize)]
@@ -26,6 +29,34 @@ pub(crate) struct LocalWorkloadSpec {
     #[serde(default)]
     pub(crate) env: Vec<LocalVariable>,
     pub(crate) working_dir: Option<String>,
+    pub(crate) node_name: Option<String>,
+    pub(crate) liveness_probe: Option<LocalProbe>,
+    pub(crate) readiness_probe: Option<LocalProbe>,
+    pub(crate) startup_probe: Option<LocalProbe>,
+}
+
+/// A container's probe: one of these.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LocalProbe {
+    pub(crate) http_get: Option<HttpGet>,
+    pub(crate) tcp_socket: Option<TcpSocket>,
+    pub(crate) exec: Option<IgnoredAny>,
+    pub(crate) grpc: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct HttpGet {
+    pub(crate) path: Option<String>,
+    pub(crate) port: IntOrString,
+    pub(crate) scheme: Option<String>,
+    pub(crate) host: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct TcpSocket {
+    pub(crate) port: IntOrString,
+    pub(crate) host: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

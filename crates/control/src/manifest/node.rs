@@ -59,6 +59,24 @@ impl Node {
         }
     }
 
+    /// Adds the paths of all fields within that are null.
+    pub(crate) fn blank_fields(&self, path: &FieldPath, found: &mut Vec<FieldPath>) {
+        match &self.value {
+            Value::Null => found.push(path.clone()),
+            Value::Mapping(entries) => {
+                for entry in entries {
+                    entry.value.blank_fields(&path.field(&entry.key), found);
+                }
+            }
+            Value::Sequence(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    item.blank_fields(&path.index(index), found);
+                }
+            }
+            Value::Plain(..) | Value::Text(_) => {}
+        }
+    }
+
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),

@@ -177,12 +177,27 @@ fn kinds_of_others_are_skipped_and_slips_are_not() {
         (
             "gateway.networking.k8s.io/v1alpha2",
             "TCPRoute",
-            skipped("TCPRoute"),
+            skipped("TCPRoute.gateway.networking.k8s.io"),
         ),
         (
             "gateway.networking.k8s.io/v1alpha2",
             "UDPRoute",
             skipped("UDPRoute"),
+        ),
+        (
+            "security.istio.io/v1",
+            "AuthorizationPolicy",
+            skipped("AuthorizationPolicy.security.istio.io"),
+        ),
+        (
+            "access.smi-spec.io/v1alpha3",
+            "TrafficTarget",
+            Verdict::Read(Kind::TrafficTarget),
+        ),
+        (
+            "split.smi-spec.io/v1alpha4",
+            "TrafficSplit",
+            skipped("TrafficSplit"),
         ),
     ] {
         assert_eq!(judge(api_version, kind), expected, "{api_version} {kind}");
@@ -193,6 +208,13 @@ fn kinds_of_others_are_skipped_and_slips_are_not() {
         ("heddle.dev/v1alpha1", "LocalWorkloads", "kind"),
         ("heddle.dev/v1alpha1", "Anything", "kind"),
         ("heddle.dev/v2", "LocalWorkload", "apiVersion"),
+        (
+            "gateway.networking.x-k8s.io/v1alpha1",
+            "AuthorizationPolicy",
+            "apiVersion",
+        ),
+        ("specs.smi-spec.io/v1alpha3", "TCPRoute", "apiVersion"),
+        ("smi-spec.io/v1alpha3", "TrafficTarget", "apiVersion"),
         ("v1", "LocalWorkload", "apiVersion"),
         ("discovery.k8s.io/v1beta1", "EndpointSlice", "apiVersion"),
         ("hedle.dev/v1alpha1", "LocalWorkload", "apiVersion"),

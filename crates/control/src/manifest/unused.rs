@@ -20,7 +20,7 @@ pub(crate) fn fields(of: &str) -> &'static [&'static str] {
             "selfLink",
             "uid",
         ],
-        "Service" | "HttpRoute" | "ReferenceGrant" => &["status"],
+        "Service" | "HttpRoute" | "ReferenceGrant" | "AuthorizationPolicy" => &["status"],
         "ServiceSpec" => &[
             "allocateLoadBalancerNodePorts",
             "clusterIPs",
@@ -54,6 +54,15 @@ pub(crate) fn fields(of: &str) -> &'static [&'static str] {
         ],
         "SlicePort" => &["appProtocol"],
         "SliceConditions" => &["serving", "terminating"],
+        "LocalProbe" => &[
+            "failureThreshold",
+            "initialDelaySeconds",
+            "periodSeconds",
+            "successThreshold",
+            "terminationGracePeriodSeconds",
+            "timeoutSeconds",
+        ],
+        "HttpGet" => &["httpHeaders"],
         "HttpRouteSpec" => &["useDefaultGateways"],
         _ => &[],
     }

@@ -26,6 +26,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio::time::{Instant, timeout};
 
 use super::folder::{self, Identity, Scan, Watched};
+use crate::Options;
 use crate::problem::{Report, Severity};
 
 #[cfg(test)]
@@ -62,6 +63,7 @@ pub struct Watcher {
 /// The part that touches the file system, and so runs on a blocking thread.
 struct Eyes {
     root: PathBuf,
+    options: Options,
     /// None when the kernel grants no inotify instance.
     notify: Option<RecommendedWatcher>,
     /// Folders that the kernel watches: an inode, under the name by which it was found.
@@ -101,6 +103,11 @@ impl Filter {
 impl Watcher {
     /// Starts to follow `dir`, which need not exist yet.
     pub fn new(dir: &Path) -> Self {
+        Self::with(dir, Options::default())
+    }
+
+    /// Starts to follow `dir`, where what the manifests leave open is not the default.
+    pub fn with(dir: &Path, options: Options) -> Self {
         let (sender, events) = mpsc::channel(1);
         let filter = Arc::new(Mutex::new(Filter::default()));
         let handlers = Arc::clone(&filter);
@@ -115,6 +122,7 @@ impl Watcher {
         });
         let eyes = Eyes {
             root: dir.to_path_buf(),
+            options,
             blind: notify.is_err(),
             notify: notify.ok(),
             watched: BTreeMap::new(),
@@ -203,7 +211,7 @@ impl Eyes {
     }
 
     fn read(&self, scan: &Scan, had_content: bool) -> (Option<Mesh>, Report) {
-        let (mesh, mut report) = super::read(&self.root, scan);
+        let (mesh, mut report) = super::read(&self.root, scan, &self.options);
         if !super::is_empty(&report) {
             return (mesh, report);
         }

@@ -68,6 +68,7 @@ fn text(status: &Status) -> String {
         usage.threads,
         usage.open_fds
     );
+    let _infallible = writeln!(out, "{}", clients(status));
     if let Some(metrics) = status.metrics {
         let _infallible = writeln!(out, "metrics at http://{metrics}/metrics");
     }
@@ -101,6 +102,19 @@ fn config(config: &ConfigStatus, folder: &str) -> String {
         let _infallible = writeln!(out, "  {}", printable(problem));
     }
     out
+}
+
+/// How many clients there are, may be, and were turned away.
+fn clients(status: &Status) -> String {
+    let workers = status.proxy["workers"].as_array();
+    let each = workers.into_iter().flatten();
+    let open: i64 = each
+        .filter_map(|worker| worker["connections_active"].as_i64())
+        .sum();
+    format!(
+        "{open} of {} clients, {} refused",
+        status.connections_limit, status.connections_refused
+    )
 }
 
 /// What each thread of the data plane does, in its own words.

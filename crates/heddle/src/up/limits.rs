@@ -12,8 +12,9 @@ const MIN_RESERVE: usize = 32;
 const MAX_RESERVE: usize = 1_024;
 /// A running command: two pipes for its output, and one that tells of its end.
 const PER_COMMAND: usize = 3;
-/// A listener: ours, and the duplicate that the proxy keeps.
-const PER_LISTENER: usize = 2;
+const PER_LISTENER: usize = 1;
+/// A Worker: what its runtime waits by, its timer, and what wakes it.
+const PER_WORKER: usize = 8;
 /// A client: its connection, and one to an endpoint.
 const PER_CLIENT: usize = 2;
 /// With fewer there is no point in serving.
@@ -49,6 +50,8 @@ pub(crate) struct Wanted {
     pub(crate) clients: usize,
     /// Commands that are run.
     pub(crate) commands: usize,
+    /// Workers at a time, at least and at most, as set.
+    pub(crate) workers: (usize, usize),
 }
 
 /// How many there may be.
@@ -58,6 +61,8 @@ pub(crate) struct Shares {
     pub(crate) listeners: usize,
     /// Client connections at a time.
     pub(crate) clients: usize,
+    /// Workers at a time.
+    pub(crate) workers: usize,
 }
 
 /// Shares the descriptors out once, before anything is served: whoever takes the last one stops
@@ -69,14 +74,15 @@ pub(crate) fn shares(wanted: Wanted) -> anyhow::Result<Shares> {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let Some(shares) = share(descriptors, wanted) else {
         anyhow::bail!(
-            "{descriptors} open files are too few for {} listeners, {} commands and {MIN_CLIENTS} \
-             clients: raise the limit (ulimit -n)",
+            "{descriptors} open files are too few for {} listeners, {} commands, {} workers and \
+             {MIN_CLIENTS} clients: raise the limit (ulimit -n)",
             wanted.listeners,
-            wanted.commands
+            wanted.commands,
+            wanted.workers.0
         );
     };
     if shares.clients < wanted.clients {
-        tracing::info!(
+        tracing::warn!(
             descriptors,
             "at most {} client connections instead of {}: raise the limit of open files \
              (ulimit -n)",
@@ -84,14 +90,26 @@ pub(crate) fn shares(wanted: Wanted) -> anyhow::Result<Shares> {
             wanted.clients
         );
     }
+    if shares.workers < wanted.workers.1 {
+        tracing::warn!(
+            descriptors,
+            "at most {} workers instead of {}: raise the limit of open files (ulimit -n)",
+            shares.workers,
+            wanted.workers.1
+        );
+    }
     Ok(shares)
 }
 
+/// Workers get a quarter of what is left after the reserve at most, or as many as there are at least.
 /// Listeners get half of what is left after the reserve at most, clients the rest.
 fn share(descriptors: u64, wanted: Wanted) -> Option<Shares> {
     let all = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let reserve = (all / 8).clamp(MIN_RESERVE, MAX_RESERVE) + PER_COMMAND * wanted.commands;
     let left = all.checked_sub(reserve)?;
+    let (min_workers, max_workers) = wanted.workers;
+    let workers = (left / 4 / PER_WORKER).clamp(min_workers, max_workers.max(min_workers));
+    let left = left.checked_sub(PER_WORKER * workers)?;
     let room = wanted.listeners + wanted.listeners / 2 + MORE_LISTENERS;
     let listeners = room.min(left / 2 / PER_LISTENER);
     let fitting = (left - PER_LISTENER * listeners) / PER_CLIENT;
@@ -103,18 +121,20 @@ fn share(descriptors: u64, wanted: Wanted) -> Option<Shares> {
         // What clients do not want is there for listeners.
         listeners: (left - PER_CLIENT * clients) / PER_LISTENER,
         clients,
+        workers,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MIN_CLIENTS, PER_CLIENT, PER_LISTENER, Shares, Wanted, share};
+    use super::{MIN_CLIENTS, PER_CLIENT, PER_LISTENER, PER_WORKER, Shares, Wanted, share};
 
     fn wanted(listeners: usize, clients: usize, commands: usize) -> Wanted {
         Wanted {
             listeners,
             clients,
             commands,
+            workers: (1, 1),
         }
     }
 
@@ -122,22 +142,39 @@ mod tests {
     fn clients_get_what_listeners_and_the_reserve_leave() {
         let clients = |descriptors, wanted| share(descriptors, wanted).map(|s| s.clients);
         assert_eq!(clients(1 << 20, wanted(107, 8_192, 9)), Some(8_192));
-        // 4,096 less 512 in reserve, 27 for commands and 2 * 176 for listeners.
-        assert_eq!(clients(4_096, wanted(107, 8_192, 9)), Some(1_602));
+        // 4,096 less 512 in reserve, 27 for commands, 8 for a worker and 176 for listeners.
+        assert_eq!(clients(4_096, wanted(107, 8_192, 9)), Some(1_686));
         assert_eq!(clients(4_096, wanted(107, 100, 9)), Some(100));
-        assert_eq!(clients(64, wanted(107, 8_192, 0)), Some(MIN_CLIENTS));
+        assert_eq!(clients(72, wanted(107, 8_192, 0)), Some(MIN_CLIENTS));
     }
 
     #[test]
     fn listeners_are_bounded_by_descriptors_too() {
-        let many = share(64, wanted(107, 8_192, 0));
+        let many = share(72, wanted(107, 8_192, 0));
         let expected = Shares {
-            listeners: 8,
+            listeners: 16,
             clients: 8,
+            workers: 1,
         };
         assert_eq!(many, Some(expected));
         let plenty = share(1 << 20, wanted(3, 8_192, 0)).expect("enough");
         assert!(plenty.listeners > 100_000, "{plenty:?}");
+    }
+
+    #[test]
+    fn workers_are_as_many_as_there_is_room_for() {
+        let workers = |descriptors, min, max| {
+            let wanted = Wanted {
+                workers: (min, max),
+                ..wanted(10, 8_192, 0)
+            };
+            share(descriptors, wanted).map(|shares| shares.workers)
+        };
+        assert_eq!(workers(1 << 20, 1, 64), Some(64));
+        assert_eq!(workers(256, 1, 64), Some(7));
+        assert_eq!(workers(256, 9, 64), Some(9));
+        assert_eq!(workers(256, 64, 64), None);
+        assert_eq!(workers(256, 1, 2), Some(2));
     }
 
     #[test]
@@ -152,11 +189,16 @@ mod tests {
         for descriptors in (0..5_000).chain([1 << 16, 1 << 20, u64::MAX]) {
             for listeners in [0, 1, 107, 5_000] {
                 let shared = share(descriptors, wanted(listeners, 8_192, 3));
-                let Some(Shares { listeners, clients }) = shared else {
+                let Some(Shares {
+                    listeners,
+                    clients,
+                    workers,
+                }) = shared
+                else {
                     continue;
                 };
                 let all = usize::try_from(descriptors).unwrap_or(usize::MAX);
-                let spent = PER_LISTENER * listeners + PER_CLIENT * clients;
+                let spent = PER_LISTENER * listeners + PER_CLIENT * clients + PER_WORKER * workers;
                 assert!(spent + 32 <= all, "{descriptors}: {shared:?}");
             }
         }

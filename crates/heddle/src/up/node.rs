@@ -121,6 +121,11 @@ impl Node {
         }
     }
 
+    /// Whether the proxy still runs, or has been told to end.
+    pub(super) fn is_alive(&self) -> bool {
+        self.proxy.as_ref().is_none_or(Proxy::is_running)
+    }
+
     pub(super) fn has_listener_problems(&self) -> bool {
         !self.config.listener_problems.is_empty()
     }
@@ -183,7 +188,8 @@ impl Node {
                 if drained.cut > 0 {
                     tracing::warn!(
                         cut = drained.cut,
-                        "connections were cut, their requests took too long"
+                        "connections were cut: requests and opaque connections that were not over \
+                         within drain.timeout_ms"
                     );
                 }
             }
@@ -234,12 +240,13 @@ impl Node {
     fn is_ready(&self) -> bool {
         let just_applied = self.applied.elapsed() < TAKES_CONFIG_WITHIN;
         self.proxy.as_ref().is_some_and(|proxy| {
-            proxy.status().workers.iter().all(|worker| {
-                match u64::try_from(worker.config_generation) {
-                    Ok(0) | Err(_) => false,
-                    Ok(generation) => generation == self.mesh.generation || just_applied,
-                }
-            })
+            proxy.is_running()
+                && proxy.status().workers.iter().all(|worker| {
+                    match u64::try_from(worker.config_generation) {
+                        Ok(0) | Err(_) => false,
+                        Ok(generation) => generation == self.mesh.generation || just_applied,
+                    }
+                })
         })
     }
 
@@ -262,6 +269,7 @@ impl Node {
             folder: self.dir.clone(),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,
+            connections_refused: self.registry.connections_refused(),
             config: self.config.clone(),
             listeners: self.listeners.status(),
             workloads: self.mesh.workloads.iter().map(workload).collect(),

@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
 use super::bind::{Instead, bind};
+use super::cores;
 use super::limits::Wanted;
 use super::listeners;
 use super::supervisor::{Output, Policy, Supervisor};
@@ -85,7 +86,9 @@ pub(super) async fn first_mesh(
 /// What the mesh and the settings want descriptors for.
 pub(super) fn wanted(mesh: &Mesh, settings: &Settings) -> Wanted {
     let commands = mesh.workloads.iter().filter(|w| w.command.is_some());
+    let workers = settings.proxy.settings().workers;
     Wanted {
+        workers: (workers.min, workers.max),
         listeners: listeners::count(mesh).min(settings.listeners.max.size()),
         clients: settings.proxy.settings().bounds.connections,
         commands: match settings.workloads.run {
@@ -130,6 +133,7 @@ pub(super) fn supervisor(settings: &Settings, output: &Output) -> Option<Supervi
         stop_grace: workloads.stop_grace_ms.duration(),
         restart_min: workloads.restart_min_ms.duration(),
         restart_max: workloads.restart_max_ms.duration(),
+        cpus: cores::for_commands(&settings.proxy.settings().cpus),
     };
     Some(Supervisor::new(policy, output.clone()))
 }

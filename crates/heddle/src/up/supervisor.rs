@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heddle_model::{Command, Mesh, WorkloadName};
+use rustix::thread::CpuSet;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -39,6 +40,8 @@ pub(crate) struct Policy {
     pub(crate) restart_min: Duration,
     /// Longest wait before a restart.
     pub(crate) restart_max: Duration,
+    /// Processors that they run on; `None` for any.
+    pub(crate) cpus: Option<CpuSet>,
 }
 
 /// Where the processes' output goes.

@@ -9,7 +9,9 @@ use std::os::unix::net::UnixStream;
 use rustix::process::{Resource, Uid, geteuid, getrlimit};
 use rustix::thread::set_thread_res_uid;
 
-use crate::harness::{Folder, Heddle, as_str, backend, backend_at, get, heddle, service, text};
+use crate::harness::{
+    Folder, Heddle, as_str, backend, backend_at, eventually, get, heddle, service, text,
+};
 
 fn mesh(namespace: &str) -> Folder {
     let folder = Folder::new();
@@ -89,16 +91,20 @@ fn few_descriptors_leave_some_for_the_operator() {
         })
         .collect();
     folder.write("a.yaml", &services.join("---\n"));
-    let heddle_up = Heddle::start_with_descriptors(100, &folder, &[]);
+    let settings = folder.path("heddle.yaml.settings");
+    std::fs::write(&settings, "proxy: {workers: {max: 1}}").expect("written");
+    let config = ["--config", as_str(&settings)];
+    let heddle_up = Heddle::start_with_descriptors(100, &folder, &config);
     let said = heddle_up.stderr_line("listeners are wanted");
     assert!(said.contains("ulimit -n"), "{said}");
     heddle_up.stdout_line("SERVICE");
     // What is open reaches everything, as far as that fits.
     let status = heddle_up.status();
     let listeners = status["listeners"].as_array().expect("a list");
-    assert_eq!(listeners.len(), 17);
+    // 100 less 32 in reserve and 8 for a worker; half of the rest.
+    assert_eq!(listeners.len(), 30);
     assert!(listeners.iter().all(|l| l["kind"] == "forward-proxy"));
-    assert_eq!(status["connections_limit"], 17);
+    assert_eq!(status["connections_limit"], 15);
     let problems = status["config"]["listener_problems"].as_array();
     assert_eq!(problems.map(Vec::len), Some(1));
     // With all clients there, the operator is still answered.
@@ -106,6 +112,14 @@ fn few_descriptors_leave_some_for_the_operator() {
     let clients: Vec<_> = (0..30).map(|_| TcpStream::connect(proxy)).collect();
     assert_eq!(get(heddle_up.metrics(), "x", "/ready").0, 200);
     assert_eq!(heddle_up.status()["ready"], true);
+    // Who was turned away is counted, said once, and shown.
+    heddle_up.stderr_line("clients are turned away");
+    eventually("all are counted", || {
+        heddle_up.status()["connections_refused"] == 15
+    });
+    let output = heddle(&["status", "--socket", as_str(&folder.socket())]);
+    let shown = text(&output.stdout);
+    assert!(shown.contains("15 of 15 clients, 15 refused"), "{shown}");
     drop(clients);
 }
 

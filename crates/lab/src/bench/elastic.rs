@@ -10,6 +10,7 @@ mod moves;
 mod skew;
 mod stage;
 mod steps;
+mod timeline;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,6 +31,9 @@ pub(crate) struct Elastic {
     /// Write every figure to FILE as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draw the workers over time into FILE.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// The Heddle to measure; the one beside this program unless said.
     #[arg(long, value_name = "PATH")]
     heddle: Option<PathBuf>,
@@ -75,7 +79,7 @@ pub(super) fn run(options: &Elastic) -> anyhow::Result<()> {
         ratios: BTreeMap::new(),
         values: BTreeMap::new(),
     };
-    steps::run(&stage, cycles, &mut report)?;
+    let timeline = steps::run(&stage, cycles, &mut report)?;
     skew::run(&stage, rounds, &mut report)?;
     moves::run(&stage, rounds, &mut report)?;
     println!();
@@ -85,6 +89,9 @@ pub(super) fn run(options: &Elastic) -> anyhow::Result<()> {
     if let Some(file) = &options.json {
         let text = serde_json::to_string_pretty(&report)?;
         std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if let Some(file) = &options.svg {
+        timeline.draw(file)?;
     }
     Ok(())
 }

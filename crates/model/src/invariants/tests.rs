@@ -3,8 +3,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    AppProtocol, Backend, Balancer, Command, Endpoint, Redirect, RouteAction, ServiceAccountName,
-    ServiceName, WorkloadName,
+    AppProtocol, Backend, BackendTarget, Balancer, Command, Endpoint, Filters, HttpMatch, Mode,
+    NodeName, Outcome, Policy, PolicyAction, PolicyKind, PolicyName, PolicyRule, Probe, Redirect,
+    RouteAction, RouteMatch, RouteRule, ServiceAccountName, ServiceName, SourceNamespace, Sources,
+    WorkloadName,
 };
 
 fn rule() -> RouteRule {
@@ -49,6 +51,8 @@ fn mesh() -> Mesh {
                     address: "127.0.0.1:80".parse().unwrap(),
                     weight: 1,
                     workload: Some(workload.clone()),
+                    account: Some(ServiceAccountName::parse("a/default").unwrap()),
+                    node: None,
                 }],
                 routes: Some(vec![rule()]),
                 consumer_routes: BTreeMap::new(),
@@ -61,13 +65,72 @@ fn mesh() -> Mesh {
             address: "127.0.0.1".parse().unwrap(),
             ports: Vec::new(),
             weight: 1,
+            node: None,
+            mode: Mode::Permissive,
+            policies: vec![policy_name()],
+            probes: vec![Probe {
+                port: 80,
+                path: Some("/healthz".into()),
+                query: "full".into(),
+            }],
             command: Some(Command {
                 argv: vec!["run".into()],
                 env: BTreeMap::new(),
                 working_dir: Some("/".into()),
             }),
         }],
+        nodes: vec![Node {
+            name: NodeName::parse("n").unwrap(),
+            address: "10.0.0.1:15008".parse().unwrap(),
+        }],
+        policies: vec![Arc::new(policy())],
+        ..Mesh::default()
     }
+}
+
+fn policy_name() -> PolicyName {
+    PolicyName::parse("AuthorizationPolicy a/p").unwrap()
+}
+
+fn policy() -> Policy {
+    Policy {
+        name: policy_name(),
+        action: PolicyAction::Deny,
+        dry_run: false,
+        rules: vec![PolicyRule {
+            number: 0,
+            sources: Some(Sources {
+                identities: vec![SpiffeId::parse("spiffe://cluster.local/ns/b/sa/c").unwrap()],
+                namespaces: vec![SourceNamespace {
+                    trust_domain: crate::TrustDomain::default(),
+                    namespace: crate::Namespace::parse("c").unwrap(),
+                }],
+            }),
+            ports: vec![80, 81],
+            http: Some(HttpMatch {
+                methods: vec!["GET".into()],
+                paths: vec![PathMatch::Exact("/a%20b;c".into())],
+                path_starts: vec!["/start".into()],
+                headers: vec![("x".into(), "1".into())],
+            }),
+        }],
+    }
+}
+
+fn with_policy(change: impl FnOnce(&mut Policy)) -> Mesh {
+    with(|mesh| change(Arc::make_mut(&mut mesh.policies[0])))
+}
+
+fn with_http(change: impl FnOnce(&mut HttpMatch)) -> Mesh {
+    with_policy(|policy| change(policy.rules[0].http.as_mut().unwrap()))
+}
+
+fn with_probe(change: impl FnOnce(&mut Probe)) -> Mesh {
+    with(|mesh| change(&mut mesh.workloads[0].probes[0]))
+}
+
+fn with_endpoint(change: impl FnOnce(&mut Endpoint)) -> Mesh {
+    with(|mesh| change(&mut mesh.services[0].ports[0].endpoints[0]))
 }
 
 fn with_rule(change: impl FnOnce(&mut RouteRule)) -> Mesh {
@@ -80,6 +143,18 @@ fn with_rule(change: impl FnOnce(&mut RouteRule)) -> Mesh {
 
 fn with_action(change: impl FnOnce(&mut RouteAction)) -> Mesh {
     with_rule(|rule| change(Arc::get_mut(&mut rule.action).unwrap()))
+}
+
+fn redirect(change: impl FnOnce(&mut Redirect)) -> Outcome {
+    let mut redirect = Redirect {
+        scheme: None,
+        hostname: None,
+        path: None,
+        port: None,
+        status: 301,
+    };
+    change(&mut redirect);
+    Outcome::Redirect(redirect)
 }
 
 fn with(change: impl FnOnce(&mut Mesh)) -> Mesh {
@@ -114,14 +189,71 @@ fn every_broken_promise_is_found() {
         with_rule(|rule| rule.matcher.headers[0].0 = "X".into()),
         with_action(|action| action.backend_timeout_ms = Some(11)),
         with_action(|action| {
-            action.outcome = Outcome::Redirect(Redirect {
-                scheme: None,
-                hostname: None,
-                path: None,
-                port: None,
-                status: 200,
-            });
+            action.outcome = redirect(|redirect| redirect.status = 200);
         }),
+        with_action(|action| action.outcome = redirect(|redirect| redirect.port = Some(0))),
+        with_action(|action| {
+            action.outcome = redirect(|redirect| redirect.hostname = Some("a\r\nb: c".into()));
+        }),
+        with_action(|action| {
+            action.outcome = redirect(|redirect| redirect.scheme = Some("javascript".into()));
+        }),
+        with_rule(|rule| rule.matcher.method = Some("G T".into())),
+        with_rule(|rule| rule.name = "a\nb".into()),
+        with(|mesh| mesh.nodes.push(mesh.nodes[0].clone())),
+        with(|mesh| mesh.nodes[0].address.set_port(0)),
+        with(|mesh| mesh.nodes[0].address.set_ip([0, 0, 0, 0].into())),
+        with(|mesh| mesh.nodes[0].name = NodeName::parse(&["a"; 123].join(".")).unwrap()),
+        with(|mesh| mesh.policies.clear()),
+        with(|mesh| mesh.policies.push(Arc::new(policy()))),
+        with(|mesh| mesh.workloads[0].policies.clear()),
+        with(|mesh| mesh.workloads[0].policies.push(policy_name())),
+        with(|mesh| mesh.workloads[0].service_account = ServiceAccountName::parse("b/c").unwrap()),
+        with(|mesh| mesh.workloads[0].node = Some(NodeName::parse("n").unwrap())),
+        with(|mesh| mesh.workloads[0].address = [127, 0, 0, 2].into()),
+        with(|mesh| {
+            let probes = &mut mesh.workloads[0].probes;
+            probes.push(probes[0].clone());
+        }),
+        with_endpoint(|endpoint| endpoint.account = None),
+        with_endpoint(|endpoint| {
+            endpoint.account = Some(ServiceAccountName::parse("a/b").unwrap())
+        }),
+        with_endpoint(|endpoint| {
+            endpoint.workload = None;
+            endpoint.account = Some(ServiceAccountName::new("a", &["b"; 120].join(".")).unwrap());
+        }),
+        with_probe(|probe| probe.port = 0),
+        with_probe(|probe| probe.path = Some("/a?b".into())),
+        with_probe(|probe| probe.path = None),
+        with_probe(|probe| probe.query = "a b".into()),
+        with_policy(|policy| policy.rules.clear()),
+        with_policy(|policy| policy.name.kind = PolicyKind::TrafficTarget),
+        with_policy(|policy| policy.name.namespace = crate::Namespace::parse("b").unwrap()),
+        with_policy(|policy| policy.rules[0].ports = vec![81, 80]),
+        with_policy(|policy| policy.rules[0].ports = vec![0]),
+        with_policy(|policy| {
+            let sources = policy.rules[0].sources.as_mut().unwrap();
+            sources.identities.push(sources.identities[0].clone());
+        }),
+        with_policy(|policy| {
+            let sources = policy.rules[0].sources.as_mut().unwrap();
+            sources.identities[0] = SpiffeId::control(crate::TrustDomain::default());
+        }),
+        with_policy(|policy| policy.rules[0].http = Some(HttpMatch::default())),
+        with_policy(|policy| policy.rules = vec![policy.rules[0].clone(); 4_097]),
+        with_http(|http| http.methods[0] = "G T".into()),
+        with_http(|http| http.paths[0] = PathMatch::Exact("/a/../b".into())),
+        with_http(|http| http.paths[0] = PathMatch::Exact("/a//b".into())),
+        with_http(|http| http.paths[0] = PathMatch::Exact("/%61".into())),
+        with_http(|http| http.paths[0] = PathMatch::Exact("/a%2Fb".into())),
+        with_http(|http| http.paths[0] = PathMatch::Exact("/a%2".into())),
+        with_http(|http| http.paths[0] = PathMatch::Exact("/a%3Bb/..%3Bc".into())),
+        with_http(|http| http.paths[0] = PathMatch::Prefix("/a/".into())),
+        with_http(|http| http.path_starts[0] = "start".into()),
+        with_http(|http| http.headers[0].0 = "X".into()),
+        with_http(|http| http.headers[0].1 = "a\n".into()),
+        with_http(|http| http.headers.push(("x".into(), "2".into()))),
         set("a b", "c"),
         set("a", "c\r\nd: e"),
         set("a", " c"),

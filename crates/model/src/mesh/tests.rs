@@ -12,7 +12,7 @@ fn finds_a_service_by_name() {
     let mesh = Mesh {
         generation: 1,
         services: vec![service("a/x"), service("b/x")],
-        workloads: vec![],
+        ..Mesh::default()
     };
     let found = mesh
         .service(&ServiceName::parse("b/x").unwrap())
@@ -23,4 +23,96 @@ fn finds_a_service_by_name() {
         mesh.workload(&WorkloadName::parse("b/x").unwrap())
             .is_none()
     );
+}
+
+fn placed(nodes: [Option<&str>; 2]) -> Mesh {
+    let account = crate::ServiceAccountName::parse("a/default").unwrap();
+    let policy = |name: &str| crate::PolicyName::parse(name).unwrap();
+    let workload = |(n, node): (usize, Option<&str>)| Workload {
+        name: WorkloadName::parse(&format!("a/w{n}")).unwrap(),
+        labels: Default::default(),
+        service_account: account.clone(),
+        address: [127, 0, 0, 1].into(),
+        ports: Vec::new(),
+        weight: 1,
+        node: node.map(|node| NodeName::parse(node).unwrap()),
+        mode: crate::Mode::Strict,
+        policies: vec![policy(&format!("TrafficTarget a/p{n}"))],
+        probes: Vec::new(),
+        command: None,
+    };
+    let workloads: Vec<_> = nodes.into_iter().enumerate().map(workload).collect();
+    let endpoint = |(n, workload): (u16, &Workload)| crate::Endpoint {
+        address: (workload.address, 8000 + n).into(),
+        weight: 1,
+        workload: Some(workload.name.clone()),
+        account: Some(workload.service_account.clone()),
+        node: workload.node.clone(),
+    };
+    let policies = workloads.iter().flat_map(|workload| &workload.policies);
+    Mesh {
+        services: vec![Service {
+            name: ServiceName::parse("a/s").unwrap(),
+            headless: false,
+            balancer: Balancer::default(),
+            ports: vec![crate::ServicePort {
+                name: None,
+                port: 80,
+                protocol: crate::AppProtocol::Http,
+                endpoints: (0..).zip(&workloads).map(endpoint).collect(),
+                routes: None,
+                consumer_routes: Default::default(),
+            }],
+        }],
+        policies: policies
+            .map(|name| {
+                Arc::new(Policy {
+                    name: name.clone(),
+                    action: crate::PolicyAction::Allow,
+                    dry_run: false,
+                    rules: Vec::new(),
+                })
+            })
+            .collect(),
+        workloads,
+        ..Mesh::default()
+    }
+}
+
+#[test]
+fn a_node_gets_its_own_workloads_and_everybodys_endpoints() {
+    let whole = placed([Some("n0"), Some("n1")]);
+    assert_eq!(whole.check_invariants(), Ok(()));
+    let own = whole.for_node(&NodeName::parse("n1").unwrap());
+    assert_eq!(own.check_invariants(), Ok(()));
+    assert_eq!(own.workloads, whole.workloads[1..]);
+    assert_eq!(own.policies, whole.policies[1..]);
+    let endpoints = &own.services[0].ports[0].endpoints;
+    assert_eq!(endpoints[0].workload, None);
+    assert!(endpoints[0].account.is_some() && endpoints[0].node.is_some());
+    assert_eq!(endpoints[1], whole.services[0].ports[0].endpoints[1]);
+    let other = whole.for_node(&NodeName::parse("n2").unwrap());
+    assert_eq!(other.check_invariants(), Ok(()));
+    assert!(other.workloads.is_empty() && other.policies.is_empty());
+    assert_eq!(own.for_node(&NodeName::parse("n1").unwrap()), own);
+}
+
+#[test]
+fn without_node_names_there_is_one_node() {
+    let node = NodeName::parse("n0").unwrap();
+    let whole = placed([None, None]);
+    assert_eq!(whole.for_node(&node), whole);
+    // As soon as one workload is placed, the other is nobody's.
+    let mixed = placed([Some("n0"), None]);
+    let own = mixed.for_node(&node);
+    assert_eq!(own.workloads, mixed.workloads[..1]);
+    assert_eq!(own.services[0].ports[0].endpoints[1].workload, None);
+    assert_eq!(own.check_invariants(), Ok(()));
+}
+
+#[test]
+fn a_mesh_can_be_read_back() {
+    let mesh = placed([Some("n0"), None]);
+    let json = serde_json::to_string(&mesh).unwrap();
+    assert_eq!(serde_json::from_str::<Mesh>(&json).unwrap(), mesh);
 }

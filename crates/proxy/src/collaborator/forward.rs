@@ -12,6 +12,7 @@ use super::exchange::Exchange;
 use super::prepare::Prepared;
 use super::{After, Connection, Upgraded};
 use crate::failure::{Failure, Reason, Retry};
+use crate::opaque::Origin;
 use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect};
 use crate::worker::Millis;
 
@@ -198,7 +199,11 @@ impl Connection {
         Ok(After::Upgraded(Box::new(Upgraded {
             upstream,
             lease,
-            destination: Arc::clone(&exchange.bound.snapshot.port(port).label),
+            origin: Origin {
+                destination: Arc::clone(&exchange.bound.snapshot.port(port).label),
+                began: self.worker.clock.now(),
+                attempts: exchange.attempts,
+            },
         })))
     }
 

@@ -41,8 +41,8 @@ use crate::carry::Stage;
 use crate::failure::Failure;
 use crate::io::Side;
 use crate::listener::Door;
-use crate::opaque::Flow;
-use crate::parcel::{Parcel, State};
+use crate::opaque::{Flow, Origin};
+use crate::parcel::{Contents, State};
 use crate::upstream::{Endpoint, Lease, Upstream};
 use crate::worker::{Alarm, Intake, WorkKey, Worker};
 use arrive::Arrived;
@@ -164,7 +164,7 @@ enum After {
 struct Upgraded {
     upstream: Upstream,
     lease: Lease,
-    destination: Arc<str>,
+    origin: Origin,
 }
 
 impl Connection {
@@ -264,7 +264,7 @@ impl Connection {
             // Only a runtime that has ended does not let go of a socket.
             return Stage::Over;
         };
-        let parcel = Parcel {
+        let contents = Contents {
             door: self.door,
             client,
             peer: self.address,
@@ -273,7 +273,7 @@ impl Connection {
                 upstream,
             },
         };
-        Stage::Leave(Box::new(parcel), intake)
+        Stage::Leave(Box::new(contents), intake)
     }
 
     fn into_flow(self, upgraded: Upgraded) -> Stage {
@@ -282,7 +282,7 @@ impl Connection {
             self.door,
             (self.client, self.address),
             (upgraded.upstream, upgraded.lease),
-            upgraded.destination,
+            upgraded.origin,
         );
         flow.begun().into()
     }

@@ -11,8 +11,10 @@ use tokio::sync::oneshot;
 use super::meter::Meter;
 use super::steal::{Loads, Taking};
 use crate::Reason;
+use crate::listener::say_full;
 use crate::mailbox::Mailbox;
 use crate::parcel::{Arrival, Parcel};
+use crate::permits::{Permit, Permits};
 use crate::route::Snapshot;
 use crate::settings::Settings;
 use crate::worker::{self, Command, Intake, Shown};
@@ -47,9 +49,13 @@ pub(super) struct Crew {
     /// Numbers of Workers that have ended, for those that come.
     spare: Vec<Arc<WorkerStats>>,
     stats: Arc<ManagerStats>,
+    /// For client connections, whichever Worker carries them.
+    permits: Permits,
     roster: Arc<Mutex<Vec<View>>>,
     /// What was said of connections that could not be accepted.
     pub(super) cannot_accept: Seldom,
+    /// Whether it was said that there are as many clients as may be.
+    full: Seldom<()>,
 }
 
 impl Crew {
@@ -62,6 +68,7 @@ impl Crew {
     ) -> Self {
         Crew {
             stats: registry.manager(),
+            permits: Permits::new(settings.bounds.connections),
             settings,
             registry,
             log,
@@ -74,6 +81,7 @@ impl Crew {
             spare: Vec::new(),
             roster,
             cannot_accept: Seldom::default(),
+            full: Seldom::default(),
         }
     }
 
@@ -114,7 +122,10 @@ impl Crew {
 
     fn start(&mut self) -> io::Result<Member> {
         let stats = match self.spare.pop() {
-            Some(stats) => stats,
+            Some(stats) => {
+                stats.begin_again();
+                stats
+            }
             None => self.registry.worker(Reason::CODES),
         };
         let cpus = &self.settings.cpus;
@@ -125,6 +136,7 @@ impl Crew {
             stats: Arc::clone(&stats),
             log: self.log.clone(),
             seed: self.seed.wrapping_add(stats.id as u64),
+            permits: self.permits.clone(),
             cpu,
         });
         let handle = match handle {
@@ -178,6 +190,14 @@ impl Crew {
         for (member, next) in self.active.iter().zip(next) {
             let to = next.handle.intake.clone();
             member.handle.mailbox.send(Command::Give { to, share: 1.0 });
+        }
+    }
+
+    /// Lets every Worker panic.
+    #[cfg(test)]
+    pub(super) fn fault(&self) {
+        for member in &self.active {
+            member.handle.mailbox.send(Command::Fault);
         }
     }
 
@@ -240,13 +260,14 @@ impl Crew {
         let ended = member.handle.thread.join();
         if ended.is_err() {
             tracing::error!(worker = stats.id, "a worker panicked");
-            stats.reset_gauges();
         }
         self.keep(stats);
         ended
     }
 
+    /// Keeps the numbers of a Worker that has ended, or has not begun, for the next one.
     fn keep(&mut self, stats: Arc<WorkerStats>) {
+        stats.end();
         self.spare.push(stats);
         // The lowest number first.
         self.spare.sort_by_key(|stats| std::cmp::Reverse(stats.id));
@@ -283,18 +304,27 @@ impl Crew {
         self.snapshot = Some(snapshot);
     }
 
+    /// A permit for a client's connection; where there is none, that is counted and said.
+    pub(super) fn permit(&mut self) -> Option<Permit> {
+        let permit = self.permits.take();
+        if permit.is_none() {
+            self.stats.connections_refused.inc();
+            if self.full.may_name((), Instant::now()) {
+                say_full(self.settings.bounds.connections);
+            }
+        }
+        permit
+    }
+
     /// Gives a connection to the Worker that is expected to be least loaded; if that one has no room,
     /// to the next; if none has, the connection is closed. Returns whom to wake.
     pub(super) fn place(&mut self, parcel: Parcel) -> Option<Intake> {
-        if self.connections() >= self.settings.bounds.connections {
-            self.stats.connections_refused.inc();
-            return None;
-        }
         let mut full: Vec<usize> = Vec::new();
         let mut arrival = Arrival::Client(parcel);
         loop {
             let Some(index) = self.loads.place(|index| full.contains(&index)) else {
                 self.stats.connections_refused.inc();
+                self.stats.connections_unplaced.inc();
                 return None;
             };
             let intake = &self.active[index].handle.intake;
@@ -328,12 +358,6 @@ impl Crew {
             }
         }
         self.changed();
-    }
-
-    fn connections(&self) -> usize {
-        let members = self.active.iter().chain(&self.retiring);
-        let open = members.map(|member| member.handle.stats.connections_active.get());
-        usize::try_from(open.sum::<i64>()).unwrap_or(0)
     }
 
     fn intakes(&self) -> Vec<Intake> {

@@ -128,10 +128,10 @@ impl Controller {
         let enough = |after: Duration, again: bool| if again { SETTLE.min(after) } else { after };
         let grew = self.last == Decision::Grow;
         let retired = matches!(self.last, Decision::Retire(_));
-        if self.over >= enough(wanted.grow_after, grew) && count < wanted.max {
+        if over && self.over >= enough(wanted.grow_after, grew) && count < wanted.max {
             return self.change(Decision::Grow);
         }
-        if self.under >= enough(wanted.retire_after, retired) && count > wanted.min {
+        if under && self.under >= enough(wanted.retire_after, retired) && count > wanted.min {
             return self.change(Decision::Retire(least(busy)));
         }
         if self.over.is_zero() && self.under.is_zero() {

@@ -18,7 +18,7 @@ use crate::worker::Command;
 
 pub(super) struct Entrance {
     crew: Rc<RefCell<Crew>>,
-    doors: HashMap<u64, (TcpListener, Arc<Door>)>,
+    doors: HashMap<u64, (Arc<TcpListener>, Arc<Door>)>,
     who: Who,
 }
 
@@ -40,11 +40,13 @@ impl Entrance {
     }
 
     /// Keeps in step with the number of Workers. Whoever accepts, nothing is lost in between: the
-    /// kernel's queue belongs to the socket, of which one descriptor stays here.
+    /// kernel's queue belongs to the socket, which stays open here.
     pub(super) fn follow(&mut self) {
         let only = self.crew.borrow().only();
         match (&mut self.who, only) {
-            (Who::Manager(_), None) => return,
+            (Who::Manager(tasks), None) if tasks.len() == self.doors.len() => return,
+            // One could not be registered: it is tried again.
+            (Who::Manager(_), None) => {}
             (Who::Worker(before), Some(now)) if before.is(&now) => return,
             (Who::Worker(before), now) => {
                 for id in self.doors.keys() {
@@ -61,10 +63,7 @@ impl Entrance {
             }
         }
         for (id, (socket, door)) in &self.doors {
-            match socket.try_clone() {
-                Ok(socket) => begin(&mut self.who, &self.crew, *id, socket, Arc::clone(door)),
-                Err(error) => tracing::error!(%error, source = %door.source, "cannot listen"),
-            }
+            begin(&mut self.who, &self.crew, *id, socket, door);
         }
         self.show();
     }
@@ -82,13 +81,9 @@ impl Entrance {
     /// Accepts from a socket. An `id` that is in use replaces its listener.
     pub(super) fn listen(&mut self, id: u64, socket: TcpListener, door: Arc<Door>) {
         self.unlisten(id);
-        match socket.try_clone() {
-            Ok(kept) => {
-                self.doors.insert(id, (kept, Arc::clone(&door)));
-            }
-            Err(error) => tracing::error!(%error, source = %door.source, "cannot keep a listener"),
-        }
-        begin(&mut self.who, &self.crew, id, socket, door);
+        let socket = Arc::new(socket);
+        begin(&mut self.who, &self.crew, id, &socket, &door);
+        self.doors.insert(id, (socket, door));
         self.show();
     }
 
@@ -116,9 +111,17 @@ impl Entrance {
     }
 }
 
-fn begin(who: &mut Who, crew: &Rc<RefCell<Crew>>, id: u64, socket: TcpListener, door: Arc<Door>) {
+fn begin(
+    who: &mut Who,
+    crew: &Rc<RefCell<Crew>>,
+    id: u64,
+    socket: &Arc<TcpListener>,
+    door: &Arc<Door>,
+) {
+    let (socket, door) = (Arc::clone(socket), Arc::clone(door));
     match who {
         Who::Worker(mailbox) => mailbox.send(Command::Listen { id, socket, door }),
+        Who::Manager(tasks) if tasks.contains_key(&id) => {}
         Who::Manager(tasks) => match Socket::new(socket) {
             Ok(socket) => {
                 let task = spawn_local(accept(Rc::clone(crew), socket, door));
@@ -136,7 +139,9 @@ async fn accept(crew: Rc<RefCell<Crew>>, socket: Socket, door: Arc<Door>) {
         let error = poll_fn(|cx| {
             let mut crew = crew.borrow_mut();
             let batch = socket.poll_batch(cx, |client, peer| {
-                wake.extend(crew.place(Parcel::new(&door, client, peer)));
+                if let Some(permit) = crew.permit() {
+                    wake.extend(crew.place(Parcel::new(&door, client, peer, permit)));
+                }
             });
             drop(crew);
             wake.drain(..).for_each(|intake| intake.wake());

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use heddle_telemetry::{AccessLog, Registry};
+use heddle_telemetry::{AccessLog, Registry, Seldom};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
@@ -69,6 +69,9 @@ pub(crate) enum Order {
     Rotate,
     /// Accept nothing more, let each connection finish its request, and end by this time.
     Drain { until: Instant },
+    /// Every Worker panics: a fault that no input is known to cause.
+    #[cfg(test)]
+    Fault,
 }
 
 impl mailbox::Order for Order {
@@ -121,6 +124,7 @@ pub(crate) fn spawn(
                 stealing: Stealing::default(),
                 looked: Instant::now(),
                 wanted: elasticity,
+                cannot_start: Seldom::default(),
             };
             let cut = LocalSet::new().block_on(&runtime, manager.run(inbox));
             // Nobody waits any more when the receiver is gone.
@@ -142,6 +146,8 @@ struct Manager {
     /// When the loads were looked at last.
     looked: Instant,
     wanted: Elasticity,
+    /// What was said of Workers that could not be started.
+    cannot_start: Seldom,
 }
 
 impl Manager {
@@ -161,6 +167,8 @@ impl Manager {
                     Order::Unlisten { id } => self.entrance.unlisten(id),
                     Order::Rotate => self.crew.borrow().rotate(),
                     Order::Drain { until } => return self.drain(until).await,
+                    #[cfg(test)]
+                    Order::Fault => self.crew.borrow().fault(),
                 },
                 _ = ticks.tick() => self.tick(),
             }
@@ -190,7 +198,9 @@ impl Manager {
         if self.wanted.max > 1 {
             match self.controller.observe(elapsed, crew.busy()) {
                 Decision::Grow => {
-                    if let Err(error) = crew.grow() {
+                    if let Err(error) = crew.grow()
+                        && self.cannot_start.is_due(&error, now)
+                    {
                         tracing::error!(%error, "a worker cannot be started");
                     }
                 }

@@ -46,12 +46,53 @@ pub(crate) struct Flow {
     alarm: Alarm,
     up: Direction,
     down: Direction,
-    /// The Service's port, as metrics and log name it.
-    destination: Arc<str>,
+    origin: Origin,
     series: Arc<TcpSeries>,
-    started: Instant,
     /// Bytes from the client and from the endpoint, wherever they were carried.
     carried: (u64, u64),
+}
+
+/// Where a flow comes from: what the log says of it beside what it carried.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// The Service's port, as metrics and log name it.
+    pub(crate) destination: Arc<str>,
+    /// When the client was accepted, or had its last answer in HTTP.
+    pub(crate) began: Instant,
+    /// Endpoints that were tried.
+    pub(crate) attempts: u32,
+}
+
+impl Origin {
+    /// Logs a connection that is over, for `ok` or another reason.
+    pub(crate) fn log(
+        &self,
+        worker: &Worker,
+        door: &Door,
+        reason: Option<Reason>,
+        upstream: Option<SocketAddr>,
+        carried: (u64, u64),
+    ) {
+        let Some(log) = &worker.log else { return };
+        let clock = &worker.clock;
+        let duration = clock.now().saturating_duration_since(self.began);
+        log.borrow_mut().record(&Record {
+            unix_ms: clock.unix_ms(self.began),
+            source: &door.source,
+            destination_service: &self.destination,
+            route: "",
+            method: b"",
+            path: b"",
+            status: 0,
+            reason: reason.map_or("ok", Reason::code),
+            blame: reason.map_or("", |reason| Failure::from(reason).blame().as_str()),
+            duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
+            upstream,
+            request_bytes: carried.0,
+            response_bytes: carried.1,
+            attempts: self.attempts,
+        });
+    }
 }
 
 /// Bytes from one side to the other.
@@ -121,9 +162,9 @@ impl Flow {
         door: Arc<Door>,
         (client, peer): (Side, SocketAddr),
         (upstream, lease): (Upstream, Lease),
-        destination: Arc<str>,
+        origin: Origin,
     ) -> Self {
-        let series = worker.tcp_series(&door.source, &destination);
+        let series = worker.tcp_series(&door.source, &origin.destination);
         series.connections_active.inc();
         Flow {
             peer,
@@ -133,9 +174,8 @@ impl Flow {
             alarm: worker.alarms.alarm(),
             up: Direction::new(false),
             down: Direction::new(false),
-            destination,
+            origin,
             series,
-            started: worker.clock.now(),
             carried: (0, 0),
             worker,
             door,
@@ -160,10 +200,11 @@ impl Flow {
         self.series.connections_active.dec();
         match end {
             End::Leave(intake) => return self.leave(intake),
-            End::Over => self.log("ok", ""),
+            End::Over => self.log(None),
             End::Failed(reason) => {
                 self.worker.stats.requests_rejected.inc(reason.index());
-                self.log(reason.code(), Failure::from(reason).blame().as_str());
+                self.series.fail(Reason::CODES, reason.index());
+                self.log(Some(reason));
                 self.client.reset_on_close(true);
                 self.upstream.side.reset_on_close(true);
             }
@@ -184,7 +225,10 @@ impl Flow {
             return Poll::Ready(End::Leave(intake));
         }
         if self.alarm.rang() {
-            return Poll::Ready(End::Failed(Reason::TcpIdle));
+            return Poll::Ready(End::Failed(match self.worker.is_cutting() {
+                true => Reason::Draining,
+                false => Reason::TcpIdle,
+            }));
         }
         let blocks = self.worker.stream_blocks();
         let mut progress = false;
@@ -218,26 +262,11 @@ impl Flow {
         self.carried.1 += down;
     }
 
-    fn log(&self, reason: &str, blame: &str) {
-        let Some(log) = &self.worker.log else { return };
-        let clock = &self.worker.clock;
-        let duration = clock.now().saturating_duration_since(self.started);
-        log.borrow_mut().record(&Record {
-            unix_ms: clock.unix_ms(self.started),
-            source: &self.door.source,
-            destination_service: &self.destination,
-            route: "",
-            method: b"",
-            path: b"",
-            status: 0,
-            reason,
-            blame,
-            duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
-            upstream: Some(self.lease.endpoint().address),
-            request_bytes: self.carried.0,
-            response_bytes: self.carried.1,
-            attempts: 1,
-        });
+    fn log(&self, reason: Option<Reason>) {
+        let upstream = self.lease.endpoint().address;
+        let (worker, door) = (&self.worker, &self.door);
+        self.origin
+            .log(worker, door, reason, Some(upstream), self.carried);
     }
 
     fn idle_due(&self) -> Millis {

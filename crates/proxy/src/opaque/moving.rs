@@ -4,15 +4,14 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use heddle_wire::buffer::Chain;
 
-use super::{Direction, Flow};
+use super::{Direction, Flow, Origin};
 use crate::carry::Stage;
 use crate::io::Side;
 use crate::listener::Door;
-use crate::parcel::{Parcel, State};
+use crate::parcel::{Contents, State};
 use crate::upstream::Lease;
 use crate::worker::{Intake, Worker};
 
@@ -23,8 +22,7 @@ pub(crate) struct Moving {
     upstream: TcpStream,
     up: Half,
     down: Half,
-    destination: Arc<str>,
-    started: Instant,
+    origin: Origin,
     carried: (u64, u64),
 }
 
@@ -59,17 +57,16 @@ impl Flow {
             upstream,
             up,
             down,
-            destination: self.destination,
-            started: self.started,
+            origin: self.origin,
             carried: self.carried,
         };
-        let parcel = Parcel {
+        let contents = Contents {
             door: self.door,
             client,
             peer: self.peer,
             state: State::Opaque(Box::new(moving)),
         };
-        Stage::Leave(Box::new(parcel), intake)
+        Stage::Leave(Box::new(contents), intake)
     }
 }
 
@@ -100,11 +97,10 @@ impl Moving {
         let lease = Lease::new(endpoint);
         let both = (upstream, lease);
         let worker = Rc::clone(worker);
-        let flow = Flow::join(worker, door, (client, peer), both, self.destination);
+        let flow = Flow::join(worker, door, (client, peer), both, self.origin);
         Ok(Flow {
             up: Direction::new(self.up.ended),
             down: Direction::new(self.down.ended),
-            started: self.started,
             carried: self.carried,
             ..flow
         })

@@ -17,7 +17,7 @@ pub(crate) enum Command {
     /// Accept connections from this socket.
     Listen {
         id: u64,
-        socket: TcpListener,
+        socket: Arc<TcpListener>,
         door: Arc<Door>,
     },
     /// Stop accepting; connections that were accepted go on.
@@ -32,6 +32,9 @@ pub(crate) enum Command {
     Share { workers: usize },
     /// Accept nothing more, let each connection finish its request, and end by this time.
     Drain { until: Instant },
+    /// Panic, as a fault of ours would make the Worker.
+    #[cfg(test)]
+    Fault,
 }
 
 impl Order for Command {

@@ -26,6 +26,7 @@ use heddle_wire::http1::Limits;
 use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::failure::Reason;
+use crate::permits::Permits;
 use crate::pump::Blocks;
 use crate::route::PortIndex;
 use crate::settings::Settings;
@@ -66,8 +67,12 @@ pub(crate) struct Worker {
     /// What is counted of opaque connections, by source and destination.
     tcp: RefCell<HashMap<FromTo, Arc<TcpSeries>, RandomState>>,
     moves: Moves,
+    /// For client connections, whichever Worker carries them.
+    pub(crate) permits: Permits,
     /// What was said of connections that could not be accepted.
     pub(crate) cannot_accept: RefCell<Seldom>,
+    /// Whether it was said that there are as many clients as may be.
+    pub(crate) full: RefCell<Seldom<()>>,
     draining: Cell<bool>,
     /// The time for draining is over: whoever's alarm rings gives up.
     cutting: Cell<bool>,

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,7 @@ use heddle_telemetry::{AccessLog, Registry, WorkerStats};
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
 use rustix::thread::gettid;
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::alarm::SWEEP_MS;
@@ -28,6 +30,7 @@ use crate::collaborator::Scratch;
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::parcel::Arrival;
+use crate::permits::Permits;
 use crate::route::Snapshot;
 use crate::settings::{Bounds, Settings};
 use crate::upstream::Upstreams;
@@ -36,6 +39,8 @@ use crate::upstream::Upstreams;
 const BUDGET: usize = 128;
 /// Milliseconds to the next sweep when nothing is waited for but something is left to tidy up.
 const TIDY_MS: Millis = 1000;
+/// Blocks of a Worker at least, whatever its share: with fewer it could serve nobody.
+const MIN_BLOCKS: usize = 16;
 /// Idle buffer blocks kept through a sweep.
 const KEEP_BLOCKS: usize = 64;
 /// The same of wide blocks.
@@ -69,8 +74,28 @@ pub(crate) struct Plan {
     pub(crate) log: Option<AccessLog>,
     /// Of its random choices.
     pub(crate) seed: u64,
+    pub(crate) permits: Permits,
     /// The processor to run on; `None` for any.
     pub(crate) cpu: Option<usize>,
+}
+
+/// A runtime that may be dropped anywhere: when something else of a Worker cannot be made, it is dropped
+/// by the Manager, which itself runs within a runtime.
+struct Guarded(Option<Runtime>);
+
+impl Deref for Guarded {
+    type Target = Runtime;
+    fn deref(&self) -> &Runtime {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Starts a Worker.
@@ -78,9 +103,11 @@ pub(crate) struct Plan {
 /// # Errors
 /// When the thread or its runtime cannot be made.
 pub(crate) fn spawn(plan: Plan) -> io::Result<Handle> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = Guarded(Some(
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?,
+    ));
     let timer = {
         let _within = runtime.enter();
         Timer::new()?
@@ -128,6 +155,7 @@ impl Worker {
             stats,
             log,
             seed,
+            permits,
             ..
         } = plan;
         let idle_ms = u64::try_from(settings.timeouts.upstream_idle.as_millis()).unwrap_or(0);
@@ -155,6 +183,7 @@ impl Worker {
             alarms: Alarms::new(),
             upstreams,
             registry,
+            permits,
             log: log.map(|log| RefCell::new(log.sink(Arc::clone(&stats)))),
             stats,
             bound: RefCell::new(bound),
@@ -163,6 +192,7 @@ impl Worker {
             tcp: RefCell::default(),
             moves: Moves::default(),
             cannot_accept: RefCell::default(),
+            full: RefCell::default(),
             draining: Cell::new(false),
             cutting: Cell::new(false),
             shown,
@@ -216,7 +246,7 @@ impl Worker {
             ..
         } = self.settings.bounds;
         self.upstreams.share(workers);
-        self.pool.set_max_blocks(blocks / workers);
+        self.pool.set_max_blocks((blocks / workers).max(MIN_BLOCKS));
         self.wide_pool
             .set_max_blocks(wide_blocks(blocks, block_bytes) / workers);
     }
@@ -387,6 +417,8 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
             Command::Retire { to } => worker.moves.retire(&worker.gate, to),
             Command::Remain => worker.moves.cancel(),
             Command::Share { workers } => worker.share(workers),
+            #[cfg(test)]
+            Command::Fault => panic!("a fault, for a test"),
             Command::Drain { until: by } => {
                 for (_, listener) in listeners.drain() {
                     worker.stats.listeners.dec();
@@ -397,5 +429,24 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
                 until.set(Some(by));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Worker that cannot be made, for want of a descriptor, is dropped where the Manager runs.
+    #[test]
+    fn a_runtime_is_dropped_within_another() {
+        let new = || {
+            tokio::runtime::Builder::new_current_thread()
+                .build()
+                .expect("a runtime")
+        };
+        new().block_on(async {
+            let guarded = Guarded(Some(new()));
+            drop(guarded);
+        });
     }
 }

@@ -1,6 +1,7 @@
 //! Several Workers: connections that move between them, and Workers that come and go.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -44,6 +45,25 @@ fn an_idle_connection_moves_and_takes_its_upstream_along() {
     bed.expect_metric("heddle_connections_total", &[], 1.0);
     bed.expect_metric("heddle_connections_active", &[], 1.0);
     bed.expect_metric("heddle_upstream_connections_active", &[], 1.0);
+}
+
+#[test]
+fn a_connection_on_which_nobody_has_spoken_moves_and_counts_once() {
+    let upstream = Upstream::new();
+    let mut mesh = mesh(&[upstream.address], None);
+    mesh.services[0].ports[0].protocol = AppProtocol::Undeclared;
+    let bed = Bed::with(workers(2, 2), &mesh);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    for round in 0..3 {
+        bed.proxy.rotate();
+        moved(&bed, f64::from(round + 1));
+        server = upstream.accept();
+    }
+    client.send("EHLO me\r\n");
+    assert_eq!(server.exact(9), b"EHLO me\r\n");
+    bed.expect_metric("heddle_connections_total", &[], 1.0);
+    bed.expect_metric("heddle_tcp_connections_total", &[], 1.0);
 }
 
 #[test]
@@ -190,6 +210,8 @@ fn workers_come_with_the_load_and_go_with_it_while_connections_stay() {
             thread::yield_now();
         }
         bed.expect_metric("heddle_connections_active", &[], 16.0);
+        // Who has ended serves no configuration.
+        bed.expect_metric("heddle_worker_config_generation", &[], 1.0);
         for mut client in clients {
             client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
             assert_eq!(client.response().status(), 200);
@@ -197,4 +219,30 @@ fn workers_come_with_the_load_and_go_with_it_while_connections_stay() {
     }
     assert!(bed.metric("heddle_workers_retired_total", &[]) >= 2.0);
     assert_eq!(bed.metric("heddle_workers_died_total", &[]), 0.0);
+}
+
+#[test]
+fn the_bound_of_connections_holds_for_all_workers_together() {
+    const BOUND: usize = 20;
+    let mut settings = workers(4, 4);
+    settings.bounds.connections = BOUND;
+    let bed = Bed::with(settings, &mesh(&[serve(|_| "ok".into())], None));
+    bed.expect_metric("heddle_workers_active", &[], 4.0);
+    // All at once, so that some wait for a Worker while others are counted.
+    let clients: Vec<TcpStream> = (0..100)
+        .filter_map(|_| TcpStream::connect(bed.address).ok())
+        .collect();
+    let refused = || bed.metric("heddle_connections_refused_total", &[]);
+    let patience = Instant::now() + PATIENCE;
+    while refused() < (clients.len() - BOUND) as f64 {
+        assert!(Instant::now() < patience, "{} were refused", refused());
+        bed.proxy.rotate();
+        thread::yield_now();
+    }
+    bed.expect_metric("heddle_connections_active", &[], BOUND as f64);
+    drop(clients);
+    bed.expect_metric("heddle_connections_active", &[], 0.0);
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    assert_eq!(client.response().status(), 200);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use heddle_model::{AppProtocol, Mesh};
 use heddle_proxy::{Settings, Timeouts};
 
-use crate::support::{Bed, Upstream, mesh};
+use crate::support::{Bed, Client, Log, Upstream, count, mesh};
 
 fn speaking(protocol: AppProtocol, endpoint: SocketAddr) -> Mesh {
     let mut mesh = mesh(&[endpoint], None);
@@ -94,32 +94,77 @@ fn a_reset_is_passed_on_as_a_reset() {
     bed.expect_metric("heddle_requests_rejected_total", &["upstream_reset"], 1.0);
 }
 
-#[test]
-fn a_connection_on_which_nobody_speaks_ends() {
-    let upstream = Upstream::new();
-    let settings = Settings {
-        timeouts: Timeouts {
-            tcp_idle: Duration::from_millis(200),
-            ..Timeouts::default()
-        },
-        ..Settings::default()
-    };
-    let bed = Bed::with(settings, &speaking(AppProtocol::Tcp, upstream.address));
-    let mut client = bed.client();
-    let _server = upstream.accept();
-    assert_eq!(client.rest(), b"");
-    bed.expect_metric("heddle_requests_rejected_total", &["tcp_idle_timeout"], 1.0);
+/// Waits for the connection to end, which must be by a reset.
+fn reset(mut client: Client) {
+    let error = client.stream.read(&mut [0; 1]);
+    let error = error.expect_err("a reset, not an end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+/// Waits until one connection to the Service has failed for a reason, and looks for it in the log.
+fn failed(bed: &Bed, log: &Log, reason: &str) -> String {
+    bed.expect_metric("heddle_requests_rejected_total", &[reason], 1.0);
+    let service = "destination_service=\"test/echo\"";
+    let labels = ["source=\"unidentified\"", service, reason];
+    bed.expect_metric("heddle_tcp_connections_failed_total", &labels, 1.0);
+    let line = log.line();
+    let expected = [
+        format!(r#""reason":"{reason}""#),
+        r#""destination_service":"test/echo""#.to_owned(),
+    ];
+    assert!(expected.iter().all(|part| line.contains(part)), "{line}");
+    line
 }
 
 #[test]
-fn an_endpoint_that_refuses_closes_the_connection() {
+fn a_connection_on_which_nobody_speaks_ends() {
+    for protocol in [AppProtocol::Tcp, AppProtocol::Undeclared] {
+        let upstream = Upstream::new();
+        let settings = Settings {
+            timeouts: Timeouts {
+                tcp_idle: Duration::from_millis(200),
+                ..Timeouts::default()
+            },
+            ..Settings::default()
+        };
+        let (bed, log) = Bed::logged(settings, &speaking(protocol, upstream.address));
+        let client = bed.client();
+        let server = upstream.accept();
+        reset(client);
+        reset(server);
+        let line = failed(&bed, &log, "tcp_idle_timeout");
+        assert!(line.contains(r#""attempts":1"#), "{line}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_refuses_resets_the_connection_and_is_named() {
     let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = refusing.local_addr().unwrap();
     drop(refusing);
-    let bed = Bed::with(Settings::default(), &speaking(AppProtocol::Tls, address));
-    assert_eq!(bed.client().rest(), b"");
-    let labels = ["upstream_connect_failed"];
-    bed.expect_metric("heddle_requests_rejected_total", &labels, 1.0);
+    for protocol in [AppProtocol::Tls, AppProtocol::Undeclared] {
+        let (bed, log) = Bed::logged(Settings::default(), &speaking(protocol, address));
+        let mut client = bed.client();
+        client.send(b"\x16");
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        reset(client);
+        let line = failed(&bed, &log, "upstream_connect_failed");
+        let named = format!(r#""upstream":"{address}","request_bytes":0,"response_bytes":0,"#);
+        assert!(line.contains(&named), "{line}");
+        assert!(line.contains(r#""attempts":3"#), "{line}");
+        assert!(line.contains(r#""blame":"upstream""#), "{line}");
+    }
+}
+
+#[test]
+fn what_has_no_endpoint_says_so() {
+    let mut mesh = mesh(&[], None);
+    mesh.services[0].ports[0].protocol = AppProtocol::Tcp;
+    let (bed, log) = Bed::logged(Settings::default(), &mesh);
+    reset(bed.client());
+    let line = failed(&bed, &log, "no_endpoint");
+    assert!(line.contains(r#""upstream":null"#), "{line}");
+    assert!(line.contains(r#""attempts":0"#), "{line}");
 }
 
 /// SMTP, MySQL and SSH servers speak first: the client says nothing until they have.
@@ -200,4 +245,26 @@ fn who_asks_in_http_is_told_that_no_endpoint_answers() {
         other.send(words);
         assert_eq!(other.rest(), b"");
     }
+}
+
+#[tokio::test]
+async fn a_drain_that_cuts_an_opaque_connection_says_so() {
+    let upstream = Upstream::new();
+    let mesh = speaking(AppProtocol::Tcp, upstream.address);
+    let (bed, log) = Bed::logged(Settings::default(), &mesh);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    client.send("busy");
+    assert_eq!(server.exact(4), b"busy");
+    let registry = bed.registry.clone();
+    let drained = bed.proxy.drain(Duration::from_millis(50)).await;
+    assert_eq!(drained.cut, 1);
+    let line = log.line();
+    assert!(
+        line.contains(r#""reason":"draining","blame":"heddle""#),
+        "{line}"
+    );
+    let rejected = "heddle_requests_rejected_total";
+    assert_eq!(count(&registry, rejected, &["draining"]), 1.0);
+    assert_eq!(count(&registry, rejected, &["tcp_idle_timeout"]), 0.0);
 }

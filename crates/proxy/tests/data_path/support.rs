@@ -41,6 +41,8 @@ pub(crate) fn service(name: &str, endpoints: &[SocketAddr]) -> Service {
                     address,
                     weight: 1,
                     workload: None,
+                    account: None,
+                    node: None,
                 })
                 .collect(),
             routes: None,
@@ -55,7 +57,7 @@ pub(crate) fn mesh(endpoints: &[SocketAddr], routes: Option<Vec<RouteRule>>) -> 
     Mesh {
         generation: 1,
         services: vec![echo],
-        workloads: Vec::new(),
+        ..Mesh::default()
     }
 }
 

@@ -247,20 +247,21 @@ fn a_client_that_has_gone_is_noticed_by_writing_to_it() {
 }
 
 #[test]
-fn one_connection_too_many_is_closed_and_counted() {
-    let settings = Settings {
-        bounds: Bounds {
-            connections: 1,
-            ..Bounds::default()
-        },
-        ..Settings::default()
-    };
-    let bed = Bed::with(settings, &mesh(&[serve(|_| String::new())], None));
-    let mut first = bed.client();
-    first.send(GET);
-    assert_eq!(first.response().status(), 200);
-    assert_eq!(bed.client().rest(), b"");
-    bed.expect_metric("heddle_connections_refused_total", &[], 1.0);
+fn one_connection_too_many_is_closed_and_counted_by_whoever_accepts() {
+    for (workers, who) in [(1, "worker=\"0\""), (2, "worker=\"manager\"")] {
+        let mut settings = Settings::default();
+        settings.bounds.connections = 1;
+        (settings.workers.min, settings.workers.max) = (workers, workers);
+        let bed = Bed::with(settings, &mesh(&[serve(|_| String::new())], None));
+        let mut first = bed.client();
+        first.send(GET);
+        assert_eq!(first.response().status(), 200);
+        assert_eq!(bed.client().rest(), b"");
+        bed.expect_metric("heddle_connections_refused_total", &[who], 1.0);
+        bed.expect_metric("heddle_connections_refused_total", &[], 1.0);
+        bed.expect_metric("heddle_connections_unplaced_total", &[], 0.0);
+        assert_eq!(bed.registry.connections_refused(), 1);
+    }
 }
 
 #[test]

@@ -173,17 +173,33 @@ fn opaque(encoder: &mut Encoder<'_>, tcp: &[(TcpLabels, TcpTotals)]) {
             encoder.level(name, &labels, pick(totals));
         }
     }
+    let name = "heddle_tcp_connections_failed_total";
+    let help = "Connections passed on as bytes, or to be, that failed.";
+    encoder.family(name, Kind::Counter, help);
+    for (of, totals) in tcp {
+        for (reason, count) in &totals.failed {
+            let labels = [
+                ("source", &*of.source),
+                ("destination_service", &*of.destination_service),
+                ("reason", reason),
+            ];
+            encoder.count(name, &labels, *count);
+        }
+    }
 }
 
 /// Where a Worker's counter of a family is found.
 type Pick<T> = fn(&WorkerStats) -> &T;
+
+/// Who accepts refuses: a Worker that is the only one, else the Manager.
+const REFUSED: &str = "heddle_connections_refused_total";
 
 const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
     ("heddle_connections_total", "Connections accepted.", |w| {
         &w.connections_total
     }),
     (
-        "heddle_connections_refused_total",
+        REFUSED,
         "Connections turned away because a bound was reached.",
         |w| &w.connections_refused,
     ),
@@ -261,6 +277,10 @@ fn render_workers(
         for (id, worker) in each() {
             encoder.count(name, &[("worker", id)], pick(worker).get());
         }
+        if let (REFUSED, Some(manager)) = (*name, manager) {
+            let refused = manager.connections_refused.get();
+            encoder.count(name, &[("worker", "manager")], refused);
+        }
     }
     let name = "heddle_access_log_dropped_total";
     let help = "Access-log lines lost because they could not be written, or not in time.";
@@ -271,7 +291,8 @@ fn render_workers(
     }
     for (name, help, pick) in GAUGES {
         encoder.family(name, Kind::Gauge, help);
-        for (id, worker) in each() {
+        // A Worker that has ended has no level of anything; what it has counted stays.
+        for (id, worker) in each().filter(|(_, worker)| worker.is_running()) {
             encoder.level(name, &[("worker", id)], pick(worker).get());
         }
         if let (LISTENERS, Some(manager)) = (*name, manager) {
@@ -327,8 +348,8 @@ fn render_manager(encoder: &mut Encoder<'_>, manager: &ManagerStats) {
         ),
         (
             "heddle_connections_unplaced_total",
-            "Connections closed because no worker had room, or a bound was reached.",
-            &manager.connections_refused,
+            "Of the connections that were turned away, those for which no worker had room.",
+            &manager.connections_unplaced,
         ),
     ] {
         encoder.family(name, Kind::Counter, help);

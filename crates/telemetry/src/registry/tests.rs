@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{LOOK_EVERY, MAX_COLLAPSED, MAX_LABEL_SETS, Registry};
-use crate::HttpLabels;
+use crate::{HttpLabels, TcpLabels};
 
 fn labels(source: &str, destination: &str, route: &str) -> HttpLabels {
     HttpLabels {
@@ -109,6 +109,29 @@ fn label_sets_are_bounded_and_the_rest_is_other() {
 }
 
 #[test]
+fn failed_connections_are_one_sum_and_shown_only_where_there_are_any() {
+    const REASONS: &[&str] = &["no-endpoint", "reset"];
+    let registry = Registry::new();
+    let series = || {
+        registry.tcp_series(TcpLabels {
+            source: "shop/web".into(),
+            destination_service: "shop/db".into(),
+        })
+    };
+    let (first, second) = (series(), series());
+    first.fail(REASONS, 1);
+    first.fail(REASONS, 99);
+    second.fail(REASONS, 1);
+    let metrics = rendered(&registry);
+    let sample = |reason| {
+        let of = r#"source="shop/web",destination_service="shop/db""#;
+        format!(r#"heddle_tcp_connections_failed_total{{{of},reason="{reason}"}}"#)
+    };
+    assert_eq!(metrics.value(&sample("reset")), "2");
+    assert!(!metrics.0.contains_key(&sample("no-endpoint")));
+}
+
+#[test]
 fn workers_and_their_reasons_are_told_apart() {
     let registry = Registry::new();
     let stats = [
@@ -142,6 +165,27 @@ fn workers_and_their_reasons_are_told_apart() {
         metrics.value(r#"heddle_worker_busy_seconds_total{worker="1"}"#),
         "1.5"
     );
+}
+
+#[test]
+fn a_worker_that_has_ended_keeps_its_counts_and_shows_no_level() {
+    let registry = Registry::new();
+    let (stats, manager) = (registry.worker(&[]), registry.manager());
+    stats.connections_refused.inc();
+    stats.config_generation.set(7);
+    manager.connections_refused.add(2);
+    assert_eq!(registry.connections_refused(), 3);
+    let refused = r#"heddle_connections_refused_total{worker="0"}"#;
+    let generation = r#"heddle_worker_config_generation{worker="0"}"#;
+    assert_eq!(rendered(&registry).value(generation), "7");
+    stats.end();
+    let metrics = rendered(&registry);
+    assert!(!metrics.0.contains_key(generation));
+    assert_eq!(metrics.value(refused), "1");
+    let refused = r#"heddle_connections_refused_total{worker="manager"}"#;
+    assert_eq!(metrics.value(refused), "2");
+    stats.begin_again();
+    assert_eq!(rendered(&registry).value(generation), "0");
 }
 
 /// The exposition read back by the rules of the format; panics where it breaks them.

@@ -2,8 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
 use heddle_model::{
-    AppProtocol, Balancer, Mesh, Service, ServiceAccountName, ServiceName, ServicePort, Workload,
-    WorkloadName,
+    AppProtocol, Balancer, Mesh, Mode, Service, ServiceAccountName, ServiceName, ServicePort,
+    Workload, WorkloadName,
 };
 
 use super::{Changes, FORWARD_PROXY_PORT, Listeners, Most};
@@ -35,6 +35,10 @@ fn workload(name: &str, address: [u8; 4]) -> Workload {
         address: IpAddr::from(address),
         ports: Vec::new(),
         weight: 1,
+        node: None,
+        mode: Mode::Permissive,
+        policies: Vec::new(),
+        probes: Vec::new(),
         command: None,
     }
 }
@@ -51,6 +55,7 @@ fn mesh(services: Vec<Service>, workloads: Vec<Workload>) -> Mesh {
         generation: 1,
         services,
         workloads,
+        ..Mesh::default()
     }
 }
 

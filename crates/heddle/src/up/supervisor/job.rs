@@ -28,7 +28,7 @@ impl Job {
         while self.stop.try_recv() == Err(TryRecvError::Empty) {
             let began = Instant::now();
             let workload = self.spec.name.clone();
-            let end = match Process::start(&self.spec, &self.output) {
+            let end = match Process::start(&self.spec, &self.output, self.policy.cpus) {
                 Ok(mut process) => {
                     self.update(|status| {
                         status.pid = Some(process.id());

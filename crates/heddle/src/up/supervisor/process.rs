@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use heddle_model::WorkloadName;
 use rustix::process::{self as sys, Pid, Signal};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
@@ -63,7 +64,7 @@ impl Process {
     ///
     /// # Errors
     /// What `fork` or `exec` said.
-    pub(super) fn start(spec: &Spec, output: &Output) -> io::Result<Process> {
+    pub(super) fn start(spec: &Spec, output: &Output, cpus: Option<CpuSet>) -> io::Result<Process> {
         let mut command = Command::new(spec.program());
         command
             .args(spec.command.argv.iter().skip(1))
@@ -76,7 +77,7 @@ impl Process {
         if let Some(dir) = &spec.command.working_dir {
             command.current_dir(dir);
         }
-        die_with_parent(&mut command);
+        before_exec(&mut command, cpus);
         let mut child = command.spawn().map_err(|error| spec.explain(error))?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let group = group.ok_or_else(|| io::Error::other("the process has no id"))?;
@@ -139,7 +140,7 @@ impl Drop for Process {
 }
 
 #[allow(unsafe_code)] // There is no safe way to act between fork and exec.
-fn die_with_parent(command: &mut Command) {
+fn before_exec(command: &mut Command, cpus: Option<CpuSet>) {
     let parent = sys::getpid();
     let limit = limits::original();
     let in_child = move || {
@@ -152,9 +153,12 @@ fn die_with_parent(command: &mut Command) {
         if let Some(limit) = limit {
             sys::setrlimit(sys::Resource::Nofile, limit)?;
         }
+        if let Some(cpus) = &cpus {
+            sched_setaffinity(None, cpus)?;
+        }
         Ok(())
     };
-    // SAFETY: the closure runs in the forked child and makes three system calls; it takes no lock
+    // SAFETY: the closure runs in the forked child and makes four system calls; it takes no lock
     // and allocates nothing.
     unsafe {
         command.pre_exec(in_child);

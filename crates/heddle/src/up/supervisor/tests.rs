@@ -6,12 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use heddle_model::{
-    AppProtocol, Balancer, Command, Mesh, Service, ServiceAccountName, ServiceName, ServicePort,
-    Workload, WorkloadName,
+    AppProtocol, Balancer, Command, Mesh, Mode, Service, ServiceAccountName, ServiceName,
+    ServicePort, Workload, WorkloadName,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
+use rustix::thread::CpuSet;
 use tokio::sync::mpsc;
 
 use super::{Output, Policy, Supervisor, environment};
@@ -63,6 +64,7 @@ fn supervisor(stop_grace: Duration) -> (Supervisor, Output_) {
         stop_grace,
         restart_min: millisecond,
         restart_max: millisecond,
+        cpus: None,
     };
     let output = Output {
         stdout: console.clone(),
@@ -83,6 +85,10 @@ fn mesh(scripts: &[(&str, &str)]) -> Mesh {
         address: IpAddr::from([127, 0, 0, 1]),
         ports: Vec::new(),
         weight: 1,
+        node: None,
+        mode: Mode::Permissive,
+        policies: Vec::new(),
+        probes: Vec::new(),
         command: Some(Command {
             argv: ["sh", "-c", script].map(str::to_owned).into(),
             env: BTreeMap::from([("OWN".into(), "mine".into())]),
@@ -91,8 +97,8 @@ fn mesh(scripts: &[(&str, &str)]) -> Mesh {
     };
     Mesh {
         generation: 1,
-        services: Vec::new(),
         workloads: scripts.iter().map(workload).collect(),
+        ..Mesh::default()
     }
 }
 
@@ -108,6 +114,22 @@ async fn output_has_the_workloads_name_and_the_environment_is_there() {
     assert_eq!(output.line().await, "[shop/web] shop/web mine /");
     supervisor.stop().await;
     assert_eq!(output.line().await, "[shop/web] unfinished");
+}
+
+#[tokio::test]
+async fn commands_stay_on_the_processors_that_they_are_given() {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("an affinity");
+    let last = (0..CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu));
+    let last = last.expect("a processor");
+    let mut only = CpuSet::new();
+    only.set(last);
+    let (mut supervisor, mut output) = supervisor(LONG);
+    supervisor.policy.cpus = Some(only);
+    let script = "grep Cpus_allowed_list: /proc/self/status | tr '\\t' ' '; exec sleep 1000";
+    supervisor.follow(&mesh(&[("web", script)]), &[]);
+    let expected = format!("[shop/web] Cpus_allowed_list: {last}");
+    assert_eq!(output.line().await, expected);
+    supervisor.stop().await;
 }
 
 #[tokio::test]

@@ -163,6 +163,8 @@ fn mesh(service: &ServiceName, upstream: SocketAddr) -> Mesh {
             address: upstream,
             weight: 1,
             workload: None,
+            account: None,
+            node: None,
         }],
         routes: None,
         consumer_routes: BTreeMap::new(),
@@ -175,7 +177,7 @@ fn mesh(service: &ServiceName, upstream: SocketAddr) -> Mesh {
             balancer: Balancer::RoundRobin,
             ports: vec![port],
         }],
-        workloads: Vec::new(),
+        ..Mesh::default()
     }
 }
 

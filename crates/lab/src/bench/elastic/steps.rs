@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::Report;
 use super::stage::{self, Stage};
+use super::timeline::{Sample, Timeline};
 use crate::bench::statistics;
 
 /// Seconds of each phase: quiet, then as fast as it goes.
@@ -20,15 +21,7 @@ const QUIET_RATE: f64 = 2_000.0;
 /// How often the Workers are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How many Workers there were at a time, those that retire included.
-#[derive(Clone, Copy)]
-struct Sample {
-    unix_ms: f64,
-    workers: usize,
-    retiring: usize,
-}
-
-pub(super) fn run(stage: &Stage, cycles: u32, report: &mut Report) -> anyhow::Result<()> {
+pub(super) fn run(stage: &Stage, cycles: u32, report: &mut Report) -> anyhow::Result<Timeline> {
     let heddle = stage.heddle("min: 1, max: 2")?;
     let socket = heddle.dir().join("admin.sock");
     let seconds = f64::from(cycles) * (QUIET_S + BUSY_S) + QUIET_S;
@@ -99,9 +92,10 @@ pub(super) fn run(stage: &Stage, cycles: u32, report: &mut Report) -> anyhow::Re
         "errors": outcome.errors,
         "grow_s": grew,
         "retire_s": retired,
+        "phases": phases,
         "workers": samples.iter().map(|s| (s.unix_ms, s.workers, s.retiring)).collect::<Vec<_>>(),
     }));
-    Ok(())
+    Ok(Timeline { samples, phases })
 }
 
 /// Looks at the Workers while something happens.

@@ -107,6 +107,25 @@ fn a_load_that_wavers_above_the_threshold_is_seen() {
 }
 
 #[test]
+fn without_patience_it_is_still_the_load_that_counts() {
+    let mut controller = Controller::new(Elasticity {
+        grow_after: Duration::ZERO,
+        retire_after: Duration::ZERO,
+        ..up_to(8)
+    });
+    let tick = Duration::from_millis(100);
+    for _ in 0..50 {
+        assert_eq!(controller.observe(tick, &[0.6]), Decision::Stay);
+    }
+    assert_eq!(controller.observe(tick, &[0.9]), Decision::Grow);
+    // One fewer would have too much to do.
+    for _ in 0..50 {
+        assert_eq!(controller.observe(tick, &[0.4, 0.4]), Decision::Stay);
+    }
+    assert_eq!(controller.observe(tick, &[0.1, 0.1]), Decision::Retire(1));
+}
+
+#[test]
 fn the_least_busy_worker_retires() {
     let mut controller = Controller::new(up_to(3));
     let busy = [0.2, 0.05, 0.3];

@@ -1,0 +1,83 @@
+//! Label selectors, as Kubernetes evaluates them (apimachinery's `LabelSelector`).
+
+use std::collections::BTreeMap;
+
+use heddle_model::{Namespace, Workload};
+
+use crate::compile::{Scope, did_you_mean};
+use crate::manifest::node::FieldPath;
+use crate::manifest::policy::{LabelExpression, LabelSelector};
+
+/// Expressions of one selector, and values of one expression.
+const MAX_EXPRESSIONS: usize = 64;
+const MAX_VALUES: usize = 256;
+
+const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
+
+/// Whether a selector can be evaluated; what is wrong with it is reported.
+pub(super) fn check(selector: &LabelSelector, at: &FieldPath, scope: &mut Scope<'_>) -> bool {
+    let at = at.field("matchExpressions");
+    let written = scope.at_most(&at, &selector.match_expressions, MAX_EXPRESSIONS);
+    let mut good = written.len() == selector.match_expressions.len();
+    for (position, expression) in written.iter().enumerate() {
+        let at = at.index(position);
+        let values = scope.at_most(&at.field("values"), &expression.values, MAX_VALUES);
+        good &= values.len() == expression.values.len();
+        let is_empty = values.is_empty();
+        match expression.operator.as_str() {
+            "In" | "NotIn" if is_empty => {
+                scope.error(&at.field("values"), "there is no value", "add one");
+                good = false;
+            }
+            "Exists" | "DoesNotExist" if !is_empty => {
+                let reason = format!("{} takes no values", expression.operator);
+                scope.error(
+                    &at.field("values"),
+                    reason,
+                    "remove them, or use In or NotIn",
+                );
+                good = false;
+            }
+            known if OPERATORS.contains(&known) => {}
+            other => {
+                let otherwise = format!("use one of {}", OPERATORS.join(", "));
+                let remedy = did_you_mean(other, OPERATORS, &otherwise);
+                scope.error(
+                    &at.field("operator"),
+                    format!("{other:?} is no operator"),
+                    remedy,
+                );
+                good = false;
+            }
+        }
+    }
+    good
+}
+
+/// The workloads of a namespace, which stand together in a list that is sorted by name.
+pub(super) fn of_namespace<'w>(workloads: &'w [Workload], namespace: &Namespace) -> &'w [Workload] {
+    let start = workloads.partition_point(|workload| workload.name.namespace < *namespace);
+    let rest = workloads.get(start..).unwrap_or_default();
+    let end = rest.partition_point(|workload| workload.name.namespace == *namespace);
+    rest.get(..end).unwrap_or_default()
+}
+
+/// Whether a selector that was checked selects what has these labels. An empty one selects all.
+pub(super) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let has = |(key, value): (&String, &String)| labels.get(key) == Some(value);
+    selector.match_labels.iter().all(has)
+        && selector
+            .match_expressions
+            .iter()
+            .all(|expression| meets(expression, labels.get(&expression.key)))
+}
+
+fn meets(expression: &LabelExpression, value: Option<&String>) -> bool {
+    let is_listed = value.is_some_and(|value| expression.values.contains(value));
+    match expression.operator.as_str() {
+        "In" => is_listed,
+        "NotIn" => !is_listed,
+        "Exists" => value.is_some(),
+        _ => value.is_none(),
+    }
+}

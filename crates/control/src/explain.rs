@@ -1,0 +1,426 @@
+//! Who may call whom, and why: what the proxy would decide, in words.
+//!
+//! The decision is the proxy's own ([`Guard::decide`]); what is added is who is meant, which
+//! endpoints there are, and what would change the outcome.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use heddle_model::{
+    Access, Connect, Decider, Endpoint, Guard, HttpAccess, Mesh, NodeName, PolicyName, Service,
+    ServiceAccountName, ServiceName, ServicePort, SpiffeId, Verdict, Workload, WorkloadName,
+};
+use serde::Serialize;
+
+use crate::check;
+use crate::compile::did_you_mean;
+
+mod advice;
+mod parse;
+mod show;
+
+#[cfg(test)]
+mod tests;
+
+/// Endpoints that are explained; the rest is counted.
+const MAX_EXPLAINED: usize = 100;
+
+/// Who calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Caller {
+    /// A workload, with the identity that it has.
+    Workload(WorkloadName),
+    /// Whoever runs as a service account.
+    Account(ServiceAccountName),
+    /// Somebody who proves nothing.
+    Anonymous,
+}
+
+/// Who is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    /// `namespace/name`: of a Service, or of a workload if there is no such Service.
+    pub name: ServiceName,
+    /// The workload is meant, even if there is a Service of that name.
+    pub is_workload: bool,
+    /// The port of the Service or of the workload; all of them without one.
+    pub port: Option<u16>,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Request {
+    /// The method, by case.
+    pub method: String,
+    /// The path in canonical form.
+    pub path: String,
+    /// The query, without the question mark.
+    pub query: String,
+}
+
+/// Why a question has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unexplained {
+    reason: String,
+    remedy: String,
+}
+
+impl fmt::Display for Unexplained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)?;
+        if !self.remedy.is_empty() {
+            write!(f, " ({})", self.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Unexplained {}
+
+/// The answer. Shown, it is what a person reads; serialised, it is for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// Who calls, in words.
+    pub from: String,
+    /// What the caller proves to be, if anything.
+    pub identity: Option<SpiffeId>,
+    /// Who is called.
+    pub to: String,
+    /// What is asked for; none when the question is about a connection.
+    pub request: Option<Request>,
+    /// What becomes of it at each endpoint, at most 100.
+    pub endpoints: Vec<ExplainedEndpoint>,
+    /// How many more endpoints there are.
+    pub omitted: usize,
+    /// What else is worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// What becomes of it at one endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ExplainedEndpoint {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// The workload, if it is known here.
+    pub workload: Option<WorkloadName>,
+    /// Its node, if there are several.
+    pub node: Option<NodeName>,
+    /// What would happen.
+    pub outcome: Outcome,
+    /// Why, in words.
+    pub reason: String,
+    /// The policy that decides, if one does.
+    pub policy: Option<PolicyName>,
+    /// Which of its rules, counted from 0.
+    pub rule: Option<u32>,
+    /// What dry-run policies would change, in words.
+    pub dry_run: Option<String>,
+    /// What would change the outcome, or is missing for it to be what was wanted.
+    pub advice: Vec<String>,
+}
+
+/// What would happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It goes through.
+    Allowed,
+    /// It is refused.
+    Refused,
+    /// A connection is taken, and each request on it decided for itself.
+    Depends,
+    /// A connection is taken for a health check, and nothing passed on.
+    ConnectOnly,
+    /// It is decided elsewhere: on another node, or outside the mesh.
+    Elsewhere,
+}
+
+/// Says what would become of a request, or of a connection, and why.
+///
+/// `mesh` is the whole mesh, or what one node knows of it: then endpoints of other nodes are
+/// decided elsewhere. Routes are not followed.
+///
+/// # Errors
+/// When the caller or the destination does not exist.
+pub fn explain(
+    mesh: &Mesh,
+    caller: &Caller,
+    destination: &Destination,
+    request: Option<&Request>,
+) -> Result<Explanation, Unexplained> {
+    let (from, identity) = identify(mesh, caller)?;
+    let mut notes = Vec::new();
+    let endpoints = endpoints(mesh, destination, request, &mut notes)?;
+    let question = Question {
+        mesh,
+        caller: identity.as_ref(),
+        request,
+    };
+    Ok(Explanation {
+        from,
+        to: destination.to_string(),
+        request: request.cloned(),
+        omitted: endpoints.len().saturating_sub(MAX_EXPLAINED),
+        endpoints: endpoints
+            .iter()
+            .take(MAX_EXPLAINED)
+            .map(|endpoint| question.answer(endpoint))
+            .collect(),
+        notes,
+        identity,
+    })
+}
+
+fn identify(mesh: &Mesh, caller: &Caller) -> Result<(String, Option<SpiffeId>), Unexplained> {
+    let id = |account: &ServiceAccountName| {
+        SpiffeId::workload(mesh.trust_domain.clone(), account.clone())
+    };
+    match caller {
+        Caller::Anonymous => Ok(("an anonymous caller".to_owned(), None)),
+        Caller::Account(account) => Ok((format!("service account {account}"), Some(id(account)))),
+        Caller::Workload(name) => {
+            let Some(workload) = mesh.workload(name) else {
+                let names: Vec<String> = known_workloads(mesh);
+                let otherwise = "name a workload as NAMESPACE/NAME, a service account as \
+                                 NAMESPACE/sa/NAME, or write anonymous";
+                return Err(Unexplained {
+                    reason: format!("there is no workload {name}"),
+                    remedy: did_you_mean(
+                        &name.to_string(),
+                        names.iter().map(String::as_str),
+                        otherwise,
+                    ),
+                });
+            };
+            let account = &workload.service_account;
+            let shown = format!("workload {name} (service account {account})");
+            Ok((shown, Some(id(account))))
+        }
+    }
+}
+
+fn known_workloads(mesh: &Mesh) -> Vec<String> {
+    let names = mesh
+        .workloads
+        .iter()
+        .map(|workload| workload.name.to_string());
+    names.collect()
+}
+
+/// The endpoints that a question is about.
+fn endpoints(
+    mesh: &Mesh,
+    destination: &Destination,
+    request: Option<&Request>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Endpoint>, Unexplained> {
+    let service = mesh.service(&destination.name);
+    if let Some(service) = service.filter(|_| !destination.is_workload) {
+        return of_service(service, destination.port, request, notes);
+    }
+    let name = WorkloadName {
+        namespace: destination.name.namespace.clone(),
+        name: destination.name.name.clone(),
+    };
+    match mesh.workload(&name) {
+        Some(workload) => of_workload(mesh, workload, destination.port),
+        None => {
+            let services = mesh.services.iter().map(|service| service.name.to_string());
+            let mut names = known_workloads(mesh);
+            if !destination.is_workload {
+                names.extend(services);
+            }
+            let what = match destination.is_workload {
+                true => "workload",
+                false => "Service and no workload",
+            };
+            let remedy = did_you_mean(&name.to_string(), names.iter().map(String::as_str), "");
+            let reason = format!("there is no {what} {name}");
+            Err(Unexplained { reason, remedy })
+        }
+    }
+}
+
+fn of_service(
+    service: &Service,
+    port: Option<u16>,
+    request: Option<&Request>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Endpoint>, Unexplained> {
+    let ports: Vec<&ServicePort> = match port {
+        None => service.ports.iter().collect(),
+        Some(number) => match service.port(number) {
+            Some(port) => vec![port],
+            None => {
+                let known: Vec<String> = service
+                    .ports
+                    .iter()
+                    .map(|port| port.port.to_string())
+                    .collect();
+                return Err(Unexplained {
+                    reason: format!("Service {} has no port {number}", service.name),
+                    remedy: format!("it has {}", known.join(", ")),
+                });
+            }
+        },
+    };
+    for port in &ports {
+        if port.endpoints.is_empty() {
+            notes.push(format!("nobody answers on port {}: 503", port.port));
+        }
+        if port.routes.is_some() && request.is_some() {
+            let note = "routes are attached to port";
+            notes.push(format!("{note} {}, and may lead elsewhere", port.port));
+        }
+    }
+    let endpoints = ports
+        .into_iter()
+        .flat_map(|port| port.endpoints.iter().cloned());
+    Ok(endpoints.collect())
+}
+
+/// A workload as endpoints: of the port that is asked for, or of all that anybody knows.
+fn of_workload(
+    mesh: &Mesh,
+    workload: &Workload,
+    port: Option<u16>,
+) -> Result<Vec<Endpoint>, Unexplained> {
+    let mut ports: Vec<u16> = match port {
+        Some(port) => vec![port],
+        None => workload.ports.iter().map(|port| port.port).collect(),
+    };
+    if ports.is_empty() {
+        let of_services = mesh.services.iter().flat_map(|service| &service.ports);
+        let endpoints = of_services.flat_map(|port| &port.endpoints);
+        let own = endpoints.filter(|endpoint| endpoint.workload.as_ref() == Some(&workload.name));
+        ports = own.map(|endpoint| endpoint.address.port()).collect();
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    if ports.is_empty() {
+        return Err(Unexplained {
+            reason: format!("workload {} declares no port", workload.name),
+            remedy: format!("write {}:PORT", workload.name),
+        });
+    }
+    let endpoint = |port| Endpoint {
+        address: SocketAddr::new(workload.address, port),
+        weight: workload.weight,
+        workload: Some(workload.name.clone()),
+        account: Some(workload.service_account.clone()),
+        node: workload.node.clone(),
+    };
+    Ok(ports.into_iter().map(endpoint).collect())
+}
+
+/// What is asked of every endpoint.
+struct Question<'q> {
+    mesh: &'q Mesh,
+    caller: Option<&'q SpiffeId>,
+    request: Option<&'q Request>,
+}
+
+/// A request of which no header is known.
+fn no_field(_: &[u8], _: &mut dyn FnMut(&[u8])) {}
+
+impl<'q> Question<'q> {
+    fn access(&self, port: u16) -> Access<'q> {
+        let http = self.request.map(|request| HttpAccess {
+            method: request.method.as_bytes(),
+            path: request.path.as_bytes(),
+            query: request.query.as_bytes(),
+            fields: no_field as heddle_model::NoHeader,
+        });
+        Access {
+            caller: self.caller,
+            port,
+            http,
+        }
+    }
+
+    fn answer(&self, endpoint: &Endpoint) -> ExplainedEndpoint {
+        let port = endpoint.address.port();
+        let mut answer = ExplainedEndpoint {
+            address: endpoint.address,
+            workload: endpoint.workload.clone(),
+            node: endpoint.node.clone(),
+            outcome: Outcome::Elsewhere,
+            reason: String::new(),
+            policy: None,
+            rule: None,
+            dry_run: None,
+            advice: Vec::new(),
+        };
+        let known = endpoint.workload.as_ref();
+        let Some(workload) = known.and_then(|name| self.mesh.workload(name)) else {
+            answer.reason = match &endpoint.node {
+                Some(node) => format!("node {node} decides: ask there"),
+                None => "it is outside the mesh: nobody asks who calls".to_owned(),
+            };
+            return answer;
+        };
+        let guard = Guard::new(self.mesh, workload);
+        let access = self.access(port);
+        let decision = guard.decide(&access);
+        let (outcome, by) = match decision.allowed {
+            true => (Outcome::Allowed, decision.by),
+            false if self.request.is_some() => (Outcome::Refused, decision.by),
+            // A connection that is no good for bytes may be good for requests.
+            false => match guard.may_connect(self.caller, port) {
+                Connect::Open => (Outcome::Depends, decision.by),
+                Connect::Bare => (Outcome::ConnectOnly, Decider::Probe),
+                Connect::Refused(by) => (Outcome::Refused, by),
+            },
+        };
+        answer.outcome = outcome;
+        answer.reason = match outcome {
+            Outcome::Depends => {
+                "requests are decided one by one: ask with a method and a path".to_owned()
+            }
+            _ => by.to_string(),
+        };
+        if let Decider::Rule { policy, rule } = by
+            && outcome != Outcome::Depends
+        {
+            (answer.policy, answer.rule) = (Some(policy.clone()), Some(rule));
+        }
+        answer.dry_run =
+            decision
+                .dry_run
+                .filter(|_| decision.would_differ())
+                .map(|Verdict { allowed, by }| {
+                    let word = if allowed { "allowed" } else { "refused" };
+                    format!("{word}: {by}")
+                });
+        answer.advice = match outcome {
+            Outcome::Refused => advice::refused(workload, &guard, &access, by),
+            Outcome::Allowed => advice::allowed(&guard, by),
+            Outcome::Depends => advice::depends(&guard, &access),
+            Outcome::ConnectOnly | Outcome::Elsewhere => Vec::new(),
+        };
+        answer
+    }
+}
+
+impl Request {
+    /// Takes a method and the target of a request: an absolute path, perhaps with a query.
+    ///
+    /// # Errors
+    /// When the proxy would refuse such a request before anybody decides.
+    pub fn new(method: &str, target: &str) -> Result<Self, Unexplained> {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let path = check::exact_path(path).map_err(|flaw| Unexplained {
+            reason: format!("no such request is taken: {}", flaw.reason),
+            remedy: flaw.remedy,
+        })?;
+        check::match_name(method, "method").map_err(|flaw| Unexplained {
+            reason: flaw.reason.replace("name of a method", "method"),
+            remedy: "write one such as GET".to_owned(),
+        })?;
+        Ok(Self {
+            method: method.to_owned(),
+            path,
+            query: query.to_owned(),
+        })
+    }
+}

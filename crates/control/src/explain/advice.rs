@@ -1,0 +1,154 @@
+//! What would change an outcome.
+
+use heddle_model::{
+    Access, Decider, Guard, Mode, Policy, PolicyAction, PolicyRule, SpiffeId, Unmet, Workload,
+};
+
+/// How many rules that nearly allow something are named.
+const MAX_NEAR: usize = 3;
+
+/// What would have to change for something refused to be allowed.
+pub(super) fn refused(
+    workload: &Workload,
+    guard: &Guard,
+    access: &Access<'_>,
+    by: Decider<'_>,
+) -> Vec<String> {
+    match by {
+        Decider::Anonymous => vec![
+            "call through Heddle, so that the caller has an identity".to_owned(),
+            format!(
+                "or label LocalWorkload {} or its namespace heddle.dev/mode: permissive",
+                workload.name
+            ),
+        ],
+        Decider::Rule { policy, rule } => vec![format!(
+            "a rule of action DENY goes before all others: narrow or remove rules[{rule}] of {policy}"
+        )],
+        Decider::NoRuleMatched => near(guard, access),
+        Decider::PolicyMissing => {
+            vec!["wait for the control plane, which has not sent all policies".to_owned()]
+        }
+        Decider::Probe | Decider::Default => Vec::new(),
+    }
+}
+
+/// What lets something through that perhaps should not.
+pub(super) fn allowed(guard: &Guard, by: Decider<'_>) -> Vec<String> {
+    match by {
+        Decider::Default if guard.mode() == Mode::Permissive => {
+            vec![
+                "anybody may call: an AuthorizationPolicy of action ALLOW would say who".to_owned(),
+            ]
+        }
+        Decider::Default => vec![
+            "everybody with an identity may call: an AuthorizationPolicy of action ALLOW would \
+             say who"
+                .to_owned(),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// The rules that look at requests of this caller to this port.
+pub(super) fn depends(guard: &Guard, access: &Access<'_>) -> Vec<String> {
+    let looks = |rule: &&PolicyRule| {
+        let Unmet { port, caller, .. } = rule.unmet(access);
+        rule.http.is_some() && !port && !caller
+    };
+    let policies = guard.policies().iter().filter(|policy| !policy.dry_run);
+    policies
+        .flat_map(|policy| {
+            policy
+                .rules
+                .iter()
+                .filter(looks)
+                .map(move |rule| (policy, rule))
+        })
+        .take(MAX_NEAR)
+        .map(|(policy, rule)| {
+            let verb = match policy.action {
+                PolicyAction::Allow => "allows",
+                PolicyAction::Deny => "denies",
+            };
+            format!(
+                "rules[{}] of {} {verb} some requests",
+                rule.number, policy.name
+            )
+        })
+        .collect()
+}
+
+/// The rules that come closest to allowing it, and what each of them lacks.
+fn near(guard: &Guard, access: &Access<'_>) -> Vec<String> {
+    let allows = || {
+        let policies = guard.policies().iter().map(|policy| &**policy);
+        policies.filter(|policy| policy.action == PolicyAction::Allow && !policy.dry_run)
+    };
+    let mut found: Vec<(usize, &Policy, &PolicyRule, Unmet)> = allows()
+        .flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)))
+        .map(|(policy, rule)| {
+            let unmet = rule.unmet(access);
+            (unmet.count(), policy, rule, unmet)
+        })
+        .collect();
+    found.sort_by_key(|(count, ..)| *count);
+    let fewest = found.first().map_or(0, |(count, ..)| *count);
+    let near = found.iter().take_while(|(count, ..)| *count == fewest);
+    let advice: Vec<String> = near
+        .take(MAX_NEAR)
+        .map(|(_, policy, rule, unmet)| lacking(policy, rule, unmet, access))
+        .collect();
+    if !advice.is_empty() {
+        return advice;
+    }
+    allows()
+        .take(1)
+        .map(|policy| format!("{} allows nobody: add a rule", policy.name))
+        .collect()
+}
+
+fn lacking(policy: &Policy, rule: &PolicyRule, unmet: &Unmet, access: &Access<'_>) -> String {
+    let mut changes = Vec::new();
+    if unmet.caller {
+        changes.push(match access.caller {
+            Some(caller) => format!("add {}", name(caller)),
+            None => "give the caller an identity that is named".to_owned(),
+        });
+    }
+    if unmet.port {
+        changes.push(format!("add port {}", access.port));
+    }
+    if unmet.request {
+        changes.push("send a request, not bytes".to_owned());
+    }
+    if let Some(request) = &access.http {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        if unmet.method {
+            changes.push(format!("add method {}", text(request.method)));
+        }
+        if unmet.path {
+            changes.push(format!("add path {}", text(request.path)));
+        }
+    }
+    if unmet.headers {
+        let headers = rule.http.iter().flat_map(|http| &http.headers);
+        let headers: Vec<String> = headers
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect();
+        changes.push(format!("send {}", headers.join(", ")));
+    }
+    format!(
+        "rules[{}] of {}: {}",
+        rule.number,
+        policy.name,
+        changes.join(", and ")
+    )
+}
+
+fn name(caller: &SpiffeId) -> String {
+    match caller.service_account() {
+        Some(account) => format!("service account {account}"),
+        None => caller.to_string(),
+    }
+}

@@ -1,0 +1,56 @@
+//! Which processors the commands of workloads run on: not those that Workers are kept on.
+
+use rustix::thread::CpuSet;
+
+/// What is left of `allowed` without the Workers' processors; `None` when that changes nothing, or
+/// leaves nothing to run on.
+fn without(allowed: CpuSet, workers: &[usize]) -> Option<CpuSet> {
+    let mut left = allowed;
+    for &cpu in workers.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU) {
+        left.unset(cpu);
+    }
+    (left != allowed && left.count() > 0).then_some(left)
+}
+
+/// Where commands run when Workers are kept on these processors; `None` for anywhere.
+pub(super) fn for_commands(workers: &[usize]) -> Option<CpuSet> {
+    if workers.is_empty() {
+        return None;
+    }
+    let allowed = rustix::thread::sched_getaffinity(None).ok()?;
+    let left = without(allowed, workers);
+    match &left {
+        Some(left) => tracing::info!(
+            "commands run on the {} processors that no worker is kept on",
+            left.count()
+        ),
+        None => tracing::warn!(
+            "proxy.workers.cpus leaves commands no processor of their own: they share the workers'"
+        ),
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(cpus: &[usize]) -> CpuSet {
+        let mut set = CpuSet::new();
+        cpus.iter().for_each(|&cpu| set.set(cpu));
+        set
+    }
+
+    #[test]
+    fn commands_run_where_no_worker_is_kept() {
+        assert_eq!(without(set(&[0, 1, 2, 3]), &[2, 3]), Some(set(&[0, 1])));
+        assert_eq!(without(set(&[0, 1]), &[1, 7, 100_000]), Some(set(&[0])));
+    }
+
+    #[test]
+    fn they_run_anywhere_rather_than_nowhere() {
+        assert_eq!(without(set(&[0, 1]), &[0, 1]), None);
+        assert_eq!(without(set(&[0, 1]), &[2]), None);
+        assert_eq!(without(set(&[]), &[2]), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! A small authority for tests.
+
+use std::sync::Arc;
+
+use heddle_model::{NodeName, ServiceAccountName, SpiffeId, TrustDomain};
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+use crate::{Clock, Denied, Identities, Leaf, Trust};
+
+/// When tests happen, in seconds since 1970.
+pub(crate) const NOW: u64 = 1_800_000_000;
+pub(crate) const DAY: u64 = 86_400;
+
+pub(crate) fn domain() -> TrustDomain {
+    TrustDomain::parse("mesh.test").unwrap()
+}
+
+pub(crate) fn account(name: &str) -> ServiceAccountName {
+    ServiceAccountName::new("shop", name).unwrap()
+}
+
+pub(crate) fn id(name: &str) -> SpiffeId {
+    SpiffeId::workload(domain(), account(name))
+}
+
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub(crate) root: Vec<u8>,
+}
+
+fn at(seconds: u64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).unwrap()).unwrap()
+}
+
+impl Authority {
+    pub(crate) fn new() -> Authority {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.not_before = at(NOW - 100 * DAY);
+        params.not_after = at(NOW + 1000 * DAY);
+        let root = params.self_signed(&key).unwrap().der().to_vec();
+        Authority {
+            issuer: Issuer::new(params, key),
+            root,
+        }
+    }
+
+    /// A leaf for these URIs, valid from and until.
+    pub(crate) fn sign(
+        &self,
+        uris: &[&str],
+        from: u64,
+        until: u64,
+    ) -> (Vec<u8>, Zeroizing<Vec<u8>>) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = uris
+            .iter()
+            .map(|uri| SanType::URI((*uri).try_into().unwrap()))
+            .collect();
+        params.not_before = at(from);
+        params.not_after = at(until);
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let key = Zeroizing::new(key.serialize_der());
+        (certificate.der().to_vec(), key)
+    }
+
+    pub(crate) fn leaf(&self, id: &SpiffeId, from: u64, until: u64) -> Arc<Leaf> {
+        let (certificate, key) = self.sign(&[&id.to_string()], from, until);
+        Arc::new(Leaf::new(vec![certificate], &key).unwrap())
+    }
+
+    pub(crate) fn usual(&self, name: &str) -> Arc<Leaf> {
+        self.leaf(&id(name), NOW - DAY, NOW + DAY)
+    }
+
+    pub(crate) fn trust(&self, denied: Denied) -> Arc<Trust> {
+        let roots = [self.root.clone()];
+        Arc::new(Trust::new(domain(), &roots, denied).unwrap())
+    }
+
+    /// A node that trusts this authority and has these leaves.
+    pub(crate) fn node(&self, leaves: &[Arc<Leaf>]) -> Identities {
+        self.node_with(self.trust(Denied::default()), clock(), leaves)
+    }
+
+    pub(crate) fn node_with(
+        &self,
+        trust: Arc<Trust>,
+        clock: Arc<Clock>,
+        leaves: &[Arc<Leaf>],
+    ) -> Identities {
+        let node = SpiffeId::node(domain(), NodeName::parse("edge-1").unwrap());
+        let node = self.leaf(&node, NOW - DAY, NOW + DAY);
+        Identities::new(trust, clock, node, leaves.iter().cloned()).unwrap()
+    }
+}
+
+pub(crate) fn clock() -> Arc<Clock> {
+    Arc::new(Clock::with(0, || NOW))
+}

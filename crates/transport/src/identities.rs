@@ -1,0 +1,269 @@
+//! Everything that a node needs to call, and to be called, as any of its workloads.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use heddle_model::{ServiceAccountName, SpiffeId};
+use rustls::client::{ClientSessionMemoryCache, Resumption, UnbufferedClientConnection};
+use rustls::pki_types::ServerName;
+use rustls::server::{ClientHello, ResolvesServerCert, UnbufferedServerConnection};
+use rustls::sign::CertifiedKey;
+use rustls::sign::SingleCertAndKey;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, ServerConfig};
+
+use crate::suites::provider;
+use crate::tickets::Tickets;
+use crate::verify::Verifier;
+use crate::{Clock, Leaf, Peer, Refusal, Session, Trust};
+
+/// What nodes call their protocol in ALPN (RFC 7301). A version that others cannot read has another name.
+pub const ALPN: &[u8] = b"heddle/1";
+
+/// Servers whose tickets an identity keeps, to resume sessions with them.
+const SESSIONS: usize = 256;
+/// Tickets that a server sends after a handshake.
+const TICKETS: usize = 1;
+
+/// Certificates of a node's workloads and of the node itself, and whom to believe. A snapshot: it is
+/// shared by all threads, and replaced when a certificate is renewed or trust changes.
+pub struct Identities {
+    trust: Arc<Trust>,
+    clock: Arc<Clock>,
+    accounts: HashMap<ServiceAccountName, Caller>,
+    node: Caller,
+    server: ServerConfig,
+    leaves: Arc<Leaves>,
+}
+
+/// An identity as a client.
+struct Caller {
+    leaf: Arc<Leaf>,
+    config: Arc<ClientConfig>,
+}
+
+/// Why somebody cannot be called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoIdentity {
+    /// There is no certificate for the caller yet.
+    Missing,
+    /// The caller's certificate has expired.
+    Expired,
+    /// Whom it calls has a name that TLS cannot carry.
+    Unnameable,
+    /// The library refuses, which only a fault of ours explains.
+    Library(String),
+}
+
+impl Identities {
+    /// Puts together what a node knows. Of two leaves for one account the one that lasts longer counts.
+    ///
+    /// # Errors
+    /// When the library refuses a configuration.
+    pub fn new(
+        trust: Arc<Trust>,
+        clock: Arc<Clock>,
+        node: Arc<Leaf>,
+        leaves: impl IntoIterator<Item = Arc<Leaf>>,
+    ) -> Result<Identities, rustls::Error> {
+        let mut newest: HashMap<ServiceAccountName, Arc<Leaf>> = HashMap::new();
+        for leaf in leaves {
+            let Some(account) = leaf.id().service_account() else {
+                continue;
+            };
+            let known = newest.get(account);
+            if known.is_none_or(|known| known.not_after() < leaf.not_after()) {
+                newest.insert(account.clone(), leaf);
+            }
+        }
+        let verifier = Arc::new(Verifier::new(Arc::clone(&trust)));
+        let named = newest
+            .values()
+            .filter_map(|leaf| Some((leaf.id().server_name()?, Arc::clone(leaf))));
+        let leaves = Arc::new(Leaves {
+            by_server_name: named.collect(),
+            clock: Arc::clone(&clock),
+        });
+        let server = server(&leaves, &node, &verifier)?;
+        let caller = |leaf| caller(leaf, &clock, &verifier);
+        let accounts = newest
+            .into_iter()
+            .map(|(account, leaf)| Ok((account, caller(leaf)?)))
+            .collect::<Result<_, rustls::Error>>()?;
+        let node = caller(node)?;
+        Ok(Identities {
+            trust,
+            accounts,
+            node,
+            server,
+            leaves,
+            clock,
+        })
+    }
+
+    /// A session with whoever proves to be `destination`, in the name of a workload; in the node's own,
+    /// which stands for nobody, when it is not known who calls.
+    ///
+    /// # Errors
+    /// Why there can be none.
+    pub fn connect(
+        &self,
+        source: Option<&ServiceAccountName>,
+        destination: &ServiceAccountName,
+    ) -> Result<Session, NoIdentity> {
+        let caller = match source {
+            Some(account) => self.accounts.get(account).ok_or(NoIdentity::Missing)?,
+            None => &self.node,
+        };
+        if caller.leaf.not_after() < self.clock.now() {
+            return Err(NoIdentity::Expired);
+        }
+        let expected = SpiffeId::workload(self.trust.domain().clone(), destination.clone());
+        let name = expected.server_name().ok_or(NoIdentity::Unnameable)?;
+        let name = ServerName::try_from(name).map_err(|_| NoIdentity::Unnameable)?;
+        let config = Arc::clone(&caller.config);
+        let connection = UnbufferedClientConnection::new(config, name)
+            .map_err(|error| NoIdentity::Library(error.to_string()))?;
+        Ok(Session::client(
+            connection,
+            expected,
+            caller.leaf.not_after(),
+        ))
+    }
+
+    /// A session with whoever has connected.
+    ///
+    /// # Errors
+    /// When the library refuses, which only a fault of ours explains.
+    pub fn accept(&self) -> Result<Session, rustls::Error> {
+        let asked = Arc::new(Asked {
+            leaves: Arc::clone(&self.leaves),
+            shown: OnceLock::new(),
+        });
+        // Everything in it is shared but the answer to who is asked for.
+        let mut config = self.server.clone();
+        config.cert_resolver = Arc::clone(&asked) as _;
+        let connection = UnbufferedServerConnection::new(Arc::new(config))?;
+        Ok(Session::server(connection, asked))
+    }
+
+    /// Whether a peer is still to be believed: asked after each handshake, since a resumed one verifies no
+    /// certificate, and of every session when identities have changed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, peer: &Peer) -> Result<(), Refusal> {
+        self.trust.check(peer, self.clock.now())
+    }
+
+    /// When the certificate of an account expires, in seconds since 1970.
+    pub fn not_after(&self, account: &ServiceAccountName) -> Option<u64> {
+        Some(self.accounts.get(account)?.leaf.not_after())
+    }
+
+    /// The clock by which certificates are judged.
+    pub fn clock(&self) -> &Arc<Clock> {
+        &self.clock
+    }
+
+    /// Whom to believe.
+    pub fn trust(&self) -> &Arc<Trust> {
+        &self.trust
+    }
+}
+
+impl fmt::Debug for Identities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identities")
+            .field("trust", &self.trust)
+            .field("node", &self.node.leaf)
+            .field("accounts", &self.accounts.keys())
+            .finish()
+    }
+}
+
+fn caller(
+    leaf: Arc<Leaf>,
+    clock: &Arc<Clock>,
+    verifier: &Arc<Verifier>,
+) -> Result<Caller, rustls::Error> {
+    let certified = SingleCertAndKey::from(Arc::clone(&leaf.certified));
+    let builder = ClientConfig::builder_with_details(provider(), Arc::clone(clock) as _);
+    let mut config = builder
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::clone(verifier) as _)
+        .with_client_cert_resolver(Arc::new(certified));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS)));
+    Ok(Caller {
+        leaf,
+        config: Arc::new(config),
+    })
+}
+
+fn server(
+    leaves: &Arc<Leaves>,
+    node: &Leaf,
+    verifier: &Arc<Verifier>,
+) -> Result<ServerConfig, rustls::Error> {
+    let clock = &leaves.clock;
+    let all = leaves.by_server_name.values().map(|leaf| leaf.not_after());
+    let first_to_expire = all.chain([node.not_after()]).min().unwrap_or(0);
+    let nobody = Arc::new(Asked {
+        leaves: Arc::clone(leaves),
+        shown: OnceLock::new(),
+    });
+    let builder = ServerConfig::builder_with_details(provider(), Arc::clone(clock) as _);
+    let mut config = builder
+        .with_protocol_versions(&[&TLS13])?
+        .with_client_cert_verifier(Arc::clone(verifier) as _)
+        .with_cert_resolver(nobody);
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.ticketer = Arc::new(Tickets::new(Arc::clone(clock), first_to_expire)?);
+    config.send_tls13_tickets = TICKETS;
+    Ok(config)
+}
+
+/// The certificates that clients may ask for.
+struct Leaves {
+    by_server_name: HashMap<String, Arc<Leaf>>,
+    clock: Arc<Clock>,
+}
+
+impl Leaves {
+    fn find(&self, server_name: &str) -> Option<&Arc<Leaf>> {
+        let leaf = self.by_server_name.get(server_name)?;
+        // Nobody would believe one that has expired.
+        (leaf.not_after() >= self.clock.now()).then_some(leaf)
+    }
+}
+
+/// What one client asked for, and was shown: the library keeps it to itself.
+pub(crate) struct Asked {
+    leaves: Arc<Leaves>,
+    shown: OnceLock<Arc<Leaf>>,
+}
+
+impl Asked {
+    /// The certificate that the client was shown, or would have been if it had not resumed.
+    pub(crate) fn shown(&self) -> Option<&Leaf> {
+        self.shown.get().map(Arc::as_ref)
+    }
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Asked").field(&self.shown()).finish()
+    }
+}
+
+impl ResolvesServerCert for Asked {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let leaf = self.leaves.find(hello.server_name()?)?;
+        // A client that is asked to begin again asks for the same; the library sees to that.
+        let shown = self.shown.get_or_init(|| Arc::clone(leaf));
+        Some(Arc::clone(&shown.certified))
+    }
+}

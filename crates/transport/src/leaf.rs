@@ -1,0 +1,178 @@
+//! Certificates that prove an identity (SPIFFE X.509-SVID standard), ours and others'.
+
+use std::fmt;
+use std::sync::Arc;
+
+use heddle_model::SpiffeId;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use zeroize::Zeroizing;
+
+use crate::Refusal;
+
+#[cfg(test)]
+mod tests;
+
+/// Longest certificate that is looked at, in bytes.
+const MAX_CERTIFICATE_BYTES: usize = 16 * 1024;
+/// Certificates in a chain: a leaf, a site's intermediate, and one to spare.
+const MAX_CHAIN: usize = 4;
+/// Longest serial number (RFC 5280 section 4.1.2.2), in bytes.
+const MAX_SERIAL: usize = 20;
+
+/// Who is at the other end of a session, as its certificate says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Who it is.
+    pub id: SpiffeId,
+    /// The serial number of its certificate, without leading zeros.
+    pub serial: Box<[u8]>,
+    /// When its certificate becomes valid, in seconds since 1970.
+    pub not_before: u64,
+    /// When its certificate expires, in seconds since 1970.
+    pub not_after: u64,
+}
+
+impl Peer {
+    /// Reads a certificate. Nothing is verified but its form: exactly one URI, which is a SPIFFE id of
+    /// a form that this mesh has, on a certificate that signs no others.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(der: &[u8]) -> Result<Peer, Refusal> {
+        let bad = |why: &str| Refusal::BadCertificate(why.to_owned());
+        if der.len() > MAX_CERTIFICATE_BYTES {
+            return Err(bad("it is too long"));
+        }
+        let (rest, certificate) =
+            X509Certificate::from_der(der).map_err(|_| bad("it is malformed"))?;
+        if !rest.is_empty() {
+            return Err(bad("something follows it"));
+        }
+        let constraints = certificate.basic_constraints();
+        if constraints
+            .map_err(|_| bad("it is malformed"))?
+            .is_some_and(|constraints| constraints.value.ca)
+        {
+            return Err(bad("it belongs to an authority"));
+        }
+        let names = certificate
+            .subject_alternative_name()
+            .map_err(|_| bad("its names are malformed"))?
+            .ok_or(Refusal::NoSpiffeId)?;
+        let mut uris = names
+            .value
+            .general_names
+            .iter()
+            .filter_map(|name| match name {
+                GeneralName::URI(uri) => Some(*uri),
+                _ => None,
+            });
+        let (Some(uri), None) = (uris.next(), uris.next()) else {
+            return Err(Refusal::NoSpiffeId);
+        };
+        let id = SpiffeId::parse(uri).map_err(|_| Refusal::NoSpiffeId)?;
+        let serial = certificate.raw_serial();
+        let serial = &serial[serial.iter().take_while(|byte| **byte == 0).count()..];
+        if serial.len() > MAX_SERIAL {
+            return Err(bad("its serial number is too long"));
+        }
+        let seconds =
+            |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp()).unwrap_or(0);
+        Ok(Peer {
+            id,
+            serial: serial.into(),
+            not_before: seconds(certificate.validity().not_before),
+            not_after: seconds(certificate.validity().not_after),
+        })
+    }
+}
+
+/// A certificate of ours, with its key. The key is erased when the last reference is gone.
+pub struct Leaf {
+    /// What others will see.
+    pub(crate) shown: Peer,
+    pub(crate) certified: Arc<CertifiedKey>,
+}
+
+impl Leaf {
+    /// Puts a chain, leaf first and without the root, together with the key of its leaf (PKCS #8 DER).
+    ///
+    /// # Errors
+    /// When the chain or the key is malformed, or they do not belong together.
+    pub fn new(chain: Vec<Vec<u8>>, key: &Zeroizing<Vec<u8>>) -> Result<Leaf, LeafError> {
+        if chain.len() > MAX_CHAIN {
+            return Err(LeafError::Chain(Refusal::BadCertificate(format!(
+                "{} certificates in one chain",
+                chain.len()
+            ))));
+        }
+        let leaf = chain.first().ok_or(LeafError::Empty)?;
+        let shown = Peer::read(leaf).map_err(LeafError::Chain)?;
+        let key = PrivateKeyDer::try_from(key.as_slice()).map_err(|_| LeafError::Key)?;
+        let key = any_supported_type(&key).map_err(|_| LeafError::Key)?;
+        let chain = chain.into_iter().map(CertificateDer::from).collect();
+        let certified = CertifiedKey::new(chain, key);
+        certified.keys_match().map_err(|_| LeafError::Mismatch)?;
+        Ok(Leaf {
+            shown,
+            certified: Arc::new(certified),
+        })
+    }
+
+    /// Whom it proves.
+    pub fn id(&self) -> &SpiffeId {
+        &self.shown.id
+    }
+
+    /// When it expires, in seconds since 1970.
+    pub fn not_after(&self) -> u64 {
+        self.shown.not_after
+    }
+
+    /// When it becomes valid, in seconds since 1970.
+    pub fn not_before(&self) -> u64 {
+        self.shown.not_before
+    }
+
+    /// Its serial number.
+    pub fn serial(&self) -> &[u8] {
+        &self.shown.serial
+    }
+}
+
+impl fmt::Debug for Leaf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the key.
+        f.debug_tuple("Leaf").field(&self.shown).finish()
+    }
+}
+
+/// Why a chain and a key are no leaf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeafError {
+    /// The chain is empty.
+    Empty,
+    /// The leaf's certificate is wrong.
+    Chain(Refusal),
+    /// The key is malformed, or of a kind that is not supported.
+    Key,
+    /// The key is not the certificate's.
+    Mismatch,
+}
+
+impl fmt::Display for LeafError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LeafError::Empty => f.write_str("the chain holds no certificate"),
+            LeafError::Chain(refusal) => refusal.fmt(f),
+            LeafError::Key => f.write_str("the key is no PKCS #8 key of a supported kind"),
+            LeafError::Mismatch => f.write_str("the key does not belong to the certificate"),
+        }
+    }
+}
+
+impl std::error::Error for LeafError {}

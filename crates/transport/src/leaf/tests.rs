@@ -1,0 +1,54 @@
+use super::*;
+use crate::fixture::{Authority, DAY, NOW, id};
+
+#[test]
+fn a_leaf_says_whom_it_proves_and_never_its_key() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.sign(&[&id("cart").to_string()], NOW, NOW + DAY);
+    let leaf = Leaf::new(vec![certificate.clone()], &key).unwrap();
+    assert_eq!(leaf.id(), &id("cart"));
+    assert_eq!((leaf.not_before(), leaf.not_after()), (NOW, NOW + DAY));
+    let shown = format!("{leaf:?}");
+    let numbers: Vec<String> = key.iter().map(u8::to_string).collect();
+    assert!(!shown.contains(&numbers[20..28].join(", ")), "{shown}");
+
+    let (_, other) = authority.sign(&[&id("cart").to_string()], NOW, NOW + DAY);
+    let mismatch = Leaf::new(vec![certificate.clone()], &other).unwrap_err();
+    assert_eq!(mismatch, LeafError::Mismatch);
+    let garbage = Zeroizing::new(vec![1, 2, 3]);
+    let no_key = Leaf::new(vec![certificate], &garbage).unwrap_err();
+    assert_eq!(no_key, LeafError::Key);
+    assert_eq!(Leaf::new(Vec::new(), &key).unwrap_err(), LeafError::Empty);
+}
+
+#[test]
+fn a_certificate_names_exactly_one_identity() {
+    let authority = Authority::new();
+    let (one, two) = (id("cart").to_string(), id("shop").to_string());
+    let read = |uris: &[&str]| Peer::read(&authority.sign(uris, NOW, NOW + DAY).0);
+    assert_eq!(read(&[&one]).unwrap().id, id("cart"));
+    assert_eq!(read(&[]), Err(Refusal::NoSpiffeId));
+    assert_eq!(read(&[&one, &two]), Err(Refusal::NoSpiffeId));
+    assert_eq!(read(&[&one, &one]), Err(Refusal::NoSpiffeId));
+    assert_eq!(read(&["https://shop.example/"]), Err(Refusal::NoSpiffeId));
+    assert_eq!(
+        read(&["spiffe://mesh.test/workload"]),
+        Err(Refusal::NoSpiffeId)
+    );
+}
+
+#[test]
+fn what_is_no_certificate_is_refused() {
+    let authority = Authority::new();
+    let (whole, _) = authority.sign(&[&id("cart").to_string()], NOW, NOW + DAY);
+    for cut in 0..whole.len() {
+        assert!(Peer::read(&whole[..cut]).is_err(), "{cut} bytes");
+    }
+    let longer = [&whole[..], b"x"].concat();
+    assert!(Peer::read(&longer).is_err());
+    assert!(Peer::read(&vec![0x30; MAX_CERTIFICATE_BYTES + 1]).is_err());
+    assert!(
+        matches!(Peer::read(&authority.root), Err(Refusal::BadCertificate(_))),
+        "an authority is nobody's leaf"
+    );
+}

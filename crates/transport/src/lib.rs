@@ -1,0 +1,34 @@
+//! Who is at the other end: identities, their verification, and TLS sessions without I/O.
+//!
+//! ```text
+//!   Leaf ──┐                      ┌─▶ Session ◀─▶ bytes of a socket (whoever owns it moves them)
+//!   Leaf ──┼─▶ Identities ────────┤      │
+//!   Trust ─┤   (a snapshot)       │      └─▶ Peer: SPIFFE id, serial, until when
+//!   Clock ─┘                      └─▶ recheck(Peer), whenever Trust has changed
+//! ```
+//!
+//! A [`Leaf`] is a certificate that proves an identity, with its key. [`Trust`] says whom to believe:
+//! one or two roots, less what is on the deny-list. [`Identities`] puts them together into what
+//! a node needs to call and to be called as any of its workloads; it is built whole, shared, and
+//! replaced when anything in it changes. A [`Session`] is one TLS 1.3 connection between two nodes
+//! (RFC 8446), as a state machine: ciphertext in, plaintext out, and the other way round.
+
+mod clock;
+mod identities;
+mod leaf;
+mod refusal;
+mod session;
+mod suites;
+mod tickets;
+mod trust;
+mod verify;
+
+#[cfg(test)]
+mod fixture;
+
+pub use clock::{Clock, FloorFile};
+pub use identities::{ALPN, Identities, NoIdentity};
+pub use leaf::{Leaf, LeafError, Peer};
+pub use refusal::Refusal;
+pub use session::{MAX_PLAINTEXT, MAX_SEALED, Received, Session, TlsError};
+pub use trust::{Denied, Trust, TrustError};

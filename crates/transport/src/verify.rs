@@ -1,0 +1,170 @@
+//! What rustls asks about a peer's certificate.
+//!
+//! The chain is verified by webpki (RFC 5280 section 6); names are not looked at as DNS names: who
+//! somebody is stands in a SPIFFE id, and whom a client asked for is written in the server name
+//! ([`SpiffeId::server_name`]).
+
+use std::fmt;
+use std::sync::Arc;
+
+use heddle_model::SpiffeId;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use webpki::{EndEntityCert, KeyUsage};
+
+use crate::{Peer, Refusal, Trust};
+
+/// Verifies chains against a [`Trust`].
+pub(crate) struct Verifier {
+    trust: Arc<Trust>,
+    algorithms: WebPkiSupportedAlgorithms,
+    /// Whether whoever shows no certificate may connect as nobody.
+    anonymous: bool,
+}
+
+impl Verifier {
+    pub(crate) fn new(trust: Arc<Trust>) -> Self {
+        let provider = crate::suites::provider();
+        Verifier {
+            trust,
+            algorithms: provider.signature_verification_algorithms,
+            anonymous: false,
+        }
+    }
+
+    fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        rest: &[CertificateDer<'_>],
+        usage: KeyUsage,
+        now: UnixTime,
+    ) -> Result<Peer, Refusal> {
+        let bad = |error: webpki::Error| refusal(&error);
+        // The form first: it is cheap, and a foreign domain is worth being named.
+        let peer = Peer::read(leaf)?;
+        self.trust.check(&peer, now.as_secs())?;
+        let certificate = EndEntityCert::try_from(leaf).map_err(bad)?;
+        certificate
+            .verify_for_usage(
+                self.algorithms.all,
+                self.trust.roots(),
+                rest,
+                now,
+                usage,
+                None,
+                None,
+            )
+            .map_err(bad)?;
+        Ok(peer)
+    }
+}
+
+fn refusal(error: &webpki::Error) -> Refusal {
+    match error {
+        webpki::Error::CertExpired { .. } => Refusal::Expired,
+        webpki::Error::CertNotValidYet { .. } => Refusal::NotYetValid,
+        webpki::Error::CertRevoked => Refusal::Denied,
+        // A chain that another root signed fails by its name or by its signature.
+        webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => {
+            Refusal::UnknownAuthority
+        }
+        other => Refusal::BadCertificate(other.to_string()),
+    }
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Verifier").field(&self.trust).finish()
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        rest: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let peer = self.verify(leaf, rest, KeyUsage::server_auth(), now)?;
+        let ServerName::DnsName(name) = server_name else {
+            return Err(Refusal::UnknownServer.into());
+        };
+        let expected = SpiffeId::from_server_name(self.trust.domain(), name.as_ref());
+        let expected = expected.ok_or(Refusal::UnknownServer)?;
+        if peer.id != expected {
+            let found = peer.id;
+            return Err(Refusal::WrongIdentity { expected, found }.into());
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn client_auth_mandatory(&self) -> bool {
+        !self.anonymous
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // Every client has one identity to show: no hint helps it to choose.
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        rest: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.verify(leaf, rest, KeyUsage::client_auth(), now)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
