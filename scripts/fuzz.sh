@@ -20,7 +20,7 @@ minimise() { # minimise TARGET
     rm -rf "corpus/$1"
     mkdir -p "corpus/$1"
     # By edges, not by how often each is taken: a tenth of the inputs.
-    cargo +nightly fuzz run "$1" "corpus/$1" "$found/$1" -- \
+    cargo +nightly fuzz run $(features "$1") "$1" "corpus/$1" "$found/$1" -- \
         -merge=1 -use_counters=0 "${bounds[@]}" >"$found/$1.merge.log" 2>&1
     echo "$1: $(find "corpus/$1" -type f | wc -l) inputs kept"
 }
@@ -28,7 +28,7 @@ minimise() { # minimise TARGET
 run() { # run TARGET SECONDS
     local log=$found/$1.log
     mkdir -p "$found/$1" "corpus/$1"
-    if ! cargo +nightly fuzz run "$1" "$found/$1" "corpus/$1" -- \
+    if ! cargo +nightly fuzz run $(features "$1") "$1" "$found/$1" "corpus/$1" -- \
         -max_total_time="$2" -print_final_stats=1 "${bounds[@]}" >"$log" 2>&1; then
         tail -n 60 "$log"
         echo "$1: FINDING after $(executions "$log") inputs, see above"
@@ -36,6 +36,7 @@ run() { # run TARGET SECONDS
     fi
     echo "$1: $2 s, $(executions "$log") inputs, no finding"
 }
+features() { [ "$1" != certificate_request ] || echo --features=authority; }
 executions() { awk '/stat::number_of_executed_units/ { n = $2 } END { print n + 0 }' "$1"; }
 
 seconds=60

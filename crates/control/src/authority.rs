@@ -1,0 +1,352 @@
+//! The certificate authority: who gets which identity, and for how long.
+//!
+//! ```text
+//!   folder ──► roots ──► certificate ──► a leaf, its chain, its end
+//!   state      who       X.509-SVID
+//!   on disk    signs         ▲
+//!     ▲                      │ key only
+//!     ├── token   who may join, once
+//!     ├── deny    who is refused early      request   what was asked
+//!     └── rotation                          permission   whether it may be
+//! ```
+//!
+//! An [`Authority`] is one folder and what is in it. It has no clock and no network: the time is
+//! passed in, and whoever serves it says who asks. Calls that change something write it to the disk
+//! before they return, and so block; the others do not.
+//!
+//! Private keys are in the folder and in the memory of this process, nowhere else.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use heddle_model::{NodeName, SpiffeId, TrustDomain};
+use rustls_pki_types::CertificateDer;
+use tokio::sync::watch;
+
+mod certificate;
+mod deny;
+mod error;
+mod folder;
+mod issue;
+mod key;
+mod pem;
+mod permission;
+mod random;
+mod request;
+mod roots;
+mod rotation;
+mod settings;
+mod site;
+#[cfg(test)]
+mod tests;
+mod token;
+
+pub use certificate::{CaFault, Serial};
+pub use deny::{
+    Denied, DenyEntry, DenyError, DenyList, MAX_DENIED, MAX_DENY_LIFE, MAX_REASON_BYTES,
+};
+pub use error::{AuthorityError, Lost};
+pub use folder::FolderError;
+pub use issue::{IssueError, Issued, JoinError};
+pub use permission::{Asker, IssuanceRefusal, may_issue};
+pub use request::{CertificateRequest, MAX_REQUEST_BYTES, RequestFault};
+pub use roots::Origin;
+pub use rotation::{NextRoot, RotationRefusal, RotationStatus, Stage};
+pub use rustls_pki_types::UnixTime;
+pub use settings::{AuthoritySettings, OutOfBounds};
+pub use site::{SiteCertificates, SiteError, request_site};
+pub use token::{
+    DEFAULT_TOKEN_LIFE, JoinToken, MAX_TOKEN_LIFE, MAX_TOKENS, TokenError, TokenId, TokenInfo,
+    TokenRefusal, TokenSecret,
+};
+
+use folder::{Folder, Lock};
+use roots::{Roots, Signer};
+use token::Tokens;
+
+/// The roots that are trusted at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bundle {
+    /// Counts the bundles from 1.
+    pub generation: u64,
+    /// One or two certificates, in DER.
+    pub roots: Vec<CertificateDer<'static>>,
+}
+
+/// What decides whether a certificate is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trust {
+    /// Whom to trust.
+    pub bundle: Arc<Bundle>,
+    /// Whom not to trust all the same.
+    pub denied: Arc<DenyList>,
+}
+
+/// A certificate authority with its state in a folder. Many threads may use it at once.
+#[derive(Debug)]
+pub struct Authority {
+    trust_domain: TrustDomain,
+    settings: AuthoritySettings,
+    origin: Origin,
+    state: Mutex<Inner>,
+    trust: watch::Sender<Trust>,
+}
+
+/// What only one thread at a time may change.
+#[derive(Debug)]
+struct Inner {
+    folder: Folder,
+    roots: Roots,
+    tokens: Tokens,
+    /// Two processes with the same state would each undo what the other wrote.
+    _lock: Lock,
+}
+
+impl Authority {
+    /// Opens the authority whose state is in a folder. A folder that is not there or empty gets a
+    /// new root; one with `root.pem` and `root.key`, or with `root.pem`, `intermediate.pem` and
+    /// `intermediate.key`, is taken as supplied. This call and those that change anything write to
+    /// disk and block.
+    ///
+    /// # Errors
+    /// [`AuthorityError`] when a setting is out of its bounds, when others have access to the folder,
+    /// when another process works with it, and when anything in it is damaged, missing, expired or
+    /// of another trust domain.
+    pub fn open(
+        dir: &Path,
+        trust_domain: &TrustDomain,
+        settings: AuthoritySettings,
+        now: UnixTime,
+    ) -> Result<Self, AuthorityError> {
+        settings.check()?;
+        let folder = Folder::open(dir)?;
+        let lock = folder.lock()?;
+        folder.sweep()?;
+        let denied = DenyList::open(&folder)?;
+        let (roots, origin) = roots::open(&folder, trust_domain, &settings, now)?;
+        let tokens = Tokens::open(Folder::open(&folder.path_of("tokens"))?, now)?;
+        let (trust, _) = watch::channel(Trust {
+            bundle: Arc::new(bundle(&roots)),
+            denied: Arc::new(denied),
+        });
+        Ok(Self {
+            trust_domain: trust_domain.clone(),
+            settings,
+            origin,
+            trust,
+            state: Mutex::new(Inner {
+                folder,
+                roots,
+                tokens,
+                _lock: lock,
+            }),
+        })
+    }
+
+    /// Whose authority it is.
+    pub fn trust_domain(&self) -> &TrustDomain {
+        &self.trust_domain
+    }
+
+    /// How it came to its root.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The roots in force and the deny-list.
+    pub fn trust(&self) -> Trust {
+        self.trust.borrow().clone()
+    }
+
+    /// Tells of each change of [`Authority::trust`]; who is slow sees the newest.
+    pub fn watch_trust(&self) -> watch::Receiver<Trust> {
+        self.trust.subscribe()
+    }
+
+    /// The SHA-256 of the root that its certificates verify against, in DER.
+    pub fn root_sha256(&self) -> [u8; 32] {
+        self.signer().root.sha256
+    }
+
+    /// The root that its certificates verify against. A server sends it along with its chain, so
+    /// that a node can compare it with its token.
+    pub fn root(&self) -> CertificateDer<'static> {
+        self.signer().root.der.clone()
+    }
+
+    /// When what signs expires, in seconds since 1970: long before, a root should be rotated, and a
+    /// site's intermediate replaced.
+    pub fn expires(&self) -> u64 {
+        let signer = self.signer();
+        signer.certificate.not_after.min(signer.root.not_after)
+    }
+
+    /// Makes a token with which a node of this name may join, once.
+    ///
+    /// # Errors
+    /// [`TokenError`] when it should live too long, when there are too many, or when it could not
+    /// be written.
+    pub fn create_token(
+        &self,
+        node: &NodeName,
+        life: Duration,
+        now: UnixTime,
+    ) -> Result<JoinToken, TokenError> {
+        let mut inner = self.lock();
+        let root = inner.roots.signer.root.sha256;
+        inner.tokens.create(node, life, root, now)
+    }
+
+    /// The tokens that can be used, by id.
+    pub fn tokens(&self, now: UnixTime) -> Vec<TokenInfo> {
+        self.lock().tokens.list(now)
+    }
+
+    /// Takes a token back; says whether there was one.
+    ///
+    /// # Errors
+    /// [`FolderError`] when that could not be made durable; it is not taken all the same.
+    pub fn revoke_token(&self, id: &TokenId) -> Result<bool, FolderError> {
+        self.lock().tokens.revoke(id)
+    }
+
+    /// Refuses a certificate or an identity until the entry expires.
+    ///
+    /// # Errors
+    /// [`DenyError`] when the entry is out of bounds, or could not be made durable.
+    pub fn deny(&self, what: Denied, entry: DenyEntry, now: UnixTime) -> Result<(), DenyError> {
+        let inner = self.lock();
+        let next = self.trust.borrow().denied.with(what, entry, now)?;
+        next.save(&inner.folder)?;
+        self.publish(&inner, Some(next));
+        Ok(())
+    }
+
+    /// Takes an entry of the deny-list back; says whether there was one.
+    ///
+    /// # Errors
+    /// [`FolderError`] when that could not be made durable; then it is still refused.
+    pub fn allow(&self, what: &Denied, now: UnixTime) -> Result<bool, FolderError> {
+        let inner = self.lock();
+        let Some(next) = self.trust.borrow().denied.without(what, now) else {
+            return Ok(false);
+        };
+        next.save(&inner.folder)?;
+        self.publish(&inner, Some(next));
+        Ok(true)
+    }
+
+    /// Where a rotation stands. `confirmed` says of a node which generation of the bundle it has
+    /// confirmed; `nodes` are those that should.
+    pub fn rotation<'a>(
+        &self,
+        nodes: impl IntoIterator<Item = &'a NodeName>,
+        confirmed: impl Fn(&NodeName) -> Option<u64>,
+    ) -> RotationStatus {
+        let inner = self.lock();
+        let state = &inner.roots.state;
+        let generation = state.generation;
+        let is_behind = |node: &&NodeName| confirmed(node).is_none_or(|own| own < generation);
+        RotationStatus {
+            stage: state.stage,
+            generation,
+            unconfirmed: nodes.into_iter().filter(is_behind).cloned().collect(),
+            old_until: state.old_until,
+        }
+    }
+
+    /// Begins a rotation: a new root is trusted beside the one that signs.
+    ///
+    /// # Errors
+    /// [`RotationRefusal`]: nothing has changed.
+    pub fn begin_rotation(
+        &self,
+        next: &NextRoot<'_>,
+        now: UnixTime,
+    ) -> Result<(), RotationRefusal> {
+        self.rotate(|folder, roots| rotation::begin(folder, roots, next, &self.settings, now))
+    }
+
+    /// Signs with the new root from now on. `unconfirmed` are the nodes that have not confirmed
+    /// the bundle with both; `force` goes on without them.
+    ///
+    /// Tokens that were made before name the old root, and cannot be used any more.
+    ///
+    /// # Errors
+    /// [`RotationRefusal`]: nothing has changed.
+    pub fn switch_rotation(
+        &self,
+        unconfirmed: &[NodeName],
+        force: bool,
+        now: UnixTime,
+    ) -> Result<(), RotationRefusal> {
+        let settings = &self.settings;
+        self.rotate(|folder, roots| {
+            rotation::switch(folder, roots, settings, unconfirmed, force, now)
+        })
+    }
+
+    /// Ends a rotation: the new root alone is trusted, the old one's key is removed. `unconfirmed`
+    /// are the nodes that have not confirmed the bundle with both; `force` goes on without them, and
+    /// before everything that the old root signed has expired.
+    ///
+    /// # Errors
+    /// [`RotationRefusal`]: nothing has changed, unless it is about removing the old key.
+    pub fn finish_rotation(
+        &self,
+        unconfirmed: &[NodeName],
+        force: bool,
+        now: UnixTime,
+    ) -> Result<(), RotationRefusal> {
+        self.rotate(|folder, roots| rotation::finish(folder, roots, unconfirmed, force, now))
+    }
+
+    /// Gives up a rotation before the new root signs.
+    ///
+    /// # Errors
+    /// [`RotationRefusal`]: nothing has changed, unless it is about removing the new key.
+    pub fn cancel_rotation(&self) -> Result<(), RotationRefusal> {
+        self.rotate(rotation::cancel)
+    }
+
+    fn rotate(
+        &self,
+        step: impl FnOnce(&Folder, &mut Roots) -> Result<(), RotationRefusal>,
+    ) -> Result<(), RotationRefusal> {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let stepped = step(&inner.folder, &mut inner.roots);
+        self.publish(inner, None);
+        stepped
+    }
+
+    fn publish(&self, inner: &Inner, denied: Option<DenyList>) {
+        self.trust.send_if_modified(|trust| {
+            let old = trust.clone();
+            trust.bundle = Arc::new(bundle(&inner.roots));
+            if let Some(denied) = denied {
+                trust.denied = Arc::new(denied);
+            }
+            *trust != old
+        });
+    }
+
+    /// Signing happens outside of the lock.
+    fn signer(&self) -> Arc<Signer> {
+        Arc::clone(&self.lock().roots.signer)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Every change is made whole before it is stored, so a panic elsewhere leaves nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bundle(roots: &Roots) -> Bundle {
+    let certificates = roots.certificates.iter();
+    Bundle {
+        generation: roots.state.generation,
+        roots: certificates.map(|root| root.der.clone()).collect(),
+    }
+}

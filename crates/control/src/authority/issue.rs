@@ -1,0 +1,167 @@
+//! Issuing leaves, and letting nodes join.
+
+use std::fmt;
+
+use rustls_pki_types::CertificateDer;
+
+use super::certificate::{self, CaFault, Serial, SignFault};
+use super::{
+    Authority, CertificateRequest, FolderError, NodeName, Signer, SpiffeId, TokenId, TokenRefusal,
+    TokenSecret, UnixTime,
+};
+
+/// A leaf, and what goes with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issued {
+    /// The leaf in DER, and behind it the site's intermediate if there is one. No root.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The serial number of the leaf.
+    pub serial: Serial,
+    /// When the leaf expires, in seconds since 1970.
+    pub not_after: u64,
+    /// It lives for a shorter time than the settings say, because its issuer does: the issuer should
+    /// be replaced.
+    pub shortened: bool,
+}
+
+/// Why a leaf is not issued.
+#[derive(Debug)]
+pub enum IssueError {
+    /// The identity is of another trust domain.
+    TrustDomain,
+    /// The authority's own certificate is expired or not valid yet.
+    Issuer(CaFault),
+    /// The system gave no random bytes.
+    Random(FolderError),
+    /// The cryptography library failed.
+    Signing,
+}
+
+/// Why a node does not join.
+#[derive(Debug)]
+pub enum JoinError {
+    /// Its token is not taken.
+    Token(TokenRefusal),
+    /// Its identity is on the deny-list.
+    Denied,
+    /// Its leaf cannot be issued.
+    Issue(IssueError),
+}
+
+impl Authority {
+    /// Issues a leaf for an identity. Whether whoever asks may have it was checked by
+    /// [`may_issue`](super::may_issue).
+    ///
+    /// # Errors
+    /// [`IssueError`].
+    pub fn issue(
+        &self,
+        id: &SpiffeId,
+        request: &CertificateRequest,
+        now: UnixTime,
+    ) -> Result<Issued, IssueError> {
+        self.issue_by(&self.signer(), id, request, now)
+    }
+
+    fn issue_by(
+        &self,
+        signer: &Signer,
+        id: &SpiffeId,
+        request: &CertificateRequest,
+        now: UnixTime,
+    ) -> Result<Issued, IssueError> {
+        if id.trust_domain != self.trust_domain {
+            return Err(IssueError::TrustDomain);
+        }
+        // An intermediate may have been signed to outlive its root.
+        signer.root.check_time(now).map_err(IssueError::Issuer)?;
+        let mut within = signer.certificate.clone();
+        within.not_after = within.not_after.min(signer.root.not_after);
+        let life = (self.settings.leaf_life, self.settings.backdate);
+        let leaf = certificate::leaf(id, request, &signer.issuer, &within, life, now)?;
+        let mut chain = vec![leaf.der];
+        chain.extend(signer.intermediate().cloned());
+        let wanted = now.as_secs().saturating_add(life.0.as_secs());
+        Ok(Issued {
+            chain,
+            serial: leaf.serial,
+            not_after: leaf.not_after,
+            shortened: leaf.not_after < wanted,
+        })
+    }
+
+    /// Lets a node join: uses its token up and issues the node's leaf. When this returns a leaf, the
+    /// token is gone from the disk.
+    ///
+    /// # Errors
+    /// [`JoinError`]. The token is used up only when everything but the token was fine, or when that
+    /// could not be made durable.
+    pub fn join(
+        &self,
+        (id, secret): (&TokenId, &TokenSecret),
+        node: &NodeName,
+        request: &CertificateRequest,
+        now: UnixTime,
+    ) -> Result<Issued, JoinError> {
+        let spiffe_id = SpiffeId::node(self.trust_domain.clone(), node.clone());
+        let denied = self.trust().denied;
+        if denied.denies(&spiffe_id, None, now).is_some() {
+            return Err(JoinError::Denied);
+        }
+        let signer = self.signer();
+        // Signed before the token is used up: a leaf that nobody gets does no harm, a token that
+        // was used up for nothing costs somebody a walk.
+        let issued = self
+            .issue_by(&signer, &spiffe_id, request, now)
+            .map_err(JoinError::Issue)?;
+        let redeemed = self.lock().tokens.redeem(id, secret, node, now);
+        redeemed.map_err(JoinError::Token)?;
+        Ok(issued)
+    }
+}
+
+impl From<SignFault> for IssueError {
+    fn from(fault: SignFault) -> Self {
+        match fault {
+            SignFault::Issuer(fault) => Self::Issuer(fault),
+            SignFault::Random(error) => Self::Random(error),
+            SignFault::Refused => Self::Signing,
+        }
+    }
+}
+
+impl JoinError {
+    /// A word for logs and metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Token(refusal) => refusal.reason(),
+            Self::Denied => "denied",
+            Self::Issue(_) => "issue",
+        }
+    }
+}
+
+impl fmt::Display for IssueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TrustDomain => f.write_str("the identity is of another trust domain"),
+            Self::Issuer(fault) => write!(f, "the authority's own certificate: {fault}"),
+            Self::Random(error) => error.fmt(f),
+            Self::Signing => f.write_str("the cryptography library failed (try again)"),
+        }
+    }
+}
+
+impl std::error::Error for IssueError {}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token(refusal) => refusal.fmt(f),
+            Self::Denied => f.write_str("the node is on the deny-list (take it off, or leave it)"),
+            Self::Issue(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}

@@ -1,0 +1,402 @@
+//! Join tokens: how a node that nobody knows yet becomes one of ours, once.
+//!
+//! A token is `heddle-ID.SECRET.ROOT`: what it is called, 32 random bytes in base64url (RFC 4648
+//! section 5), and the SHA-256 of the authority's root certificate in hexadecimal. The node
+//! checks the authority against the last before it sends the secret, as kubeadm's discovery hash lets
+//! it. Each is a file of its own here, with nothing but a digest of the secret in it: to use one up is to
+//! remove its file, and that is on the disk before anybody gets an answer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use heddle_model::NodeName;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::certificate::shown;
+use super::error::AuthorityError;
+use super::folder::{Folder, FolderError};
+use super::{UnixTime, random};
+
+/// Tokens that there may be at once.
+pub const MAX_TOKENS: usize = 10_000;
+/// How long a token can be used unless somebody says otherwise.
+pub const DEFAULT_TOKEN_LIFE: Duration = Duration::from_secs(3_600);
+/// How long at most a token can be used.
+pub const MAX_TOKEN_LIFE: Duration = Duration::from_secs(7 * 86_400);
+
+const PREFIX: &str = "heddle-";
+const ID_BYTES: usize = 9;
+const SECRET_BYTES: usize = 32;
+const MAX_FILE_BYTES: usize = 4 * 1024;
+/// Longest text that is read as a token.
+const MAX_TOKEN_TEXT: usize = 256;
+
+/// What a token is called. It is no secret.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct TokenId(String);
+
+impl TokenId {
+    /// Takes the id of a token as it is shown: 12 characters of base64url.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut bytes = [0; ID_BYTES];
+        let length = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
+        (length == ID_BYTES).then(|| Self(text.to_owned()))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The part of a token that only its holder knows. It is cleared when dropped and never shown.
+#[derive(Clone)]
+pub struct TokenSecret(Zeroizing<[u8; SECRET_BYTES]>);
+
+impl TokenSecret {
+    /// Takes 32 bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
+        if bytes.len() != SECRET_BYTES {
+            return None;
+        }
+        secret.copy_from_slice(bytes);
+        Some(Self(secret))
+    }
+
+    /// The bytes, to send them to an authority that was checked.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+
+    fn digest(&self, id: &TokenId) -> [u8; 32] {
+        random::sha256(&[b"heddle join token 1\0", id.0.as_bytes(), self.as_bytes()])
+    }
+}
+
+impl fmt::Debug for TokenSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenSecret(..)")
+    }
+}
+
+/// A token, as a node holds it.
+#[derive(Debug, Clone)]
+pub struct JoinToken {
+    /// What it is called.
+    pub id: TokenId,
+    /// What proves that its holder was given it.
+    pub secret: TokenSecret,
+    /// The SHA-256 of the root certificate, in DER, of the authority that it is for.
+    pub root_sha256: [u8; 32],
+}
+
+impl JoinToken {
+    /// Reads `heddle-ID.SECRET.ROOT`. `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() > MAX_TOKEN_TEXT {
+            return None;
+        }
+        let (id, rest) = text.trim().strip_prefix(PREFIX)?.split_once('.')?;
+        let (secret, root) = rest.split_once('.')?;
+        let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
+        let length = URL_SAFE_NO_PAD
+            .decode_slice(secret, bytes.as_mut_slice())
+            .ok()?;
+        Some(Self {
+            id: TokenId::parse(id)?,
+            secret: TokenSecret::from_bytes(bytes.get(..length)?)?,
+            root_sha256: random::from_hex(root)?,
+        })
+    }
+
+    /// The text that a node is given. It holds the secret: show it once, log it never.
+    pub fn to_text(&self) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(String::with_capacity(MAX_TOKEN_TEXT));
+        text.push_str(PREFIX);
+        text.push_str(&self.id.0);
+        text.push('.');
+        URL_SAFE_NO_PAD.encode_string(self.secret.as_bytes(), &mut text);
+        text.push('.');
+        text.push_str(&random::to_hex(&self.root_sha256));
+        text
+    }
+}
+
+/// What is known of a token that was not used yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TokenInfo {
+    /// What it is called.
+    pub id: TokenId,
+    /// The node that may join with it.
+    pub node: NodeName,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// From when on it cannot be used, in seconds since 1970.
+    pub expires: u64,
+}
+
+/// Why a token is not taken. The log gets the reason; whoever asks is only told that it was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenRefusal {
+    /// No token has this id: it was used, revoked, forgotten after it expired, or never made.
+    Unknown,
+    /// It has expired.
+    Expired,
+    /// The secret is another.
+    Secret,
+    /// It is for another node.
+    OtherNode,
+    /// That it was used could not be made durable.
+    NotDurable,
+}
+
+/// Why a token is not made.
+#[derive(Debug)]
+pub enum TokenError {
+    /// It would live for longer than [`MAX_TOKEN_LIFE`], or not at all.
+    Life,
+    /// There are [`MAX_TOKENS`] already.
+    Full,
+    /// It could not be written.
+    Folder(FolderError),
+}
+
+/// What a token's file holds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    node: NodeName,
+    /// SHA-256 of a prefix, the id and the secret, in hexadecimal.
+    secret_sha256: String,
+    created: u64,
+    expires: u64,
+}
+
+/// The tokens that can be used.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    folder: Folder,
+    records: BTreeMap<TokenId, Record>,
+}
+
+impl Tokens {
+    /// Reads every token of a folder; the expired ones are forgotten.
+    pub(super) fn open(folder: Folder, now: UnixTime) -> Result<Self, AuthorityError> {
+        folder.sweep()?;
+        let mut records = BTreeMap::new();
+        for name in folder.names()? {
+            let corrupt = |why: &str| AuthorityError::corrupt(&folder, &name, why.to_owned());
+            let id = name.strip_suffix(".json").and_then(TokenId::parse);
+            let id = id.ok_or_else(|| corrupt("it is no token's file"))?;
+            if records.len() == MAX_TOKENS {
+                return Err(corrupt("there are too many tokens"));
+            }
+            let bytes = folder.read(&name, MAX_FILE_BYTES)?.unwrap_or_default();
+            let record: Record =
+                serde_json::from_slice(&bytes).map_err(|error| corrupt(&error.to_string()))?;
+            if random::from_hex::<32>(&record.secret_sha256).is_none() {
+                return Err(corrupt("secret_sha256 is no digest"));
+            }
+            records.insert(id, record);
+        }
+        let mut tokens = Self { folder, records };
+        tokens.forget_expired(now);
+        Ok(tokens)
+    }
+
+    pub(super) fn create(
+        &mut self,
+        node: &NodeName,
+        life: Duration,
+        root_sha256: [u8; 32],
+        now: UnixTime,
+    ) -> Result<JoinToken, TokenError> {
+        if life.is_zero() || life > MAX_TOKEN_LIFE {
+            return Err(TokenError::Life);
+        }
+        self.forget_expired(now);
+        if self.records.len() >= MAX_TOKENS {
+            return Err(TokenError::Full);
+        }
+        let mut id = [0; ID_BYTES];
+        random::fill(&mut id)?;
+        let id = TokenId(URL_SAFE_NO_PAD.encode(id));
+        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
+        random::fill(secret.as_mut_slice())?;
+        let secret = TokenSecret(secret);
+        let record = Record {
+            node: node.clone(),
+            secret_sha256: random::to_hex(&secret.digest(&id)),
+            created: now.as_secs(),
+            expires: now.as_secs().saturating_add(life.as_secs().max(1)),
+        };
+        // A record of names and numbers always has a text.
+        let text = serde_json::to_vec(&record).unwrap_or_default();
+        self.folder.write(&file(&id), &text)?;
+        self.records.insert(id.clone(), record);
+        Ok(JoinToken {
+            id,
+            secret,
+            root_sha256,
+        })
+    }
+
+    /// Uses a token up. When this returns `Ok`, no crash brings the token back.
+    pub(super) fn redeem(
+        &mut self,
+        id: &TokenId,
+        secret: &TokenSecret,
+        node: &NodeName,
+        now: UnixTime,
+    ) -> Result<(), TokenRefusal> {
+        let record = self.records.get(id).ok_or(TokenRefusal::Unknown)?;
+        let wanted = random::from_hex::<32>(&record.secret_sha256).unwrap_or_default();
+        // Only who has the secret learns anything about the token.
+        if verify_slices_are_equal(&wanted, &secret.digest(id)).is_err() {
+            return Err(TokenRefusal::Secret);
+        }
+        if now.as_secs() >= record.expires {
+            self.forget_expired(now);
+            return Err(TokenRefusal::Expired);
+        }
+        if record.node != *node {
+            return Err(TokenRefusal::OtherNode);
+        }
+        // Forgotten first: a token whose removal failed half-way is not taken again either.
+        self.records.remove(id);
+        match self.folder.remove(&file(id)) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(TokenRefusal::Unknown),
+            Err(_) => Err(TokenRefusal::NotDurable),
+        }
+    }
+
+    /// Removes a token; says whether there was one.
+    pub(super) fn revoke(&mut self, id: &TokenId) -> Result<bool, FolderError> {
+        if self.records.remove(id).is_none() {
+            return Ok(false);
+        }
+        self.folder.remove(&file(id))
+    }
+
+    pub(super) fn list(&self, now: UnixTime) -> Vec<TokenInfo> {
+        let alive = |record: &&Record| now.as_secs() < record.expires;
+        let info = |(id, record): (&TokenId, &Record)| {
+            Some(record).filter(alive).map(|record| TokenInfo {
+                id: id.clone(),
+                node: record.node.clone(),
+                created: record.created,
+                expires: record.expires,
+            })
+        };
+        self.records.iter().filter_map(info).collect()
+    }
+
+    /// Fills the list up with copies of one token that have no files.
+    #[cfg(test)]
+    pub(super) fn fill_for_test(&mut self, like: &TokenId) {
+        let Some(record) = self.records.get(like).cloned() else {
+            return;
+        };
+        for number in 0u32.. {
+            if self.records.len() >= MAX_TOKENS {
+                return;
+            }
+            let id = TokenId(format!("{number:012}"));
+            self.records.insert(id, record.clone());
+        }
+    }
+
+    fn forget_expired(&mut self, now: UnixTime) {
+        let folder = &self.folder;
+        self.records.retain(|id, record| {
+            let keep = now.as_secs() < record.expires;
+            if !keep {
+                // A file that stays is forgotten at the next start: it has expired all the same.
+                folder.forget(&file(id));
+            }
+            keep
+        });
+    }
+}
+
+fn file(id: &TokenId) -> String {
+    format!("{}.json", id.0)
+}
+
+impl From<FolderError> for TokenError {
+    fn from(error: FolderError) -> Self {
+        Self::Folder(error)
+    }
+}
+
+impl TokenRefusal {
+    /// A word for logs and metrics.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Unknown => "token_unknown",
+            Self::Expired => "token_expired",
+            Self::Secret => "token_secret",
+            Self::OtherNode => "token_other_node",
+            Self::NotDurable => "token_not_durable",
+        }
+    }
+}
+
+impl fmt::Display for TokenRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => {
+                "there is no such token: it was used, revoked or has expired (make a new one)"
+            }
+            Self::Expired => "the token has expired (make a new one)",
+            Self::Secret => "the token's secret is wrong (copy the whole token, or make a new one)",
+            Self::OtherNode => "the token is for another node (make one for this node)",
+            Self::NotDurable => {
+                "that the token was used could not be written down (look at the authority's disk, \
+                 and make a new one)"
+            }
+        })
+    }
+}
+
+impl std::error::Error for TokenRefusal {}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Life => write!(
+                f,
+                "a token lives for 1 s to {} days (choose a time between)",
+                MAX_TOKEN_LIFE.as_secs() / 86_400
+            ),
+            Self::Full => write!(
+                f,
+                "there are {MAX_TOKENS} tokens already (revoke some, or wait until they expire)"
+            ),
+            Self::Folder(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TokenError {}
+
+impl fmt::Display for TokenInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (id, node) = (&self.id, &self.node);
+        write!(f, "{id} for node {node} until {}", shown(self.expires))
+    }
+}

@@ -1,0 +1,162 @@
+//! The service `heddle.v1.Mesh`.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use heddle_model::{NodeName, ServiceAccountName};
+use heddle_xds::proto::{MeshUpdate, WatchRequest};
+use heddle_xds::{MAX_MESH_BYTES, server};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+use tracing::{error, info};
+
+use super::nodes::Presence;
+use super::peer::Peer;
+use super::{Shared, peer_of};
+
+/// What is left of a message for all but the mesh, in bytes.
+const MESSAGE_MARGIN: usize = 1_024;
+
+/// What makes a node's part of a mesh.
+pub type ForNode = Box<dyn Fn(&NodeName) -> MeshSlice + Send + Sync>;
+/// What says whether a service account's workload is on a node.
+pub type IsPlaced = Box<dyn Fn(&NodeName, &ServiceAccountName) -> bool + Send + Sync>;
+
+/// Where the mesh comes from that is served.
+pub struct MeshSource {
+    /// Tells this run of the control plane from others: at most 64 bytes, not empty. Generations count
+    /// within it.
+    pub epoch: String,
+    /// The generation of the newest mesh, 0 while there is none. Whatever is sent to it makes every
+    /// node's part be made again.
+    pub generation: watch::Receiver<u64>,
+    /// A node's part of the newest mesh. It is called on a blocking thread.
+    pub for_node: ForNode,
+    /// Whether the newest mesh places a workload with that service account on the node. It is called
+    /// on the runtime, and must not block.
+    pub is_placed: IsPlaced,
+}
+
+/// A node's part of a mesh.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeshSlice {
+    /// The generation of the mesh.
+    pub generation: u64,
+    /// The mesh, as JSON.
+    pub json: Bytes,
+}
+
+/// The service, over what all services share.
+pub(super) struct MeshService(pub(super) Arc<Shared>);
+
+#[tonic::async_trait]
+impl server::Mesh for MeshService {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<MeshUpdate, Status>> + Send>>;
+
+    async fn watch(
+        &self,
+        request: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let peer = peer_of(&request)?;
+        let shared = Arc::clone(&self.0);
+        let request = request.into_inner();
+        let denied = shared.authority.trust().denied;
+        let node = shared.admitted(&peer, &denied)?;
+        if request.node_name != node.as_str() {
+            let said = "a node watches its own part of the mesh";
+            return Err(Status::permission_denied(said));
+        }
+        let address = mesh_address(&request.mesh_address)?;
+        let presence = shared.nodes.arrive(node, address);
+        let presence =
+            presence.ok_or_else(|| Status::resource_exhausted("there are too many nodes"))?;
+        info!(%node, %address, "a node is present");
+        let same_epoch = request.last_epoch == shared.mesh.epoch;
+        let has = same_epoch.then_some(request.last_generation);
+        let (answers, stream) = mpsc::channel(1);
+        tokio::spawn(async move {
+            if let Err(status) = shared.tell_mesh(&peer, presence, has, &answers).await {
+                // Whoever listens is told; otherwise there is nobody to tell.
+                let _ = answers.send(Err(status)).await;
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+}
+
+impl Shared {
+    /// Tells one node its part of the mesh, until it goes, is denied, or its certificate expires.
+    async fn tell_mesh(
+        self: Arc<Self>,
+        peer: &Peer,
+        _presence: Presence,
+        mut has: Option<u64>,
+        answers: &mpsc::Sender<Result<MeshUpdate, Status>>,
+    ) -> Result<(), Status> {
+        let mut generations = self.mesh.generation.clone();
+        let mut trust = self.authority.watch_trust();
+        loop {
+            let denied = Arc::clone(&trust.borrow_and_update().denied);
+            let node = self.admitted(peer, &denied)?.clone();
+            let newest = *generations.borrow_and_update();
+            if newest > 0 && has != Some(newest) {
+                // With a place in hand it is the newest that goes out.
+                let Ok(place) = answers.reserve().await else {
+                    return Ok(());
+                };
+                generations.borrow_and_update();
+                let slice = self.slice(&node).await?;
+                has = Some(slice.generation);
+                self.counters.meshes_sent.fetch_add(1, Relaxed);
+                place.send(Ok(MeshUpdate {
+                    epoch: self.mesh.epoch.clone(),
+                    generation: slice.generation,
+                    mesh_json: slice.json,
+                }));
+            }
+            tokio::select! {
+                changed = generations.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                }
+                changed = trust.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                }
+                () = answers.closed() => return Ok(()),
+                () = self.closing() => return Err(Status::unavailable(super::ENDS)),
+            }
+        }
+    }
+
+    async fn slice(self: &Arc<Self>, node: &NodeName) -> Result<MeshSlice, Status> {
+        let (shared, name) = (Arc::clone(self), node.clone());
+        let slice = self.blocking(move || (shared.mesh.for_node)(&name)).await?;
+        let length = slice.json.len();
+        if length > MAX_MESH_BYTES - MESSAGE_MARGIN {
+            error!(%node, bytes = length, "a node's part of the mesh is too large to be sent");
+            let said = format!("the mesh has {length} bytes, more than {MAX_MESH_BYTES}");
+            return Err(Status::failed_precondition(said));
+        }
+        Ok(slice)
+    }
+}
+
+/// An address that other nodes can connect to.
+fn mesh_address(text: &str) -> Result<SocketAddr, Status> {
+    let address: Option<SocketAddr> = text.parse().ok();
+    let is_usable = |address: &SocketAddr| {
+        let ip = address.ip();
+        address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
+    };
+    address.filter(is_usable).ok_or_else(|| {
+        Status::invalid_argument("mesh_address is no address and port that others could reach")
+    })
+}

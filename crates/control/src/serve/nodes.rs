@@ -1,0 +1,163 @@
+//! Which nodes there are, where they are reached, and what they have confirmed.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use heddle_model::NodeName;
+use tokio::sync::watch;
+
+/// Nodes that are known at once.
+const MAX_NODES: usize = 10_000;
+
+/// The nodes that are present, and where other nodes reach them.
+pub type Present = BTreeMap<NodeName, SocketAddr>;
+
+/// The nodes of one control plane. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Nodes {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    known: Mutex<Known>,
+    present: watch::Sender<Arc<Present>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    nodes: BTreeMap<NodeName, Node>,
+    /// Numbers the presences, so that an old one that ends late does not end a new one.
+    visits: u64,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Node {
+    /// The presence that counts, and where it is reached.
+    present: Option<(u64, SocketAddr)>,
+    /// Generations of the bundle and of the deny-list that it has in force.
+    bundle: u64,
+    denied: u64,
+}
+
+/// What a node has confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Confirmed {
+    /// The generation of its bundle of roots; 0 for none.
+    pub bundle: u64,
+    /// The generation of its deny-list.
+    pub denied: u64,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                known: Mutex::default(),
+                present: watch::channel(Arc::default()).0,
+            }),
+        }
+    }
+}
+
+impl Nodes {
+    /// Those that are present, by name.
+    pub fn present(&self) -> Arc<Present> {
+        Arc::clone(&self.shared.present.borrow())
+    }
+
+    /// Tells of each change of [`Nodes::present`]; who is slow sees the newest.
+    pub fn watch_present(&self) -> watch::Receiver<Arc<Present>> {
+        self.shared.present.subscribe()
+    }
+
+    /// What a node has confirmed since this control plane runs, if anything.
+    pub fn confirmed(&self, node: &NodeName) -> Option<Confirmed> {
+        let known = self.lock();
+        known.nodes.get(node).map(|node| Confirmed {
+            bundle: node.bundle,
+            denied: node.denied,
+        })
+    }
+
+    /// Takes down what a node has in force; says whether there was room for the node.
+    pub(super) fn confirm(&self, name: &NodeName, confirmed: Confirmed) -> bool {
+        let mut known = self.lock();
+        let Some(node) = known.node(name) else {
+            return false;
+        };
+        node.bundle = confirmed.bundle;
+        node.denied = confirmed.denied;
+        true
+    }
+
+    /// Counts a node as present, at an address, for as long as what is returned lives. A later presence
+    /// replaces this one. `None` when there are too many nodes.
+    pub(super) fn arrive(&self, name: &NodeName, address: SocketAddr) -> Option<Presence> {
+        let mut known = self.lock();
+        known.visits += 1;
+        let visit = known.visits;
+        known.node(name)?.present = Some((visit, address));
+        self.publish(name, Some(address));
+        Some(Presence {
+            nodes: self.clone(),
+            name: name.clone(),
+            visit,
+        })
+    }
+
+    /// Tells of one change. Called with the lock in hand, so that changes are told in their order.
+    fn publish(&self, name: &NodeName, address: Option<SocketAddr>) {
+        self.shared.present.send_if_modified(|present| {
+            if present.get(name).copied() == address {
+                return false;
+            }
+            // Copied only while somebody looks at the last one.
+            let present = Arc::make_mut(present);
+            match address {
+                Some(address) => present.insert(name.clone(), address),
+                None => present.remove(name),
+            };
+            true
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Nothing in here is left half done by a panic.
+        let known = self.shared.known.lock();
+        known.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// The entry of a node, made if there is room for it. One that is absent makes room.
+    fn node(&mut self, name: &NodeName) -> Option<&mut Node> {
+        if !self.nodes.contains_key(name) && self.nodes.len() >= MAX_NODES {
+            let mut absent = self.nodes.iter().filter(|(_, node)| node.present.is_none());
+            let absent = absent.next()?.0.clone();
+            self.nodes.remove(&absent);
+        }
+        Some(self.nodes.entry(name.clone()).or_default())
+    }
+}
+
+/// A node is present while this lives.
+#[derive(Debug)]
+pub(super) struct Presence {
+    nodes: Nodes,
+    name: NodeName,
+    visit: u64,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let mut known = self.nodes.lock();
+        if let Some(node) = known.nodes.get_mut(&self.name)
+            && node.present.is_some_and(|(visit, _)| visit == self.visit)
+        {
+            node.present = None;
+            self.nodes.publish(&self.name, None);
+        }
+    }
+}

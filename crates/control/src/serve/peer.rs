@@ -1,0 +1,161 @@
+//! Who is at the other end of a connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use heddle_model::{NodeName, SpiffeId, Subject, TrustDomain};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+use tonic::transport::server::Connected;
+
+use crate::authority::{Asker, DenyList, Serial, UnixTime};
+
+/// Longest life of any connection: a timer does not reach further, and nothing needs it to.
+const LONGEST: Duration = Duration::from_secs(90 * 86_400);
+
+/// Whoever is at the other end of a connection, as the handshake found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Where it connects from, when that is known.
+    pub address: Option<SocketAddr>,
+    /// What its certificate says. `None` for a peer that showed none, which may join and nothing else.
+    pub certificate: Option<PeerCertificate>,
+}
+
+/// What was verified of a peer's certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// Whom it is of.
+    pub id: SpiffeId,
+    /// Its serial number, when it has one of ours.
+    pub serial: Option<Serial>,
+    /// When it expires, in seconds since 1970. The connection ends then.
+    pub not_after: u64,
+}
+
+impl Peer {
+    /// Who asks, for [`may_issue`](crate::authority::may_issue).
+    pub(super) fn asker(&self) -> Option<Asker> {
+        self.certificate.as_ref().map(|certificate| Asker {
+            id: certificate.id.clone(),
+            serial: certificate.serial,
+        })
+    }
+
+    /// The node that this is.
+    pub(super) fn node(&self) -> Option<&NodeName> {
+        match &self.certificate.as_ref()?.id.subject {
+            Subject::Node(node) => Some(node),
+            Subject::Workload(_) | Subject::Control => None,
+        }
+    }
+
+    /// The node that this is, if it is one that is to be told anything now.
+    pub(super) fn admitted(
+        &self,
+        trust_domain: &TrustDomain,
+        denied: &DenyList,
+        now: UnixTime,
+    ) -> Result<&NodeName, Status> {
+        let certificate = self.certificate.as_ref();
+        let certificate =
+            certificate.ok_or_else(|| Status::unauthenticated("show a certificate, or join"))?;
+        if now.as_secs() >= certificate.not_after {
+            return Err(Status::unauthenticated("the certificate has expired"));
+        }
+        if certificate.id.trust_domain != *trust_domain {
+            let said = "the certificate is of another trust domain";
+            return Err(Status::permission_denied(said));
+        }
+        if denied
+            .denies(&certificate.id, certificate.serial, now)
+            .is_some()
+        {
+            return Err(Status::permission_denied("on the deny-list"));
+        }
+        self.node()
+            .ok_or_else(|| Status::permission_denied("only nodes are told"))
+    }
+}
+
+/// A connection with its peer. It ends when its time is up, whatever it is doing.
+#[derive(Debug)]
+pub(super) struct PeerStream<IO> {
+    io: IO,
+    peer: Peer,
+    deadline: Pin<Box<Sleep>>,
+    /// Places that it takes among the connections; free again when it is dropped.
+    _places: Vec<OwnedSemaphorePermit>,
+}
+
+impl<IO> PeerStream<IO> {
+    pub(super) fn new(
+        io: IO,
+        peer: Peer,
+        life: Duration,
+        places: Vec<OwnedSemaphorePermit>,
+    ) -> Self {
+        Self {
+            io,
+            peer,
+            deadline: Box::pin(sleep(life.min(LONGEST))),
+            _places: places,
+        }
+    }
+}
+
+impl<IO> Connected for PeerStream<IO> {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for PeerStream<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.deadline.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for PeerStream<IO> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,204 @@
+//! The server over connections in memory, with a clock that only the test moves.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use heddle_model::{Mesh, NodeName, ServiceAccountName, SpiffeId, TrustDomain};
+use heddle_xds::{Client, ClientError, Registration};
+use rcgen::{CertificateParams, KeyPair};
+use tokio::io::DuplexStream;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use super::peer::PeerStream;
+use super::*;
+use crate::authority::{
+    AuthoritySettings, DEFAULT_TOKEN_LIFE, Denied, DenyEntry, JoinToken, NextRoot, Serial, Stage,
+};
+
+mod connections;
+mod joining;
+mod watching;
+
+const NOW: u64 = 1_780_000_000;
+const DAY: u64 = 86_400;
+
+fn at(seconds: u64) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+}
+
+fn domain() -> TrustDomain {
+    TrustDomain::parse("cluster.local").unwrap()
+}
+
+fn node(name: &str) -> NodeName {
+    NodeName::parse(name).unwrap()
+}
+
+fn node_id(name: &str) -> SpiffeId {
+    SpiffeId::node(domain(), node(name))
+}
+
+fn workload(name: &str) -> SpiffeId {
+    let account = ServiceAccountName::new("shop", name).unwrap();
+    SpiffeId::workload(domain(), account)
+}
+
+/// A mesh with nothing in it, and so many blanks.
+fn padded(blanks: usize) -> Vec<u8> {
+    let mut json = serde_json::to_vec(&Mesh::default()).unwrap();
+    json.resize(json.len() + blanks, b' ');
+    json
+}
+
+fn request() -> Vec<u8> {
+    let key = KeyPair::generate().unwrap();
+    let made = CertificateParams::default().serialize_request(&key);
+    made.unwrap().der().to_vec()
+}
+
+/// A control plane that runs, and what it runs with.
+struct Control {
+    authority: Arc<Authority>,
+    nodes: Nodes,
+    counters: Arc<Counters>,
+    /// The generation of the mesh; a node's part of it is empty, and has this generation.
+    generation: watch::Sender<u64>,
+    time: Arc<AtomicU64>,
+    door: Arc<Door>,
+    ready: mpsc::Sender<io::Result<PeerStream<DuplexStream>>>,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<Result<(), ServeError>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Control {
+    fn start() -> Self {
+        Self::with(ServeBounds::default())
+    }
+
+    fn with(bounds: ServeBounds) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("authority");
+        let settings = AuthoritySettings::default();
+        let authority = Authority::open(&folder, &domain(), settings, at(NOW)).unwrap();
+        let authority = Arc::new(authority);
+        let (generation, newest) = watch::channel(1);
+        let current = newest.clone();
+        let mesh = MeshSource {
+            epoch: "first".to_owned(),
+            generation: newest,
+            for_node: Box::new(move |node| MeshSlice {
+                generation: *current.borrow(),
+                json: match node.as_str() {
+                    "huge" => vec![b' '; MAX_MESH_BYTES].into(),
+                    "large" => padded(100 * 1024).into(),
+                    _ => padded(0).into(),
+                },
+            }),
+            is_placed: Box::new(|node, account| {
+                node.as_str() == "n1" && account.to_string() == "shop/cart"
+            }),
+        };
+        let time = Arc::new(AtomicU64::new(NOW));
+        let clock = Arc::clone(&time);
+        let clock: Clock = Arc::new(move || at(clock.load(Relaxed)));
+        let nodes = Nodes::default();
+        let server = ControlServer::new(Arc::clone(&authority), mesh, nodes.clone(), clock, bounds);
+        let (counters, door) = (server.counters(), Arc::clone(&server.door));
+        let (ready, incoming) = mpsc::channel(1);
+        let (stop, stopped) = oneshot::channel();
+        let served = tokio::spawn(server.serve_incoming(incoming, async {
+            let _ = stopped.await;
+        }));
+        Self {
+            authority,
+            nodes,
+            counters,
+            generation,
+            time,
+            door,
+            ready,
+            stop,
+            served,
+            _dir: dir,
+        }
+    }
+
+    /// Connects as somebody whose certificate expires in a day.
+    async fn connect_as(&self, id: SpiffeId, serial: Option<Serial>) -> Client {
+        let certificate = PeerCertificate {
+            id,
+            serial,
+            not_after: self.time.load(Relaxed) + DAY,
+        };
+        let io = self.pipe(Some(certificate), "192.0.2.1").await;
+        Client::over(io.unwrap()).await.unwrap()
+    }
+
+    async fn node(&self, name: &str) -> Client {
+        self.connect_as(node_id(name), None).await
+    }
+
+    /// Connects without a certificate.
+    async fn stranger(&self, address: &str) -> Client {
+        let io = self.pipe(None, address).await;
+        Client::over(io.unwrap()).await.unwrap()
+    }
+
+    /// The other end of a connection that was let in, if it was.
+    async fn pipe(
+        &self,
+        certificate: Option<PeerCertificate>,
+        address: &str,
+    ) -> Option<DuplexStream> {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let peer = Peer {
+            address: Some(SocketAddr::new(address.parse().unwrap(), 1)),
+            certificate,
+        };
+        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        let stream = self.door.admit(theirs, peer, place)?;
+        self.ready.send(Ok(stream)).await.unwrap();
+        Some(ours)
+    }
+
+    fn token(&self, name: &str) -> JoinToken {
+        let now = at(self.time.load(Relaxed));
+        self.authority
+            .create_token(&node(name), DEFAULT_TOKEN_LIFE, now)
+            .unwrap()
+    }
+
+    fn deny(&self, what: Denied) {
+        let entry = DenyEntry {
+            reason: "test".to_owned(),
+            expires: NOW + 10 * DAY,
+        };
+        self.authority.deny(what, entry, at(NOW)).unwrap();
+    }
+}
+
+async fn join(
+    client: &Client,
+    token: &JoinToken,
+    name: &str,
+) -> Result<heddle_xds::Joined, ClientError> {
+    let secret = (token.id.as_str(), token.secret.as_bytes());
+    client.join(&node(name), secret, &request()).await
+}
+
+fn own(name: &str) -> Registration {
+    Registration {
+        node: node(name),
+        mesh_address: "192.0.2.7:15008".parse().unwrap(),
+        last: None,
+    }
+}
+
+fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> String {
+    match answer {
+        Err(ClientError::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}

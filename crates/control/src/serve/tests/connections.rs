@@ -1,0 +1,161 @@
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn no_connection_outlives_its_certificate() {
+    let control = Control::start();
+    let client = control.node("n1").await;
+    let mut watch = client.watch_trust(0, 0).await.unwrap();
+    watch.next().await.unwrap();
+    let begun = tokio::time::Instant::now();
+    assert!(watch.next().await.unwrap_err().is_transient());
+    let lived = begun.elapsed().as_secs();
+    assert!((DAY - 1..DAY + 60).contains(&lived), "{lived}");
+}
+
+/// The wall clock may be ahead of the timers: nothing is answered after the end all the same.
+#[tokio::test]
+async fn an_expired_certificate_gets_nothing() {
+    let control = Control::start();
+    let client = control.node("n1").await;
+    control.time.fetch_add(DAY, Relaxed);
+    let why = refused(client.issue(&node_id("n1"), &request()).await);
+    assert!(why.contains("expired"), "{why}");
+    assert!(refused(client.watch_trust(0, 0).await).contains("expired"));
+    assert!(refused(client.watch_mesh(&own("n1")).await).contains("expired"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_are_few_and_do_not_stay() {
+    let bounds = ServeBounds {
+        unidentified: 2,
+        ..ServeBounds::default()
+    };
+    let control = Control::with(bounds);
+    let mut first = control.pipe(None, "192.0.2.1").await.unwrap();
+    let _second = control.pipe(None, "192.0.2.1").await.unwrap();
+    assert!(control.pipe(None, "192.0.2.1").await.is_none());
+    assert_eq!(control.counters.unidentified_refused.load(Relaxed), 1);
+    // Nodes have places of their own.
+    let node = control.node("n1").await;
+    assert!(node.watch_trust(0, 0).await.is_ok());
+
+    let begun = tokio::time::Instant::now();
+    let mut bytes = Vec::new();
+    let _ = first.read_to_end(&mut bytes).await;
+    assert!(begun.elapsed() <= bounds.unidentified_life + Duration::from_secs(1));
+    while control.pipe(None, "192.0.2.1").await.is_none() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_http2_is_closed() {
+    let control = Control::start();
+    let mut pipe = control.pipe(None, "192.0.2.1").await.unwrap();
+    pipe.write_all(b"GET / HTTP/1.1\r\nhost: control\r\n\r\n")
+        .await
+        .unwrap();
+    let mut bytes = Vec::new();
+    let _ = pipe.read_to_end(&mut bytes).await;
+    assert!(!bytes.starts_with(b"HTTP/1.1 200"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_server_ends_its_calls_do() {
+    let control = Control::start();
+    let client = control.node("n1").await;
+    let mut watch = client.watch_mesh(&own("n1")).await.unwrap();
+    watch.next().await.unwrap();
+    control.stop.send(()).unwrap();
+    let ended = watch.next().await.unwrap_err();
+    assert!(ended.is_transient(), "{ended}");
+    drop((watch, client));
+    control.served.await.unwrap().unwrap();
+}
+
+/// The listener and the handshake, over real sockets: the first line says who connects.
+#[tokio::test]
+async fn connections_are_accepted_authenticated_and_served() {
+    let control = Control::start();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let handshake = |mut stream: TcpStream, address| async move {
+        let mut line = Vec::new();
+        loop {
+            match stream.read_u8().await? {
+                b'\n' => break,
+                byte => line.push(byte),
+            }
+        }
+        let certificate = match line.as_slice() {
+            b"bad" => return Err(io::ErrorKind::InvalidData.into()),
+            b"" => None,
+            name => Some(PeerCertificate {
+                id: node_id(std::str::from_utf8(name).unwrap()),
+                serial: None,
+                not_after: NOW + DAY,
+            }),
+        };
+        let peer = Peer {
+            address: Some(address),
+            certificate,
+        };
+        Ok((stream, peer))
+    };
+    let mesh = MeshSource {
+        epoch: "tcp".to_owned(),
+        generation: control.generation.subscribe(),
+        for_node: Box::new(|_| MeshSlice {
+            generation: 1,
+            json: padded(0).into(),
+        }),
+        is_placed: Box::new(|_, _| false),
+    };
+    let bounds = ServeBounds {
+        handshakes: 1,
+        ..ServeBounds::default()
+    };
+    let clock: Clock = Arc::new(|| at(NOW));
+    let authority = Arc::clone(&control.authority);
+    let server = ControlServer::new(authority, mesh, control.nodes.clone(), clock, bounds);
+    let counters = server.counters();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let served = tokio::spawn(server.serve(listener, handshake, async {
+        let _ = stopped.await;
+    }));
+    let connect = async |line: &'static str| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(line.as_bytes()).await.unwrap();
+        stream
+    };
+
+    let mut bad = connect("bad\n").await;
+    assert_eq!(bad.read(&mut [0; 1]).await.unwrap_or(0), 0);
+    assert_eq!(counters.handshakes_failed.load(Relaxed), 1);
+    let node = Client::over(connect("n1\n").await).await.unwrap();
+    let mut watch = node.watch_mesh(&own("n1")).await.unwrap();
+    assert_eq!(watch.next().await.unwrap().0, "tcp");
+    let stranger = Client::over(connect("\n").await).await.unwrap();
+    let token = control.token("n2");
+    assert!(join(&stranger, &token, "n2").await.is_ok());
+
+    drop(stop);
+    assert!(watch.next().await.is_err());
+    drop((node, watch, stranger));
+    served.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_has_ended_is_not_made_again_behind_the_callers_back() {
+    let control = Control::start();
+    let (ours, theirs) = tokio::io::duplex(1_024);
+    drop(theirs);
+    let client = Client::over(ours).await;
+    if let Ok(client) = client {
+        let failed = client.issue(&node_id("n1"), &request()).await.unwrap_err();
+        assert!(failed.is_transient(), "{failed}");
+    }
+    drop(control);
+}

@@ -1,0 +1,186 @@
+use super::*;
+
+#[tokio::test]
+async fn trust_is_told_at_once_and_as_it_changes() {
+    let control = Control::start();
+    let client = control.node("n1").await;
+    let mut watch = client.watch_trust(0, 0).await.unwrap();
+    let first = watch.next().await.unwrap();
+    assert_eq!(first.bundle.as_ref().unwrap().generation, 1);
+    assert_eq!(first.denied.as_ref().unwrap().generation, 0);
+
+    control.deny(Denied::Identity(workload("cart")));
+    let second = watch.next().await.unwrap();
+    assert_eq!(second.bundle, None, "only what changed is told");
+    assert_eq!(second.denied.unwrap().entries.len(), 1);
+
+    control
+        .authority
+        .begin_rotation(&NextRoot::Make, at(NOW))
+        .unwrap();
+    let third = watch.next().await.unwrap();
+    let bundle = third.bundle.unwrap();
+    assert_eq!((bundle.generation, bundle.roots.len()), (2, 2));
+
+    // Who has it all hears of the next change only.
+    let mut late = control.node("n1").await.watch_trust(2, 1).await.unwrap();
+    control.deny(Denied::Identity(workload("web")));
+    let update = late.next().await.unwrap();
+    assert_eq!(update.bundle, None);
+    assert_eq!(update.denied.unwrap().generation, 2);
+}
+
+#[tokio::test]
+async fn a_rotation_waits_for_those_who_have_not_confirmed() {
+    let control = Control::start();
+    let names = [node("n1"), node("n2")];
+    let mut watches = Vec::new();
+    for name in ["n1", "n2"] {
+        let client = control.node(name).await;
+        let mut watch = client.watch_trust(0, 0).await.unwrap();
+        let update = watch.next().await.unwrap();
+        watch.confirm_update(&update).await.unwrap();
+        watches.push(watch);
+    }
+    control
+        .authority
+        .begin_rotation(&NextRoot::Make, at(NOW))
+        .unwrap();
+    let status = || {
+        let bundle = |node: &NodeName| control.nodes.confirmed(node).map(|own| own.bundle);
+        control.authority.rotation(&names, bundle)
+    };
+    assert_eq!(status().stage, Stage::Begun);
+    for (watch, left) in watches.iter_mut().zip([1, 0]) {
+        let update = watch.next().await.unwrap();
+        watch.confirm_update(&update).await.unwrap();
+        while status().unconfirmed.len() > left {
+            tokio::task::yield_now().await;
+        }
+    }
+    control
+        .authority
+        .switch_rotation(&status().unconfirmed, false, at(NOW))
+        .unwrap();
+}
+
+/// A generation that this authority has not come to is none that it gave out.
+#[tokio::test]
+async fn a_generation_from_elsewhere_confirms_nothing() {
+    let control = Control::start();
+    let client = control.node("n1").await;
+    let mut watch = client.watch_trust(9, 9).await.unwrap();
+    let update = watch.next().await.unwrap();
+    assert_eq!(update.bundle.unwrap().generation, 1);
+    let confirmed = control.nodes.confirmed(&node("n1")).unwrap();
+    assert_eq!((confirmed.bundle, confirmed.denied), (0, 0));
+}
+
+#[tokio::test]
+async fn watches_end_when_the_node_is_denied() {
+    let control = Control::start();
+    let client = control.node("n1").await;
+    let mut trust = client.watch_trust(0, 0).await.unwrap();
+    let mut mesh = client.watch_mesh(&own("n1")).await.unwrap();
+    trust.next().await.unwrap();
+    mesh.next().await.unwrap();
+    control.deny(Denied::Identity(node_id("n1")));
+    assert!(refused(trust.next().await).contains("deny-list"));
+    assert!(refused(mesh.next().await).contains("deny-list"));
+    let mut present = control.nodes.watch_present();
+    present
+        .wait_for(|present| present.is_empty())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_node_is_told_its_mesh_and_counts_as_present() {
+    let control = Control::start();
+    let client = control.node("n1").await;
+    let mut watch = client.watch_mesh(&own("n1")).await.unwrap();
+    let (epoch, mesh) = watch.next().await.unwrap();
+    assert_eq!((epoch.as_str(), mesh.generation), ("first", 1));
+    let address = own("n1").mesh_address;
+    assert_eq!(control.nodes.present().get(&node("n1")), Some(&address));
+
+    control.generation.send_replace(2);
+    assert_eq!(watch.next().await.unwrap().1.generation, 2);
+
+    // It comes back with what it has, at another address, before the old call is seen to end.
+    let mut again = own("n1");
+    again.mesh_address = "[2001:db8::7]:15008".parse().unwrap();
+    again.last = Some((epoch, 2));
+    let mut second = client.watch_mesh(&again).await.unwrap();
+    drop(watch);
+    control.generation.send_replace(3);
+    assert_eq!(second.next().await.unwrap().1.generation, 3);
+    let present = control.nodes.present();
+    assert_eq!(present.get(&node("n1")), Some(&again.mesh_address));
+
+    drop(second);
+    let mut present = control.nodes.watch_present();
+    present
+        .wait_for(|present| present.is_empty())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn who_reads_slowly_gets_the_newest() {
+    let control = Control::start();
+    let client = control.node("large").await;
+    let mut watch = client.watch_mesh(&own("large")).await.unwrap();
+    for generation in 2..=500 {
+        control.generation.send_replace(generation);
+        tokio::task::yield_now().await;
+    }
+    let mut seen = Vec::new();
+    while seen.last() != Some(&500) {
+        seen.push(watch.next().await.unwrap().1.generation);
+    }
+    assert!(seen.is_sorted(), "{seen:?}");
+    let sent = control.counters.meshes_sent.load(Relaxed);
+    assert_eq!(sent, seen.len() as u64);
+    // What is on its way fills the stream's window; the rest is one.
+    assert!(seen.len() < 20, "{seen:?}");
+}
+
+#[tokio::test]
+async fn generations_of_another_epoch_do_not_count() {
+    let control = Control::start();
+    let client = control.node("n1").await;
+    let mut registration = own("n1");
+    registration.last = Some(("before".to_owned(), 1));
+    let mut watch = client.watch_mesh(&registration).await.unwrap();
+    assert_eq!(watch.next().await.unwrap().1.generation, 1);
+}
+
+#[tokio::test]
+async fn a_node_watches_for_itself_and_says_where_it_is() {
+    let control = Control::start();
+    let client = control.node("n1").await;
+    let why = refused(client.watch_mesh(&own("n2")).await);
+    assert!(why.contains("its own part"), "{why}");
+    for address in [
+        "0.0.0.0:15008",
+        "192.0.2.7:0",
+        "[::]:15008",
+        "224.0.0.1:15008",
+    ] {
+        let mut registration = own("n1");
+        registration.mesh_address = address.parse().unwrap();
+        let why = refused(client.watch_mesh(&registration).await);
+        assert!(why.contains("mesh_address"), "{address}: {why}");
+    }
+    assert!(control.nodes.present().is_empty());
+}
+
+#[tokio::test]
+async fn a_mesh_that_is_too_large_is_an_error_that_says_so() {
+    let control = Control::start();
+    let client = control.node("huge").await;
+    let mut watch = client.watch_mesh(&own("huge")).await.unwrap();
+    let why = refused(watch.next().await);
+    assert!(why.contains("more than 67108864"), "{why}");
+}

@@ -1,0 +1,18 @@
+//! Compiles the protocol, without protoc.
+
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let files = ["heddle/v1/authority.proto", "heddle/v1/mesh.proto"];
+    for file in files {
+        println!("cargo::rerun-if-changed=proto/{file}");
+    }
+    let descriptors = protox::compile(files, ["proto"])?;
+    tonic_prost_build::configure()
+        // What is pushed to many nodes is shared, not copied.
+        .bytes(".heddle.v1.MeshUpdate.mesh_json")
+        // It holds a secret: written by hand.
+        .skip_debug([".heddle.v1.JoinRequest"])
+        .compile_fds(descriptors)?;
+    Ok(())
+}
