@@ -1,5 +1,7 @@
 //! What the authority issues is what sessions between nodes take.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
