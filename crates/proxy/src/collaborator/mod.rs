@@ -48,7 +48,7 @@ use crate::upstream::{Endpoint, Lease, Upstream};
 use crate::worker::{Alarm, Intake, WorkKey, Worker};
 use arrive::Arrived;
 use exchange::Exchange;
-use prepare::{LastCalled, Prepared};
+use prepare::{LastCalled, LastFound, Prepared};
 
 /// What a Worker's Collaborators share between two awaits, so that a request allocates nothing.
 #[derive(Default)]
@@ -126,6 +126,7 @@ pub(crate) struct Connection {
     client_ended: bool,
     shown: Shown,
     called: LastCalled,
+    found: LastFound,
     /// The endpoint that answered last.
     last: Option<Rc<Endpoint>>,
 }
@@ -195,6 +196,7 @@ impl Connection {
             client_ended: false,
             shown: Shown::default(),
             called: LastCalled::default(),
+            found: LastFound::default(),
             last: None,
             door,
             key,

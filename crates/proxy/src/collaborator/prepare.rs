@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use heddle_model::{AppProtocol, Outcome};
+use heddle_model::{AppProtocol, Outcome, ServiceName};
 use heddle_wire::http1::authority::{self, Authority};
 use heddle_wire::http1::{
     Field, Framing, Method, RequestHead, TargetForm, Version, may_be_offered, path, protocols,
@@ -18,7 +18,7 @@ use super::{Connection, Scratch};
 use crate::failure::{Failure, Reason};
 use crate::listener::Entry;
 use crate::pump::Pump;
-use crate::route::{HTTP_PORT, PortIndex, Request, Target};
+use crate::route::{HTTP_PORT, PortIndex, Request, Snapshot, Target};
 use crate::worker::Millis;
 
 /// What is to be done with a request.
@@ -69,9 +69,9 @@ impl Connection {
         // Which port of which Service.
         let bound = exchange.bound.clone();
         let called = match &self.door.entry {
-            Entry::Service { service, port, .. } => bound
-                .snapshot
-                .find(service, *port)
+            Entry::Service { service, port, .. } => self
+                .found
+                .find(&bound.snapshot, service, *port)
                 .ok_or(Reason::ServiceGone)?,
             Entry::ForwardProxy { caller } => {
                 let named = named.as_ref().ok_or(Reason::NotForwardProxy)?;
@@ -211,6 +211,24 @@ impl Connection {
         exchange.attempt_ms = attempt.unwrap_or(0);
         if request.is_some() || attempt.is_some() {
             exchange.response_head = Duration::ZERO;
+        }
+    }
+}
+
+/// The port that a listener leads to, as long as the configuration is the same: names cost more than
+/// numbers to look up.
+#[derive(Debug, Default)]
+pub(super) struct LastFound(Option<(u64, PortIndex)>);
+
+impl LastFound {
+    fn find(&mut self, snapshot: &Snapshot, service: &ServiceName, port: u16) -> Option<PortIndex> {
+        match self.0 {
+            Some((id, found)) if id == snapshot.id => Some(found),
+            _ => {
+                let found = snapshot.find(service, port)?;
+                self.0 = Some((snapshot.id, found));
+                Some(found)
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use heddle_model::{
@@ -17,6 +18,8 @@ use super::{Hosts, Matcher, Request};
 use crate::authorize::Guards;
 use crate::balance::Schedule;
 
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
 /// Index of a Service's port in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PortIndex(u32);
@@ -24,6 +27,8 @@ pub(crate) struct PortIndex(u32);
 /// Everything that the Workers need to know of the mesh.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
+    /// Told apart by this within the process, whatever their generation.
+    pub(crate) id: u64,
     pub(crate) generation: u64,
     pub(crate) hosts: Hosts,
     pub(crate) guards: Guards,
@@ -118,6 +123,7 @@ impl Snapshot {
         let guards = Guards::new(mesh);
         judge_paths(&mut ports, &guards);
         Snapshot {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             generation: mesh.generation,
             hosts: Hosts::new(mesh.services.iter().map(|service| &service.name)),
             guards,

@@ -13,6 +13,9 @@ pub(crate) struct Clock {
     /// Wall-clock time at `start`, in milliseconds since 1970.
     unix_start_ms: u64,
     now: Cell<Instant>,
+    /// The same in milliseconds since the start, once somebody has asked: it is asked many times in each
+    /// piece of work, and instants are costly to subtract.
+    now_ms: Cell<Option<Millis>>,
 }
 
 impl Clock {
@@ -24,11 +27,13 @@ impl Clock {
             start: now,
             unix_start_ms: millis(since_1970),
             now: Cell::new(now),
+            now_ms: Cell::new(None),
         }
     }
 
     pub(crate) fn set(&self, now: Instant) {
         self.now.set(now);
+        self.now_ms.set(None);
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -36,7 +41,12 @@ impl Clock {
     }
 
     pub(crate) fn now_ms(&self) -> Millis {
-        millis(self.now.get().saturating_duration_since(self.start))
+        if let Some(ms) = self.now_ms.get() {
+            return ms;
+        }
+        let ms = millis(self.now.get().saturating_duration_since(self.start));
+        self.now_ms.set(Some(ms));
+        ms
     }
 
     /// What an instant of this clock is called in wall-clock time, in milliseconds since 1970. A
@@ -52,6 +62,35 @@ impl Clock {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+/// Whole milliseconds, without the wide division of [`Duration::as_millis`].
+pub(crate) fn millis(duration: Duration) -> Millis {
+    let seconds = duration.as_secs().saturating_mul(1000);
+    seconds.saturating_add(u64::from(duration.subsec_millis()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_follow_the_clock() {
+        let start = Instant::now();
+        let clock = Clock::new(start, SystemTime::UNIX_EPOCH);
+        for ms in [0, 1, 999, 1000, 86_400_123] {
+            clock.set(start + Duration::from_millis(ms) + Duration::from_micros(999));
+            assert_eq!((clock.now_ms(), clock.now_ms()), (ms, ms));
+        }
+    }
+
+    #[test]
+    fn milliseconds_are_whole_and_bounded() {
+        for duration in [
+            Duration::ZERO,
+            Duration::from_micros(1_999),
+            Duration::from_secs(7),
+        ] {
+            assert_eq!(u128::from(millis(duration)), duration.as_millis());
+        }
+        assert_eq!(millis(Duration::MAX), u64::MAX);
+    }
 }

@@ -34,6 +34,7 @@ use crate::upstream::{Endpoint, Upstreams};
 
 pub(crate) use alarm::{Alarm, Alarms, Live};
 pub(crate) use bound::{Bound, SeriesKey};
+use clock::millis;
 pub(crate) use clock::{Clock, Millis};
 pub(crate) use command::Command;
 pub(crate) use gate::{Gate, TaskId, WorkKey};
@@ -128,19 +129,22 @@ impl Worker {
 
     /// Milliseconds from now, or never for a wait without limit.
     pub(crate) fn after(&self, wait: Duration) -> Millis {
-        self.due(self.clock.now(), wait)
+        if wait.is_zero() {
+            return Millis::MAX;
+        }
+        self.clock.now_ms().saturating_add(millis(wait))
     }
 
     /// When a wait that began at `since`, here or on another Worker, has lasted for `wait`; never for a
     /// wait without limit.
     pub(crate) fn due(&self, since: Instant, wait: Duration) -> Millis {
-        if wait.is_zero() {
-            return Millis::MAX;
+        // Mostly it begins now.
+        if wait.is_zero() || since == self.clock.now() {
+            return self.after(wait);
         }
         let waited = self.clock.now().saturating_duration_since(since);
         let left = wait.saturating_sub(waited);
-        let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        self.clock.now_ms().saturating_add(left)
+        self.clock.now_ms().saturating_add(millis(left))
     }
 
     /// Where bodies and opaque streams find their blocks.
