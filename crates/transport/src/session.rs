@@ -195,8 +195,8 @@ impl Session {
         write: impl FnOnce(&mut dyn Writer, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<usize, TlsError> {
         let written = match &mut self.machine {
-            Machine::Client(machine) => put(&mut **machine, &mut self.incoming, out, write),
-            Machine::Server(machine) => put(&mut **machine, &mut self.incoming, out, write),
+            Machine::Client(machine) => put(&mut ***machine, &mut self.incoming, out, write),
+            Machine::Server(machine) => put(&mut ***machine, &mut self.incoming, out, write),
         }?;
         Ok(written)
     }
@@ -253,8 +253,8 @@ impl Machine {
         plain: &mut dyn FnMut(&[u8]),
     ) -> Driven {
         match self {
-            Machine::Client(machine) => drive(&mut **machine, cipher, out, plain),
-            Machine::Server(machine) => drive(&mut **machine, cipher, out, plain),
+            Machine::Client(machine) => drive(&mut ***machine, cipher, out, plain),
+            Machine::Server(machine) => drive(&mut ***machine, cipher, out, plain),
         }
     }
 }
@@ -276,20 +276,6 @@ impl Process for UnbufferedConnectionCommon<ServerConnectionData> {
     type Data = ServerConnectionData;
     fn process<'c, 'i>(&'c mut self, cipher: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
         self.process_tls_records(cipher)
-    }
-}
-
-impl Process for UnbufferedClientConnection {
-    type Data = ClientConnectionData;
-    fn process<'c, 'i>(&'c mut self, cipher: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
-        (**self).process_tls_records(cipher)
-    }
-}
-
-impl Process for UnbufferedServerConnection {
-    type Data = ServerConnectionData;
-    fn process<'c, 'i>(&'c mut self, cipher: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
-        (**self).process_tls_records(cipher)
     }
 }
 

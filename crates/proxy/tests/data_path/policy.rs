@@ -1,6 +1,7 @@
 //! Policies: who gets through, who does not, and what becomes of those that were through already.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -236,6 +237,30 @@ fn opaque_connections_that_no_rule_allows_are_reset_and_reach_nobody() {
     assert!(upstream.is_quiet());
     let mut client = bed.client("shop");
     client.send("hello");
+    assert_eq!(upstream.accept().exact(5), b"hello");
+}
+
+#[test]
+fn a_health_check_that_only_connects_passes_no_byte_either_way() {
+    let upstream = Upstream::new();
+    let mut mesh = guarded(upstream.address, AppProtocol::Tcp);
+    echo(&mut mesh).mode = Mode::Strict;
+    echo(&mut mesh).probes = vec![Probe {
+        port: upstream.address.port(),
+        path: None,
+        query: String::new(),
+    }];
+    let bed = Guarded::new(&mesh);
+    let mut check = bed.client("unidentified");
+    // The endpoint is found to be there, and that is all.
+    assert_eq!(upstream.accept().rest(), b"");
+    assert_eq!(check.rest(), b"");
+    let mut curious = bed.client("unidentified");
+    let _it_may_be_over_already = curious.stream.write_all(b"SELECT 1");
+    assert_eq!(upstream.accept().rest(), b"");
+    assert_eq!(curious.rest(), b"");
+    let mut known = bed.client("shop");
+    known.send("hello");
     assert_eq!(upstream.accept().exact(5), b"hello");
 }
 
