@@ -15,8 +15,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::{
-    AppProtocol, Backend, BackendTarget, Balancer, Endpoint, Filters, Mesh, Outcome, PathMatch,
-    RouteAction, RouteMatch, RouteRule, Service, ServiceName, ServicePort,
+    AppProtocol, Backend, BackendTarget, Balancer, Endpoint, Filters, HttpMatch, Mesh, Mode,
+    Outcome, PathMatch, Policy, PolicyAction, PolicyName, PolicyRule, RouteAction, RouteMatch,
+    RouteRule, Service, ServiceAccountName, ServiceName, ServicePort, Workload, WorkloadName,
+    WorkloadPort,
 };
 use heddle_proxy::{Entry, Proxy, Settings};
 use heddle_telemetry::Registry;
@@ -117,8 +119,8 @@ fn mesh(endpoint: SocketAddr) -> Mesh {
         endpoints: vec![Endpoint {
             address: endpoint,
             weight: 1,
-            workload: None,
-            account: None,
+            workload: Some(WorkloadName::parse("test/echo").unwrap()),
+            account: Some(ServiceAccountName::parse("test/echo").unwrap()),
             node: None,
         }],
         routes: Some(rules),
@@ -131,10 +133,66 @@ fn mesh(endpoint: SocketAddr) -> Mesh {
         balancer: Balancer::LeastRequest,
         ports: vec![port],
     };
-    Mesh {
+    let policies = vec![
+        policy("callers", PolicyAction::Allow, &["GET", "POST"], &[]),
+        policy("guests", PolicyAction::Deny, &[], &[("x-guest", "yes")]),
+    ];
+    let mesh = Mesh {
         generation: 1,
         services: vec![service],
+        workloads: vec![workload(endpoint, &policies)],
+        policies,
         ..Mesh::default()
+    };
+    mesh.check_invariants().unwrap();
+    mesh
+}
+
+/// Everybody, for requests with one of these methods below `/` and all of these headers.
+fn policy(
+    name: &str,
+    action: PolicyAction,
+    methods: &[&str],
+    headers: &[(&str, &str)],
+) -> Arc<Policy> {
+    let http = HttpMatch {
+        methods: methods.iter().map(|&method| method.into()).collect(),
+        paths: vec![PathMatch::Prefix(String::new())],
+        path_starts: Vec::new(),
+        headers: headers
+            .iter()
+            .map(|&(name, value)| (name.into(), value.into()))
+            .collect(),
+    };
+    Arc::new(Policy {
+        name: PolicyName::parse(&format!("AuthorizationPolicy test/{name}")).unwrap(),
+        action,
+        dry_run: false,
+        rules: vec![PolicyRule {
+            number: 0,
+            sources: None,
+            ports: Vec::new(),
+            http: Some(http),
+        }],
+    })
+}
+
+fn workload(endpoint: SocketAddr, policies: &[Arc<Policy>]) -> Workload {
+    Workload {
+        name: WorkloadName::parse("test/echo").unwrap(),
+        labels: BTreeMap::new(),
+        service_account: ServiceAccountName::parse("test/echo").unwrap(),
+        address: endpoint.ip(),
+        ports: vec![WorkloadPort {
+            name: None,
+            port: endpoint.port(),
+        }],
+        weight: 1,
+        node: None,
+        mode: Mode::Permissive,
+        policies: policies.iter().map(|policy| policy.name.clone()).collect(),
+        probes: Vec::new(),
+        command: None,
     }
 }
 
