@@ -137,7 +137,7 @@ impl Undecided {
         let bound = self.worker.bound();
         let port = match &self.door.entry {
             Entry::Service { service, port, .. } => bound.snapshot.find(service, *port),
-            Entry::ForwardProxy { .. } => None,
+            Entry::ForwardProxy { .. } | Entry::Mesh => None,
         };
         let Some(port) = port else {
             // Whoever asks in HTTP is told what is wrong.

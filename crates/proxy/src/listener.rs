@@ -41,6 +41,8 @@ pub enum Entry {
         /// Whose listener it is.
         caller: WorkloadName,
     },
+    /// Connections from other nodes: each proves by mutual TLS who calls, and says whom.
+    Mesh,
 }
 
 impl Entry {
@@ -49,6 +51,7 @@ impl Entry {
         match self {
             Entry::Service { caller, .. } => caller.as_ref(),
             Entry::ForwardProxy { caller } => Some(caller),
+            Entry::Mesh => None,
         }
     }
 }

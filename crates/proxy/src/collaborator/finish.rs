@@ -35,7 +35,7 @@ impl Connection {
         // What could not be understood was meant for the Service whose listener it came to.
         let port = exchange.port.or_else(|| match &self.door.entry {
             Entry::Service { service, port, .. } => snapshot.find(service, *port),
-            Entry::ForwardProxy { .. } => None,
+            Entry::ForwardProxy { .. } | Entry::Mesh => None,
         });
         let key = SeriesKey {
             source: self.key.0,

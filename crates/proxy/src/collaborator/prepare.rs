@@ -73,6 +73,7 @@ impl Connection {
                 .found
                 .find(&bound.snapshot, service, *port)
                 .ok_or(Reason::ServiceGone)?,
+            Entry::Mesh => return Err(Reason::ServiceGone.into()),
             Entry::ForwardProxy { caller } => {
                 let named = named.as_ref().ok_or(Reason::NotForwardProxy)?;
                 let host = std::str::from_utf8(&host[..named.host_len]).unwrap_or_default();
@@ -148,7 +149,7 @@ impl Connection {
         if let Outcome::Redirect(redirect) = &route.outcome {
             let port = match &self.door.entry {
                 Entry::Service { port, .. } => *port,
-                Entry::ForwardProxy { .. } => HTTP_PORT,
+                Entry::ForwardProxy { .. } | Entry::Mesh => HTTP_PORT,
             };
             if let (None, Entry::Service { service, .. }) = (&named, &self.door.entry) {
                 // A client that does not say whom it calls (HTTP/1.0) is told the Service's name.

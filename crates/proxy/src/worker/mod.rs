@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use heddle_telemetry::{LogSink, Registry, Seldom, TcpLabels, TcpSeries, WorkerStats};
+use heddle_transport::Identities;
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
 
@@ -60,6 +61,8 @@ pub(crate) struct Worker {
     pub(crate) stats: Arc<WorkerStats>,
     /// The configuration that new requests are served by. A request under way keeps its own.
     bound: RefCell<Rc<Bound>>,
+    /// Whom this node can call and be called as; `None` where there are no other nodes.
+    identities: RefCell<Option<Arc<Identities>>>,
     /// Reused by every request, between two awaits only.
     pub(crate) scratch: RefCell<Scratch>,
     pub(crate) random: RefCell<Random>,
@@ -91,6 +94,11 @@ impl Worker {
     /// The configuration for a request that begins now.
     pub(crate) fn bound(&self) -> Rc<Bound> {
         Rc::clone(&self.bound.borrow())
+    }
+
+    /// Whom this node can call and be called as now.
+    pub(crate) fn identities(&self) -> Option<Arc<Identities>> {
+        self.identities.borrow().clone()
     }
 
     /// The series of opaque connections from a source to a destination.

@@ -13,6 +13,7 @@ use std::time::{Instant, SystemTime};
 use std::{io, thread};
 
 use heddle_telemetry::{AccessLog, Registry, WorkerStats};
+use heddle_transport::Identities;
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
 use rustix::thread::gettid;
@@ -187,6 +188,7 @@ impl Worker {
             log: log.map(|log| RefCell::new(log.sink(Arc::clone(&stats)))),
             stats,
             bound: RefCell::new(bound),
+            identities: RefCell::default(),
             scratch: RefCell::new(Scratch::new()),
             random: RefCell::new(Random::new(seed)),
             tcp: RefCell::default(),
@@ -214,6 +216,10 @@ impl Worker {
         // Series that are in use are kept by who uses them.
         self.tcp.borrow_mut().clear();
         self.upstreams.forget_unused();
+    }
+
+    fn identify(&self, identities: Arc<Identities>) {
+        drop(self.identities.replace(Some(identities)));
     }
 
     /// What is done now and then, off the path of any request.
@@ -414,6 +420,7 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
     loop {
         match poll_fn(|cx| mailbox.poll_next(cx)).await {
             Command::Apply(snapshot) => worker.apply(snapshot),
+            Command::Identify(identities) => worker.identify(identities),
             Command::Listen { id, socket, door } => match Listener::open(&worker, socket, door) {
                 Ok(listener) => {
                     worker.stats.listeners.inc();
