@@ -30,7 +30,7 @@ mod error;
 mod folder;
 mod issue;
 mod key;
-mod pem;
+pub mod pem;
 mod permission;
 mod random;
 mod request;
@@ -47,7 +47,7 @@ pub use deny::{
     Denied, DenyEntry, DenyError, DenyList, MAX_DENIED, MAX_DENY_LIFE, MAX_REASON_BYTES,
 };
 pub use error::{AuthorityError, Lost};
-pub use folder::FolderError;
+pub use folder::{Folder, FolderError, Lock};
 pub use issue::{IssueError, Issued, JoinError};
 pub use permission::{Asker, IssuanceRefusal, may_issue};
 pub use request::{CertificateRequest, MAX_REQUEST_BYTES, RequestFault};
@@ -61,7 +61,6 @@ pub use token::{
     TokenRefusal, TokenSecret,
 };
 
-use folder::{Folder, Lock};
 use roots::{Roots, Signer};
 use token::Tokens;
 
