@@ -1,8 +1,10 @@
 //! One module for each command.
 
+pub(crate) mod check;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod explain;
+pub(crate) mod node;
 pub(crate) mod status;
 pub(crate) mod up;
 pub(crate) mod validate;

@@ -1,19 +1,22 @@
 //! Heddle, a service mesh with one proxy per node.
 //!
 //! `main` reads the command line and finds the command; each command is a page in [`commands`].
-//! What `heddle up` does after its first page is in [`up`]; what it shares with other commands that serve,
-//! in [`serving`].
+//! What `heddle up` does after its first page is in [`up`]; that of `heddle node` in [`node`], and what
+//! both share in [`serving`].
 
 mod admin;
 mod cli;
 mod commands;
 mod console;
 mod exit;
+mod hygiene;
 mod logging;
+mod node;
 mod serving;
 mod settings;
 mod status;
 mod table;
+mod time;
 mod up;
 
 use std::process::ExitCode;
@@ -27,6 +30,8 @@ fn main() -> ExitCode {
     // clap itself exits with 2 when the command line is wrong.
     let done = match Cli::parse().command {
         Command::Up(args) => commands::up::run(args),
+        Command::Node(args) => commands::node::run(args),
+        Command::Check(args) => commands::check::run(args),
         Command::Validate(args) => commands::validate::run(&args),
         Command::Status(args) => commands::status::run(args),
         Command::Explain(args) => commands::explain::run(args),
