@@ -127,6 +127,11 @@ impl Session {
         peer.min(self.shown_not_after)
     }
 
+    /// Bytes of ciphertext that wait for the rest of their record: at most so much plaintext comes of them.
+    pub fn held(&self) -> usize {
+        self.incoming.len()
+    }
+
     /// Takes ciphertext, hands plaintext to `plain`, and adds to `out` what is to be sent in answer. Call
     /// it with nothing to begin: a client speaks first.
     ///

@@ -102,11 +102,8 @@ impl Connection {
         let mut left = LINGER_BYTES;
         let mut shut = false;
         poll_fn(|cx| {
-            if !shut {
-                shut = true;
-                // An error means that the other side is gone, which reading will find out too.
-                let _ = rustix::net::shutdown(&self.client.stream, rustix::net::Shutdown::Write);
-            }
+            // A client that takes nothing more does not hear that nothing more comes.
+            shut = shut || self.client.poll_shutdown(cx).is_ready();
             self.client.inbox.clear();
             loop {
                 if self.alarm.rang() || left == 0 {

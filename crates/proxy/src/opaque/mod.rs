@@ -158,9 +158,7 @@ impl Direction {
         }
         if let Poll::Ready(moved) = self.pump.poll(cx, blocks, source, sink, progress) {
             moved?;
-            self.ended = true;
-            // A sink that is gone needs no telling.
-            let _ = rustix::net::shutdown(&sink.stream, rustix::net::Shutdown::Write);
+            self.ended = sink.poll_shutdown(cx).is_ready();
         }
         Ok(())
     }

@@ -13,7 +13,6 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 
 use foldhash::fast::RandomState;
 use heddle_telemetry::WorkerStats;
@@ -138,7 +137,7 @@ impl Upstreams {
         loop {
             let mut idle = endpoint.idle.borrow_mut().pop()?;
             self.stats.upstream_connections_idle.dec();
-            if is_alive(&mut idle.side) {
+            if idle.side.is_silent() {
                 return Some(Upstream {
                     side: idle.side,
                     open: idle.open,
@@ -249,7 +248,7 @@ impl Upstreams {
         };
         for endpoint in self.by_address.borrow().values() {
             self.drop_idle(endpoint, |idle| {
-                idle.since < oldest || !is_alive(&mut idle.side)
+                idle.since < oldest || !idle.side.is_silent()
             });
         }
     }
@@ -277,14 +276,6 @@ impl Upstreams {
             !drop
         });
     }
-}
-
-/// An idle connection is alive while there is nothing to read from it: neither the end of the
-/// stream nor bytes that nobody asked for.
-fn is_alive(side: &mut Side) -> bool {
-    side.stream
-        .poll_read_ready(&mut Context::from_waker(Waker::noop()))
-        .is_pending()
 }
 
 impl Endpoint {
