@@ -10,16 +10,17 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use heddle_transport::{MAX_PLAINTEXT, Peer, Session};
+use heddle_model::{ServiceAccountName, SpiffeId};
+use heddle_transport::MAX_PLAINTEXT;
 use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::{RecvFlags, Shutdown, shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use secured::RECORD_BYTES;
-pub(crate) use secured::Secured;
+pub(crate) use secured::{Proof, Secured};
 pub(crate) use socket::{once, poll_send};
 use socket::{poll_writev, written};
 
@@ -75,14 +76,25 @@ impl Side {
         })
     }
 
-    /// Who proved to be at the other end.
-    pub(crate) fn peer(&self) -> Option<&Arc<Peer>> {
-        self.secured.as_deref().map(Secured::peer)
+    /// Who proved to be at the other end, and until when.
+    pub(crate) fn proof(&self) -> Option<&Arc<Proof>> {
+        self.secured.as_deref().map(Secured::proof)
     }
 
-    /// The session, if its bytes go through one.
-    pub(crate) fn session(&self) -> Option<&Session> {
-        self.secured.as_deref().map(Secured::session)
+    /// In whose name the connection was made to another node.
+    pub(crate) fn caller(&self) -> Option<&ServiceAccountName> {
+        self.secured.as_deref()?.caller()
+    }
+
+    /// Whom the other end asked for.
+    pub(crate) fn called(&self) -> Option<&SpiffeId> {
+        self.secured.as_deref()?.called()
+    }
+
+    /// Whether a certificate that it rests on expires so soon that nothing new should be begun on it.
+    pub(crate) fn is_ending(&self, now: Instant) -> bool {
+        let secured = self.secured.as_deref();
+        secured.is_some_and(|secured| secured.is_ending(now))
     }
 
     /// Reads once, up to `want` bytes, onto the end of the inbox. 0 means the end of the stream.

@@ -158,7 +158,11 @@ impl Session {
             self.incoming = Vec::new();
         }
         if let Some(refusal) = driven.refusal.take() {
-            return Err(TlsError::Refused(refusal));
+            // The library has no word for it.
+            return Err(TlsError::Refused(match &self.role {
+                Role::Server(asked) if asked.is_missing() => Refusal::UnknownServer,
+                _ => refusal,
+            }));
         }
         if self.incoming.len() > MAX_INCOMING {
             let why = "a handshake message is too long".to_owned();

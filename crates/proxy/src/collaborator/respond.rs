@@ -24,9 +24,10 @@ impl Connection {
         if exchange.status > 0 || status == 0 {
             // Either the answer has begun, and only its missing end can say that it is broken, or
             // nobody is left to tell.
-            return After::Close;
+            return After::Cut;
         }
-        let keep = self.may_go_on(exchange) && failure.reason != Reason::Malformed;
+        let last = matches!(failure.reason, Reason::Malformed | Reason::IdentityRevoked);
+        let keep = self.may_go_on(exchange) && !last;
         exchange.status = status;
         {
             let out = &mut self.worker.scratch.borrow_mut().out;
@@ -70,7 +71,7 @@ impl Connection {
         let told = poll_fn(|cx| self.poll_own(cx, &mut first)).await;
         self.served += 1;
         match (told, keep) {
-            (false, _) => After::Close,
+            (false, _) => After::Cut,
             (true, true) => After::KeepAlive,
             (true, false) => After::Linger,
         }
@@ -93,6 +94,20 @@ impl Connection {
         }
         let flushed = ready!(self.client.poll_flush(cx));
         Poll::Ready(flushed.is_ok())
+    }
+
+    /// Says to another node that everything was said: without a word, the end of a connection is taken for a
+    /// cut.
+    pub(super) async fn part(&mut self) {
+        if self.client.proof().is_none() || !self.client.outbox.is_empty() {
+            return;
+        }
+        self.alarm.set(self.worker.after(PATIENCE));
+        poll_fn(|cx| match self.alarm.rang() {
+            true => Poll::Ready(()),
+            false => self.client.poll_shutdown(cx),
+        })
+        .await;
     }
 
     /// Closes a connection whose client may still be sending. Closing with unread bytes would make
@@ -168,6 +183,7 @@ fn phrase(status: u16) -> &'static str {
         307 => "Temporary Redirect",
         308 => "Permanent Redirect",
         400 => "Bad Request",
+        403 => "Forbidden",
         404 => "Not Found",
         408 => "Request Timeout",
         413 => "Content Too Large",

@@ -10,7 +10,9 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
+use heddle_model::{ServiceAccountName, SpiffeId};
 use heddle_transport::{MAX_PLAINTEXT, MAX_SEALED, Peer, Session, TlsError};
 use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::RecvFlags;
@@ -21,6 +23,8 @@ use super::socket::{once, poll_send, written};
 
 /// Pieces of plaintext that are sealed at once, each into records of its own.
 const PIECES: usize = 32;
+/// Longer than any certificate lasts, in seconds: a hundred years.
+const MAX_LIFE_S: u64 = 100 * 366 * 86_400;
 /// Plaintext that is copied together to be sealed as one record (RFC 8446 section 5.1), in bytes.
 pub(super) const RECORD_BYTES: usize = 16 * 1024;
 
@@ -31,11 +35,27 @@ thread_local! {
     static SEALED: RefCell<Box<[u8]>> = RefCell::new(vec![0; MAX_SEALED].into());
 }
 
+/// Nothing new is begun on a session whose certificates expire this soon.
+const ENDING: Duration = Duration::from_secs(30);
+
+/// What a connection between nodes rests on.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    /// Who is at the other end.
+    pub(crate) peer: Peer,
+    /// When the first of both certificates expires, in seconds since 1970.
+    pub(crate) not_after: u64,
+}
+
 /// An established session, and what of it is on its way.
 #[derive(Debug)]
 pub(crate) struct Secured {
     session: Session,
-    peer: Arc<Peer>,
+    proof: Arc<Proof>,
+    /// In whose name it was made; `None` on the called side, and for callers that nobody knows.
+    caller: Option<ServiceAccountName>,
+    /// From when on nothing new is begun on it.
+    ends: Instant,
     /// Ciphertext that the socket has not taken yet is what follows the first `sent` bytes.
     sealed: Vec<u8>,
     sent: usize,
@@ -48,12 +68,22 @@ pub(crate) struct Secured {
 }
 
 impl Secured {
-    /// A session whose peer is known. `None` for one that is not established.
-    pub(crate) fn new(session: Session) -> Option<Box<Self>> {
-        let peer = Arc::new(session.peer()?.clone());
+    /// A session that is established; `None` for one that is not. `now_s` is the time by which certificates
+    /// are judged, in seconds since 1970.
+    pub(crate) fn new(
+        session: Session,
+        caller: Option<ServiceAccountName>,
+        now: Instant,
+        now_s: u64,
+    ) -> Option<Box<Self>> {
+        let peer = session.peer()?.clone();
+        let not_after = session.not_after();
+        let left = Duration::from_secs(not_after.saturating_sub(now_s).min(MAX_LIFE_S));
         Some(Box::new(Secured {
             session,
-            peer,
+            proof: Arc::new(Proof { peer, not_after }),
+            caller,
+            ends: now + left.saturating_sub(ENDING),
             sealed: Vec::new(),
             sent: 0,
             stands_for: 0,
@@ -62,13 +92,20 @@ impl Secured {
         }))
     }
 
-    /// Who is at the other end.
-    pub(crate) fn peer(&self) -> &Arc<Peer> {
-        &self.peer
+    pub(super) fn proof(&self) -> &Arc<Proof> {
+        &self.proof
     }
 
-    pub(crate) fn session(&self) -> &Session {
-        &self.session
+    pub(super) fn caller(&self) -> Option<&ServiceAccountName> {
+        self.caller.as_ref()
+    }
+
+    pub(super) fn called(&self) -> Option<&SpiffeId> {
+        self.session.server_id()
+    }
+
+    pub(super) fn is_ending(&self, now: Instant) -> bool {
+        now >= self.ends
     }
 
     /// Whether nothing waits for the socket.
