@@ -172,9 +172,12 @@ impl Undecided {
                 };
                 match self.by_now(verdict) {
                     Verdict::Http => {
-                        let now = self.worker.clock.now_ms();
-                        let upstreams = &self.worker.upstreams;
-                        upstreams.give_back(lease.endpoint(), upstream, now);
+                        // One that has begun to speak does not speak HTTP.
+                        if upstream.side.is_silent() {
+                            let now = self.worker.clock.now_ms();
+                            let upstreams = &self.worker.upstreams;
+                            upstreams.give_back(lease.endpoint(), upstream, now);
+                        }
                         self.into_http()
                     }
                     Verdict::Opaque if !self.may_pass_on(lease.endpoint().address) => {

@@ -56,6 +56,8 @@ enum Failed {
     Preface(String),
     Late,
     Gone,
+    /// So many have not proven yet who they are.
+    Full,
 }
 
 impl Greeting {
@@ -88,7 +90,10 @@ impl Greeting {
             Poll::Ready(())
         })
         .await;
-        let greeted = greeted(&worker, &identities, &alarm, stream).await;
+        let greeted = match worker.unproven() {
+            Some(_place) => greeted(&worker, &identities, &alarm, stream).await,
+            None => Err(Failed::Full),
+        };
         drop(alarm);
         match greeted {
             Ok((side, inbound)) => {
@@ -185,6 +190,18 @@ impl Worker {
             }
             Failed::Handshake(broken) => broken,
             Failed::Preface(why) => why,
+            Failed::Full => {
+                let now = self.clock.now();
+                if self.refused.borrow_mut().may_name(usize::MAX, now) {
+                    let most = self.settings.bounds.handshakes;
+                    tracing::warn!(
+                        most,
+                        "other nodes are turned away: as many connections as may be \
+                        have not proven who they are (proxy.bounds.handshakes)"
+                    );
+                }
+                &"too many others have not proven who they are"
+            }
             Failed::Late => &"it took too long",
             Failed::Gone => &"it left",
         };

@@ -203,6 +203,9 @@ impl Side {
     /// Waits until the other end says anything: bytes, the end of the stream or a reset. What it says may
     /// be in the inbox then.
     pub(crate) fn poll_speaks(&mut self, cx: &mut Context<'_>, pool: &Pool) -> Poll<()> {
+        if !self.inbox.is_empty() {
+            return Poll::Ready(());
+        }
         match &self.secured {
             None => self.stream.poll_read_ready(cx).map(drop),
             // A session has things to say of its own.
@@ -213,6 +216,9 @@ impl Side {
     /// Whether there is nothing to read from it: neither the end of the stream nor bytes that nobody asked
     /// for. Asks the runtime, and the kernel only for what a session says of its own.
     pub(crate) fn is_silent(&mut self) -> bool {
+        if !self.inbox.is_empty() {
+            return false;
+        }
         let cx = &mut Context::from_waker(Waker::noop());
         match &mut self.secured {
             None => self.stream.poll_read_ready(cx).is_pending(),

@@ -68,6 +68,9 @@ pub(crate) struct Worker {
     /// Whom this node can call and be called as; `None` where there are no other nodes.
     identities: RefCell<Option<Arc<Identities>>>,
     pub(crate) pace: Pace,
+    /// Connections from other nodes that have not proven who they are, and how many there may be.
+    unproven: Cell<usize>,
+    unproven_limit: Cell<usize>,
     /// Reused by every request, between two awaits only.
     pub(crate) scratch: RefCell<Scratch>,
     pub(crate) random: RefCell<Random>,
@@ -110,6 +113,16 @@ impl Worker {
     /// Whom this node can call and be called as now.
     pub(crate) fn identities(&self) -> Option<Arc<Identities>> {
         self.identities.borrow().clone()
+    }
+
+    /// A place for one more connection from another node that has not proven who it is.
+    pub(crate) fn unproven(self: &Rc<Self>) -> Option<Unproven> {
+        let unproven = self.unproven.get();
+        if unproven >= self.unproven_limit.get() {
+            return None;
+        }
+        self.unproven.set(unproven + 1);
+        Some(Unproven(Rc::clone(self)))
     }
 
     /// Whether what a connection to another node rests on still holds.
@@ -236,6 +249,16 @@ impl Worker {
     /// Client connections open now.
     pub(crate) fn connections(&self) -> usize {
         usize::try_from(self.stats.connections_active.get()).unwrap_or(0)
+    }
+}
+
+/// The place of a connection that has not proven who it is.
+pub(crate) struct Unproven(Rc<Worker>);
+
+impl Drop for Unproven {
+    fn drop(&mut self) {
+        let unproven = &self.0.unproven;
+        unproven.set(unproven.get().saturating_sub(1));
     }
 }
 

@@ -190,6 +190,8 @@ impl Worker {
             bound: RefCell::new(bound),
             identities: RefCell::default(),
             pace: Pace::default(),
+            unproven: Cell::new(0),
+            unproven_limit: Cell::new(settings.bounds.handshakes),
             scratch: RefCell::new(Scratch::new()),
             random: RefCell::new(Random::new(seed)),
             tcp: RefCell::default(),
@@ -277,6 +279,8 @@ impl Worker {
             ..
         } = self.settings.bounds;
         self.upstreams.share(workers);
+        let unproven = self.settings.bounds.handshakes.div_ceil(workers);
+        self.unproven_limit.set(unproven);
         let least = MIN_BLOCKS.min(blocks);
         self.pool.set_max_blocks((blocks / workers).max(least));
         self.wide_pool

@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use heddle_model::{AppProtocol, SpiffeId, TrustDomain};
+use heddle_proxy::Settings;
 use heddle_transport::fixture::{Authority, DAY, NOW};
 use heddle_transport::{Denied, Identities, Session, Trust};
 
@@ -181,6 +183,27 @@ fn plaintext_and_nonsense_are_no_handshake() {
     pair.called
         .expect("heddle_handshakes_failed_total", &[], 1.0);
     assert_eq!(pair.get("shop").0, 200, "others are served");
+}
+
+#[test]
+fn those_who_prove_nothing_are_few_and_do_not_stay() {
+    let mut settings = Settings::default();
+    settings.bounds.handshakes = 4;
+    settings.timeouts.request_head = Duration::from_millis(500);
+    let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
+    assert_eq!(pair.get("shop").0, 200);
+    let mut silent: Vec<_> = (0..6)
+        .map(|_| TcpStream::connect(pair.mesh_address).unwrap())
+        .collect();
+    assert_eq!(pair.get("shop").0, 200, "who has proven it is served");
+    for stream in &mut silent {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let ended = stream.read(&mut [0; 1]);
+        assert!(!matches!(ended, Ok(1..)), "{ended:?}");
+    }
+    pair.called
+        .expect("heddle_handshakes_failed_total", &[], 6.0);
+    assert_eq!(pair.get("intruder").0, 200, "there is room again");
 }
 
 #[test]
