@@ -35,6 +35,15 @@ impl Verifier {
         }
     }
 
+    /// One that lets clients connect as nobody, too.
+    #[cfg(feature = "control")]
+    pub(crate) fn or_anonymous(trust: Arc<Trust>) -> Self {
+        Verifier {
+            anonymous: true,
+            ..Verifier::new(trust)
+        }
+    }
+
     fn verify(
         &self,
         leaf: &CertificateDer<'_>,
