@@ -1,7 +1,8 @@
 //! Heddle, a service mesh with one proxy per node.
 //!
 //! `main` reads the command line and finds the command; each command is a page in [`commands`].
-//! What `heddle up` does after its first page is in [`up`].
+//! What `heddle up` does after its first page is in [`up`]; what it shares with other commands that serve,
+//! in [`serving`].
 
 mod admin;
 mod cli;
@@ -9,6 +10,7 @@ mod commands;
 mod console;
 mod exit;
 mod logging;
+mod serving;
 mod settings;
 mod status;
 mod table;

@@ -5,8 +5,10 @@
 //! of its own identity, or none when it has yet to join.
 
 mod acceptor;
+mod connector;
 
 pub use acceptor::{AcceptError, Acceptor};
+pub use connector::{ConnectError, Connector};
 
 /// What is spoken over the connection, in ALPN (RFC 7301).
 pub const ALPN: &[u8] = b"h2";

@@ -44,7 +44,8 @@ impl Verifier {
         }
     }
 
-    fn verify(
+    /// Verifies a chain for a use, and says whose it is.
+    pub(crate) fn verify(
         &self,
         leaf: &CertificateDer<'_>,
         rest: &[CertificateDer<'_>],

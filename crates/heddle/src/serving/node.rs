@@ -18,12 +18,12 @@ use super::addresses::Slot;
 use super::limits::Shares;
 use super::listeners::{Changes, Entry, Listeners, Most};
 use super::supervisor::Supervisor;
-use super::{metrics, start};
+use super::{Change, metrics, start};
 use crate::admin::{Answer, Ask, Question};
+use crate::console::Console;
 use crate::settings::Settings;
-use crate::status::{
-    ConfigStatus, DrainStatus, ListenerStatus, Status, UsageStatus, WorkloadStatus,
-};
+use crate::status::{ConfigStatus, DrainStatus, Status, UsageStatus, WorkloadStatus};
+use crate::table;
 
 /// How long the writer may take for the last lines of the access log.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ const NAMED_SERVICES: usize = 20;
 
 /// What a node is put together from.
 pub(super) struct Parts {
-    pub(super) dir: PathBuf,
+    pub(super) source: PathBuf,
     pub(super) metrics_at: Option<SocketAddr>,
     pub(super) shares: Shares,
     pub(super) registry: Arc<Registry>,
@@ -52,7 +52,7 @@ pub(super) struct Parts {
 pub(super) struct Node {
     started: Instant,
     settings: Settings,
-    dir: PathBuf,
+    source: PathBuf,
     metrics_at: Option<SocketAddr>,
     /// Client connections at most, as the proxy was told.
     connections_limit: usize,
@@ -72,13 +72,16 @@ pub(super) struct Node {
     config: ConfigStatus,
     /// Opened while there are descriptors.
     probe: Probe,
+    stdout: Console,
+    /// Whether it was printed where everything is.
+    announced: bool,
 }
 
 impl Node {
-    pub(super) fn new(parts: Parts, settings: Settings) -> Self {
+    pub(super) fn new(parts: Parts, settings: Settings, stdout: Console) -> Self {
         Node {
             started: Instant::now(),
-            dir: parts.dir,
+            source: parts.source,
             metrics_at: parts.metrics_at,
             connections_limit: parts.shares.clients,
             registry: parts.registry,
@@ -95,6 +98,8 @@ impl Node {
             }),
             config: ConfigStatus::default(),
             probe: Probe::open(),
+            stdout,
+            announced: false,
             settings,
         }
     }
@@ -124,10 +129,22 @@ impl Node {
         if let Some(gone) = gone {
             tracing::info!("no longer served: {gone}");
         }
+        if !std::mem::replace(&mut self.announced, true) {
+            let listeners = self.listeners.status(&self.mesh);
+            self.stdout
+                .line(table::first_listeners(&listeners).into_bytes());
+        }
+    }
+
+    /// Takes a change from where the mesh comes from.
+    pub(super) fn change(&mut self, change: Change) {
+        match change {
+            Change::Folder(mesh, report) => self.folder_changed(mesh, &report),
+        }
     }
 
     /// Takes what the folder holds now, or keeps what is served when that has errors.
-    pub(super) fn folder_changed(&mut self, mesh: Option<Mesh>, report: &Report) {
+    fn folder_changed(&mut self, mesh: Option<Mesh>, report: &Report) {
         start::say(report);
         self.config.problems = report.problems.iter().map(ToString::to_string).collect();
         self.config.stale = mesh.is_none();
@@ -155,10 +172,6 @@ impl Node {
         if opened > 0 {
             tracing::info!(opened, "listeners opened after all");
         }
-    }
-
-    pub(super) fn listeners(&self) -> Vec<ListenerStatus> {
-        self.listeners.status(&self.mesh)
     }
 
     /// Asks for it; the writer says in the log how it went.
@@ -286,7 +299,7 @@ impl Node {
             ready: self.is_ready(),
             draining: drain.is_some(),
             drain,
-            folder: self.dir.clone(),
+            folder: self.source.clone(),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,
             connections_refused: self.registry.connections_refused(),
