@@ -44,7 +44,7 @@ mod site;
 mod tests;
 mod token;
 
-pub use certificate::{CaFault, Serial, shown_time};
+pub use certificate::{CaFault, Serial, parse_time, shown_time};
 pub use control::ControlLeaf;
 pub use deny::{
     Denied, DenyEntry, DenyError, DenyList, MAX_DENIED, MAX_DENY_LIFE, MAX_REASON_BYTES,
@@ -54,6 +54,7 @@ pub use folder::FolderError;
 pub use issue::{IssueError, Issued, JoinError};
 pub use members::{MAX_MEMBERS, Member};
 pub use permission::{Asker, IssuanceRefusal, may_issue};
+pub(crate) use random::hex as random_text;
 pub use request::{CertificateRequest, MAX_REQUEST_BYTES, RequestFault};
 pub use roots::Origin;
 pub use rotation::{NextRoot, RotationRefusal, RotationStatus, Stage};

@@ -374,6 +374,13 @@ pub fn shown_time(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// Seconds since 1970 of a time as [`shown_time`] shows it (RFC 3339). `None` for anything else, and before
+/// 1970.
+pub fn parse_time(text: &str) -> Option<u64> {
+    let seconds = crate::check::timestamp(text).ok()?;
+    u64::try_from(seconds).ok()
+}
+
 impl fmt::Display for CaFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
