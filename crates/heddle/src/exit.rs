@@ -14,9 +14,9 @@ pub(crate) enum Exit {
     Usage = 2,
     /// Manifests or settings were refused.
     Refused = 3,
-    /// No running `heddle up` answers on the admin socket.
+    /// No running heddle answers on the admin socket.
     Unreachable = 4,
-    /// Another `heddle up` has the admin socket.
+    /// Another heddle has the admin socket, or the state folder.
     Busy = 5,
 }
 
@@ -27,7 +27,7 @@ pub(crate) const HELP: &str = "Exit codes:
   2  wrong command line
   3  manifests or settings refused
   4  no running heddle answers on the admin socket
-  5  another heddle has the admin socket";
+  5  another heddle has the admin socket or the state folder";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {

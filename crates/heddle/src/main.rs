@@ -1,15 +1,18 @@
 //! Heddle, a service mesh with one proxy per node.
 //!
 //! `main` reads the command line and finds the command; each command is a page in [`commands`].
-//! What `heddle up` does after its first page is in [`up`]; what it shares with other commands that serve,
+//! What `heddle up` does after its first page is in [`up`], what `heddle control` does in [`control`]; what it shares with other commands that serve,
 //! in [`serving`].
 
 mod admin;
 mod cli;
 mod commands;
 mod console;
+mod control;
 mod exit;
+mod life;
 mod logging;
+mod order;
 mod serving;
 mod settings;
 mod status;
@@ -27,6 +30,11 @@ fn main() -> ExitCode {
     // clap itself exits with 2 when the command line is wrong.
     let done = match Cli::parse().command {
         Command::Up(args) => commands::up::run(args),
+        Command::Control(args) => commands::control::run(args),
+        Command::Token(args) => commands::token::run(args),
+        Command::Root(args) => commands::root::run(args),
+        Command::Deny(args) => commands::deny::run(args),
+        Command::Site(args) => commands::site::run(args),
         Command::Validate(args) => commands::validate::run(&args),
         Command::Status(args) => commands::status::run(args),
         Command::Explain(args) => commands::explain::run(args),
