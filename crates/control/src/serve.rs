@@ -28,6 +28,7 @@ use tonic::transport::Server;
 use tonic::{Request, Status};
 
 mod accept;
+mod board;
 mod convert;
 mod limiter;
 mod mesh;
@@ -37,6 +38,7 @@ mod peer;
 mod tests;
 mod trust;
 
+pub use board::Board;
 pub use mesh::{ForNode, IsPlaced, MeshSlice, MeshSource};
 pub use nodes::{Confirmed, Nodes, Present};
 pub use peer::{Peer, PeerCertificate};

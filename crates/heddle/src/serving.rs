@@ -12,14 +12,14 @@
 //! ```
 
 mod addresses;
-mod bind;
+pub(crate) mod bind;
 mod cores;
 mod limits;
 mod listeners;
 mod metrics;
 mod node;
-mod signals;
-mod start;
+pub(crate) mod signals;
+pub(crate) mod start;
 mod supervisor;
 
 use std::net::SocketAddr;
@@ -34,10 +34,11 @@ use heddle_proxy::Proxy;
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
-use crate::admin::{AdminSocket, Ask, serve_tcp, serve_unix};
+use crate::admin::{AdminSocket, Ask, Location, serve_tcp, serve_unix};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::logging;
@@ -65,6 +66,18 @@ pub(crate) fn in_runtime(
     settings: &Settings,
     serve: impl AsyncFnOnce(Output) -> Result<Exit, Failure>,
 ) -> Result<Exit, Failure> {
+    in_runtime_of(Builder::new_current_thread(), settings, serve)
+}
+
+/// The same, with a runtime of another kind.
+///
+/// # Errors
+/// As [`in_runtime`].
+pub(crate) fn in_runtime_of(
+    mut runtime: Builder,
+    settings: &Settings,
+    serve: impl AsyncFnOnce(Output) -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
     let output = Output {
         stdout: Console::start(std::io::stdout()).context("cannot start a thread")?,
         stderr: Console::start(std::io::stderr()).context("cannot start a thread")?,
@@ -76,7 +89,7 @@ pub(crate) fn in_runtime(
     )
     .context("cannot start the log")?;
     limits::raise();
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = runtime
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
@@ -103,7 +116,7 @@ impl Doors {
     /// When one of them cannot be.
     pub(crate) fn open(settings: &Settings) -> Result<Doors, Failure> {
         let signals = Signals::new().context("cannot handle signals")?;
-        let (socket, admin) = start::admin_socket(settings)?;
+        let (socket, admin) = start::admin_socket(&Location::new(settings.admin.socket.clone()))?;
         Ok(Doors {
             signals,
             _socket: socket,

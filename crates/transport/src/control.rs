@@ -4,8 +4,10 @@
 //! behind it, so that a node that joins can compare the root with its token; a node shows the certificate
 //! of its own identity, or none when it has yet to join.
 
+mod acceptor;
 mod connector;
 
+pub use acceptor::{AcceptError, Acceptor};
 pub use connector::{ConnectError, Connector};
 
 /// What is spoken over the connection, in ALPN (RFC 7301).

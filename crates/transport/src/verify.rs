@@ -35,6 +35,15 @@ impl Verifier {
         }
     }
 
+    /// One that lets clients connect as nobody, too.
+    #[cfg(feature = "control")]
+    pub(crate) fn or_anonymous(trust: Arc<Trust>) -> Self {
+        Verifier {
+            anonymous: true,
+            ..Verifier::new(trust)
+        }
+    }
+
     /// Verifies a chain for a use, and says whose it is.
     pub(crate) fn verify(
         &self,

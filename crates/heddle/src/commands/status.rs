@@ -1,15 +1,19 @@
 //! `heddle status`.
 
+mod control;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use heddle_control::printable;
+use serde::Deserialize;
 
 use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
+use crate::order::ControlStatus;
 use crate::status::{
     ConfigStatus, DrainStatus, ProcessStatus, Status, UsageStatus, WorkloadStatus,
 };
@@ -21,6 +25,7 @@ use crate::time::duration;
 #[command(after_help = "Examples:
   heddle status
   heddle status --brief
+  heddle status --control
   heddle status --output json | jq -r '.listeners[].address'
 
 Exit codes:
@@ -32,24 +37,50 @@ pub(crate) struct Args {
     /// The admin socket of the running heddle [default: as for `heddle up`]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Ask the control plane, at its own default socket
+    #[arg(long, conflicts_with = "socket")]
+    control: bool,
     /// How to print it
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
-    /// Leave the addresses out, of which there is one for each Service and caller
+    /// Leave the addresses out, of which there is one for each Service and caller; of a control plane, the
+    /// nodes
     #[arg(long, conflicts_with = "output")]
     brief: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
-    let answer = admin::get(&Location::new(args.socket), "/status").map_err(super::unanswered)?;
+    let location = match args.control {
+        true => Location::control(None),
+        false => Location::new(args.socket),
+    };
+    let answer = admin::get(&location, "/status").map_err(super::unanswered)?;
     super::print(&match args.output {
         OutputFormat::Json => answer + "\n",
-        OutputFormat::Text => {
-            let status = serde_json::from_str(&answer).context("the answer is not understood")?;
-            text(&status, args.brief)
-        }
+        OutputFormat::Text => match who(&answer).context("the answer is not understood")? {
+            Who::Node(status) => text(&status, args.brief),
+            Who::Control(status) => control::text(&status, args.brief),
+        },
     })?;
     Ok(Exit::Ok)
+}
+
+/// Who has answered.
+enum Who {
+    Node(Box<Status>),
+    Control(Box<ControlStatus>),
+}
+
+fn who(answer: &str) -> serde_json::Result<Who> {
+    #[derive(Deserialize)]
+    struct Role {
+        role: Option<String>,
+    }
+    let role: Role = serde_json::from_str(answer)?;
+    Ok(match role.role.as_deref() {
+        Some("control") => Who::Control(serde_json::from_str(answer)?),
+        _ => Who::Node(serde_json::from_str(answer)?),
+    })
 }
 
 fn text(status: &Status, brief: bool) -> String {

@@ -227,6 +227,7 @@ impl Node {
             Question::Metrics => self.metrics(),
             Question::Ready if self.is_ready() => Answer::text(200, "ready"),
             Question::Ready => Answer::text(503, "not ready"),
+            Question::Order(_) => Answer::text(404, "this heddle is no control plane"),
             Question::LogReopen => {
                 self.reopen_log();
                 Answer::text(

@@ -20,9 +20,8 @@ use crate::settings::{Metrics, Settings};
 use crate::table::count;
 
 /// The admin socket's path, ours for as long as the first value lives, and the listener on it.
-pub(super) fn admin_socket(settings: &Settings) -> Result<(AdminSocket, UnixListener), Failure> {
-    let location = Location::new(settings.admin.socket.clone());
-    let (socket, listener) = AdminSocket::bind(&location).map_err(|error| {
+pub(crate) fn admin_socket(location: &Location) -> Result<(AdminSocket, UnixListener), Failure> {
+    let (socket, listener) = AdminSocket::bind(location).map_err(|error| {
         let exit = if matches!(error, SocketError::Busy(_)) {
             Exit::Busy
         } else {
@@ -35,7 +34,8 @@ pub(super) fn admin_socket(settings: &Settings) -> Result<(AdminSocket, UnixList
     Ok((socket, listener))
 }
 
-pub(super) fn metrics_listener(
+/// Where metrics are served over TCP, if they are to be.
+pub(crate) fn metrics_listener(
     metrics: Metrics,
 ) -> Result<Option<(TcpListener, SocketAddr)>, Failure> {
     let Metrics::At(at) = metrics else {

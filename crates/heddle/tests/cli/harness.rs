@@ -1,4 +1,4 @@
-//! A running `heddle up` and what a test needs around it.
+//! A running `heddle up` or `heddle control` and what a test needs around it.
 
 use std::fs::{Permissions, set_permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -110,8 +110,25 @@ impl Heddle {
     }
 
     fn start_by(mut command: Command, folder: &Folder, more: &[&str]) -> Heddle {
+        command.arg("up");
+        Self::spawn(command, folder, more)
+    }
+
+    /// Starts `heddle control`, with its state beside the manifests, and waits until nodes are served;
+    /// says where.
+    pub(crate) fn control(folder: &Folder, more: &[&str]) -> (Heddle, SocketAddr) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        command
+            .args(["control", "--listen", "127.0.0.1:0", "--state"])
+            .arg(folder.path("state"));
+        let heddle = Self::spawn(command, folder, more);
+        let line = heddle.stderr_line("nodes are served at");
+        let address = line.rsplit(' ').next().and_then(|at| at.parse().ok());
+        (heddle, address.expect("an address"))
+    }
+
+    fn spawn(mut command: Command, folder: &Folder, more: &[&str]) -> Heddle {
         let mut child = command
-            .arg("up")
             .arg(folder.manifests())
             .arg("--socket")
             .arg(folder.socket())
