@@ -16,7 +16,6 @@ mod keeper;
 mod metrics;
 mod orders;
 mod plane;
-pub(crate) mod state;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -36,10 +35,12 @@ use tokio::task::JoinHandle;
 
 use crate::admin::{Ask, Location, serve_tcp, serve_unix};
 use crate::exit::{Exit, Failure};
+use crate::hygiene;
 use crate::serving::bind::{Instead, bind};
 use crate::serving::signals::{Signal, Signals};
 use crate::serving::{self, start};
 use crate::settings::Settings;
+use crate::state_folder;
 use crate::table::count;
 use door::Door;
 use keeper::Keeper;
@@ -60,6 +61,7 @@ const RESERVED_DESCRIPTORS: usize = 128;
 /// When something is missing that is needed from the start: the admin socket, the addresses, the
 /// authority, a valid configuration.
 pub(crate) fn run(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
+    hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime
         .worker_threads(THREADS)
@@ -75,7 +77,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     let metrics = start::metrics_listener(settings.control.metrics)?;
     let (listener, listen) = node_listener(settings.control.listen)?;
     let clock = Arc::new(Clock::new(0));
-    let state = state::folder(settings.control.state.clone())?;
+    let state = state_folder::folder(settings.control.state.clone(), "control")?;
     let authority = Arc::new(open(&state, settings, &clock)?);
     let mut watcher = Watcher::with(dir, settings.mesh.options_by_node());
     let first = first_mesh(&mut watcher, dir).await?;

@@ -72,6 +72,8 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         token,
     } = setup;
     let state = Arc::new(state);
+    // Joining tells us the time, too.
+    let floor_on_disk = clock.floor();
     let mut disk_problem = None;
     let (joined, leaves) = match (found.joined, token) {
         (_, Some(token)) => {
@@ -88,7 +90,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
     let now = view.now(clock.now());
     let random = Random::from_system();
     let core = Core::new(
-        Arc::clone(&clock),
+        (Arc::clone(&clock), floor_on_disk),
         joined,
         leaves,
         control.clone(),

@@ -162,12 +162,13 @@ impl Sim {
             denied: DenyList::default(),
         };
         let disk = Disk {
-            floor: own.not_before(),
+            floor: 0,
             joined: (own, trusted),
             leaves: BTreeMap::new(),
             accounts: accounts.to_vec(),
         };
         let mut sim = Sim::start(disk, time);
+        sim.core.clock.raise(sim.disk.joined.0.not_before());
         sim.meet(authority);
         sim.step(Some(authority), 0);
         sim

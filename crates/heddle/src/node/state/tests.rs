@@ -64,7 +64,7 @@ impl Kept {
     }
 
     fn path(&self, file: &str) -> PathBuf {
-        self.dir.path().join("a/node").join(file)
+        self.dir.path().join("node").join(file)
     }
 
     fn open(&self) -> Result<State, StateError> {
