@@ -27,6 +27,7 @@ use super::key::LeafKey;
 use super::moment::Moment;
 use super::random::{Backoff, Random};
 use super::state::{Found, State, StateError, check_mesh};
+use super::trusted::Trusted;
 use super::view::View;
 use crate::exit::{Exit, Failure};
 use crate::serving::Change;
@@ -36,6 +37,8 @@ use crate::time::utc;
 const EVENTS: usize = 16;
 /// How long a new mesh waits for the certificates of workloads that are new in it.
 const MESH_WAITS: Duration = Duration::from_secs(3);
+/// How often identities are put together while certificates are on their way.
+const BUILD_EVERY: Duration = Duration::from_millis(200);
 /// Waits between two attempts to join.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -87,6 +90,10 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         (Some(joined), None) => (joined, found.leaves),
         (None, None) => return Err(anyhow!("a node that has not joined needs a token").into()),
     };
+    let durable = match disk_problem {
+        None => generations(&joined.1),
+        Some(_) => (0, 0),
+    };
     let now = view.now(clock.now());
     let random = Random::from_system();
     let core = Core::new(
@@ -112,10 +119,12 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         peer: None,
         mesh: None,
         unconfirmed: None,
+        durable,
+        built: None,
         held_back: None,
     };
     agent.disk(disk_problem.map_or(Ok(()), Err));
-    agent.from_disk(found.mesh, &found.problems).await;
+    agent.begin(found.mesh, &found.problems).await;
     let courier = Courier {
         control,
         name,
@@ -126,6 +135,11 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
     };
     tokio::spawn(courier.run());
     agent.follow(events).await
+}
+
+/// Of the bundle and of the deny-list.
+fn generations(trusted: &Trusted) -> (u64, u64) {
+    (trusted.bundle.generation, trusted.denied.generation)
 }
 
 /// Tries until it is decided.
@@ -189,13 +203,17 @@ struct Agent {
     mesh: Option<(String, u64)>,
     /// What is to be confirmed as soon as it is on the disk and in force.
     unconfirmed: Option<TrustUpdate>,
+    /// The generations of bundle and deny-list that a restart would find: what we say that we have.
+    durable: (u64, u64),
+    /// When identities were put together last.
+    built: Option<Instant>,
     /// A mesh that waits for certificates, and until when it does.
     held_back: Option<(Box<Mesh>, Instant)>,
 }
 
 impl Agent {
     /// Begins with what was found on the disk.
-    async fn from_disk(&mut self, mesh: Option<(String, Mesh)>, problems: &[String]) {
+    async fn begin(&mut self, mesh: Option<(String, Mesh)>, problems: &[String]) {
         for problem in problems {
             tracing::error!("{problem}");
         }
@@ -228,7 +246,11 @@ impl Agent {
     }
 
     fn sleeps(&self) -> Duration {
-        let sleep = self.core().sleep(self.now());
+        let mut sleep = self.core().sleep(self.now());
+        let builds_in = self.builds_in();
+        if !builds_in.is_zero() && self.core().is_stale() {
+            sleep = sleep.min(builds_in);
+        }
         match &self.held_back {
             Some((_, until)) => sleep.min(until.saturating_duration_since(Instant::now())),
             None => sleep,
@@ -240,8 +262,33 @@ impl Agent {
         let now = self.now();
         self.core().tick(now);
         self.ask(now);
+        if self.builds_in().is_zero() {
+            self.build().await?;
+        }
+        self.confirm().await;
+        self.release().await;
+        if let Some(floor) = { self.core().take_floor() } {
+            let saved = blocking(&self.state, move |state| state.save_floor(floor)).await;
+            self.disk(saved);
+        }
+        Ok(())
+    }
+
+    /// How long identities wait to be put together: while certificates arrive one after the other, not each of
+    /// them is worth it. A change of trust is.
+    fn builds_in(&self) -> Duration {
+        if self.unconfirmed.is_some() || self.orders.is_none() || self.core().is_complete() {
+            return Duration::ZERO;
+        }
+        let waited = self.built.map_or(BUILD_EVERY, |built| built.elapsed());
+        BUILD_EVERY.saturating_sub(waited)
+    }
+
+    /// Puts identities together when something has changed of them, and waits until they are in force.
+    async fn build(&mut self) -> Result<(), Failure> {
         let identities = self.core().take_identities();
         if let Some(identities) = identities.map_err(|error| anyhow!(error))? {
+            self.built = Some(Instant::now());
             let (ack, acked) = oneshot::channel();
             if self
                 .changes
@@ -255,12 +302,6 @@ impl Agent {
             let _ = acked.await;
             self.show();
         }
-        self.confirm().await;
-        self.release().await;
-        if let Some(floor) = { self.core().take_floor() } {
-            let saved = blocking(&self.state, move |state| state.save_floor(floor)).await;
-            self.disk(saved);
-        }
         Ok(())
     }
 
@@ -270,8 +311,8 @@ impl Agent {
         let mut core = self.core();
         for id in core.due(now) {
             let order = LeafKey::generate().map(|key| Order::Issue(id.clone(), key));
-            let sent = order.map(|order| orders.try_send(order));
-            if !matches!(sent, Some(Ok(()))) {
+            let is_sent = order.is_some_and(|order| orders.try_send(order).is_ok());
+            if !is_sent {
                 core.failed(&id, "it could not be asked for".to_owned(), now);
             }
         }
@@ -281,12 +322,12 @@ impl Agent {
     fn show(&self) {
         let core = self.core();
         let Some(leaf) = core.own_leaf() else { return };
-        let trusted = core.trusted();
+        let (bundle_generation, deny_generation) = self.durable;
         self.credentials.send_replace(Some(Credentials {
             leaf: Arc::clone(leaf),
             trust: Arc::clone(core.in_force()),
-            bundle_generation: trusted.bundle.generation,
-            deny_generation: trusted.denied.generation,
+            bundle_generation,
+            deny_generation,
             mesh: self.mesh.clone(),
         }));
     }
@@ -297,7 +338,12 @@ impl Agent {
             return;
         };
         let trusted = self.core().trusted().clone();
+        let generations = generations(&trusted);
         let saved = blocking(&self.state, move |state| state.save_trust(&trusted)).await;
+        if saved.is_ok() {
+            self.durable = generations;
+            self.show();
+        }
         match (&saved, &self.orders) {
             (Ok(()), Some(orders)) => {
                 // When the connection has ended, the next one says what is in force.

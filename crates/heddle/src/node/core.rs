@@ -277,6 +277,11 @@ impl Core {
         }
     }
 
+    /// Whether what to call and be called as has changed.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
     /// What to call and be called as, when that has changed.
     ///
     /// # Errors

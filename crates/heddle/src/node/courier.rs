@@ -17,16 +17,21 @@ use std::time::Duration;
 use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_transport::control::Connector;
 use heddle_transport::{Clock, Leaf, Peer, Trust};
-use heddle_xds::{Certificate, Client, ClientError, MeshWatch, Registration, TrustUpdate};
+use heddle_xds::{
+    Certificate, Client, ClientError, MeshWatch, Registration, TrustUpdate, TrustWatch,
+};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::client::TlsStream;
 
 use super::key::LeafKey;
 use super::random::{Backoff, Random};
 
 /// How long it may take to connect, and to shake hands.
 const DIAL_WAIT: Duration = Duration::from_secs(10);
+/// How long a call may take to begin.
+const CALL_WAIT: Duration = Duration::from_secs(30);
 /// Waits between two attempts to connect.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -138,11 +143,10 @@ impl Courier {
         let shaken = timeout(DIAL_WAIT, connector.connect(stream)).await;
         let shaken = shaken.map_err(|_| "the handshake took too long".to_owned())?;
         let (stream, peer) = shaken.map_err(|error| error.to_string())?;
-        let client = Client::over(stream)
+        let (client, mut trust) = timeout(CALL_WAIT, begin(stream, own))
             .await
+            .map_err(|_| "it does not answer".to_owned())?
             .map_err(|error| error.to_string())?;
-        let watch = client.watch_trust(own.bundle_generation, own.deny_generation);
-        let mut trust = watch.await.map_err(|error| error.to_string())?;
         let (orders, mut ordered) = mpsc::channel(ORDERS);
         if self.events.send(Event::Up(peer, orders)).await.is_err() {
             return Ok(End::Over);
@@ -169,7 +173,9 @@ impl Courier {
                 },
                 () = &mut ask_mesh, if mesh.is_none() => {
                     let last = self.credentials.borrow().as_ref().and_then(|own| own.mesh.clone());
-                    match client.watch_mesh(&registration(last)).await {
+                    let registration = registration(last);
+                    let watch = timeout(CALL_WAIT, client.watch_mesh(&registration)).await;
+                    match watch.map_err(|_| "it does not answer".to_owned())? {
                         Ok(watch) => {
                             mesh = Some(watch);
                             continue;
@@ -214,6 +220,18 @@ impl Courier {
             let _ = events.send(Event::Issued(id, key, issued)).await;
         });
     }
+}
+
+/// The first call on a connection: what a control plane that does not believe us ends.
+async fn begin(
+    stream: TlsStream<TcpStream>,
+    own: &Credentials,
+) -> Result<(Client, TrustWatch), ClientError> {
+    let client = Client::over(stream).await?;
+    let watch = client
+        .watch_trust(own.bundle_generation, own.deny_generation)
+        .await?;
+    Ok((client, watch))
 }
 
 async fn next_mesh(mesh: &mut Option<MeshWatch>) -> Result<(String, Mesh), ClientError> {

@@ -88,7 +88,10 @@ pub(super) async fn join(
         .request()
         .ok_or_else(|| for_good(&"no request could be made"))?;
     let secret = (token.id.as_str(), token.secret.as_bytes());
-    let joined = client.join(name, secret, &request).await.map_err(refused)?;
+    let joined = client
+        .join(name, secret, &request)
+        .await
+        .map_err(|error| refused(&error))?;
     check(joined, key, name, token, (clock, &peer.id))
         .map_err(|why| for_good(&format!("the control plane's answer: {why}")))
 }
@@ -112,7 +115,7 @@ fn unbelieved(error: ConnectError, control: &str) -> JoinFailure {
     }
 }
 
-fn refused(error: ClientError) -> JoinFailure {
+fn refused(error: &ClientError) -> JoinFailure {
     match error.is_transient() {
         true => JoinFailure::ForNow(error.to_string()),
         false => JoinFailure::ForGood(format!(

@@ -185,8 +185,15 @@ impl Sim {
         let leaves = disk.leaves.values().cloned().collect();
         let random = Random::new(disk.floor);
         let joined = disk.joined.clone();
-        let mut core =
-            Core::new(clock, joined, leaves, "control:1".to_owned(), random, now).unwrap();
+        let mut core = Core::new(
+            (clock, disk.floor),
+            joined,
+            leaves,
+            "control:1".to_owned(),
+            random,
+            now,
+        )
+        .unwrap();
         core.want(&mesh(&disk.accounts));
         let identities = core.take_identities().unwrap().unwrap();
         Sim {
