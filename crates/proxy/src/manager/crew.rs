@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_telemetry::{AccessLog, ManagerStats, Registry, Seldom, WorkerStats};
-use heddle_transport::Identities;
+use heddle_transport::{Identities, Refusal};
 use tokio::sync::oneshot;
 
 use super::meter::Meter;
@@ -130,7 +130,7 @@ impl Crew {
                 stats.begin_again();
                 stats
             }
-            None => self.registry.worker(Reason::CODES),
+            None => self.registry.worker(Reason::CODES, &Refusal::CODES),
         };
         let cpus = &self.settings.cpus;
         let cpu = (!cpus.is_empty()).then(|| cpus[stats.id % cpus.len()]);
