@@ -32,7 +32,7 @@ mod folder;
 mod issue;
 mod key;
 mod members;
-mod pem;
+pub mod pem;
 mod permission;
 mod random;
 mod request;
@@ -50,7 +50,7 @@ pub use deny::{
     Denied, DenyEntry, DenyError, DenyList, MAX_DENIED, MAX_DENY_LIFE, MAX_REASON_BYTES,
 };
 pub use error::{AuthorityError, Lost};
-pub use folder::FolderError;
+pub use folder::{Folder, FolderError, Lock};
 pub use issue::{IssueError, Issued, JoinError};
 pub use members::{MAX_MEMBERS, Member};
 pub use permission::{Asker, IssuanceRefusal, may_issue};
@@ -66,7 +66,6 @@ pub use token::{
     TokenRefusal, TokenSecret,
 };
 
-use folder::{Folder, Lock};
 use members::Members;
 use roots::{Roots, Signer};
 use token::Tokens;

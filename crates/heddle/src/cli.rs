@@ -18,6 +18,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Up(commands::up::Args),
+    Node(commands::node::Args),
+    Check(commands::check::Args),
     Control(commands::control::Args),
     Token(commands::token::Args),
     Root(commands::root::Args),

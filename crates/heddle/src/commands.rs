@@ -1,10 +1,12 @@
 //! One module for each command.
 
+pub(crate) mod check;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod control;
 pub(crate) mod deny;
 pub(crate) mod explain;
+pub(crate) mod node;
 pub(crate) mod root;
 pub(crate) mod site;
 pub(crate) mod status;

@@ -18,6 +18,8 @@ pub(crate) enum Exit {
     Unreachable = 4,
     /// Another heddle has the admin socket, or the state folder.
     Busy = 5,
+    /// All goes on, but somebody should look: `heddle check` found something.
+    Degraded = 6,
 }
 
 /// What `heddle --help` says about them.
@@ -27,7 +29,8 @@ pub(crate) const HELP: &str = "Exit codes:
   2  wrong command line
   3  manifests or settings refused
   4  no running heddle answers on the admin socket
-  5  another heddle has the admin socket or the state folder";
+  5  another heddle has the admin socket or the state folder
+  6  degraded: it goes on, but somebody should look (check)";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {

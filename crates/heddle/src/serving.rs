@@ -32,9 +32,10 @@ use heddle_control::Report;
 use heddle_model::Mesh;
 use heddle_proxy::Proxy;
 use heddle_telemetry::{AccessLog, Registry};
+use heddle_transport::Identities;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Builder;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
 use crate::admin::{AdminSocket, Ask, Location, serve_tcp, serve_unix};
@@ -42,6 +43,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::settings::Settings;
+use crate::status::IdentityStatus;
 use node::{Node, Parts};
 use signals::{Signal, Signals};
 pub(crate) use start::say;
@@ -132,12 +134,34 @@ pub(crate) struct Served {
     /// What is known from the start.
     pub(crate) first: Option<(Mesh, Report)>,
     pub(crate) changes: mpsc::Receiver<Change>,
+    /// Where other nodes connect. Nobody is taken from it before there are identities.
+    pub(crate) mesh_socket: Option<std::net::TcpListener>,
+    /// Says who this node is.
+    pub(crate) identity: Option<Identity>,
 }
+
+/// Says who this node is.
+pub(crate) type Identity = Box<dyn Fn() -> IdentityStatus>;
 
 /// What the main loop is told by where the mesh comes from.
 pub(crate) enum Change {
     /// What the folder holds now, if it is right, and what is wrong with it.
     Folder(Option<Mesh>, Box<Report>),
+    /// Another mesh, checked.
+    Mesh(Box<Mesh>),
+    /// Whom to call and be called as. The sender is told when that is in force.
+    Identities(Arc<Identities>, oneshot::Sender<()>),
+    /// It cannot go on.
+    Failed(Failure),
+}
+
+/// Opens the listener for other nodes.
+///
+/// # Errors
+/// When the address is in use, or is none of this machine.
+pub(crate) fn bind_mesh(at: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
+    let bound = bind::bind(at, bind::Instead::Never);
+    Ok(bound.context("other nodes cannot connect: choose another address with --listen")?)
 }
 
 /// Serves until a signal ends it.
@@ -161,6 +185,8 @@ pub(crate) async fn serve(
         source,
         first,
         mut changes,
+        mesh_socket,
+        identity,
     } = served;
     let registry = Arc::new(Registry::new());
     let mut data_plane = settings.proxy.settings();
@@ -180,10 +206,12 @@ pub(crate) async fn serve(
         proxy,
         supervisor,
         log,
+        mesh_socket,
+        identity,
     };
     let mut node = Node::new(parts, settings, output.stdout);
     if let Some((mesh, report)) = first {
-        node.change(Change::Folder(Some(mesh), Box::new(report)));
+        node.change(Change::Folder(Some(mesh), Box::new(report)))?;
     }
 
     let (asks, mut questions) = mpsc::channel::<Ask>(ASKS);
@@ -202,7 +230,7 @@ pub(crate) async fn serve(
                 Signal::Stop => break,
                 Signal::Reopen => node.reopen_log(),
             },
-            Some(change) = changes.recv() => node.change(change),
+            Some(change) = changes.recv() => node.change(change)?,
             Some(ask) = questions.recv() => node.answer(ask),
             _ = look.tick() => {
                 if !node.is_alive() {

@@ -35,6 +35,8 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
         source: dir,
         first: Some((mesh, report)),
         changes: follow(watcher),
+        mesh_socket: None,
+        identity: None,
     };
     serving::serve(doors, settings, output, served).await
 }

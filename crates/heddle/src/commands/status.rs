@@ -18,6 +18,7 @@ use crate::status::{
     ConfigStatus, DrainStatus, ProcessStatus, Status, UsageStatus, WorkloadStatus,
 };
 use crate::table::{self, count};
+use crate::time::duration;
 
 /// Show what a running heddle serves, where, and how it is doing
 #[derive(Debug, clap::Args)]
@@ -113,10 +114,10 @@ fn text(status: &Status, brief: bool) -> String {
     if let Some(metrics) = status.metrics {
         let _infallible = writeln!(out, "metrics at http://{metrics}/metrics");
     }
-    out.push_str(&config(
-        &status.config,
-        &status.folder.display().to_string(),
-    ));
+    if let Some(identity) = &status.identity {
+        let _infallible = writeln!(out, "{}", super::check::summary(identity));
+    }
+    out.push_str(&config(&status.config, &source(status)));
     let _infallible = write!(out, "\n{}", workers(&status.proxy));
     if let Some(callers) = callers(&status.proxy) {
         let _infallible = writeln!(out, "{callers}");
@@ -129,6 +130,14 @@ fn text(status: &Status, brief: bool) -> String {
         let _infallible = write!(out, "\n{}", workloads(&status.workloads));
     }
     out
+}
+
+/// Where the mesh comes from.
+fn source(status: &Status) -> String {
+    match &status.identity {
+        Some(identity) => format!("mesh of {}", printable(&identity.control.address)),
+        None => status.folder.display().to_string(),
+    }
 }
 
 fn config(config: &ConfigStatus, folder: &str) -> String {
@@ -299,24 +308,9 @@ fn state_of(process: &ProcessStatus) -> String {
     state
 }
 
-/// The two largest units: `3 d 4 h`, `5 min 6 s`.
-fn duration(seconds: u64) -> String {
-    match (
-        seconds / 86_400,
-        seconds / 3_600 % 24,
-        seconds / 60 % 60,
-        seconds % 60,
-    ) {
-        (0, 0, 0, s) => format!("{s} s"),
-        (0, 0, min, s) => format!("{min} min {s} s"),
-        (0, h, min, _) => format!("{h} h {min} min"),
-        (d, h, _, _) => format!("{d} d {h} h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{callers, cost, draining, duration, state_of};
+    use super::{callers, cost, draining, state_of};
     use crate::status::{DrainStatus, ProcessStatus, UsageStatus};
 
     #[test]
@@ -389,17 +383,5 @@ mod tests {
         let none = serde_json::json!({"workers_limit": 1, "workers": [{}]});
         assert_eq!(callers(&none).as_deref(), Some("1 worker of at most 1"));
         assert_eq!(callers(&serde_json::Value::Null), None);
-    }
-
-    #[test]
-    fn durations_have_two_units() {
-        for (seconds, expected) in [
-            (0, "0 s"),
-            (61, "1 min 1 s"),
-            (3_660, "1 h 1 min"),
-            (90_000, "1 d 1 h"),
-        ] {
-            assert_eq!(duration(seconds), expected);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,15 +12,17 @@ use heddle_model::{Mesh, ServiceName};
 use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::{AccessLog, Registry, text};
+use heddle_transport::Identities;
 use serde::Serialize;
 
 use super::addresses::Slot;
 use super::limits::Shares;
 use super::listeners::{Changes, Entry, Listeners, Most};
 use super::supervisor::Supervisor;
-use super::{Change, metrics, start};
+use super::{Change, Identity, metrics, start};
 use crate::admin::{Answer, Ask, Question};
 use crate::console::Console;
+use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::status::{ConfigStatus, DrainStatus, Status, UsageStatus, WorkloadStatus};
 use crate::table;
@@ -32,6 +34,9 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 const TAKES_CONFIG_WITHIN: Duration = Duration::from_secs(5);
 /// So many listeners opened at once are logged one by one; of more only the number is.
 const LOGGED_LISTENERS: usize = 40;
+
+/// The number of the listener for other nodes; the others count from 1.
+const MESH_LISTENER: u64 = 0;
 
 /// So many Services that are closed at once are named in the log.
 const NAMED_SERVICES: usize = 20;
@@ -46,6 +51,8 @@ pub(super) struct Parts {
     /// None when workloads' commands are not run.
     pub(super) supervisor: Option<Supervisor>,
     pub(super) log: Option<AccessLog>,
+    pub(super) mesh_socket: Option<TcpListener>,
+    pub(super) identity: Option<Identity>,
 }
 
 /// Owned by the main loop, changed between two events.
@@ -72,6 +79,9 @@ pub(super) struct Node {
     config: ConfigStatus,
     /// Opened while there are descriptors.
     probe: Probe,
+    /// Until identities are there.
+    mesh_socket: Option<TcpListener>,
+    identity: Option<Identity>,
     stdout: Console,
     /// Whether it was printed where everything is.
     announced: bool,
@@ -98,6 +108,8 @@ impl Node {
             }),
             config: ConfigStatus::default(),
             probe: Probe::open(),
+            mesh_socket: parts.mesh_socket,
+            identity: parts.identity,
             stdout,
             announced: false,
             settings,
@@ -137,9 +149,32 @@ impl Node {
     }
 
     /// Takes a change from where the mesh comes from.
-    pub(super) fn change(&mut self, change: Change) {
+    ///
+    /// # Errors
+    /// When it says that it cannot go on.
+    pub(super) fn change(&mut self, change: Change) -> Result<(), Failure> {
         match change {
             Change::Folder(mesh, report) => self.folder_changed(mesh, &report),
+            Change::Mesh(mesh) => self.serve(*mesh),
+            Change::Identities(identities, in_force) => {
+                self.identify(identities);
+                // Whoever waits may be gone.
+                let _ = in_force.send(());
+            }
+            Change::Failed(failure) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    /// Calls and is called as these from now on. With the first ones other nodes are let in.
+    fn identify(&mut self, identities: Arc<Identities>) {
+        let Some(proxy) = &self.proxy else { return };
+        proxy.identify(identities);
+        if let Some(socket) = self.mesh_socket.take() {
+            if let Ok(address) = socket.local_addr() {
+                tracing::info!(%address, "listening for other nodes");
+            }
+            proxy.listen(MESH_LISTENER, socket, heddle_proxy::Entry::Mesh);
         }
     }
 
@@ -301,6 +336,7 @@ impl Node {
             draining: drain.is_some(),
             drain,
             folder: self.source.clone(),
+            identity: self.identity.as_ref().map(|identity| identity()),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,
             connections_refused: self.registry.connections_refused(),

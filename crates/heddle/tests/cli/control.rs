@@ -274,7 +274,7 @@ fn what_cannot_be_served_is_refused_at_the_start() {
     assert_eq!(key.permissions().mode() & 0o777, 0o600);
     for (socket, busy) in [
         (&socket, "another heddle"),
-        (&folder.path("o.sock"), "authority"),
+        (&folder.path("o.sock"), "another process"),
     ] {
         let (code, said) = start(socket);
         assert!(code == Some(5) && said.contains(busy), "{said}");
