@@ -36,6 +36,7 @@ use tokio::task::JoinHandle;
 
 use crate::admin::{Ask, Location, serve_tcp, serve_unix};
 use crate::exit::{Exit, Failure};
+use crate::hygiene;
 use crate::serving::bind::{Instead, bind};
 use crate::serving::signals::{Signal, Signals};
 use crate::serving::{self, start};
@@ -60,6 +61,7 @@ const RESERVED_DESCRIPTORS: usize = 128;
 /// When something is missing that is needed from the start: the admin socket, the addresses, the
 /// authority, a valid configuration.
 pub(crate) fn run(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
+    hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime
         .worker_threads(THREADS)
