@@ -183,11 +183,11 @@ fn open(state: &Path, settings: &Settings, clock: &Clock) -> Result<Authority, F
              and keep the backup secret"
         ),
         Origin::Supplied => {
-            tracing::info!("the root for {domain} in {folder} is taken, until {until}")
+            tracing::info!("the root for {domain} in {folder} is taken, until {until}");
         }
         Origin::Kept => tracing::info!("the authority of {domain} in {folder}, until {until}"),
         Origin::Replaced => {
-            tracing::info!("the certificates of this site were replaced, until {until}")
+            tracing::info!("the certificates of this site were replaced, until {until}");
         }
     }
     Ok(authority)

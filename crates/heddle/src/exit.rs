@@ -54,6 +54,16 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// The same, and what else there is to say.
+    pub(crate) fn with(self, more: &str) -> Self {
+        Failure {
+            exit: self.exit,
+            error: anyhow::anyhow!("{:#} ({more})", self.error),
+        }
+    }
+}
+
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Failure {

@@ -27,19 +27,9 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds))
 }
 
-/// The same the other way round, in the largest unit that says it roughly: `3 h`.
-pub(crate) fn roughly(seconds: u64) -> String {
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7_199 => format!("{} min", seconds / 60),
-        7_200..=172_799 => format!("{} h", seconds / 3_600),
-        _ => format!("{} days", seconds / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{parse, roughly};
+    use super::parse;
 
     #[test]
     fn a_number_and_a_unit() {
@@ -56,19 +46,6 @@ mod tests {
                 parse(text).is_err_and(|said| said.contains("such as 90s")),
                 "{text}"
             );
-        }
-    }
-
-    #[test]
-    fn a_length_of_time_is_shown_roughly() {
-        for (seconds, shown) in [
-            (0, "0 s"),
-            (119, "119 s"),
-            (150, "2 min"),
-            (86_400, "24 h"),
-            (172_800, "2 days"),
-        ] {
-            assert_eq!(roughly(seconds), shown);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use heddle_model::{Mesh, Node, NodeName, ServiceAccountName};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::mesh::{MeshSlice, MeshSource};
 use super::nodes::{Nodes, Present};
@@ -15,6 +16,10 @@ use crate::authority::FolderError;
 /// How long nodes that come, go or move are waited for before all others are told: whoever starts a
 /// hundred nodes tells each of them a few times, not a hundred times.
 const GATHER: Duration = Duration::from_millis(50);
+/// Everybody is told because of nodes once in this time at most, for each node that there is …
+const REST_PER_NODE: Duration = Duration::from_millis(5);
+/// … and up to this.
+const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// Where a mesh is put up for all nodes. Clones are the same.
 ///
@@ -108,10 +113,13 @@ impl Board {
     /// Makes a new generation whenever a node comes, goes or moves. It never ends.
     pub async fn follow_nodes(&self) {
         let mut present = self.shared.nodes.watch_present();
+        let mut rested = Instant::now();
         // The sender is the nodes' own, which we hold.
         while present.changed().await.is_ok() {
-            tokio::time::sleep(GATHER).await;
-            present.borrow_and_update();
+            sleep_until(rested.max(Instant::now() + GATHER)).await;
+            let nodes = u32::try_from(present.borrow_and_update().len());
+            let rest = REST_PER_NODE.saturating_mul(nodes.unwrap_or(u32::MAX));
+            rested = Instant::now() + rest.min(LONGEST_REST);
             let generation = &self.shared.generation;
             generation.send_if_modified(|generation| {
                 let is_up = *generation > 0;

@@ -184,7 +184,8 @@ impl Control {
             certificate,
         };
         let place = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-        let stream = self.door.admit(theirs, peer, place)?;
+        let trust = self.authority.watch_trust();
+        let stream = self.door.admit(theirs, peer, place, trust)?;
         self.ready.send(Ok(stream)).await.unwrap();
         Some(ours)
     }

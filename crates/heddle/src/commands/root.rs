@@ -10,9 +10,10 @@ use heddle_control::printable;
 
 use super::Asked;
 use crate::exit::{Exit, Failure};
-use crate::life::{self, roughly};
+use crate::life;
 use crate::order::{Order, RootStage, RootStatus};
 use crate::table::count;
+use crate::time::duration;
 
 /// So many nodes are named that something waits for.
 const NAMED: usize = 10;
@@ -148,7 +149,7 @@ fn waiting(status: &RootStatus) -> String {
 
 /// Where the root stands, in words.
 pub(super) fn text(status: &RootStatus) -> String {
-    let left = roughly(status.expires.saturating_sub(status.now));
+    let left = duration(status.expires.saturating_sub(status.now));
     let mut out = format!(
         "root {}, what signs expires at {}, in {left}\n",
         status.sha256.get(..16).unwrap_or(&status.sha256),

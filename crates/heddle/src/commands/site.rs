@@ -15,6 +15,7 @@ use heddle_model::TrustDomain;
 
 use super::Asked;
 use crate::exit::{Exit, Failure};
+use crate::hygiene;
 use crate::life;
 use crate::order::{Order, SiteSigned};
 use crate::state_folder;
@@ -94,6 +95,7 @@ Exit codes:
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
     match args.command {
         Command::Request {
             state,

@@ -54,7 +54,15 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         true => Location::control(None),
         false => Location::new(args.socket),
     };
-    let answer = admin::get(&location, "/status").map_err(super::unanswered)?;
+    let answer = admin::get(&location, "/status").map_err(|error| {
+        let other = Location::control(None);
+        let is_there = !location.is_given && !args.control && other.path.exists();
+        let failure = super::unanswered(error);
+        match is_there {
+            true => failure.with("a control plane is here: ask it with --control"),
+            false => failure,
+        }
+    })?;
     super::print(&match args.output {
         OutputFormat::Json => answer + "\n",
         OutputFormat::Text => match who(&answer).context("the answer is not understood")? {

@@ -10,7 +10,7 @@ use heddle_transport::Clock;
 use tokio::time::MissedTickBehavior;
 
 use super::door::Door;
-use crate::life::roughly;
+use crate::time::duration;
 
 #[cfg(test)]
 mod tests;
@@ -95,7 +95,7 @@ impl Keeper {
                 "what signs expires at {}, in {}: `heddle root rotate`, or at a site a new \
                  intermediate",
                 shown_time(expires),
-                roughly(expires.saturating_sub(now))
+                duration(expires.saturating_sub(now))
             );
         }
     }
