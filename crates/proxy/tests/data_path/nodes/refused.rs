@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use heddle_model::{AppProtocol, SpiffeId, TrustDomain};
+use heddle_model::{AppProtocol, Mode, SpiffeId, TrustDomain};
 use heddle_proxy::Settings;
 use heddle_transport::fixture::{Authority, DAY, NOW};
 use heddle_transport::{Denied, Identities, Session, Trust};
@@ -267,6 +267,19 @@ fn policies_of_the_called_node_decide() {
     // Its own node knows the reason too.
     pair.calling
         .expect("heddle_requests_rejected_total", &["policy_denied"], 2.0);
+}
+
+#[test]
+fn in_strict_mode_nobody_is_served_who_has_proven_nothing() {
+    let mut pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    pair.mesh.generation += 1;
+    for workload in &mut pair.mesh.workloads {
+        workload.mode = Mode::Strict;
+    }
+    pair.apply(&pair.mesh);
+    assert_eq!(pair.get("shop").0, 200);
+    let (status, reason) = pair.get("unidentified");
+    assert_eq!((status, reason.as_deref()), (403, Some("policy_denied")));
 }
 
 #[test]
