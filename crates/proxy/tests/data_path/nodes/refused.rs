@@ -214,7 +214,7 @@ fn an_identity_that_is_not_there_is_not_called() {
     let node = SpiffeId::node(domain(), node_name("called"));
     let leaf = |id: &SpiffeId| pair.authority.leaf(id, NOW - DAY, NOW + DAY);
     let other = Identities::new(trust, pair.clock(), leaf(&node), [leaf(&id("other"))]);
-    pair.called.proxy.identify(Arc::new(other.unwrap()));
+    pair.give(&pair.called, other.unwrap());
     let (status, reason) = pair.get("shop");
     assert_eq!((status, reason.as_deref()), (503, Some("peer_refused")));
     let refused = ["reason=\"unknown_server\""];
@@ -229,7 +229,7 @@ fn a_caller_without_a_certificate_stays_here() {
     let node = SpiffeId::node(domain(), node_name("calling"));
     let node = pair.authority.leaf(&node, NOW - DAY, NOW + DAY);
     let none = Identities::new(trust, pair.clock(), node, []).unwrap();
-    pair.calling.proxy.identify(Arc::new(none));
+    pair.give(&pair.calling, none);
     let (status, reason) = pair.get("shop");
     assert_eq!((status, reason.as_deref()), (503, Some("identity_missing")));
     assert_eq!(
@@ -272,7 +272,6 @@ fn policies_of_the_called_node_decide() {
 #[test]
 fn in_strict_mode_nobody_is_served_who_has_proven_nothing() {
     let mut pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
-    pair.mesh.generation += 1;
     for workload in &mut pair.mesh.workloads {
         workload.mode = Mode::Strict;
     }
@@ -345,7 +344,7 @@ fn a_node_that_only_trusts_others_is_not_spoken_to() {
     let other = Authority::new();
     let trust: Arc<Trust> = pair.trust(&[&other], Denied::default());
     let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
-    pair.called.proxy.identify(Arc::new(identities));
+    pair.give(&pair.called, identities);
     let (status, reason) = pair.get("shop");
     assert_eq!((status, reason.as_deref()), (503, Some("peer_refused")));
     // It is tried as often as any endpoint.
