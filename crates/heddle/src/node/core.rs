@@ -104,10 +104,12 @@ impl Core {
         Ok(core)
     }
 
-    /// The control plane is reached; `peer` is who it is.
+    /// The control plane is reached.
     pub(crate) fn link_up(&mut self, now: Moment) {
+        if !self.link.is_up {
+            self.link.since = now.elapsed;
+        }
         self.link.is_up = true;
-        self.link.since = now.elapsed;
         self.link.problem = None;
     }
 

@@ -9,13 +9,14 @@
 //!
 //! It decides nothing: what comes is an [`Event`], what is to be said is an [`Order`].
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_model::{Mesh, NodeName, SpiffeId};
-use heddle_transport::control::Connector;
+use heddle_transport::control::{ConnectError, Connector};
 use heddle_transport::{Clock, Leaf, Peer, Trust};
 use heddle_xds::{
     Certificate, Client, ClientError, MeshWatch, Registration, TrustUpdate, TrustWatch,
@@ -58,7 +59,7 @@ pub(super) enum Event {
     /// The control plane is reached; this is who it is, and how to tell it something.
     Up(Peer, mpsc::Sender<Order>),
     /// It is not, or no longer.
-    Down(String),
+    Down(Broken),
     /// Whom to trust from now on.
     Trust(TrustUpdate),
     /// A mesh, not checked yet, and its epoch.
@@ -90,6 +91,42 @@ pub(super) struct Courier {
     pub(super) events: mpsc::Sender<Event>,
 }
 
+/// Why there is no connection.
+pub(super) struct Broken {
+    pub(super) why: String,
+    /// One of the two does not believe the other: waiting does not help.
+    pub(super) is_refusal: bool,
+}
+
+impl Broken {
+    fn by(why: impl fmt::Display) -> Broken {
+        Broken {
+            why: why.to_string(),
+            is_refusal: false,
+        }
+    }
+}
+
+impl From<ClientError> for Broken {
+    fn from(error: ClientError) -> Broken {
+        Broken {
+            is_refusal: !error.is_transient(),
+            why: error.to_string(),
+        }
+    }
+}
+
+impl From<ConnectError> for Broken {
+    fn from(error: ConnectError) -> Broken {
+        let is_refusal = matches!(error, ConnectError::Refused(_));
+        let why = match error {
+            ConnectError::Refused(refusal) => format!("whoever answers is not believed: {refusal}"),
+            ConnectError::Io(error) => error.to_string(),
+        };
+        Broken { why, is_refusal }
+    }
+}
+
 /// How a connection ended.
 enum End {
     /// Nobody listens to us any more.
@@ -97,7 +134,7 @@ enum End {
     /// Another connection is wanted.
     Reconnect,
     /// It failed.
-    Failed(String),
+    Failed(Broken),
 }
 
 impl Courier {
@@ -125,7 +162,7 @@ impl Courier {
 
     async fn connection(&self) -> End {
         let Some(credentials) = self.credentials.borrow().clone() else {
-            return End::Failed("there is nothing to show yet".to_owned());
+            return End::Failed(Broken::by("there is nothing to show yet"));
         };
         match self.converse(&credentials).await {
             Ok(end) => end,
@@ -133,20 +170,17 @@ impl Courier {
         }
     }
 
-    async fn converse(&self, own: &Credentials) -> Result<End, String> {
+    async fn converse(&self, own: &Credentials) -> Result<End, Broken> {
         let connector = Connector::joined(&own.leaf, &own.trust, &self.clock);
-        let connector = connector.map_err(|error| error.to_string())?;
-        let stream = dial(&self.control)
-            .await
-            .map_err(|error| error.to_string())?;
+        let connector = connector.map_err(Broken::by)?;
+        let stream = dial(&self.control).await.map_err(Broken::by)?;
         let mesh_address = reachable(self.listen, &stream);
         let shaken = timeout(DIAL_WAIT, connector.connect(stream)).await;
-        let shaken = shaken.map_err(|_| "the handshake took too long".to_owned())?;
-        let (stream, peer) = shaken.map_err(|error| error.to_string())?;
+        let shaken = shaken.map_err(|_| Broken::by("the handshake took too long"))?;
+        let (stream, peer) = shaken?;
         let (client, mut trust) = timeout(CALL_WAIT, begin(stream, own))
             .await
-            .map_err(|_| "it does not answer".to_owned())?
-            .map_err(|error| error.to_string())?;
+            .map_err(|_| Broken::by("it does not answer"))??;
         let (orders, mut ordered) = mpsc::channel(ORDERS);
         if self.events.send(Event::Up(peer, orders)).await.is_err() {
             return Ok(End::Over);
@@ -161,10 +195,10 @@ impl Courier {
         let mut ask_mesh = std::pin::pin!(sleep(Duration::ZERO));
         loop {
             let event = tokio::select! {
-                update = trust.next() => Event::Trust(update.map_err(|error| error.to_string())?),
+                update = trust.next() => Event::Trust(update?),
                 next = next_mesh(&mut mesh), if mesh.is_some() => match next {
                     Ok((epoch, next)) => Event::Mesh(epoch, Box::new(next)),
-                    Err(error @ ClientError::Unavailable(_)) => return Err(error.to_string()),
+                    Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
                     Err(error) => {
                         mesh = None;
                         ask_mesh.as_mut().reset(Instant::now() + MESH_WAIT);
@@ -175,12 +209,12 @@ impl Courier {
                     let last = self.credentials.borrow().as_ref().and_then(|own| own.mesh.clone());
                     let registration = registration(last);
                     let watch = timeout(CALL_WAIT, client.watch_mesh(&registration)).await;
-                    match watch.map_err(|_| "it does not answer".to_owned())? {
+                    match watch.map_err(|_| Broken::by("it does not answer"))? {
                         Ok(watch) => {
                             mesh = Some(watch);
                             continue;
                         }
-                        Err(error @ ClientError::Unavailable(_)) => return Err(error.to_string()),
+                        Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
                         Err(error) => {
                             ask_mesh.as_mut().reset(Instant::now() + MESH_WAIT);
                             Event::NoMesh(error.to_string())
@@ -191,8 +225,7 @@ impl Courier {
                     match order {
                         Some(Order::Issue(id, key)) => self.ask(client.clone(), id, key),
                         Some(Order::Confirm(update)) => {
-                            let said = trust.confirm_update(&update).await;
-                            said.map_err(|error| error.to_string())?;
+                            trust.confirm_update(&update).await?;
                         }
                         Some(Order::Reconnect) => return Ok(End::Reconnect),
                         None => return Ok(End::Reconnect),

@@ -448,4 +448,80 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
         let why = control["problem"].as_str().unwrap_or_default();
         control["connected"] == false && why.contains("deny-list")
     });
+    let (code, status) = check(&folder, "n2");
+    assert!(
+        code == Some(6)
+            && status
+                .to_string()
+                .contains("nothing comes of the control plane")
+    );
+}
+
+/// A certificate that was found on the disk is taken to be as old as it says, an hour at least: of one that
+/// lives for five minutes half is over.
+#[test]
+fn certificates_are_renewed_while_requests_go_on() {
+    let (folder, namespace) = mesh(11);
+    let config = folder.path("control.yaml");
+    fs::write(&config, "control: {leaf_life_s: 300}\n").expect("written");
+    let (_control, at) = Heddle::control(&folder, &["--config", as_str(&config)]);
+    let one = join(&folder, "n1", at);
+    let _two = join(&folder, "n2", at);
+    eventually("both have their identities", || {
+        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    });
+    one.signal(Signal::TERM);
+    assert_eq!(one.ended().code(), Some(0));
+    let before = fs::read(folder.path("n1/node.leaf")).expect("a leaf");
+    let one = Heddle::node(&folder, "n1", at, &[]);
+    one.stdout_line("SERVICE");
+    let (service, caller) = (format!("{namespace}/cart"), format!("{namespace}/web"));
+    let address = one.address(&service, Some(&caller));
+    eventually("the other node is known", || {
+        get(address, "cart", "/").0 == 200
+    });
+    eventually("both certificates are renewed", || {
+        assert_eq!(get(address, "cart", "/").0, 200);
+        check(&folder, "n1").1["renewals"] == 2
+    });
+    eventually("it is connected with the new one", || {
+        check(&folder, "n1").1["control"]["connected"] == true
+    });
+    assert!(is_well(&folder, "n1", 2));
+    assert_ne!(
+        fs::read(folder.path("n1/node.leaf")).expect("a leaf"),
+        before
+    );
+    assert_eq!(get(address, "cart", "/").0, 200);
+}
+
+#[test]
+fn no_secret_is_ever_logged() {
+    let (folder, _) = mesh(12);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let token = token(&folder, "n1");
+    let node = Heddle::node(
+        &folder,
+        "n1",
+        at,
+        &["--token-file", as_str(&token), "--log-level", "trace"],
+    );
+    eventually("it has its identities", || is_well(&folder, "n1", 2));
+    node.signal(Signal::TERM);
+    let token = fs::read_to_string(&token).expect("a token");
+    let secret = token.split('.').nth(1).expect("a secret").to_owned();
+    let leaf = fs::read_to_string(folder.path("n1/node.leaf")).expect("a leaf");
+    // The lines of the key that are the key's own: what comes before is the same for all.
+    let key: Vec<&str> = leaf
+        .lines()
+        .skip(3)
+        .take_while(|line| !line.starts_with('-'))
+        .collect();
+    assert!(!key.is_empty());
+    for line in node.stderr_before("stopped") {
+        assert!(
+            !line.contains(&secret) && !key.iter().any(|text| line.contains(text)),
+            "{line}"
+        );
+    }
 }

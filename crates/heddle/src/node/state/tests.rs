@@ -201,3 +201,14 @@ fn the_folder_of_another_node_is_refused() {
         "{why}"
     );
 }
+
+proptest::proptest! {
+    /// Whatever is in a file: it is read or refused.
+    #[test]
+    fn no_file_makes_a_node_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..600)) {
+        let _refused = read_leaf(&bytes);
+        let _refused = Trusted::from_json(&bytes);
+        let text = [b"-----BEGIN PRIVATE KEY-----\n", bytes.as_slice(), b"\n-----END PRIVATE KEY-----\n"];
+        let _refused = read_leaf(&text.concat());
+    }
+}
