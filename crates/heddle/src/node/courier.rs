@@ -56,8 +56,8 @@ pub(super) struct Credentials {
 
 /// What happened.
 pub(super) enum Event {
-    /// The control plane is reached; this is who it is, and how to tell it something.
-    Up(Peer, mpsc::Sender<Order>),
+    /// The control plane is reached.
+    Up(Link),
     /// It is not, or no longer.
     Down(Broken),
     /// Whom to trust from now on.
@@ -68,6 +68,16 @@ pub(super) enum Event {
     NoMesh(String),
     /// An answer to [`Order::Issue`].
     Issued(SpiffeId, LeafKey, Result<Certificate, ClientError>),
+}
+
+/// A connection to the control plane.
+pub(super) struct Link {
+    /// Who it is.
+    pub(super) peer: Peer,
+    /// Where it tells others to connect to us.
+    pub(super) mesh_address: SocketAddr,
+    /// How to tell it something.
+    pub(super) orders: mpsc::Sender<Order>,
 }
 
 /// What to say.
@@ -182,7 +192,12 @@ impl Courier {
             .await
             .map_err(|_| Broken::by("it does not answer"))??;
         let (orders, mut ordered) = mpsc::channel(ORDERS);
-        if self.events.send(Event::Up(peer, orders)).await.is_err() {
+        let link = Link {
+            peer,
+            mesh_address,
+            orders,
+        };
+        if self.events.send(Event::Up(link)).await.is_err() {
             return Ok(End::Over);
         }
         let registration = |last| Registration {

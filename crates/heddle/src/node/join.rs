@@ -57,6 +57,13 @@ pub(super) fn read_token(from: &Path) -> anyhow::Result<JoinToken> {
         }
     };
     read.with_context(|| format!("cannot read the token from {}", from.display()))?;
+    if text.trim().is_empty() {
+        // What makes the token may have failed at the other end of a pipe.
+        return Err(anyhow!(
+            "{} is empty, there is no token in it",
+            from.display()
+        ));
+    }
     JoinToken::parse(&text).ok_or_else(|| {
         anyhow!(
             "{} holds no token: a token is one line that begins with heddle- (heddle token create NODE)",

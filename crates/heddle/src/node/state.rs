@@ -206,7 +206,7 @@ impl State {
         Ok(Some((file.epoch, file.mesh)))
     }
 
-    /// Keeps the node's own identity; what else it was is forgotten first, when it joins anew.
+    /// Keeps the identity of a node that joins; what it was before is forgotten, but for its mesh.
     ///
     /// # Errors
     /// When it could not be made durable.
@@ -217,6 +217,14 @@ impl State {
     ) -> Result<(), StateError> {
         // In this order a crash in between leaves a node that has not joined.
         self.folder.remove(OWN)?;
+        for name in self
+            .leaves
+            .names()?
+            .iter()
+            .filter(|name| name.ends_with(LEAF))
+        {
+            self.leaves.remove(name)?;
+        }
         self.save_trust(trusted)?;
         self.save_leaf(id, pkcs8, chain)
     }

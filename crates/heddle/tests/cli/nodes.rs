@@ -307,6 +307,8 @@ fn a_node_without_a_token_or_with_none_says_what_to_do() {
     fs::write(&path, "heddle-x.y.z").expect("written");
     let (code, said) = refused(&folder, "n1", at, &["--token-file", as_str(&path)]);
     assert!(code == Some(1) && said.contains("holds no token"), "{said}");
+    let (code, said) = refused(&folder, "n1", at, &["--token-file", "-"]);
+    assert!(code == Some(1) && said.contains("- is empty"), "{said}");
     let (code, said) = refused(&folder, "n1", at, &["--token-file", "/nowhere/token"]);
     assert!(code == Some(1) && said.contains("/nowhere/token"), "{said}");
 }

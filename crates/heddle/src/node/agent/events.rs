@@ -8,7 +8,7 @@ use heddle_transport::Leaf;
 use heddle_xds::{Certificate, ClientError, TrustUpdate};
 use rustls_pki_types::CertificateDer;
 
-use super::super::courier::{Broken, Event, Order};
+use super::super::courier::{Broken, Event, Link, Order};
 use super::super::key::LeafKey;
 use super::super::moment::Moment;
 use super::super::state::check_mesh;
@@ -22,7 +22,13 @@ impl Agent {
     pub(super) async fn happened(&mut self, event: Event) {
         let now = self.now();
         match event {
-            Event::Up(peer, orders) => {
+            Event::Up(link) => {
+                let Link {
+                    peer,
+                    mesh_address,
+                    orders,
+                } = link;
+                self.view.reached_at(mesh_address);
                 tracing::info!(
                     until = utc(peer.not_after),
                     "connected to the control plane"

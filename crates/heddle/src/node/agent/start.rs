@@ -15,7 +15,7 @@ use super::super::core::Core;
 use super::super::courier::Courier;
 use super::super::join::{JoinFailure, NewNode, join};
 use super::super::random::{Backoff, Random};
-use super::super::state::{Found, State};
+use super::super::state::{Found, State, check_mesh};
 use super::super::view::View;
 use super::{Agent, blocking, generations};
 use crate::exit::{Exit, Failure};
@@ -63,6 +63,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
     // Joining tells us the time, too.
     let floor_on_disk = clock.floor();
     let mut disk_problem = None;
+    let mut mesh = found.mesh;
     let (joined, leaves) = match (found.joined, token) {
         (_, Some(token)) => {
             let new = join_at_last(&control, &name, &token, &clock, &view).await?;
@@ -70,6 +71,8 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
             tracing::info!(id = %new.leaf.id(), until = utc(new.leaf.not_after()), "joined");
             // Its certificate is of use although the next start needs another token.
             disk_problem = save_joined(&state, new).await.err();
+            // It may have been of another mesh before.
+            mesh = mesh.filter(|(_, mesh)| check_mesh(mesh, &joined.1).is_ok());
             (joined, Vec::new())
         }
         (Some(joined), None) => (joined, found.leaves),
@@ -109,7 +112,8 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         held_back: None,
     };
     agent.disk(disk_problem.map_or(Ok(()), Err));
-    agent.begin(found.mesh, &found.problems).await;
+    agent.begin(mesh, &found.problems).await;
+    agent.show();
     let courier = Courier {
         control,
         name,

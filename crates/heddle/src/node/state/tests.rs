@@ -52,6 +52,9 @@ impl Kept {
             dir,
         };
         let state = kept.open().unwrap();
+        let before = SpiffeId::parse("spiffe://before.test/ns/shop/sa/cart").unwrap();
+        let (key, chain) = signed(&issuer, &before);
+        state.save_leaf(&before, key.pkcs8(), &chain).unwrap();
         let (key, chain) = signed(&issuer, &own);
         state
             .save_joined((&own, key.pkcs8(), &chain), &kept.trusted)
