@@ -10,6 +10,8 @@ pub(crate) use load::{Load, run as offer_load};
 pub(crate) use upstream::{Upstream, run as serve_upstream};
 
 mod account;
+mod ask;
+mod authority;
 mod cgroup;
 mod child;
 mod confine;
@@ -19,6 +21,8 @@ mod install;
 mod instructions;
 mod load;
 mod machine;
+mod mtls;
+mod nodes;
 mod plot;
 mod proxy;
 mod report;
@@ -27,12 +31,15 @@ mod syscalls;
 mod systems;
 mod table;
 mod upstream;
+mod wire;
 
 /// The experiments.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// One proxy of each kind, the same work, the same machine, interleaved.
     Proxy(proxy::Proxy),
+    /// Two nodes of each kind with mutual TLS and a policy between them, likewise.
+    Mtls(mtls::MutualTls),
     /// Workers that come and go with the load, and connections that move.
     Elastic(elastic::Elastic),
 }
@@ -44,6 +51,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Proxy(options) => proxy::run(options),
+        Command::Mtls(options) => mtls::run(options),
         Command::Elastic(options) => elastic::run(options),
     }
 }
