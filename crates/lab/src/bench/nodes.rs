@@ -33,8 +33,8 @@ pub(super) struct Site<'a> {
     pub(super) place: &'a Place,
     /// A settings file for the nodes.
     pub(super) settings: Option<&'a Path>,
-    /// The mesh's root; the control plane makes its own if there is none.
-    pub(super) root: Option<&'a Authority>,
+    /// Whose root is the mesh's.
+    pub(super) root: &'a Authority,
 }
 
 /// A mesh that runs. The nodes end before the control plane.
@@ -60,9 +60,7 @@ impl Nodes {
     /// When one does not start; the end of its log is quoted.
     pub(super) fn start(site: &Site) -> anyhow::Result<Nodes> {
         let state = site.dir.join("control");
-        if let Some(root) = site.root {
-            root.hand_over(&state)?;
-        }
+        site.root.hand_over(&state)?;
         let listen = free_address()?;
         let socket = site.dir.join("control.sock");
         let mut command = words([site.heddle.as_os_str(), "control".as_ref()]);

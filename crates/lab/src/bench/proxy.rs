@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::install::{self, Peers};
-use super::machine::{self, Machine};
+use super::machine::Machine;
 use super::report::{Report, Run};
 use super::systems::{Kind, System, Traffic};
 use super::{plot, table};
@@ -19,7 +19,6 @@ use plan::Plan;
 mod experiment;
 mod plan;
 mod proof;
-mod stage;
 
 /// What the user may say to `bench proxy`.
 #[derive(Args, Clone)]
@@ -89,17 +88,11 @@ pub(super) fn run(options: &Proxy) -> anyhow::Result<()> {
 /// a file cannot be written.
 pub(super) fn compare(options: &Comparison, traffic: Traffic) -> anyhow::Result<()> {
     let peers = install::peers()?;
-    if !options.isolated {
-        machine::enter_own_network()?;
-    }
-    let mut machine = Machine::describe()?;
+    let machine = Machine::prepare(options.isolated)?;
     anyhow::ensure!(
         machine.cores >= 2,
         "this experiment needs two cores, one for the proxy alone"
     );
-    if options.isolated {
-        machine.congestion_control = machine::use_plain_congestion_control()?;
-    }
     let mut notes = Vec::new();
     let systems = systems(options, traffic, &peers, &mut notes)?;
     let plan = if options.quick {

@@ -15,6 +15,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::account::{self, Memory};
+use super::authority::Authority;
 use super::child::{Child, Place, words};
 use super::nodes::{self, free_address};
 
@@ -183,7 +184,7 @@ impl System {
     ) -> anyhow::Result<Running> {
         if work.traffic == Traffic::MutualTls {
             anyhow::ensure!(wrapper.is_empty(), "a pair is not wrapped");
-            return self.start_pair(work, place);
+            return self.start_pair(work, place, &Authority::new()?);
         }
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
         let path = dir.path();
@@ -198,7 +199,7 @@ impl System {
         let template = self.template(work)?;
         fs::create_dir(path.join("mesh"))?;
         let config = path.join(file);
-        fs::write(&config, render(template, work, listen, admin, path)?)?;
+        fs::write(&config, configuration(template, work, listen, admin, path)?)?;
 
         let mut command = wrapper.to_vec();
         command.push(self.program.clone().into());
@@ -294,18 +295,14 @@ fn targets_from_status(json: &[u8], work: &Work, caller: Option<&str>) -> Option
     work.services.iter().map(target).collect()
 }
 
-fn render(
+/// A configuration for that work.
+fn configuration(
     template: &str,
     work: &Work,
     listen: SocketAddr,
     admin: SocketAddr,
     dir: &Path,
 ) -> anyhow::Result<String> {
-    let mut environment = minijinja::Environment::new();
-    environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
-    environment.set_keep_trailing_newline(true);
-    environment.set_trim_blocks(true);
-    environment.set_lstrip_blocks(true);
     let context = minijinja::context! {
         services => work.services,
         mutual_tls => work.traffic == Traffic::MutualTls,
@@ -317,6 +314,19 @@ fn render(
         admin_port => admin.port(),
         dir => dir.display().to_string(),
     };
+    render(template, context)
+}
+
+/// Fills a template.
+///
+/// # Errors
+/// When it asks for something else than is there.
+pub(super) fn render(template: &str, context: minijinja::Value) -> anyhow::Result<String> {
+    let mut environment = minijinja::Environment::new();
+    environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
+    environment.set_keep_trailing_newline(true);
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
     environment
         .render_str(template, context)
         .context("template")

@@ -60,11 +60,14 @@ impl Wire {
     }
 }
 
+/// Source port, destination port and sequence number.
+type Key = (u16, u16, u32);
+
 /// The payload of TCP segments.
 #[derive(Debug, Default)]
 pub(super) struct Passed {
-    /// By source port, destination port and sequence number: a loopback interface shows each twice.
-    segments: BTreeMap<(u16, u16, u32), Vec<u8>>,
+    /// By key, since a loopback interface shows each twice.
+    segments: BTreeMap<Key, Vec<u8>>,
 }
 
 impl Passed {
@@ -92,8 +95,8 @@ pub(super) fn readable<'a>(mut payloads: impl Iterator<Item = &'a [u8]>, text: &
     payloads.any(|payload| memmem::find(payload, text.as_bytes()).is_some())
 }
 
-/// Source port, destination port, sequence number and payload of a TCP segment that carries any.
-fn segment(packet: &[u8]) -> Option<((u16, u16, u32), &[u8])> {
+/// Key and payload of a TCP segment that carries any.
+fn segment(packet: &[u8]) -> Option<(Key, &[u8])> {
     let first = *packet.first()?;
     if first >> 4 != 4 || *packet.get(9)? != TCP {
         return None;

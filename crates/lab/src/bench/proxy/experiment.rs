@@ -5,12 +5,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::plan::{OFFERED_SHARE, Plan};
 use super::proof;
-use super::stage::{self, Stage};
 use crate::bench::account::Memory;
 use crate::bench::child::words;
 use crate::bench::instructions;
 use crate::bench::load::Outcome;
 use crate::bench::report::{Cell, Measure, Run};
+use crate::bench::stage::{self, Stage};
 use crate::bench::syscalls::Method;
 use crate::bench::systems::{Kind, Running, System, Traffic};
 use crate::bench::wire::Wire;

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use anyhow::bail;
 
 use super::{
-    Endpoint, Kind, READY_WITHIN, Running, Service, System, Work, render, targets_from_status,
+    Endpoint, Kind, READY_WITHIN, Running, Service, System, Work, configuration,
+    targets_from_status,
 };
 use crate::bench::ask;
 use crate::bench::authority::Authority;
@@ -22,12 +23,20 @@ pub(in crate::bench) const REFUSED: [(&str, &str); 2] = [
 ];
 
 impl System {
-    /// Starts a pair and waits until a request comes through.
-    pub(super) fn start_pair(&self, work: &Work, place: &Place) -> anyhow::Result<Running> {
+    /// Starts a pair, whose certificates this authority issues, and waits until a request comes through.
+    ///
+    /// # Errors
+    /// When one does not start, or no request comes through in time.
+    pub(in crate::bench) fn start_pair(
+        &self,
+        work: &Work,
+        place: &Place,
+        root: &Authority,
+    ) -> anyhow::Result<Running> {
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
         match self.kind {
-            Kind::Envoy => self.envoys(work, place, dir),
-            Kind::Heddle => self.heddles(work, place, dir),
+            Kind::Envoy => self.envoys(work, place, root, dir),
+            Kind::Heddle => self.heddles(work, place, root, dir),
             Kind::Haproxy | Kind::Nginx => bail!("{} is not measured in pairs", self.name),
         }
     }
@@ -36,9 +45,9 @@ impl System {
         &self,
         work: &Work,
         place: &Place,
+        authority: &Authority,
         dir: tempfile::TempDir,
     ) -> anyhow::Result<Running> {
-        let authority = Authority::new()?;
         authority.write_root(dir.path())?;
         for account in ["near", "far"] {
             authority.leaf(account)?.write(dir.path(), account)?;
@@ -46,7 +55,7 @@ impl System {
         let (listen, between) = (free_address()?, free_address()?);
         let start = |name: &str, template, work: &Work, listen| {
             let config = dir.path().join(format!("{name}.yaml"));
-            let text = render(template, work, listen, free_address()?, dir.path())?;
+            let text = configuration(template, work, listen, free_address()?, dir.path())?;
             fs::write(&config, text)?;
             let mut command = vec![self.program.clone().into()];
             command.extend(self.arguments(&config, dir.path()));
@@ -88,20 +97,21 @@ impl System {
         &self,
         work: &Work,
         place: &Place,
+        authority: &Authority,
         dir: tempfile::TempDir,
     ) -> anyhow::Result<Running> {
         let template = include_str!("../../../peers/heddle.yaml.j2");
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         nodes::write_manifest(
             dir.path(),
-            &render(template, work, nowhere, nowhere, dir.path())?,
+            &configuration(template, work, nowhere, nowhere, dir.path())?,
         )?;
         let mut nodes = Nodes::start(&Site {
             heddle: &self.program,
             dir: dir.path(),
             place,
             settings: self.settings.as_deref(),
-            root: None,
+            root: authority,
         })?;
         let near = &mut nodes.near;
         let (heddle, socket) = (near.heddle.clone(), near.socket.clone());

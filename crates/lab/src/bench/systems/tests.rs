@@ -8,7 +8,7 @@ fn rendered(template: &str) -> String {
 fn rendered_for(template: &str, work: &Work) -> String {
     let listen = "127.0.0.1:8000".parse().expect("address");
     let admin = "127.0.0.1:8001".parse().expect("address");
-    render(template, work, listen, admin, Path::new("/run/lab")).expect("renders")
+    configuration(template, work, listen, admin, Path::new("/run/lab")).expect("renders")
 }
 
 #[test]

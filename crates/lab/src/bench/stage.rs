@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::bench::cgroup::Group;
-use crate::bench::child::{Child, Place, words};
-use crate::bench::load::Outcome;
-use crate::bench::report::Cell;
-use crate::bench::systems::{Running, System, Traffic, Work};
-use crate::bench::upstream::Serving;
+use super::cgroup::Group;
+use super::child::{Child, Place, words};
+use super::load::Outcome;
+use super::report::Cell;
+use super::systems::{Running, System, Traffic, Work};
+use super::upstream::Serving;
 
 /// Everything that runs, except the proxies themselves. Fields end in this order: a group can only be
 /// removed once nobody is inside.
