@@ -77,7 +77,8 @@ pub(crate) fn run(options: &Handshakes) -> anyhow::Result<()> {
             let (config, name, found) = (&config, &name, &found);
             scope.spawn(move || {
                 let mut due = start + gap * index / THREADS;
-                while due < end {
+                // What a server that stalls has delayed beyond the end is dropped, and missing.
+                while due < end && Instant::now() < end {
                     wait_until(due);
                     let outcome = shake(options.to, config, name);
                     let took = due.elapsed();
