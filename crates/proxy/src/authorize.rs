@@ -16,7 +16,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use heddle_model::{Access, Connect, Decision, Guard, HttpAccess, Mesh, SpiffeId, WorkloadName};
+use heddle_model::{
+    Access, Connect, Decision, Guard, HttpAccess, Mesh, ServiceAccountName, SpiffeId, WorkloadName,
+};
 use heddle_telemetry::Counter;
 use heddle_wire::http1::{Limits, RequestHead, path};
 
@@ -76,8 +78,8 @@ impl Guards {
             (workload.name.clone(), id)
         });
         Guards {
-            // Nobody asks who calls when nothing is guarded.
-            identities: match by_endpoint.is_empty() {
+            // Nobody asks who calls when nothing is guarded and there is no other node.
+            identities: match by_endpoint.is_empty() && mesh.nodes.is_empty() {
                 true => HashMap::default(),
                 false => identities.collect(),
             },
@@ -97,11 +99,10 @@ impl Guards {
 
     /// Whether something that is under way may go on.
     pub(crate) fn allow_live(&self, door: &Door, flow: Live) -> bool {
-        let caller = door.entry.caller();
         match flow.bytes {
             // What a dry run thinks of it was counted when it began.
-            true => self.allow_bytes(caller, flow.endpoint, &Counter::default()),
-            false => self.may_connect(caller, flow.endpoint) == MayConnect::Yes,
+            true => self.allow_bytes(door, flow.endpoint, &Counter::default()),
+            false => self.may_connect(door, flow.endpoint) == MayConnect::Yes,
         }
     }
 
@@ -112,17 +113,22 @@ impl Guards {
         self.by_endpoint.get(&endpoint).map_or(&[], Vec::as_slice)
     }
 
-    fn identity(&self, caller: Option<&WorkloadName>) -> Option<&SpiffeId> {
-        self.identities.get(caller?)
+    /// Who calls by a door: who proved it, or the workload whose listener it is.
+    fn identity<'a>(&'a self, door: &'a Door) -> Option<&'a SpiffeId> {
+        match door.inbound() {
+            Some(inbound) => inbound.caller.as_ref(),
+            None => self.identities.get(door.entry.caller()?),
+        }
+    }
+
+    /// In whose name another node is called by a door.
+    pub(crate) fn account<'a>(&'a self, door: &'a Door) -> Option<&'a ServiceAccountName> {
+        self.identity(door)?.service_account()
     }
 
     /// Whether a connection to an endpoint may be made at all.
-    pub(crate) fn may_connect(
-        &self,
-        caller: Option<&WorkloadName>,
-        endpoint: SocketAddr,
-    ) -> MayConnect {
-        let caller = self.identity(caller);
+    pub(crate) fn may_connect(&self, door: &Door, endpoint: SocketAddr) -> MayConnect {
+        let caller = self.identity(door);
         let mut may = MayConnect::Yes;
         for guard in self.of(endpoint) {
             match guard.may_connect(caller, endpoint.port()) {
@@ -140,11 +146,11 @@ impl Guards {
     /// Whether bytes that are no request may be passed on to an endpoint.
     pub(crate) fn allow_bytes(
         &self,
-        caller: Option<&WorkloadName>,
+        door: &Door,
         endpoint: SocketAddr,
         dry_runs: &Counter,
     ) -> bool {
-        let caller = self.identity(caller);
+        let caller = self.identity(door);
         let access = Access::flow(caller, endpoint.port());
         let mut guards = self.of(endpoint).iter();
         guards.all(|guard| allows(&guard.decide(&access), caller, endpoint, dry_runs))
@@ -157,7 +163,7 @@ impl Guards {
     /// [`Reason::PolicyDenied`]; or why its path is ambiguous, where a rule looks at paths.
     pub(crate) fn allow_request(
         &self,
-        caller: Option<&WorkloadName>,
+        door: &Door,
         endpoint: SocketAddr,
         head: &[u8],
         judged: &mut Judged,
@@ -167,7 +173,7 @@ impl Guards {
         if guards.is_empty() {
             return Ok(());
         }
-        let caller = self.identity(caller);
+        let caller = self.identity(door);
         // What was made of a head that was taken is taken again, whatever was added to it.
         let limits = Limits {
             max_head_bytes: usize::from(u16::MAX),

@@ -9,15 +9,20 @@
 //!             │               └─ anything else, or server first ──▲
 //!             └─ declared TCP or TLS ──▶ Undecided (connects) ────┘
 //! ```
+//!
+//! What comes from another node arrives when that has proven who calls ([`Greeting`]).
 
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use heddle_model::AppProtocol;
-use tokio::net::TcpStream;
+use heddle_wire::preface::{Kind, Status};
 
 use crate::collaborator::Connection;
 use crate::detect::Undecided;
+use crate::inbound::Greeting;
 use crate::io::Side;
 use crate::listener::{Door, Entry};
 use crate::opaque::Flow;
@@ -34,6 +39,8 @@ pub(crate) enum Stage {
     Opaque(Box<Flow>),
     /// An endpoint is being connected, and who speaks first decides.
     Undecided(Box<Undecided>),
+    /// It comes from another node, which proves who calls and says whom.
+    Greeting(Box<Greeting>),
     /// It goes on elsewhere.
     Leave(Box<Contents>, Intake),
     /// It is over.
@@ -65,10 +72,12 @@ impl Worker {
 
     /// Puts an idle connection into the pool of its endpoint, which is returned.
     fn pool_idle(&self, idle: Idle) -> Rc<Endpoint> {
-        let endpoint = self.upstreams.endpoint(idle.endpoint);
+        let endpoint = self.upstreams.endpoint(&idle.endpoint);
         // One that cannot be registered is closed: it was only kept to save time.
-        if let Ok(stream) = TcpStream::from_std(idle.socket) {
-            let upstream = self.upstreams.adopt(&endpoint, Side::new(stream));
+        if let Ok(side) = idle.side.unpack()
+            && self.believes(&side)
+        {
+            let upstream = self.upstreams.adopt(&endpoint, side);
             let now = self.clock.now_ms();
             self.upstreams.give_back(&endpoint, upstream, now);
         }
@@ -109,6 +118,8 @@ async fn carry(
             Stage::Http(connection) => connection.serve().await,
             Stage::Opaque(flow) => flow.run().await,
             Stage::Undecided(undecided) => undecided.decide().await,
+            // In a box: it would take room in every connection.
+            Stage::Greeting(greeting) => Box::pin(greeting.greet()).await,
             Stage::Leave(contents, to) => {
                 drop(open);
                 let contents = *contents;
@@ -128,23 +139,24 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
         state,
     } = contents;
     let worker = Rc::clone(worker);
-    let registered = |client| io::Result::Ok(Side::new(TcpStream::from_std(client)?));
+    if let State::Opaque(moving) = state {
+        return Ok(moving.settle(&worker, door, client, peer)?.into());
+    }
+    let client = client.unpack()?;
+    if !worker.believes(&client) {
+        // Whom it came from has ceased to be believed on its way here.
+        return Ok(Stage::Over);
+    }
     Ok(match state {
         State::New => {
-            let client = registered(client)?;
             // Failing to set it costs latency, nothing else.
             let _ = client.stream.set_nodelay(true);
-            match spoken(&worker, &door) {
-                Spoken::Http => Connection::new(worker, door, key, client, peer).into(),
-                Spoken::Opaque => Undecided::new(worker, door, key, client, peer).into(),
-                Spoken::Unknown => {
-                    let undecided = Undecided::new(worker, door, key, client, peer);
-                    undecided.listening().into()
-                }
+            match door.entry {
+                Entry::Mesh => Greeting::new(worker, client.stream, peer).into(),
+                _ => enter(worker, door, key, client, peer),
             }
         }
         State::Undecided(waiting) => {
-            let client = registered(client)?;
             let undecided = Undecided::new(worker, door, key, client, peer);
             undecided.listening().resumed(*waiting).into()
         }
@@ -153,13 +165,41 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
             since,
             upstream,
         } => {
-            let client = registered(client)?;
             let last = upstream.map(|idle| worker.pool_idle(idle));
             let connection = Connection::new(worker, door, key, client, peer);
             connection.resumed(served, since, last).into()
         }
-        State::Opaque(moving) => moving.settle(&worker, door, client, peer)?.into(),
+        State::Opaque(_) => unreachable!("it was settled before"),
     })
+}
+
+/// Begins to carry a connection of which it is known where it wants to go.
+pub(crate) fn enter(
+    worker: Rc<Worker>,
+    door: Arc<Door>,
+    key: WorkKey,
+    mut client: Side,
+    peer: SocketAddr,
+) -> Stage {
+    match spoken(&worker, &door) {
+        Spoken::Http => {
+            if let Some(inbound) = door.inbound() {
+                inbound.answer(&worker, &mut client, Status::Joined);
+            }
+            Connection::new(worker, door, key, client, peer).into()
+        }
+        Spoken::Opaque => Undecided::new(worker, door, key, client, peer).into(),
+        Spoken::Unknown => {
+            let undecided = Undecided::new(worker, door, key, client, peer);
+            undecided.listening().into()
+        }
+    }
+}
+
+impl From<Greeting> for Stage {
+    fn from(greeting: Greeting) -> Self {
+        Stage::Greeting(Box::new(greeting))
+    }
 }
 
 impl From<Connection> for Stage {
@@ -190,18 +230,26 @@ pub(crate) enum Spoken {
 /// The protocol of a door, in the order: what the port declares, then whether it has rules, which
 /// only HTTP can be judged by. A forward proxy is spoken to in HTTP.
 pub(crate) fn spoken(worker: &Worker, door: &Door) -> Spoken {
-    let Entry::Service { service, port, .. } = &door.entry else {
-        return Spoken::Http;
+    let (service, port) = match &door.entry {
+        Entry::Service { service, port, .. } => (service, *port),
+        Entry::Inbound(inbound) => (&inbound.service, inbound.port),
+        Entry::ForwardProxy { .. } | Entry::Mesh => return Spoken::Http,
     };
     let bound = worker.bound();
-    let Some(index) = bound.snapshot.find(service, *port) else {
+    let Some(index) = bound.snapshot.find(service, port) else {
         // Whoever asks in HTTP is told so.
         return Spoken::Http;
     };
     let entry = bound.snapshot.port(index);
+    // A request that another node sends is one, whatever routes there are here.
+    let says_http = door
+        .inbound()
+        .is_some_and(|inbound| inbound.kind == Kind::Http);
     match entry.protocol {
         AppProtocol::Tcp | AppProtocol::Tls => Spoken::Opaque,
-        AppProtocol::Undeclared if entry.routes(door.namespace()).is_none() => Spoken::Unknown,
+        AppProtocol::Undeclared if !says_http && entry.routes(door.namespace()).is_none() => {
+            Spoken::Unknown
+        }
         _ => Spoken::Http,
     }
 }

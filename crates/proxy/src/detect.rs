@@ -9,6 +9,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use heddle_wire::http1::{Beginning, beginning};
-use tokio::net::TcpStream;
+use heddle_wire::preface::{Kind, Status};
 
 use crate::authorize::MayConnect;
 use crate::carry::{Spoken, Stage, spoken};
@@ -27,7 +28,7 @@ use crate::listener::{Door, Entry};
 use crate::opaque::{Flow, Origin};
 use crate::parcel::{Contents, Idle, State, Waiting};
 use crate::route::PortIndex;
-use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
+use crate::upstream::{Call, Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
 use crate::worker::{Alarm, Bound, Intake, Live, Turn, WorkKey, Worker};
 
 /// How long a client that cannot be connected may take to ask in HTTP, in which it gets an answer.
@@ -59,6 +60,8 @@ pub(crate) struct Undecided {
     listening: bool,
     /// It is good for nothing but to be made and closed.
     bare: bool,
+    /// Another node was told that the endpoint is connected.
+    told: bool,
 }
 
 /// What was found out.
@@ -83,7 +86,7 @@ impl Undecided {
         peer: SocketAddr,
     ) -> Self {
         Undecided {
-            alarm: worker.alarms.alarm_of(&door),
+            alarm: worker.alarms.alarm_of(&door, &client),
             began: worker.clock.now(),
             since: worker.clock.now(),
             attempts: 0,
@@ -96,6 +99,7 @@ impl Undecided {
             peer,
             listening: false,
             bare: false,
+            told: false,
         }
     }
 
@@ -111,10 +115,11 @@ impl Undecided {
     /// that cannot be registered another is made.
     pub(crate) fn resumed(self, waiting: Waiting) -> Self {
         let upstreams = &self.worker.upstreams;
-        let endpoint = upstreams.endpoint(waiting.upstream.endpoint);
-        let registered = TcpStream::from_std(waiting.upstream.socket).ok();
-        let joined = registered.map(|stream| {
-            let upstream = upstreams.adopt(&endpoint, Side::new(stream));
+        let endpoint = upstreams.endpoint(&waiting.upstream.endpoint);
+        let registered = waiting.upstream.side.unpack().ok();
+        let believed = registered.filter(|side| self.worker.believes(side));
+        let joined = believed.map(|side| {
+            let upstream = upstreams.adopt(&endpoint, side);
             (upstream, Lease::new(Rc::clone(&endpoint)))
         });
         Undecided {
@@ -123,6 +128,7 @@ impl Undecided {
             attempts: waiting.attempts,
             tried: Some(endpoint),
             joined,
+            told: true,
             ..self
         }
     }
@@ -137,7 +143,8 @@ impl Undecided {
         let bound = self.worker.bound();
         let port = match &self.door.entry {
             Entry::Service { service, port, .. } => bound.snapshot.find(service, *port),
-            Entry::ForwardProxy { .. } => None,
+            Entry::Inbound(inbound) => bound.snapshot.find(&inbound.service, inbound.port),
+            Entry::ForwardProxy { .. } | Entry::Mesh => None,
         };
         let Some(port) = port else {
             // Whoever asks in HTTP is told what is wrong.
@@ -148,6 +155,9 @@ impl Undecided {
             None => {
                 let connected = self.connect(&bound, port).await;
                 self.since = self.worker.clock.now();
+                if connected.is_ok() {
+                    self.say_joined();
+                }
                 connected
             }
         };
@@ -155,15 +165,19 @@ impl Undecided {
             // A health check has found out what it wanted to know.
             Ok(_) if self.bare => Stage::Over,
             Ok((mut upstream, lease)) => {
+                self.alarm.rests_on(&upstream.side);
                 let verdict = match self.listening {
                     true => self.listen(Some(&mut upstream)).await,
                     false => Verdict::Opaque,
                 };
                 match self.by_now(verdict) {
                     Verdict::Http => {
-                        let now = self.worker.clock.now_ms();
-                        let upstreams = &self.worker.upstreams;
-                        upstreams.give_back(lease.endpoint(), upstream, now);
+                        // One that has begun to speak does not speak HTTP.
+                        if upstream.side.is_silent() {
+                            let now = self.worker.clock.now_ms();
+                            let upstreams = &self.worker.upstreams;
+                            upstreams.give_back(lease.endpoint(), upstream, now);
+                        }
                         self.into_http()
                     }
                     Verdict::Opaque if !self.may_pass_on(lease.endpoint().address) => {
@@ -206,9 +220,18 @@ impl Undecided {
         }
     }
 
+    /// Tells another node that the endpoint is connected.
+    fn say_joined(&mut self) {
+        if let Some(inbound) = self.door.inbound()
+            && !mem::replace(&mut self.told, true)
+        {
+            inbound.answer(&self.worker, &mut self.client, Status::Joined);
+        }
+    }
+
     /// Counts and logs a connection that never became anything, and resets it: whatever the reason,
     /// that is what its client sees.
-    fn fail(self, bound: &Bound, port: PortIndex, reason: Reason) -> Stage {
+    fn fail(mut self, bound: &Bound, port: PortIndex, reason: Reason) -> Stage {
         let worker = &self.worker;
         let destination = Arc::clone(&bound.snapshot.port(port).label);
         let origin = Origin {
@@ -221,7 +244,11 @@ impl Undecided {
         };
         let upstream = self.tried.map(|endpoint| endpoint.address);
         origin.fail(worker, &self.door, reason, upstream, (0, 0));
-        self.client.reset_on_close(true);
+        match self.door.inbound() {
+            // Its node is waiting for an answer, and resets the client then.
+            Some(inbound) if !self.told => inbound.turn_away(worker, &mut self.client, reason),
+            _ => self.client.reset_on_close(true),
+        }
         Stage::Over
     }
 
@@ -232,7 +259,10 @@ impl Undecided {
     ) -> Result<(Upstream, Lease), Reason> {
         let worker = Rc::clone(&self.worker);
         loop {
-            let endpoint = worker.choose(bound, port, self.tried.as_ref())?;
+            let endpoint = match self.door.inbound() {
+                None => worker.choose(bound, port, self.tried.as_ref())?,
+                Some(inbound) => worker.chosen(bound, port, inbound)?,
+            };
             self.tried = Some(Rc::clone(&endpoint));
             self.authorize(bound, endpoint.address)?;
             let place = worker.upstreams.reserve(&endpoint);
@@ -240,9 +270,15 @@ impl Undecided {
             self.attempts += 1;
             let lease = Lease::new(Rc::clone(&endpoint));
             let due = worker.after(worker.settings.timeouts.connect);
-            match connect(&worker, &self.alarm, due, &endpoint, place).await {
+            let call = Call {
+                door: &self.door,
+                kind: Kind::Bytes,
+            };
+            // There is no other endpoint than the one that another node has chosen.
+            let again = self.attempts < MAX_ATTEMPTS && self.door.inbound().is_none();
+            match connect(&worker, &self.alarm, due, &endpoint, place, &call).await {
                 Ok(upstream) => return Ok((upstream, lease)),
-                Err(reason) if self.attempts < MAX_ATTEMPTS && reason.is_safe_to_retry() => {}
+                Err(reason) if again && reason.is_safe_to_retry() => {}
                 Err(reason) => return Err(reason),
             }
         }
@@ -252,8 +288,7 @@ impl Undecided {
     fn authorize(&mut self, bound: &Bound, endpoint: SocketAddr) -> Result<(), Reason> {
         let bytes = !self.listening;
         self.alarm.carries(Live { endpoint, bytes });
-        let caller = self.door.entry.caller();
-        match bound.snapshot.guards.may_connect(caller, endpoint) {
+        match bound.snapshot.guards.may_connect(&self.door, endpoint) {
             MayConnect::No => Err(Reason::PolicyDenied),
             MayConnect::Bare => {
                 self.bare = true;
@@ -268,7 +303,7 @@ impl Undecided {
     fn may_pass_on(&self, endpoint: SocketAddr) -> bool {
         let guards = &self.worker.bound().snapshot.guards;
         let dry_runs = &self.worker.stats.policy_dry_run_differences;
-        guards.allow_bytes(self.door.entry.caller(), endpoint, dry_runs)
+        guards.allow_bytes(&self.door, endpoint, dry_runs)
     }
 
     /// Waits until somebody speaks.
@@ -286,6 +321,8 @@ impl Undecided {
         cx: &mut Context<'_>,
         upstream: Option<&mut Upstream>,
     ) -> Poll<Verdict> {
+        // The answer to another node goes out even if nobody speaks.
+        let _later = self.client.poll_flush(cx);
         let silent = self.client.inbox.is_empty();
         if self.alarm.rang() {
             let half_a_line = upstream.is_some() && !silent;
@@ -297,7 +334,7 @@ impl Undecided {
         }
         // Last words are waited for where they are: it does not take long.
         let may_leave = upstream.is_some() || self.worker.is_draining();
-        if may_leave && silent {
+        if may_leave && silent && self.client.outbox.is_empty() {
             match self.worker.turn() {
                 Some(Turn::Leave(intake)) => return Poll::Ready(Verdict::Leave(intake)),
                 Some(Turn::End) => return Poll::Ready(Verdict::Gone),
@@ -335,8 +372,8 @@ impl Undecided {
         // A greeting, the end of the stream or a reset: whatever it is, it is passed on.
         match upstream {
             Some(upstream) => {
-                let spoke = upstream.side.stream.poll_read_ready(cx);
-                spoke.map(|_| Verdict::Opaque)
+                let spoke = upstream.side.poll_speaks(cx, &pool);
+                spoke.map(|()| Verdict::Opaque)
             }
             None => Poll::Pending,
         }
@@ -359,7 +396,8 @@ impl Undecided {
         beginning(inbox.contiguous(inbox.len().min(SNIFF_BYTES), &mut linear))
     }
 
-    fn into_http(self) -> Stage {
+    fn into_http(mut self) -> Stage {
+        self.say_joined();
         Connection::new(self.worker, self.door, self.key, self.client, self.peer).into()
     }
 
@@ -377,18 +415,18 @@ impl Undecided {
     }
 
     fn leave(self, intake: Intake, upstream: Upstream, lease: &Lease) -> Stage {
-        let client = self.client.stream.into_std();
-        let socket = upstream.side.stream.into_std();
-        let (Ok(client), Ok(socket)) = (client, socket) else {
+        let client = self.client.pack();
+        let side = upstream.side.pack();
+        let (Ok(client), Ok(side)) = (client, side) else {
             // Only a runtime that has ended does not let go of a socket.
             return Stage::Over;
         };
-        let endpoint = lease.endpoint().address;
+        let endpoint = lease.endpoint().place.clone();
         let waiting = Waiting {
             began: self.began,
             since: self.since,
             attempts: self.attempts,
-            upstream: Idle { endpoint, socket },
+            upstream: Idle { endpoint, side },
         };
         let contents = Contents {
             door: self.door,

@@ -3,14 +3,26 @@
 //! Edge-triggered readiness costs nothing as long as a short read or write is taken as "no more
 //! for now": then the next try returns `Pending` without asking the kernel.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+mod secured;
+mod socket;
 
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use heddle_model::{ServiceAccountName, SpiffeId};
+use heddle_transport::MAX_PLAINTEXT;
 use heddle_wire::buffer::{Chain, Pool};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::net::{RecvFlags, Shutdown, shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+
+use secured::RECORD_BYTES;
+pub(crate) use secured::{Proof, Secured};
+pub(crate) use socket::{once, poll_send};
+use socket::{poll_writev, written};
 
 /// Blocks in one vectored call. Linux takes 1,024; beyond this the gain is gone.
 const SLICES: usize = 32;
@@ -23,6 +35,16 @@ pub(crate) struct Side {
     pub(crate) stream: TcpStream,
     pub(crate) inbox: Chain,
     pub(crate) outbox: Chain,
+    /// What its bytes go through; `None` for a socket that carries them as they are.
+    secured: Option<Box<Secured>>,
+}
+
+/// A side that belongs to no runtime, on its way to another Worker. Its inbox and outbox are empty, or
+/// go along by another way.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    socket: net::TcpStream,
+    secured: Option<Box<Secured>>,
 }
 
 impl Side {
@@ -31,7 +53,48 @@ impl Side {
             stream,
             inbox: Chain::new(),
             outbox: Chain::new(),
+            secured: None,
         }
+    }
+
+    /// A side whose bytes go through a session from now on.
+    pub(crate) fn secured(stream: TcpStream, secured: Box<Secured>) -> Self {
+        Side {
+            secured: Some(secured),
+            ..Side::new(stream)
+        }
+    }
+
+    /// Takes it off its runtime.
+    ///
+    /// # Errors
+    /// When the runtime does not let go of the socket, which only one that has ended does not.
+    pub(crate) fn pack(self) -> io::Result<Packed> {
+        Ok(Packed {
+            socket: self.stream.into_std()?,
+            secured: self.secured,
+        })
+    }
+
+    /// Who proved to be at the other end, and until when.
+    pub(crate) fn proof(&self) -> Option<&Arc<Proof>> {
+        self.secured.as_deref().map(Secured::proof)
+    }
+
+    /// In whose name the connection was made to another node.
+    pub(crate) fn caller(&self) -> Option<&ServiceAccountName> {
+        self.secured.as_deref()?.caller()
+    }
+
+    /// Whom the other end asked for.
+    pub(crate) fn called(&self) -> Option<&SpiffeId> {
+        self.secured.as_deref()?.called()
+    }
+
+    /// Whether a certificate that it rests on expires so soon that nothing new should be begun on it.
+    pub(crate) fn is_ending(&self, now: Instant) -> bool {
+        let secured = self.secured.as_deref();
+        secured.is_some_and(|secured| secured.is_ending(now))
     }
 
     /// Reads once, up to `want` bytes, onto the end of the inbox. 0 means the end of the stream.
@@ -44,6 +107,9 @@ impl Side {
         pool: &Pool,
         want: usize,
     ) -> Poll<io::Result<usize>> {
+        if let Some(secured) = &mut self.secured {
+            return secured.poll_fill(&self.stream, cx, &mut self.inbox, pool, want);
+        }
         loop {
             // An idle connection must hold no block, so the socket is asked before the pool.
             ready!(self.stream.poll_read_ready(cx))?;
@@ -94,6 +160,9 @@ impl Side {
     /// # Errors
     /// What the socket says.
     pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let Some(secured) = &mut self.secured {
+            return secured.poll_discard(&self.stream, cx);
+        }
         let mut bytes = [0; COPY_BYTES];
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
@@ -108,8 +177,11 @@ impl Side {
     }
 
     /// Looks at what there is to read now, without a block and without taking it. Returns how much of
-    /// it stands in `bytes`.
+    /// it stands in `bytes`; of what is encrypted, nothing.
     pub(crate) fn peek(&self, bytes: &mut [u8]) -> usize {
+        if self.secured.is_some() {
+            return 0;
+        }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         // An error is found by whoever reads.
         rustix::net::recv(&self.stream, bytes, flags).map_or(0, |(n, _)| n)
@@ -128,13 +200,69 @@ impl Side {
             rustix::net::sockopt::set_socket_linger(&self.stream, cut.then_some(Duration::ZERO));
     }
 
+    /// Waits until the other end says anything: bytes, the end of the stream or a reset. What it says may
+    /// be in the inbox then.
+    pub(crate) fn poll_speaks(&mut self, cx: &mut Context<'_>, pool: &Pool) -> Poll<()> {
+        if !self.inbox.is_empty() {
+            return Poll::Ready(());
+        }
+        match &self.secured {
+            None => self.stream.poll_read_ready(cx).map(drop),
+            // A session has things to say of its own.
+            Some(_) => self.poll_fill(cx, pool, pool.block_size()).map(drop),
+        }
+    }
+
+    /// Whether there is nothing to read from it: neither the end of the stream nor bytes that nobody asked
+    /// for. Asks the runtime, and the kernel only for what a session says of its own.
+    pub(crate) fn is_silent(&mut self) -> bool {
+        if !self.inbox.is_empty() {
+            return false;
+        }
+        let cx = &mut Context::from_waker(Waker::noop());
+        match &mut self.secured {
+            None => self.stream.poll_read_ready(cx).is_pending(),
+            Some(secured) => secured.poll_discard(&self.stream, cx).is_pending(),
+        }
+    }
+
     /// Writes what the outbox holds.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outbox.is_empty() {
-            let n = ready!(poll_write_chain(&self.stream, cx, &self.outbox, usize::MAX))?;
+            let Side {
+                stream,
+                outbox,
+                secured,
+                ..
+            } = self;
+            let n = ready!(poll_write(stream, secured, cx, outbox, usize::MAX))?;
             self.outbox.consume(n);
         }
-        Poll::Ready(Ok(()))
+        match &mut self.secured {
+            None => Poll::Ready(Ok(())),
+            Some(secured) => secured.poll_drain(&self.stream, cx),
+        }
+    }
+
+    /// Writes at most `limit` bytes from the front of a chain, which the caller consumes. As long as it is
+    /// pending, the same bytes must be offered again. The outbox goes first: it must be empty.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Chain,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        poll_write(&self.stream, &mut self.secured, cx, from, limit)
+    }
+
+    /// Says that nothing more will be sent; the other end may still send. The outbox must be empty.
+    /// A side that is gone needs no telling: it is not an error.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(secured) = &mut self.secured {
+            let _gone = ready!(secured.poll_close(&self.stream, cx));
+        }
+        let _gone = shutdown(&self.stream, Shutdown::Write);
+        Poll::Ready(())
     }
 
     /// Sends `head` and then the first `body` bytes of `from` at once, as far as the socket takes
@@ -150,6 +278,19 @@ impl Side {
         from: &Chain,
         body: usize,
     ) -> io::Result<usize> {
+        if let Some(secured) = &mut self.secured {
+            let clear = self.outbox.is_empty() && secured.is_clear();
+            if clear && head.len() <= MAX_PLAINTEXT {
+                let body = body.min(RECORD_BYTES.saturating_sub(head.len()));
+                append(head, from, body);
+                if !secured.send(&self.stream, cx, head)? {
+                    keep(&mut self.outbox, pool, head)?;
+                }
+                return Ok(body);
+            }
+            keep(&mut self.outbox, pool, head)?;
+            return Ok(0);
+        }
         let head_bytes = head.len();
         let sent = if !self.outbox.is_empty() {
             0
@@ -165,86 +306,37 @@ impl Side {
             written(poll_writev(&self.stream, cx, &slices[..count]))?
         };
         if sent < head_bytes {
-            self.outbox
-                .extend_from_slice(pool, &head[sent..head_bytes])
-                .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+            keep(&mut self.outbox, pool, &head[sent..head_bytes])?;
         }
         Ok(sent.saturating_sub(head_bytes))
     }
 }
 
-/// Makes one system call that moves up to `room` bytes, given that the socket is ready for it.
-///
-/// Telling the runtime that a short read emptied the socket, or that a short write filled it, saves
-/// the call that would only find that out.
-///
-/// # Errors
-/// [`io::ErrorKind::WouldBlock`] when the socket was not ready after all and nothing moved.
-fn once(
-    stream: &TcpStream,
-    interest: Interest,
-    room: usize,
-    call: impl FnOnce() -> rustix::io::Result<usize>,
-) -> io::Result<usize> {
-    let mut moved = None;
-    let outcome = stream.try_io(interest, || {
-        let n = call()?;
-        moved = Some(n);
-        if n > 0 && n < room {
-            Err(io::ErrorKind::WouldBlock.into())
-        } else {
-            Ok(())
-        }
-    });
-    match moved {
-        Some(n) => Ok(n),
-        None => outcome.map(|()| 0),
-    }
-}
-
-fn poll_send(stream: &TcpStream, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-    poll_put(stream, cx, bytes.len(), || {
-        rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)
-    })
-}
-
-fn poll_writev(
-    stream: &TcpStream,
-    cx: &mut Context<'_>,
-    slices: &[IoSlice<'_>],
-) -> Poll<io::Result<usize>> {
-    let bytes = slices.iter().map(|slice| slice.len()).sum();
-    poll_put(stream, cx, bytes, || {
-        rustix::net::sendmsg(
-            stream,
-            slices,
-            &mut SendAncillaryBuffer::default(),
-            SendFlags::NOSIGNAL,
-        )
-    })
-}
-
-fn poll_put(
-    stream: &TcpStream,
-    cx: &mut Context<'_>,
-    bytes: usize,
-    mut call: impl FnMut() -> rustix::io::Result<usize>,
-) -> Poll<io::Result<usize>> {
-    loop {
-        ready!(stream.poll_write_ready(cx))?;
-        match once(stream, Interest::WRITABLE, bytes, &mut call) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            result => return Poll::Ready(result),
+impl Packed {
+    /// A side that carries bytes as they are.
+    pub(crate) fn plain(socket: net::TcpStream) -> Self {
+        Packed {
+            socket,
+            secured: None,
         }
     }
+
+    /// Puts it onto the runtime of the calling thread.
+    ///
+    /// # Errors
+    /// When the socket cannot be registered with it.
+    pub(crate) fn unpack(self) -> io::Result<Side> {
+        Ok(Side {
+            secured: self.secured,
+            ..Side::new(TcpStream::from_std(self.socket)?)
+        })
+    }
 }
 
-/// A write that could not go at once wrote nothing.
-fn written(poll: Poll<io::Result<usize>>) -> io::Result<usize> {
-    match poll {
-        Poll::Ready(result) => result,
-        Poll::Pending => Ok(0),
-    }
+/// Puts bytes into an outbox.
+fn keep(outbox: &mut Chain, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
+    let kept = outbox.extend_from_slice(pool, bytes);
+    kept.map_err(|_| io::ErrorKind::OutOfMemory.into())
 }
 
 fn append(out: &mut Vec<u8>, from: &Chain, bytes: usize) {
@@ -275,13 +367,16 @@ fn limited<'a>(from: &'a Chain, out: &mut [IoSlice<'a>], bytes: usize) -> usize 
     count
 }
 
-/// Writes at most `limit` bytes from the front of a chain, in one call; the caller consumes them.
-pub(crate) fn poll_write_chain(
+fn poll_write(
     stream: &TcpStream,
+    secured: &mut Option<Box<Secured>>,
     cx: &mut Context<'_>,
     chain: &Chain,
     limit: usize,
 ) -> Poll<io::Result<usize>> {
+    if let Some(secured) = secured {
+        return secured.poll_write(stream, cx, chain, limit);
+    }
     let front = chain.front();
     let n = if front.len() >= limit || front.len() == chain.len() {
         let bytes = &front[..front.len().min(limit)];

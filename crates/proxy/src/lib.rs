@@ -21,6 +21,8 @@ mod carry;
 mod collaborator;
 mod detect;
 mod failure;
+mod handshake;
+mod inbound;
 mod io;
 mod listener;
 mod mailbox;
@@ -36,6 +38,7 @@ mod upstream;
 mod worker;
 
 pub use failure::{Blame, Failure, Reason, Retry};
+pub use inbound::Inbound;
 pub use listener::Entry;
 pub use manager::Elasticity;
 pub use proxy::{Drained, Observer, Proxy, ProxyStatus, WorkerStatus};

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::io::unix::AsyncFd;
 
+use crate::inbound::Inbound;
 use crate::parcel::Parcel;
 use crate::worker::{Millis, WorkKey, Worker};
 
@@ -23,6 +24,9 @@ const BATCH: usize = 32;
 /// How long to wait when the kernel has no descriptor or memory for another connection, in
 /// milliseconds.
 pub(crate) const BACK_OFF_MS: Millis = 100;
+
+/// The source of what nobody vouches for, in metrics and logs.
+const UNIDENTIFIED: &str = "unidentified";
 
 /// What a listener is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +45,10 @@ pub enum Entry {
         /// Whose listener it is.
         caller: WorkloadName,
     },
+    /// Connections from other nodes: each proves by mutual TLS who calls, and says whom.
+    Mesh,
+    /// What such a connection turned out to be: the proxy makes it of what was proven.
+    Inbound(Inbound),
 }
 
 impl Entry {
@@ -49,6 +57,7 @@ impl Entry {
         match self {
             Entry::Service { caller, .. } => caller.as_ref(),
             Entry::ForwardProxy { caller } => Some(caller),
+            Entry::Mesh | Entry::Inbound(_) => None,
         }
     }
 }
@@ -63,11 +72,27 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) fn new(entry: Entry) -> Arc<Self> {
-        let source = match entry.caller() {
-            Some(caller) => caller.to_string().into(),
-            None => "unidentified".into(),
+        let source = match &entry {
+            Entry::Mesh => "mesh".into(),
+            Entry::Inbound(inbound) => match &inbound.caller {
+                Some(id) => id.service_account().map(ToString::to_string),
+                None => None,
+            }
+            .map_or_else(|| UNIDENTIFIED.into(), Into::into),
+            entry => match entry.caller() {
+                Some(caller) => caller.to_string().into(),
+                None => UNIDENTIFIED.into(),
+            },
         };
         Arc::new(Door { entry, source })
+    }
+
+    /// Whom another node has chosen, if the connection comes from one.
+    pub(crate) fn inbound(&self) -> Option<&Inbound> {
+        match &self.entry {
+            Entry::Inbound(inbound) => Some(inbound),
+            _ => None,
+        }
     }
 
     /// The namespace by which names are looked up and consumer routes chosen.

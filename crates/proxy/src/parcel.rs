@@ -17,9 +17,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::io::Packed;
 use crate::listener::Door;
 use crate::opaque::Moving;
 use crate::permits::Permit;
+use crate::upstream::Place;
 
 /// What comes to a Worker from another thread.
 #[derive(Debug)]
@@ -41,7 +43,7 @@ pub(crate) struct Parcel {
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) door: Arc<Door>,
-    pub(crate) client: TcpStream,
+    pub(crate) client: Packed,
     pub(crate) peer: SocketAddr,
     pub(crate) state: State,
 }
@@ -82,8 +84,8 @@ pub(crate) struct Waiting {
 /// A connection to an endpoint that waits for a request.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    pub(crate) endpoint: SocketAddr,
-    pub(crate) socket: TcpStream,
+    pub(crate) endpoint: Place,
+    pub(crate) side: Packed,
 }
 
 impl Parcel {
@@ -96,7 +98,7 @@ impl Parcel {
     ) -> Self {
         let contents = Contents {
             door: Arc::clone(door),
-            client,
+            client: Packed::plain(client),
             peer,
             state: State::New,
         };

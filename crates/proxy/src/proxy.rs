@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use heddle_model::Mesh;
 use heddle_telemetry::{AccessLog, Registry};
+use heddle_transport::Identities;
 use serde::Serialize;
 
 use crate::mailbox::Mailbox;
@@ -109,6 +110,13 @@ impl Proxy {
     /// Serves every request that begins from now on by this configuration. Connections stay.
     pub fn apply(&self, mesh: &Mesh) {
         self.order(Order::Apply(Arc::new(Snapshot::new(mesh))));
+    }
+
+    /// Calls workloads of other nodes, and is called by them, as these from now on. Connections whose peer
+    /// is not to be believed any more are closed, and so are those that were made with a certificate that
+    /// has expired.
+    pub fn identify(&self, identities: Arc<Identities>) {
+        self.order(Order::Identify(identities));
     }
 
     /// Accepts connections from a bound socket. An `id` that is in use replaces its listener.

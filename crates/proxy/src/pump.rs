@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::http1::{BodyTracker, Framing, Reject};
 
-use crate::io::{Side, poll_write_chain};
+use crate::io::Side;
 
 /// Bytes moved before other work gets its turn.
 const TURN_BYTES: u64 = 512 * 1024;
@@ -146,7 +146,7 @@ impl Pump {
                 *progress = true;
             }
             while self.approved > 0 {
-                let write = poll_write_chain(&sink.stream, cx, &source.inbox, self.approved);
+                let write = sink.poll_write(cx, &source.inbox, self.approved);
                 let n = ready!(write).map_err(|_| Broken::Sink)?;
                 *progress = true;
                 self.sent(&mut source.inbox, n);

@@ -60,6 +60,8 @@ impl Default for Timeouts {
 pub struct Bounds {
     /// Client connections of the process; one more is closed at once and counted.
     pub connections: usize,
+    /// Connections from other nodes that have not proven yet who they are; one more is closed at once.
+    pub handshakes: usize,
     /// Upstream connections for each endpoint. Each Worker has its share of them, at least one.
     pub connections_per_endpoint: usize,
     /// Idle upstream connections kept for each endpoint, shared among the Workers likewise.
@@ -83,6 +85,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Bounds {
             connections: 8192,
+            handshakes: 512,
             connections_per_endpoint: 1024,
             idle_per_endpoint: 256,
             head_bytes: 32 * 1024,

@@ -60,10 +60,15 @@ impl Registry {
     }
 
     /// The numbers of a new Worker; `reasons` are all the codes it may count in
-    /// [`WorkerStats::requests_rejected`], by index.
-    pub fn worker(&self, reasons: &'static [&'static str]) -> Arc<WorkerStats> {
+    /// [`WorkerStats::requests_rejected`], by index, and `refusals` those of
+    /// [`WorkerStats::handshakes_refused`].
+    pub fn worker(
+        &self,
+        reasons: &'static [&'static str],
+        refusals: &'static [&'static str],
+    ) -> Arc<WorkerStats> {
         let mut inner = self.lock();
-        let stats = Arc::new(WorkerStats::new(inner.workers.len(), reasons));
+        let stats = Arc::new(WorkerStats::new(inner.workers.len(), reasons, refusals));
         inner.workers.push(Arc::clone(&stats));
         stats
     }

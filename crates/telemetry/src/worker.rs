@@ -33,6 +33,12 @@ pub struct WorkerStats {
     pub upstream_connect_failures: Counter,
     /// Requests sent a second time because the first try failed before a byte of it was used.
     pub upstream_retries: Counter,
+    /// Handshakes with other nodes that were begun, on either side.
+    pub handshakes: Counter,
+    /// Those in which somebody was not believed, by reason.
+    pub handshakes_refused: ReasonCounters,
+    /// Those that broke off, or took too long.
+    pub handshakes_failed: Counter,
     /// `Forwarded` and `X-Forwarded-*` fields of untrusted clients that were removed.
     pub forwarding_headers_stripped: Counter,
     /// Decisions that policies in dry run would have made otherwise.
@@ -53,7 +59,11 @@ pub struct WorkerStats {
 }
 
 impl WorkerStats {
-    pub(crate) fn new(id: usize, reasons: &'static [&'static str]) -> Self {
+    pub(crate) fn new(
+        id: usize,
+        reasons: &'static [&'static str],
+        refusals: &'static [&'static str],
+    ) -> Self {
         WorkerStats {
             id,
             listeners: Gauge::default(),
@@ -68,6 +78,9 @@ impl WorkerStats {
             upstream_connections_total: Counter::default(),
             upstream_connect_failures: Counter::default(),
             upstream_retries: Counter::default(),
+            handshakes: Counter::default(),
+            handshakes_refused: ReasonCounters::new(refusals),
+            handshakes_failed: Counter::default(),
             forwarding_headers_stripped: Counter::default(),
             policy_dry_run_differences: Counter::default(),
             buffer_blocks_active: Gauge::default(),

@@ -34,7 +34,7 @@ fn ten_thousand_requests_on_one_thread() {
     let dir = tempfile::tempdir().expect("a folder");
     let log = AccessLog::open(Target::File(dir.path().join("log"))).expect("a log");
     let registry = Registry::new();
-    let stats = registry.worker(&["no-endpoint"]);
+    let stats = registry.worker(&["no-endpoint"], &[]);
     let mut sink = log.sink(stats.clone());
     let series = registry.http_series(HttpLabels {
         source: "shop/web".into(),

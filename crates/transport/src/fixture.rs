@@ -1,5 +1,13 @@
 //! A small authority for tests.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    clippy::new_without_default,
+    missing_docs,
+    reason = "in a test a panic is the message"
+)]
+
 use std::sync::Arc;
 
 use heddle_model::{NodeName, ServiceAccountName, SpiffeId, TrustDomain};
@@ -13,24 +21,24 @@ use zeroize::Zeroizing;
 use crate::{Clock, Denied, Identities, Leaf, Trust};
 
 /// When tests happen, in seconds since 1970.
-pub(crate) const NOW: u64 = 1_800_000_000;
-pub(crate) const DAY: u64 = 86_400;
+pub const NOW: u64 = 1_800_000_000;
+pub const DAY: u64 = 86_400;
 
-pub(crate) fn domain() -> TrustDomain {
+pub fn domain() -> TrustDomain {
     TrustDomain::parse("mesh.test").unwrap()
 }
 
-pub(crate) fn account(name: &str) -> ServiceAccountName {
+pub fn account(name: &str) -> ServiceAccountName {
     ServiceAccountName::new("shop", name).unwrap()
 }
 
-pub(crate) fn id(name: &str) -> SpiffeId {
+pub fn id(name: &str) -> SpiffeId {
     SpiffeId::workload(domain(), account(name))
 }
 
-pub(crate) struct Authority {
+pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    pub(crate) root: Vec<u8>,
+    pub root: Vec<u8>,
 }
 
 fn at(seconds: u64) -> OffsetDateTime {
@@ -38,7 +46,7 @@ fn at(seconds: u64) -> OffsetDateTime {
 }
 
 impl Authority {
-    pub(crate) fn new() -> Authority {
+    pub fn new() -> Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
@@ -53,12 +61,7 @@ impl Authority {
     }
 
     /// A leaf for these URIs, valid from and until.
-    pub(crate) fn sign(
-        &self,
-        uris: &[&str],
-        from: u64,
-        until: u64,
-    ) -> (Vec<u8>, Zeroizing<Vec<u8>>) {
+    pub fn sign(&self, uris: &[&str], from: u64, until: u64) -> (Vec<u8>, Zeroizing<Vec<u8>>) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.subject_alt_names = uris
@@ -76,26 +79,26 @@ impl Authority {
         (certificate.der().to_vec(), key)
     }
 
-    pub(crate) fn leaf(&self, id: &SpiffeId, from: u64, until: u64) -> Arc<Leaf> {
+    pub fn leaf(&self, id: &SpiffeId, from: u64, until: u64) -> Arc<Leaf> {
         let (certificate, key) = self.sign(&[&id.to_string()], from, until);
         Arc::new(Leaf::new(vec![certificate], &key).unwrap())
     }
 
-    pub(crate) fn usual(&self, name: &str) -> Arc<Leaf> {
+    pub fn usual(&self, name: &str) -> Arc<Leaf> {
         self.leaf(&id(name), NOW - DAY, NOW + DAY)
     }
 
-    pub(crate) fn trust(&self, denied: Denied) -> Arc<Trust> {
+    pub fn trust(&self, denied: Denied) -> Arc<Trust> {
         let roots = [self.root.clone()];
         Arc::new(Trust::new(domain(), &roots, denied).unwrap())
     }
 
     /// A node that trusts this authority and has these leaves.
-    pub(crate) fn node(&self, leaves: &[Arc<Leaf>]) -> Identities {
+    pub fn node(&self, leaves: &[Arc<Leaf>]) -> Identities {
         self.node_with(self.trust(Denied::default()), clock(), leaves)
     }
 
-    pub(crate) fn node_with(
+    pub fn node_with(
         &self,
         trust: Arc<Trust>,
         clock: Arc<Clock>,
@@ -107,6 +110,6 @@ impl Authority {
     }
 }
 
-pub(crate) fn clock() -> Arc<Clock> {
+pub fn clock() -> Arc<Clock> {
     Arc::new(Clock::with(0, || NOW))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use heddle_model::{ServiceAccountName, SpiffeId};
@@ -140,6 +141,7 @@ impl Identities {
         let asked = Arc::new(Asked {
             leaves: Arc::clone(&self.leaves),
             shown: OnceLock::new(),
+            missing: AtomicBool::new(false),
         });
         // Everything in it is shared but the answer to who is asked for.
         let mut config = self.server.clone();
@@ -172,6 +174,21 @@ impl Identities {
         &self.trust
     }
 }
+
+impl fmt::Display for NoIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoIdentity::Missing => f.write_str("there is no certificate for the caller yet"),
+            NoIdentity::Expired => f.write_str("the caller's certificate has expired"),
+            NoIdentity::Unnameable => {
+                f.write_str("the name of whom it calls is too long to be asked for")
+            }
+            NoIdentity::Library(why) => write!(f, "no session can be made: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for NoIdentity {}
 
 impl fmt::Debug for Identities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -214,6 +231,7 @@ fn server(
     let nobody = Arc::new(Asked {
         leaves: Arc::clone(leaves),
         shown: OnceLock::new(),
+        missing: AtomicBool::new(false),
     });
     let builder = ServerConfig::builder_with_details(provider(), Arc::clone(clock) as _);
     let mut config = builder
@@ -244,12 +262,19 @@ impl Leaves {
 pub(crate) struct Asked {
     leaves: Arc<Leaves>,
     shown: OnceLock<Arc<Leaf>>,
+    /// It asked for somebody who is not here.
+    missing: AtomicBool,
 }
 
 impl Asked {
     /// The certificate that the client was shown, or would have been if it had not resumed.
     pub(crate) fn shown(&self) -> Option<&Leaf> {
         self.shown.get().map(Arc::as_ref)
+    }
+
+    /// Whether the client asked for somebody who is not here.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.missing.load(Ordering::Relaxed)
     }
 }
 
@@ -261,7 +286,11 @@ impl fmt::Debug for Asked {
 
 impl ResolvesServerCert for Asked {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let leaf = self.leaves.find(hello.server_name()?)?;
+        let leaf = hello.server_name().and_then(|name| self.leaves.find(name));
+        let Some(leaf) = leaf else {
+            self.missing.store(true, Ordering::Relaxed);
+            return None;
+        };
         // A client that is asked to begin again asks for the same; the library sees to that.
         let shown = self.shown.get_or_init(|| Arc::clone(leaf));
         Some(Arc::clone(&shown.certified))

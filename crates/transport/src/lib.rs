@@ -23,8 +23,8 @@ mod tickets;
 mod trust;
 mod verify;
 
-#[cfg(test)]
-mod fixture;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
 
 pub use clock::{Clock, FloorFile};
 pub use identities::{ALPN, Identities, NoIdentity};

@@ -127,6 +127,11 @@ impl Session {
         peer.min(self.shown_not_after)
     }
 
+    /// Bytes of ciphertext that wait for the rest of their record: at most so much plaintext comes of them.
+    pub fn held(&self) -> usize {
+        self.incoming.len()
+    }
+
     /// Takes ciphertext, hands plaintext to `plain`, and adds to `out` what is to be sent in answer. Call
     /// it with nothing to begin: a client speaks first.
     ///
@@ -153,7 +158,11 @@ impl Session {
             self.incoming = Vec::new();
         }
         if let Some(refusal) = driven.refusal.take() {
-            return Err(TlsError::Refused(refusal));
+            // The library has no word for it.
+            return Err(TlsError::Refused(match &self.role {
+                Role::Server(asked) if asked.is_missing() => Refusal::UnknownServer,
+                _ => refusal,
+            }));
         }
         if self.incoming.len() > MAX_INCOMING {
             let why = "a handshake message is too long".to_owned();

@@ -60,6 +60,7 @@ struct Workers {
 #[serde(deny_unknown_fields, default)]
 struct ProxyBounds {
     connections: Within<1, 1_000_000>,
+    handshakes: Within<1, 1_000_000>,
     connections_per_endpoint: Within<1, 1_000_000>,
     idle_per_endpoint: Within<0, 1_000_000>,
     head_bytes: Within<1_024, 65_535>,
@@ -125,6 +126,7 @@ impl Default for ProxyBounds {
         let default = Bounds::default();
         ProxyBounds {
             connections: Within::nearest(default.connections as u64),
+            handshakes: Within::nearest(default.handshakes as u64),
             connections_per_endpoint: Within::nearest(default.connections_per_endpoint as u64),
             idle_per_endpoint: Within::nearest(default.idle_per_endpoint as u64),
             head_bytes: Within::nearest(default.head_bytes as u64),
@@ -205,6 +207,7 @@ impl Proxy {
             cpus: workers.cpus.iter().map(|cpu| cpu.size()).collect(),
             bounds: Bounds {
                 connections: bounds.connections.size(),
+                handshakes: bounds.handshakes.size(),
                 connections_per_endpoint: bounds.connections_per_endpoint.size(),
                 idle_per_endpoint: bounds.idle_per_endpoint.size(),
                 head_bytes: bounds.head_bytes.size(),

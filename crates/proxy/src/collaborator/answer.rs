@@ -214,6 +214,7 @@ impl Connection {
             && response.framing != Framing::UntilClose
             && !decode
             && !worker.is_draining()
+            && !self.client.is_ending(worker.clock.now())
             && self.served + 1 < worker.settings.bounds.requests_per_connection;
         let buf = upstream.side.inbox.contiguous(head_bytes, linear);
         self.encode_response(exchange, response, buf, !exchange.keep_alive, edits, out);
@@ -332,6 +333,8 @@ fn switch(offer: &[u8], response: &ResponseHead, buf: &[u8]) -> Result<(), Reaso
 fn blame(error: &io::Error, theirs: Reason) -> Reason {
     match error.kind() {
         io::ErrorKind::OutOfMemory => Reason::Memory,
+        // Another node says late that it does not believe us.
+        io::ErrorKind::InvalidData if theirs == Reason::UpstreamReset => Reason::PeerRefused,
         _ => theirs,
     }
 }

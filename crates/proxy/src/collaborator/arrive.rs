@@ -54,6 +54,14 @@ impl Connection {
     }
 
     fn poll_request(&mut self, cx: &mut Context<'_>, search: &mut Search) -> Poll<Arrived> {
+        // Another node waits for an answer before it sends anything.
+        if !self.client.outbox.is_empty() {
+            match self.client.poll_flush(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Pending if !self.alarm.rang() => return Poll::Pending,
+                Poll::Ready(Err(_)) | Poll::Pending => return Poll::Ready(Arrived::Closed),
+            }
+        }
         loop {
             if self.client.inbox.len() > search.seen {
                 match self.try_parse(search) {

@@ -73,7 +73,10 @@ impl Connection {
             None => edits.append(b"Host", host),
         }
 
-        self.forwarding_fields(request, buf, edits, authority, value);
+        // Another node has said that already.
+        if self.door.inbound().is_none() {
+            self.forwarding_fields(request, buf, edits, authority, value);
+        }
         let rule_edits = of_rule.map(|filters| &filters.request);
         let backend_edits = of_backend.map(|filters| &filters.request);
         apply_both(rule_edits, backend_edits, &request.fields, buf, edits);

@@ -35,7 +35,8 @@ impl Connection {
         // What could not be understood was meant for the Service whose listener it came to.
         let port = exchange.port.or_else(|| match &self.door.entry {
             Entry::Service { service, port, .. } => snapshot.find(service, *port),
-            Entry::ForwardProxy { .. } => None,
+            Entry::Inbound(inbound) => snapshot.find(&inbound.service, inbound.port),
+            Entry::ForwardProxy { .. } | Entry::Mesh => None,
         });
         let key = SeriesKey {
             source: self.key.0,
@@ -60,6 +61,7 @@ impl Connection {
         let Some(log) = &self.worker.log else { return };
         let gone = match (&self.door.entry, port) {
             (Entry::Service { service, .. }, None) => service.to_string(),
+            (Entry::Inbound(inbound), None) => inbound.service.to_string(),
             _ => String::new(),
         };
         log.borrow_mut().record(&Record {

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use heddle_wire::buffer::Chain;
+use heddle_wire::preface::Kind;
 
 use super::exchange::Exchange;
 use super::prepare::Prepared;
 use super::{After, Connection, Scratch, Upgraded};
 use crate::failure::{Failure, Reason, Retry};
 use crate::opaque::Origin;
-use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect};
+use crate::upstream::{Call, Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect};
 use crate::worker::{Live, Millis};
 
 impl Connection {
@@ -70,9 +71,10 @@ impl Connection {
                 .saturating_add(exchange.attempt_ms);
             exchange.due = exchange.request_due.min(by);
         }
-        let idle = self.worker.upstreams.take_idle(&endpoint);
+        let idle = self.take_idle(exchange, &endpoint);
         exchange.reused = idle.is_some();
         if let Some(mut upstream) = idle {
+            self.alarm.rests_on(&upstream.side);
             exchange.attempts += 1;
             poll_fn(|cx| Poll::Ready(self.send_request(cx, exchange, &mut upstream))).await?;
             return Ok(upstream);
@@ -89,7 +91,9 @@ impl Connection {
             .extend_from_slice(&self.worker.pool, &self.worker.scratch.borrow().out)
             .map_err(|_| Reason::Memory)?;
         let mut upstream = self.connect(exchange, &endpoint, place).await?;
-        upstream.side.outbox = request;
+        self.alarm.rests_on(&upstream.side);
+        // Behind what another node is told first.
+        request.move_to(usize::MAX, &mut upstream.side.outbox);
         if exchange.upload.is_read() {
             let flushed = poll_fn(|cx| Poll::Ready(upstream.side.poll_flush(cx))).await;
             if let Poll::Ready(Err(_)) = flushed {
@@ -100,6 +104,16 @@ impl Connection {
         }
         self.alarm.set(self.response_due(exchange));
         Ok(upstream)
+    }
+
+    /// An idle connection to the endpoint, if there is one that this caller may use.
+    fn take_idle(&self, exchange: &Exchange, endpoint: &Endpoint) -> Option<Upstream> {
+        // Only another node is told who calls.
+        let via = endpoint.place.via.as_ref();
+        let guards = &exchange.bound.snapshot.guards;
+        let caller = via.and_then(|_| guards.account(&self.door));
+        let now = self.worker.clock.now();
+        self.worker.upstreams.take_idle(endpoint, caller, now)
     }
 
     /// Whether the request in `scratch.out` may go to the endpoint.
@@ -114,11 +128,14 @@ impl Connection {
         }
         let Scratch { out, judged, .. } = &mut *self.worker.scratch.borrow_mut();
         let dry_runs = &self.worker.stats.policy_dry_run_differences;
-        guards.allow_request(self.door.entry.caller(), endpoint, out, judged, dry_runs)
+        guards.allow_request(&self.door, endpoint, out, judged, dry_runs)
     }
 
     fn choose_endpoint(&self, exchange: &Exchange) -> Result<Rc<Endpoint>, Failure> {
         let target = exchange.target.ok_or(Reason::NoBackend)?;
+        if let Some(inbound) = self.door.inbound() {
+            return Ok(self.worker.chosen(&exchange.bound, target, inbound)?);
+        }
         let failed = exchange.lease.as_ref().map(Lease::endpoint);
         Ok(self.worker.choose(&exchange.bound, target, failed)?)
     }
@@ -131,7 +148,11 @@ impl Connection {
     ) -> Result<Upstream, Failure> {
         let by = self.worker.after(self.worker.settings.timeouts.connect);
         let due = by.min(exchange.due);
-        let connected = connect(&self.worker, &self.alarm, due, endpoint, place).await;
+        let call = Call {
+            door: &self.door,
+            kind: Kind::Http,
+        };
+        let connected = connect(&self.worker, &self.alarm, due, endpoint, place, &call).await;
         connected.map_err(|reason| match reason {
             Reason::ConnectTimeout if self.worker.clock.now_ms() >= exchange.due => {
                 Reason::RequestTimeout.into()
@@ -192,7 +213,8 @@ impl Connection {
             && exchange.status == 0
             && !exchange.head_taken
             && match failure.retry() {
-                Retry::Safe => true,
+                // There is no other endpoint than the one that another node has chosen.
+                Retry::Safe => self.door.inbound().is_none(),
                 Retry::IfIdempotent => exchange.is_replayable(),
                 Retry::Never => false,
             }

@@ -158,6 +158,8 @@ enum After {
     KeepAlive,
     /// Everything was said: close.
     Close,
+    /// Not everything was said, and nobody is to take it for everything.
+    Cut,
     /// The client may still be sending; closing at once would destroy the answer on its way.
     Linger,
     /// It was upgraded, and speaks something else with the endpoint from now on.
@@ -188,7 +190,7 @@ impl Connection {
                 .any(|network| network.contains(peer)),
             peer: shown(peer),
             address,
-            alarm: worker.alarms.alarm_of(&door),
+            alarm: worker.alarms.alarm_of(&door, &client),
             client,
             began: worker.clock.now(),
             served: 0,
@@ -236,7 +238,11 @@ impl Connection {
                     self.give_way(head_bytes.unwrap_or(0)).await;
                     self.began = self.worker.clock.now();
                 }
-                After::Close => return Stage::Over,
+                After::Close => {
+                    self.part().await;
+                    return Stage::Over;
+                }
+                After::Cut => return Stage::Over,
                 After::Linger => {
                     self.linger().await;
                     return Stage::Over;
@@ -269,8 +275,14 @@ impl Connection {
     fn leave(self: Box<Self>, intake: Intake) -> Stage {
         debug_assert!(self.client.inbox.is_empty() && self.client.outbox.is_empty());
         let last = self.last.as_ref();
-        let upstream = last.and_then(|endpoint| self.worker.upstreams.let_go(endpoint));
-        let Ok(client) = self.client.stream.into_std() else {
+        let bound = self.worker.bound();
+        let upstream = last.and_then(|endpoint| {
+            let via = endpoint.place.via.as_ref();
+            let caller = via.and_then(|_| bound.snapshot.guards.account(&self.door));
+            let now = self.worker.clock.now();
+            self.worker.upstreams.let_go(endpoint, caller, now)
+        });
+        let Ok(client) = self.client.pack() else {
             // Only a runtime that has ended does not let go of a socket.
             return Stage::Over;
         };

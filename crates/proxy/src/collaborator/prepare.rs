@@ -73,6 +73,11 @@ impl Connection {
                 .found
                 .find(&bound.snapshot, service, *port)
                 .ok_or(Reason::ServiceGone)?,
+            Entry::Inbound(inbound) => self
+                .found
+                .find(&bound.snapshot, &inbound.service, inbound.port)
+                .ok_or(Reason::ServiceGone)?,
+            Entry::Mesh => return Err(Reason::ServiceGone.into()),
             Entry::ForwardProxy { caller } => {
                 let named = named.as_ref().ok_or(Reason::NotForwardProxy)?;
                 let host = std::str::from_utf8(&host[..named.host_len]).unwrap_or_default();
@@ -97,8 +102,17 @@ impl Connection {
         }
 
         // One form of the path, for the rules and for the endpoint alike.
-        let routes = entry.routes(self.door.namespace());
-        let strict = entry.strict_paths(routes);
+        let (routes, strict) = match self.door.inbound() {
+            // The other node has followed its routes, and chosen the endpoint.
+            Some(inbound) => {
+                let guards = &bound.snapshot.guards;
+                (None, guards.look_at_paths(inbound.endpoint))
+            }
+            None => {
+                let routes = entry.routes(self.door.namespace());
+                (routes, entry.strict_paths(routes))
+            }
+        };
         new_path.clear();
         let changed = match request.form {
             TargetForm::Asterisk => false,
@@ -148,7 +162,7 @@ impl Connection {
         if let Outcome::Redirect(redirect) = &route.outcome {
             let port = match &self.door.entry {
                 Entry::Service { port, .. } => *port,
-                Entry::ForwardProxy { .. } => HTTP_PORT,
+                _ => HTTP_PORT,
             };
             if let (None, Entry::Service { service, .. }) = (&named, &self.door.entry) {
                 // A client that does not say whom it calls (HTTP/1.0) is told the Service's name.
@@ -209,7 +223,8 @@ impl Connection {
         };
         exchange.due = exchange.request_due;
         exchange.attempt_ms = attempt.unwrap_or(0);
-        if request.is_some() || attempt.is_some() {
+        // The limits of a request from another node are that node's.
+        if request.is_some() || attempt.is_some() || self.door.inbound().is_some() {
             exchange.response_head = Duration::ZERO;
         }
     }

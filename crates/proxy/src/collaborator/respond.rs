@@ -24,9 +24,10 @@ impl Connection {
         if exchange.status > 0 || status == 0 {
             // Either the answer has begun, and only its missing end can say that it is broken, or
             // nobody is left to tell.
-            return After::Close;
+            return After::Cut;
         }
-        let keep = self.may_go_on(exchange) && failure.reason != Reason::Malformed;
+        let last = matches!(failure.reason, Reason::Malformed | Reason::IdentityRevoked);
+        let keep = self.may_go_on(exchange) && !last;
         exchange.status = status;
         {
             let out = &mut self.worker.scratch.borrow_mut().out;
@@ -70,7 +71,7 @@ impl Connection {
         let told = poll_fn(|cx| self.poll_own(cx, &mut first)).await;
         self.served += 1;
         match (told, keep) {
-            (false, _) => After::Close,
+            (false, _) => After::Cut,
             (true, true) => After::KeepAlive,
             (true, false) => After::Linger,
         }
@@ -95,6 +96,20 @@ impl Connection {
         Poll::Ready(flushed.is_ok())
     }
 
+    /// Says to another node that everything was said: without a word, the end of a connection is taken for a
+    /// cut.
+    pub(super) async fn part(&mut self) {
+        if self.client.proof().is_none() || !self.client.outbox.is_empty() {
+            return;
+        }
+        self.alarm.set(self.worker.after(PATIENCE));
+        poll_fn(|cx| match self.alarm.rang() {
+            true => Poll::Ready(()),
+            false => self.client.poll_shutdown(cx),
+        })
+        .await;
+    }
+
     /// Closes a connection whose client may still be sending. Closing with unread bytes would make
     /// the kernel reset it, and the client could lose the answer (RFC 9112 section 9.6).
     pub(super) async fn linger(&mut self) {
@@ -102,11 +117,8 @@ impl Connection {
         let mut left = LINGER_BYTES;
         let mut shut = false;
         poll_fn(|cx| {
-            if !shut {
-                shut = true;
-                // An error means that the other side is gone, which reading will find out too.
-                let _ = rustix::net::shutdown(&self.client.stream, rustix::net::Shutdown::Write);
-            }
+            // A client that takes nothing more does not hear that nothing more comes.
+            shut = shut || self.client.poll_shutdown(cx).is_ready();
             self.client.inbox.clear();
             loop {
                 if self.alarm.rang() || left == 0 {
@@ -171,6 +183,7 @@ fn phrase(status: u16) -> &'static str {
         307 => "Temporary Redirect",
         308 => "Permanent Redirect",
         400 => "Bad Request",
+        403 => "Forbidden",
         404 => "Not Found",
         408 => "Request Timeout",
         413 => "Content Too Large",

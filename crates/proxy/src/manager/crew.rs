@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_telemetry::{AccessLog, ManagerStats, Registry, Seldom, WorkerStats};
+use heddle_transport::{Identities, Refusal};
 use tokio::sync::oneshot;
 
 use super::meter::Meter;
@@ -40,6 +41,7 @@ pub(super) struct Crew {
     log: Option<AccessLog>,
     seed: u64,
     snapshot: Option<Arc<Snapshot>>,
+    identities: Option<Arc<Identities>>,
     active: Vec<Member>,
     /// Of the active ones, in their order: at the last look, and smoothed.
     busy: Vec<f64>,
@@ -74,6 +76,7 @@ impl Crew {
             log,
             seed,
             snapshot: None,
+            identities: None,
             active: Vec::new(),
             busy: Vec::new(),
             loads: Loads::default(),
@@ -127,7 +130,7 @@ impl Crew {
                 stats.begin_again();
                 stats
             }
-            None => self.registry.worker(Reason::CODES),
+            None => self.registry.worker(Reason::CODES, &Refusal::CODES),
         };
         let cpus = &self.settings.cpus;
         let cpu = (!cpus.is_empty()).then(|| cpus[stats.id % cpus.len()]);
@@ -147,6 +150,10 @@ impl Crew {
                 return Err(error);
             }
         };
+        if let Some(identities) = &self.identities {
+            let identities = Arc::clone(identities);
+            handle.mailbox.send(Command::Identify(identities));
+        }
         if let Some(snapshot) = &self.snapshot {
             handle.mailbox.send(Command::Apply(Arc::clone(snapshot)));
         }
@@ -316,6 +323,14 @@ impl Crew {
             member.handle.mailbox.send(Command::Apply(snapshot));
         }
         self.snapshot = Some(snapshot);
+    }
+
+    pub(super) fn identify(&mut self, identities: Arc<Identities>) {
+        for member in self.active.iter().chain(&self.retiring) {
+            let identities = Arc::clone(&identities);
+            member.handle.mailbox.send(Command::Identify(identities));
+        }
+        self.identities = Some(identities);
     }
 
     /// A permit for a client's connection; where there is none, that is counted and said.

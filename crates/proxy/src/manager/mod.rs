@@ -31,6 +31,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use heddle_telemetry::{AccessLog, Registry, Seldom};
+use heddle_transport::Identities;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
@@ -58,6 +59,8 @@ const SLOW_TICK: Duration = Duration::from_secs(1);
 pub(crate) enum Order {
     /// Serve new requests by this configuration.
     Apply(Arc<Snapshot>),
+    /// Call, and be called, as these from now on.
+    Identify(Arc<Identities>),
     /// Accept connections from this socket.
     Listen {
         id: u64,
@@ -76,9 +79,12 @@ pub(crate) enum Order {
 }
 
 impl mailbox::Order for Order {
-    /// Of configurations only the newest counts.
+    /// Of configurations and of identities only the newest count.
     fn replaces(&self, before: &Self) -> bool {
-        matches!((self, before), (Order::Apply(_), Order::Apply(_)))
+        matches!(
+            (self, before),
+            (Order::Apply(_), Order::Apply(_)) | (Order::Identify(_), Order::Identify(_))
+        )
     }
 }
 
@@ -167,6 +173,7 @@ impl Manager {
             tokio::select! {
                 order = poll_fn(|cx| orders.poll_next(cx)) => match order {
                     Order::Apply(snapshot) => self.crew.borrow_mut().apply(snapshot),
+                    Order::Identify(identities) => self.crew.borrow_mut().identify(identities),
                     Order::Listen { id, socket, entry } => {
                         self.entrance.listen(id, socket, Door::new(entry));
                     }

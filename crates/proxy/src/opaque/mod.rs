@@ -158,9 +158,7 @@ impl Direction {
         }
         if let Poll::Ready(moved) = self.pump.poll(cx, blocks, source, sink, progress) {
             moved?;
-            self.ended = true;
-            // A sink that is gone needs no telling.
-            let _ = rustix::net::shutdown(&sink.stream, rustix::net::Shutdown::Write);
+            self.ended = sink.poll_shutdown(cx).is_ready();
         }
         Ok(())
     }
@@ -198,12 +196,14 @@ impl Flow {
     ) -> Self {
         let series = worker.tcp_series(&door.source, &origin.destination);
         series.connections_active.inc();
+        let alarm = worker.alarms.alarm_of(&door, &client);
+        alarm.rests_on(&upstream.side);
         Flow {
             peer,
             client,
             upstream,
             lease,
-            alarm: worker.alarms.alarm_of(&door),
+            alarm,
             moved: worker.clock.now(),
             up: Direction::new(false),
             down: Direction::new(false),
@@ -253,7 +253,7 @@ impl Flow {
     fn start(&mut self, cx: &Context<'_>) {
         self.alarm.wakes(cx.waker());
         self.alarm.set(self.next_look());
-        // It may have been on its way from another Worker when the policies changed.
+        // It may have been on its way from another Worker when policies or identities changed.
         let flow = Live {
             endpoint: self.lease.endpoint().address,
             bytes: !self.origin.upgraded,
@@ -261,7 +261,11 @@ impl Flow {
         self.alarm.carries(flow);
         let guards = &self.worker.bound().snapshot.guards;
         if !guards.allow_live(&self.door, flow) {
-            self.alarm.revoke();
+            self.alarm.revoke(Reason::PolicyRevoked);
+        }
+        let sides = [&self.client, &self.upstream.side];
+        if !sides.iter().all(|side| self.worker.believes(side)) {
+            self.alarm.revoke(Reason::IdentityRevoked);
         }
         self.up.pump.take_over(&self.client.inbox);
         self.down.pump.take_over(&self.upstream.side.inbox);
@@ -333,8 +337,8 @@ impl Flow {
     /// Why there is no going on, when the alarm rang. What a side that is gone had said before is not
     /// waited for any longer: the other has taken nothing for a while.
     fn look(&self) -> Option<Reason> {
-        if self.alarm.take_revoked() {
-            Some(Reason::PolicyRevoked)
+        if let Some(revoked) = self.alarm.take_revoked() {
+            Some(revoked)
         } else if self.worker.is_cutting() {
             Some(Reason::Draining)
         } else if self.worker.clock.now_ms() >= self.idle_due() {

@@ -1,7 +1,7 @@
 //! An opaque connection on its way from one Worker to another.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,17 +11,17 @@ use heddle_wire::buffer::Chain;
 use super::{Direction, Flow, Origin};
 use crate::carry::Stage;
 use crate::failure::Reason;
-use crate::io::Side;
+use crate::io::{Packed, Side};
 use crate::listener::Door;
 use crate::parcel::{Contents, State};
-use crate::upstream::Lease;
+use crate::upstream::{Lease, Place};
 use crate::worker::{Intake, Worker};
 
 /// What goes along with the client's socket.
 #[derive(Debug)]
 pub(crate) struct Moving {
-    endpoint: SocketAddr,
-    upstream: TcpStream,
+    endpoint: Place,
+    upstream: Packed,
     up: Half,
     down: Half,
     /// When a byte moved last.
@@ -54,14 +54,14 @@ impl Flow {
             in_hand: bytes(&self.client.outbox, &self.upstream.side.inbox),
             ended: self.down.ended,
         };
-        let client = self.client.stream.into_std();
-        let upstream = self.upstream.side.stream.into_std();
+        let client = self.client.pack();
+        let upstream = self.upstream.side.pack();
         let (Ok(client), Ok(upstream)) = (client, upstream) else {
             // Only a runtime that has ended does not let go of a socket.
             return Stage::Over;
         };
         let moving = Moving {
-            endpoint: self.lease.endpoint().address,
+            endpoint: self.lease.endpoint().place.clone(),
             upstream,
             up,
             down,
@@ -89,18 +89,18 @@ impl Moving {
         self,
         worker: &Rc<Worker>,
         door: Arc<Door>,
-        client: TcpStream,
+        client: Packed,
         peer: SocketAddr,
     ) -> io::Result<Flow> {
         let both = register(client).and_then(|client| Ok((client, register(self.upstream)?)));
         let (mut client, mut side) = both.inspect_err(|_| {
-            let upstream = Some(self.endpoint);
+            let upstream = Some(self.endpoint.address);
             self.origin
                 .fail(worker, &door, Reason::Descriptors, upstream, self.carried);
         })?;
         side.outbox = Chain::detached(&self.up.in_hand);
         client.outbox = Chain::detached(&self.down.in_hand);
-        let endpoint = worker.upstreams.endpoint(self.endpoint);
+        let endpoint = worker.upstreams.endpoint(&self.endpoint);
         let upstream = worker.upstreams.adopt(&endpoint, side);
         let lease = Lease::new(endpoint);
         let both = (upstream, lease);
@@ -119,14 +119,14 @@ impl Moving {
 #[cfg(test)]
 impl Moving {
     /// A flow on which nothing was said.
-    pub(crate) fn fresh(upstream: TcpStream) -> Self {
+    pub(crate) fn fresh(upstream: std::net::TcpStream) -> Self {
         let half = || Half {
             in_hand: Vec::new(),
             ended: false,
         };
         Moving {
-            endpoint: ([127, 0, 0, 1], 1).into(),
-            upstream,
+            endpoint: Place::here(([127, 0, 0, 1], 1).into()),
+            upstream: Packed::plain(upstream),
             up: half(),
             down: half(),
             moved: Instant::now(),
@@ -144,8 +144,8 @@ impl Moving {
 }
 
 /// A socket of a flow that has arrived: from now on the flow says how it is closed.
-fn register(socket: TcpStream) -> io::Result<Side> {
-    let side = Side::new(tokio::net::TcpStream::from_std(socket)?);
+fn register(side: Packed) -> io::Result<Side> {
+    let side = side.unpack()?;
     side.reset_on_close(false);
     Ok(side)
 }

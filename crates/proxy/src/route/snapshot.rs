@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use heddle_model::{
-    AppProtocol, BackendTarget, Balancer, Filters, Mesh, Namespace, Outcome, PathMatch,
-    RouteAction, RouteRule, ServiceName, ServicePort,
+    AppProtocol, BackendTarget, Balancer, Endpoint, Filters, Mesh, Namespace, Outcome, PathMatch,
+    RouteAction, RouteRule, ServiceAccountName, ServiceName, ServicePort,
 };
 
 use super::{Hosts, Matcher, Request};
 use crate::authorize::Guards;
 use crate::balance::Schedule;
+use crate::upstream::{Place, Via};
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
@@ -52,8 +53,10 @@ pub(crate) struct PortEntry {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) balancer: Balancer,
-    pub(crate) endpoints: Vec<SocketAddr>,
+    pub(crate) endpoints: Vec<Place>,
     pub(crate) schedule: Schedule,
+    /// Those that other nodes may call here, sorted, and whom they prove to be.
+    hosted: Vec<(SocketAddr, ServiceAccountName)>,
 }
 
 /// Rules in order of precedence.
@@ -114,6 +117,7 @@ impl Snapshot {
             by_name.insert((service.name.clone(), port.port), PortIndex(index));
         }
         let mut compiler = Compiler {
+            mesh,
             by_name: &by_name,
             next_rule: 0,
         };
@@ -158,6 +162,13 @@ impl PortIndex {
 }
 
 impl PortEntry {
+    /// Whether a workload that other nodes may call here, under this identity, has an endpoint of the port.
+    pub(crate) fn hosts(&self, endpoint: SocketAddr, account: &ServiceAccountName) -> bool {
+        let hosted = &self.cluster.hosted;
+        let found = hosted.binary_search_by_key(&endpoint, |(address, _)| *address);
+        found.is_ok_and(|index| hosted[index].1 == *account)
+    }
+
     /// Whether a rule of a route for this caller, or of a policy, depends on the path: then one that two
     /// programs could read in two ways is refused.
     pub(crate) fn strict_paths(&self, routes: Option<&RouteTable>) -> bool {
@@ -180,7 +191,7 @@ impl PortEntry {
 fn judge_paths(ports: &mut [PortEntry], guards: &Guards) {
     let judges = |port: &PortEntry| {
         let mut endpoints = port.cluster.endpoints.iter();
-        endpoints.any(|endpoint| guards.look_at_paths(*endpoint))
+        endpoints.any(|endpoint| guards.look_at_paths(endpoint.address))
     };
     let own: Vec<bool> = ports.iter().map(judges).collect();
     for (port, own_judges) in ports.iter_mut().zip(&own) {
@@ -218,27 +229,29 @@ impl Action {
 }
 
 struct Compiler<'a> {
+    mesh: &'a Mesh,
     by_name: &'a HashMap<(ServiceName, u16), PortIndex, RandomState>,
     next_rule: u32,
 }
 
 impl Compiler<'_> {
     fn port(&mut self, service: &ServiceName, balancer: Balancer, port: &ServicePort) -> PortEntry {
-        let weights: Vec<u32> = port
-            .endpoints
-            .iter()
-            .map(|endpoint| endpoint.weight)
-            .collect();
+        let reached = port.endpoints.iter().filter_map(|endpoint| {
+            let place = self.place(service, port.port, endpoint)?;
+            Some((place, endpoint.weight))
+        });
+        let (endpoints, weights): (Vec<Place>, Vec<u32>) = reached.unzip();
+        let hosted = port.endpoints.iter().filter_map(|endpoint| {
+            endpoint.workload.as_ref()?;
+            Some((endpoint.address, endpoint.account.clone()?))
+        });
         PortEntry {
             label: service.to_string().into(),
             protocol: port.protocol,
             cluster: Cluster {
                 balancer,
-                endpoints: port
-                    .endpoints
-                    .iter()
-                    .map(|endpoint| endpoint.address)
-                    .collect(),
+                hosted: hosted.collect(),
+                endpoints,
                 schedule: Schedule::new(&weights),
             },
             judges_paths: false,
@@ -249,6 +262,27 @@ impl Compiler<'_> {
                 .map(|(namespace, rules)| (namespace.clone(), self.table(rules)))
                 .collect(),
         }
+    }
+
+    /// How an endpoint is reached: through its node, unless it is on this one or outside of the mesh. None
+    /// for one whose node nobody has heard of, and for one that could not prove whom it is: nothing is
+    /// sent to other nodes in the clear.
+    fn place(&self, service: &ServiceName, port: u16, endpoint: &Endpoint) -> Option<Place> {
+        let address = endpoint.address;
+        let node = match &endpoint.node {
+            Some(node) if endpoint.workload.is_none() => node,
+            _ => return Some(Place::here(address)),
+        };
+        let via = Via {
+            node: self.mesh.node(node)?.address,
+            account: endpoint.account.clone()?,
+            service: service.clone(),
+            port,
+        };
+        Some(Place {
+            address,
+            via: Some(Arc::new(via)),
+        })
     }
 
     fn table(&mut self, rules: &[RouteRule]) -> RouteTable {

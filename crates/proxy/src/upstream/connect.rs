@@ -7,13 +7,24 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::Poll;
 
+use heddle_wire::preface::Kind;
 use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::{Endpoint, Open, Upstream};
-use crate::failure::Reason;
+use super::remote::join;
+use super::{Endpoint, Open, Upstream, Via};
+use crate::failure::{Failure, Reason};
 use crate::io::Side;
+use crate::listener::Door;
 use crate::worker::{Alarm, Millis, Worker};
+
+/// For whom an endpoint is connected, and what for: only another node is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    /// By which the caller came: in its name the other node is called.
+    pub(crate) door: &'a Door,
+    pub(crate) kind: Kind,
+}
 
 /// Connects to an endpoint in the place that was reserved for it, by `due`. The endpoint remembers how
 /// it went.
@@ -26,9 +37,10 @@ pub(crate) async fn connect(
     due: Millis,
     endpoint: &Endpoint,
     place: Open,
+    call: &Call<'_>,
 ) -> Result<Upstream, Reason> {
     alarm.set(due);
-    let mut connecting = pin!(open_with_room(worker, endpoint.address));
+    let mut connecting = pin!(open_with_room(worker, endpoint.place.dialled()));
     let connected = poll_fn(|cx| {
         if alarm.rang() {
             return Poll::Ready(None);
@@ -39,7 +51,14 @@ pub(crate) async fn connect(
     let upstreams = &worker.upstreams;
     let now = worker.clock.now_ms();
     match connected {
-        Some(Ok(stream)) => Ok(upstreams.opened(endpoint, place, Side::new(stream))),
+        Some(Ok(stream)) => {
+            let side = match endpoint.place.via.as_deref() {
+                None => Side::new(stream),
+                // In a box: it would take room in every connection.
+                Some(via) => Box::pin(remote(worker, alarm, stream, (endpoint, via), call)).await?,
+            };
+            Ok(upstreams.opened(endpoint, place, side))
+        }
         Some(Err(error)) if is_ours(&error) => Err(Reason::Descriptors),
         Some(Err(error)) => {
             tracing::debug!(endpoint = %endpoint.label, %error, "cannot connect");
@@ -55,6 +74,29 @@ pub(crate) async fn connect(
             Err(reason)
         }
     }
+}
+
+/// Goes on through another node.
+async fn remote(
+    worker: &Worker,
+    alarm: &Alarm,
+    stream: TcpStream,
+    (endpoint, via): (&Endpoint, &Via),
+    call: &Call<'_>,
+) -> Result<Side, Reason> {
+    let joined = join(worker, alarm, stream, (endpoint, via), call).await;
+    joined.map_err(|reason| {
+        let reason = match reason {
+            Reason::ConnectTimeout => worker.rang_for(alarm, Reason::ConnectTimeout),
+            reason => reason,
+        };
+        if reason.is_safe_to_retry() {
+            let failed = Failure::from(reason);
+            let now = worker.clock.now_ms();
+            worker.upstreams.failed(endpoint, now, &failed.detail());
+        }
+        reason
+    })
 }
 
 /// Connects, and if there is no descriptor left gives up what is only kept to save time and tries once

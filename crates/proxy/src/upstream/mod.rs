@@ -1,7 +1,7 @@
 //! Endpoints and their connections.
 //!
-//! One entry for each address, whatever Services it answers for and however often the
-//! configuration changes: a new snapshot touches no connection to an endpoint that is still in it.
+//! One entry for each address (towards another node, for each Service that it answers for), however often
+//! the configuration changes: a new snapshot touches no connection to an endpoint that is still in it.
 //!
 //! Idle connections are kept last in, first out, so that the ones used least grow old and go. They
 //! stay registered with the runtime: whether one is still alive is known from its readiness,
@@ -13,10 +13,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::time::Instant;
 
 use foldhash::fast::RandomState;
+use heddle_model::{ServiceAccountName, ServiceName};
 use heddle_telemetry::WorkerStats;
+use heddle_transport::Peer;
 
 use crate::balance::Load;
 use crate::io::Side;
@@ -25,8 +27,9 @@ use crate::settings::Bounds;
 use crate::worker::Millis;
 
 mod connect;
+mod remote;
 
-pub(crate) use connect::connect;
+pub(crate) use connect::{Call, connect};
 
 /// Tries for one request or connection, the first included.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
@@ -41,7 +44,7 @@ const SAY_AGAIN_MS: Millis = 10_000;
 
 /// All endpoints that a Worker knows.
 pub(crate) struct Upstreams {
-    by_address: RefCell<HashMap<SocketAddr, Rc<Endpoint>, RandomState>>,
+    by_place: RefCell<HashMap<Place, Rc<Endpoint>, RandomState>>,
     bounds: Bounds,
     /// Workers that share the bounds.
     workers: Cell<usize>,
@@ -49,9 +52,31 @@ pub(crate) struct Upstreams {
     stats: Arc<WorkerStats>,
 }
 
-/// One address.
+/// Where an endpoint is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) address: SocketAddr,
+    /// The node through whose proxy it is reached; `None` for one that is dialled itself.
+    pub(crate) via: Option<Arc<Via>>,
+}
+
+/// Another node, and what is said to it.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Via {
+    /// Where its proxy takes connections.
+    pub(crate) node: SocketAddr,
+    /// Whom the endpoint must prove to be.
+    pub(crate) account: ServiceAccountName,
+    /// For which Service's port it is called.
+    pub(crate) service: ServiceName,
+    pub(crate) port: u16,
+}
+
+/// One endpoint.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
+    pub(crate) place: Place,
+    /// Its own address, whoever is dialled.
     pub(crate) address: SocketAddr,
     /// The address as the access log shows it.
     pub(crate) label: Box<str>,
@@ -78,7 +103,7 @@ struct Idle {
 impl Upstreams {
     pub(crate) fn new(bounds: Bounds, idle_timeout_ms: Millis, stats: Arc<WorkerStats>) -> Self {
         Upstreams {
-            by_address: RefCell::default(),
+            by_place: RefCell::default(),
             bounds,
             workers: Cell::new(1),
             idle_timeout_ms,
@@ -86,20 +111,21 @@ impl Upstreams {
         }
     }
 
-    /// The entry of an address, made at first sight.
-    pub(crate) fn endpoint(&self, address: SocketAddr) -> Rc<Endpoint> {
-        let mut by_address = self.by_address.borrow_mut();
-        Rc::clone(
-            by_address
-                .entry(address)
-                .or_insert_with(|| Rc::new(Endpoint::new(address))),
-        )
+    /// The entry of an endpoint, made at first sight.
+    pub(crate) fn endpoint(&self, place: &Place) -> Rc<Endpoint> {
+        let mut by_place = self.by_place.borrow_mut();
+        if let Some(known) = by_place.get(place) {
+            return Rc::clone(known);
+        }
+        let endpoint = Rc::new(Endpoint::new(place.clone()));
+        by_place.insert(place.clone(), Rc::clone(&endpoint));
+        endpoint
     }
 
     /// Forgets every endpoint that nobody else refers to, and closes its idle connections. Called
     /// when a configuration has been replaced.
     pub(crate) fn forget_unused(&self) {
-        self.by_address.borrow_mut().retain(|_, endpoint| {
+        self.by_place.borrow_mut().retain(|_, endpoint| {
             let used = Rc::strong_count(endpoint) > 1;
             if !used {
                 self.drop_idle(endpoint, |_| true);
@@ -133,12 +159,25 @@ impl Upstreams {
         })
     }
 
-    /// Takes the idle connection used last that is still alive.
-    pub(crate) fn take_idle(&self, endpoint: &Endpoint) -> Option<Upstream> {
+    /// Takes the idle connection used last that is still alive; towards another node, of those that were
+    /// made in the name of this caller.
+    pub(crate) fn take_idle(
+        &self,
+        endpoint: &Endpoint,
+        caller: Option<&ServiceAccountName>,
+        now: Instant,
+    ) -> Option<Upstream> {
         loop {
-            let mut idle = endpoint.idle.borrow_mut().pop()?;
+            let mut idle = match &endpoint.place.via {
+                None => endpoint.idle.borrow_mut().pop()?,
+                Some(_) => {
+                    let mut all = endpoint.idle.borrow_mut();
+                    let last = all.iter().rposition(|idle| idle.side.caller() == caller)?;
+                    all.remove(last)
+                }
+            };
             self.stats.upstream_connections_idle.dec();
-            if is_alive(&mut idle.side) {
+            if idle.side.is_silent() && !idle.side.is_ending(now) {
                 return Some(Upstream {
                     side: idle.side,
                     open: idle.open,
@@ -170,23 +209,29 @@ impl Upstreams {
         Upstream { side, open }
     }
 
-    /// Takes an idle connection of an endpoint out of this Worker.
-    pub(crate) fn let_go(&self, endpoint: &Endpoint) -> Option<parcel::Idle> {
-        let upstream = self.take_idle(endpoint)?;
-        let socket = upstream.side.stream.into_std().ok()?;
-        Some(parcel::Idle {
-            endpoint: endpoint.address,
-            socket,
-        })
+    /// Takes an idle connection of an endpoint out of this Worker, one of this caller's.
+    pub(crate) fn let_go(
+        &self,
+        endpoint: &Endpoint,
+        caller: Option<&ServiceAccountName>,
+        now: Instant,
+    ) -> Option<parcel::Idle> {
+        pack(endpoint, self.take_idle(endpoint, caller, now)?)
     }
 
     /// Takes every idle connection out of this Worker.
     pub(crate) fn let_all_go(&self) -> Vec<parcel::Idle> {
-        let by_address = self.by_address.borrow();
-        by_address
-            .values()
-            .flat_map(|endpoint| std::iter::from_fn(|| self.let_go(endpoint)))
-            .collect()
+        let by_place = self.by_place.borrow();
+        let of = |endpoint: &Rc<Endpoint>| {
+            let all = endpoint.idle.take();
+            let packed = all.into_iter().filter_map(|idle| {
+                self.stats.upstream_connections_idle.dec();
+                let Idle { side, open, .. } = idle;
+                pack(endpoint, Upstream { side, open })
+            });
+            packed.collect::<Vec<_>>()
+        };
+        by_place.values().flat_map(of).collect()
     }
 
     /// What is bounded for the process is shared among this many Workers.
@@ -231,7 +276,13 @@ impl Upstreams {
     pub(crate) fn give_back(&self, endpoint: &Endpoint, upstream: Upstream, now: Millis) {
         debug_assert!(upstream.side.inbox.is_empty() && upstream.side.outbox.is_empty());
         let mut idle = endpoint.idle.borrow_mut();
-        if idle.len() < self.idle_per_endpoint() {
+        let most = self.idle_per_endpoint();
+        if endpoint.place.via.is_some() && most > 0 && idle.len() >= most {
+            // Those of callers that are silent make room for those of callers that are not.
+            idle.remove(0);
+            self.stats.upstream_connections_idle.dec();
+        }
+        if idle.len() < most {
             self.stats.upstream_connections_idle.inc();
             idle.push(Idle {
                 side: upstream.side,
@@ -242,14 +293,14 @@ impl Upstreams {
     }
 
     /// Closes idle connections that are too old or whose endpoint has closed them.
-    pub(crate) fn sweep(&self, now: Millis) {
+    pub(crate) fn sweep(&self, now: Millis, instant: Instant) {
         let oldest = match self.idle_timeout_ms {
             0 => 0,
             timeout => now.saturating_sub(timeout),
         };
-        for endpoint in self.by_address.borrow().values() {
+        for endpoint in self.by_place.borrow().values() {
             self.drop_idle(endpoint, |idle| {
-                idle.since < oldest || !is_alive(&mut idle.side)
+                idle.since < oldest || idle.side.is_ending(instant) || !idle.side.is_silent()
             });
         }
     }
@@ -257,7 +308,7 @@ impl Upstreams {
     /// Closes every idle connection, for want of descriptors. False when there was none.
     pub(crate) fn close_idle(&self) -> bool {
         let any = self.has_idle();
-        for endpoint in self.by_address.borrow().values() {
+        for endpoint in self.by_place.borrow().values() {
             self.drop_idle(endpoint, |_| true);
         }
         any
@@ -266,6 +317,17 @@ impl Upstreams {
     /// Whether no idle connection is kept, so that there is nothing to sweep.
     pub(crate) fn has_idle(&self) -> bool {
         self.stats.upstream_connections_idle.get() > 0
+    }
+
+    /// Closes every idle connection whose peer is not believed any more.
+    pub(crate) fn distrust(&self, is_believed: impl Fn(&Peer) -> bool) {
+        for endpoint in self.by_place.borrow().values() {
+            self.drop_idle(endpoint, |idle| {
+                idle.side
+                    .proof()
+                    .is_some_and(|proof| !is_believed(&proof.peer))
+            });
+        }
     }
 
     fn drop_idle(&self, endpoint: &Endpoint, mut drop: impl FnMut(&mut Idle) -> bool) {
@@ -279,19 +341,33 @@ impl Upstreams {
     }
 }
 
-/// An idle connection is alive while there is nothing to read from it: neither the end of the
-/// stream nor bytes that nobody asked for.
-fn is_alive(side: &mut Side) -> bool {
-    side.stream
-        .poll_read_ready(&mut Context::from_waker(Waker::noop()))
-        .is_pending()
+impl Place {
+    /// An endpoint that is dialled itself.
+    pub(crate) fn here(address: SocketAddr) -> Self {
+        Place { address, via: None }
+    }
+
+    /// Who is dialled to reach it.
+    fn dialled(&self) -> SocketAddr {
+        self.via.as_ref().map_or(self.address, |via| via.node)
+    }
+}
+
+/// Takes a connection that waits for a request off this Worker's runtime.
+fn pack(endpoint: &Endpoint, upstream: Upstream) -> Option<parcel::Idle> {
+    Some(parcel::Idle {
+        endpoint: endpoint.place.clone(),
+        side: upstream.side.pack().ok()?,
+    })
 }
 
 impl Endpoint {
-    fn new(address: SocketAddr) -> Self {
+    fn new(place: Place) -> Self {
+        let address = place.address;
         Endpoint {
-            address,
             label: address.to_string().into(),
+            address,
+            place,
             active: Cell::new(0),
             open: Rc::default(),
             idle: RefCell::default(),

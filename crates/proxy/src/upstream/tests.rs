@@ -11,10 +11,10 @@ use crate::failure::Reason;
 async fn kept(bounds: Bounds, workers: usize) -> (usize, usize) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let stats = Registry::new().worker(Reason::CODES);
+    let stats = Registry::new().worker(Reason::CODES, &[]);
     let upstreams = Upstreams::new(bounds, 0, Arc::clone(&stats));
     upstreams.share(workers);
-    let endpoint = upstreams.endpoint(address);
+    let endpoint = upstreams.endpoint(&Place::here(address));
     let mut opened = Vec::new();
     while let Some(place) = upstreams.reserve(&endpoint) {
         let stream = TcpStream::connect(address).await.unwrap();

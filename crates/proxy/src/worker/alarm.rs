@@ -15,6 +15,8 @@ use std::task::{Poll, Waker};
 use slab::Slab;
 
 use super::clock::Millis;
+use crate::failure::Reason;
+use crate::io::{Proof, Side};
 use crate::listener::Door;
 
 /// Longest time between two sweeps, in milliseconds.
@@ -29,10 +31,13 @@ struct Bell {
     door: Option<Arc<Door>>,
     due: Cell<Millis>,
     rang: Cell<bool>,
-    /// Whether whatever the task does is no longer allowed.
-    revoked: Cell<bool>,
+    /// Why whatever the task does is no longer allowed.
+    revoked: Cell<Option<Reason>>,
     /// What the task passes on, and where to.
     flow: Cell<Option<Live>>,
+    /// What its connections to other nodes rest on.
+    client: RefCell<Option<Arc<Proof>>>,
+    upstream: RefCell<Option<Arc<Proof>>>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -107,10 +112,29 @@ impl Alarms {
                 continue;
             };
             if !is_allowed(door, flow) {
-                bell.revoked.set(true);
+                bell.revoked.set(Some(Reason::PolicyRevoked));
                 bell.ring();
             }
         }
+    }
+
+    /// Ends what rests on something that is not believed any more.
+    pub(crate) fn distrust(&self, is_believed: impl Fn(&Proof) -> bool) {
+        for (_, bell) in self.bells.borrow().iter() {
+            let doubted = |proof: &RefCell<Option<Arc<Proof>>>| {
+                let proof = proof.borrow();
+                proof.as_deref().is_some_and(|proof| !is_believed(proof))
+            };
+            if doubted(&bell.client) || doubted(&bell.upstream) {
+                bell.revoked.set(Some(Reason::IdentityRevoked));
+                bell.ring();
+            }
+        }
+    }
+
+    /// Whether there is any task that waits, and may rest on something.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.bells.borrow().is_empty()
     }
 
     /// An alarm for a task of our own.
@@ -118,9 +142,11 @@ impl Alarms {
         self.new_alarm(None)
     }
 
-    /// An alarm for the task of a connection that came in by a door.
-    pub(crate) fn alarm_of(self: &Rc<Self>, door: &Arc<Door>) -> Alarm {
-        self.new_alarm(Some(Arc::clone(door)))
+    /// An alarm for the task of a client's connection that came in by a door.
+    pub(crate) fn alarm_of(self: &Rc<Self>, door: &Arc<Door>, client: &Side) -> Alarm {
+        let alarm = self.new_alarm(Some(Arc::clone(door)));
+        *alarm.bell.client.borrow_mut() = client.proof().cloned();
+        alarm
     }
 
     fn new_alarm(self: &Rc<Self>, door: Option<Arc<Door>>) -> Alarm {
@@ -128,8 +154,10 @@ impl Alarms {
             door,
             due: Cell::new(NEVER),
             rang: Cell::new(false),
-            revoked: Cell::new(false),
+            revoked: Cell::new(None),
             flow: Cell::new(None),
+            client: RefCell::default(),
+            upstream: RefCell::default(),
             waker: RefCell::new(None),
         });
         let key = self.bells.borrow_mut().insert(Rc::clone(&bell));
@@ -185,14 +213,27 @@ impl Alarm {
     /// No deadline, and nothing under way.
     pub(crate) fn clear(&self) {
         self.bell.rang.set(false);
-        self.bell.revoked.set(false);
         self.bell.flow.set(None);
         self.bell.due.set(NEVER);
+        // A client that is not believed any more is not believed in the next request either.
+        if self.bell.revoked.get() == Some(Reason::PolicyRevoked) {
+            self.bell.revoked.set(None);
+        }
+        if self.bell.upstream.borrow().is_some() {
+            *self.bell.upstream.borrow_mut() = None;
+        }
     }
 
     /// What the task does is not allowed any more.
-    pub(crate) fn revoke(&self) {
-        self.bell.revoked.set(true);
+    pub(crate) fn revoke(&self, reason: Reason) {
+        self.bell.revoked.set(Some(reason));
+    }
+
+    /// Says what the connection to the endpoint rests on.
+    pub(crate) fn rests_on(&self, upstream: &Side) {
+        if let Some(proof) = upstream.proof() {
+            *self.bell.upstream.borrow_mut() = Some(Arc::clone(proof));
+        }
     }
 
     /// Says what the task passes on from now on.
@@ -202,14 +243,14 @@ impl Alarm {
 
     /// Whether the deadline has passed since it was set, or what the task does is not allowed any more.
     pub(crate) fn rang(&self) -> bool {
-        self.bell.rang.get() || self.bell.revoked.get()
+        self.bell.rang.get() || self.bell.revoked.get().is_some()
     }
 
-    /// Whether what the task did was not allowed any more. Asked once: whoever is told gets time to tell
+    /// Why what the task did is not allowed any more, if so. Asked once: whoever is told gets time to tell
     /// others.
-    pub(crate) fn take_revoked(&self) -> bool {
+    pub(crate) fn take_revoked(&self) -> Option<Reason> {
         self.bell.flow.set(None);
-        self.bell.revoked.replace(false)
+        self.bell.revoked.take()
     }
 }
 

@@ -48,7 +48,7 @@ impl Bound {
                     .cluster
                     .endpoints
                     .iter()
-                    .map(|&a| upstreams.endpoint(a))
+                    .map(|place| upstreams.endpoint(place))
                     .collect(),
                 turn: Cell::new(0),
             })

@@ -4,6 +4,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
 
+use heddle_transport::Identities;
+
 use super::Intake;
 use crate::listener::Door;
 use crate::mailbox::Order;
@@ -14,6 +16,8 @@ use crate::route::Snapshot;
 pub(crate) enum Command {
     /// Serve new requests by this configuration.
     Apply(Arc<Snapshot>),
+    /// Call, and be called, as these from now on.
+    Identify(Arc<Identities>),
     /// Accept connections from this socket.
     Listen {
         id: u64,
@@ -38,11 +42,12 @@ pub(crate) enum Command {
 }
 
 impl Order for Command {
-    /// Of configurations only the newest counts, and of orders to retire the last.
+    /// Of configurations and of identities only the newest count, and of orders to retire the last.
     fn replaces(&self, before: &Self) -> bool {
         matches!(
             (self, before),
             (Command::Apply(_), Command::Apply(_))
+                | (Command::Identify(_), Command::Identify(_))
                 | (Command::Retire { .. }, Command::Retire { .. })
         )
     }

@@ -8,6 +8,7 @@ mod command;
 mod gate;
 mod intake;
 mod moves;
+mod pace;
 mod sync;
 mod thread;
 mod timer;
@@ -20,17 +21,20 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use heddle_telemetry::{LogSink, Registry, Seldom, TcpLabels, TcpSeries, WorkerStats};
+use heddle_transport::{Identities, NoIdentity};
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
 
 use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::failure::Reason;
+use crate::inbound::Inbound;
+use crate::io::{Proof, Side};
 use crate::permits::Permits;
 use crate::pump::Blocks;
 use crate::route::PortIndex;
 use crate::settings::Settings;
-use crate::upstream::{Endpoint, Upstreams};
+use crate::upstream::{Endpoint, Place, Upstreams};
 
 pub(crate) use alarm::{Alarm, Alarms, Live};
 pub(crate) use bound::{Bound, SeriesKey};
@@ -40,6 +44,7 @@ pub(crate) use command::Command;
 pub(crate) use gate::{Gate, TaskId, WorkKey};
 pub(crate) use intake::{BOUND as INTAKE_BOUND, Intake};
 pub(crate) use moves::{Moves, Turn};
+pub(crate) use pace::Pace;
 pub(crate) use thread::{Handle, Plan, spawn};
 
 /// A source and a destination, as metrics name them.
@@ -60,6 +65,12 @@ pub(crate) struct Worker {
     pub(crate) stats: Arc<WorkerStats>,
     /// The configuration that new requests are served by. A request under way keeps its own.
     bound: RefCell<Rc<Bound>>,
+    /// Whom this node can call and be called as; `None` where there are no other nodes.
+    identities: RefCell<Option<Arc<Identities>>>,
+    pub(crate) pace: Pace,
+    /// Connections from other nodes that have not proven who they are, and how many there may be.
+    unproven: Cell<usize>,
+    unproven_limit: Cell<usize>,
     /// Reused by every request, between two awaits only.
     pub(crate) scratch: RefCell<Scratch>,
     pub(crate) random: RefCell<Random>,
@@ -74,6 +85,12 @@ pub(crate) struct Worker {
     pub(crate) cannot_accept: RefCell<Seldom>,
     /// Whether it was said that there are as many clients as may be.
     pub(crate) full: RefCell<Seldom<()>>,
+    /// What was said of other nodes that were refused, by its number.
+    pub(crate) refused: RefCell<Seldom<usize>>,
+    /// What was said of callers without an identity.
+    pub(crate) no_identity: RefCell<Seldom<NoIdentity>>,
+    /// When it was looked last whether a certificate has expired.
+    expires_looked: Cell<Millis>,
     draining: Cell<bool>,
     /// The time for draining is over: whoever's alarm rings gives up.
     cutting: Cell<bool>,
@@ -91,6 +108,29 @@ impl Worker {
     /// The configuration for a request that begins now.
     pub(crate) fn bound(&self) -> Rc<Bound> {
         Rc::clone(&self.bound.borrow())
+    }
+
+    /// Whom this node can call and be called as now.
+    pub(crate) fn identities(&self) -> Option<Arc<Identities>> {
+        self.identities.borrow().clone()
+    }
+
+    /// A place for one more connection from another node that has not proven who it is.
+    pub(crate) fn unproven(self: &Rc<Self>) -> Option<Unproven> {
+        let unproven = self.unproven.get();
+        if unproven >= self.unproven_limit.get() {
+            return None;
+        }
+        self.unproven.set(unproven + 1);
+        Some(Unproven(Rc::clone(self)))
+    }
+
+    /// Whether what a connection to another node rests on still holds.
+    pub(crate) fn believes(&self, side: &Side) -> bool {
+        side.proof().is_none_or(|proof| {
+            let identities = self.identities.borrow();
+            identities.as_deref().is_some_and(|now| holds(proof, now))
+        })
     }
 
     /// The series of opaque connections from a source to a destination.
@@ -125,6 +165,23 @@ impl Worker {
             load
         });
         chosen.map(Rc::clone).ok_or(Reason::NoEndpoint)
+    }
+
+    /// The endpoint that another node has chosen.
+    ///
+    /// # Errors
+    /// When it is not here, or does not have the identity that was asked for.
+    pub(crate) fn chosen(
+        &self,
+        bound: &Bound,
+        port: PortIndex,
+        inbound: &Inbound,
+    ) -> Result<Rc<Endpoint>, Reason> {
+        let (endpoint, account) = (inbound.endpoint, &inbound.account);
+        match bound.snapshot.port(port).hosts(endpoint, account) {
+            true => Ok(self.upstreams.endpoint(&Place::here(endpoint))),
+            false => Err(Reason::EndpointGone),
+        }
     }
 
     /// Milliseconds from now, or never for a wait without limit.
@@ -180,8 +237,8 @@ impl Worker {
 
     /// Why a task gives up whose alarm has rung: what ran out, unless something else rang it.
     pub(crate) fn rang_for(&self, alarm: &Alarm, ran_out: Reason) -> Reason {
-        if alarm.take_revoked() {
-            Reason::PolicyRevoked
+        if let Some(revoked) = alarm.take_revoked() {
+            revoked
         } else if self.is_cutting() {
             Reason::Draining
         } else {
@@ -193,4 +250,19 @@ impl Worker {
     pub(crate) fn connections(&self) -> usize {
         usize::try_from(self.stats.connections_active.get()).unwrap_or(0)
     }
+}
+
+/// The place of a connection that has not proven who it is.
+pub(crate) struct Unproven(Rc<Worker>);
+
+impl Drop for Unproven {
+    fn drop(&mut self) {
+        let unproven = &self.0.unproven;
+        unproven.set(unproven.get().saturating_sub(1));
+    }
+}
+
+/// Whether a peer is believed, and neither its certificate nor ours has expired.
+fn holds(proof: &Proof, identities: &Identities) -> bool {
+    identities.clock().now() <= proof.not_after && identities.check(&proof.peer).is_ok()
 }

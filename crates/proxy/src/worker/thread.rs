@@ -13,6 +13,7 @@ use std::time::{Instant, SystemTime};
 use std::{io, thread};
 
 use heddle_telemetry::{AccessLog, Registry, WorkerStats};
+use heddle_transport::Identities;
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
 use rustix::thread::gettid;
@@ -22,8 +23,8 @@ use tokio::sync::oneshot;
 use super::alarm::SWEEP_MS;
 use super::timer::Timer;
 use super::{
-    Alarms, Bound, Clock, Command, Gate, INTAKE_BOUND, Intake, Millis, Moves, Shown, WorkKey,
-    Worker,
+    Alarms, Bound, Clock, Command, Gate, INTAKE_BOUND, Intake, Millis, Moves, Pace, Shown, WorkKey,
+    Worker, holds,
 };
 use crate::balance::Random;
 use crate::collaborator::Scratch;
@@ -187,12 +188,19 @@ impl Worker {
             log: log.map(|log| RefCell::new(log.sink(Arc::clone(&stats)))),
             stats,
             bound: RefCell::new(bound),
+            identities: RefCell::default(),
+            pace: Pace::default(),
+            unproven: Cell::new(0),
+            unproven_limit: Cell::new(settings.bounds.handshakes),
             scratch: RefCell::new(Scratch::new()),
             random: RefCell::new(Random::new(seed)),
             tcp: RefCell::default(),
             moves: Moves::default(),
             cannot_accept: RefCell::default(),
             full: RefCell::default(),
+            refused: RefCell::default(),
+            no_identity: RefCell::default(),
+            expires_looked: Cell::new(0),
             draining: Cell::new(false),
             cutting: Cell::new(false),
             shown,
@@ -216,13 +224,35 @@ impl Worker {
         self.upstreams.forget_unused();
     }
 
+    fn identify(&self, identities: Arc<Identities>) {
+        self.alarms.distrust(|proof| holds(proof, &identities));
+        self.upstreams
+            .distrust(|peer| identities.check(peer).is_ok());
+        drop(self.identities.replace(Some(identities)));
+    }
+
+    /// Ends what rests on a certificate that has expired.
+    fn expire(&self, now: Millis) {
+        let identities = self.identities.borrow();
+        let Some(identities) = identities.as_deref() else {
+            return;
+        };
+        if now.saturating_sub(self.expires_looked.get()) < TIDY_MS {
+            return;
+        }
+        self.expires_looked.set(now);
+        let now_s = identities.clock().now();
+        self.alarms.distrust(|proof| now_s <= proof.not_after);
+    }
+
     /// What is done now and then, off the path of any request.
     fn sweep(&self) {
         let now = self.clock.now_ms();
         self.alarms.sweep(now);
+        self.expire(now);
         self.gate.fade();
         self.moves.tidy(&self.gate);
-        self.upstreams.sweep(now);
+        self.upstreams.sweep(now, self.clock.now());
         self.upstreams.forget_unused();
         self.pool.trim(KEEP_BLOCKS);
         self.wide_pool.trim(KEEP_WIDE_BLOCKS);
@@ -249,6 +279,8 @@ impl Worker {
             ..
         } = self.settings.bounds;
         self.upstreams.share(workers);
+        let unproven = self.settings.bounds.handshakes.div_ceil(workers);
+        self.unproven_limit.set(unproven);
         let least = MIN_BLOCKS.min(blocks);
         self.pool.set_max_blocks((blocks / workers).max(least));
         self.wide_pool
@@ -290,6 +322,7 @@ impl Worker {
         let alarms = self.alarms.next_sweep().map(|ms| ms.min(now + SWEEP_MS));
         // Pooled connections, blocks and log lines are given up even when nobody calls.
         let left = self.upstreams.has_idle()
+            || (self.identities.borrow().is_some() && self.alarms.has_any())
             || self.pool.blocks_free() > KEEP_BLOCKS
             || self.wide_pool.blocks_free() > KEEP_WIDE_BLOCKS
             || self
@@ -329,6 +362,9 @@ async fn run(
     poll_fn(|cx| {
         let began = Instant::now();
         worker.clock.set(began);
+        if worker.pace.begin_turn() {
+            cx.waker().wake_by_ref();
+        }
         if timer.is_due(began) {
             worker.sweep();
         }
@@ -414,6 +450,7 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
     loop {
         match poll_fn(|cx| mailbox.poll_next(cx)).await {
             Command::Apply(snapshot) => worker.apply(snapshot),
+            Command::Identify(identities) => worker.identify(identities),
             Command::Listen { id, socket, door } => match Listener::open(&worker, socket, door) {
                 Ok(listener) => {
                     worker.stats.listeners.inc();

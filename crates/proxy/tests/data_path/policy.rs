@@ -15,13 +15,13 @@ use heddle_proxy::{Entry, Settings};
 use crate::support::{Bed, Client, Upstream, mesh, serve};
 
 /// Callers beside whoever is unidentified.
-const CALLERS: [&str; 2] = ["shop", "intruder"];
+pub(crate) const CALLERS: [&str; 2] = ["shop", "intruder"];
 
-fn account(name: &str) -> ServiceAccountName {
+pub(crate) fn account(name: &str) -> ServiceAccountName {
     ServiceAccountName::new("test", name).unwrap()
 }
 
-fn workload(name: &str, address: SocketAddr) -> Workload {
+pub(crate) fn workload(name: &str, address: SocketAddr) -> Workload {
     Workload {
         name: WorkloadName::new("test", name).unwrap(),
         labels: BTreeMap::new(),
@@ -41,7 +41,7 @@ fn workload(name: &str, address: SocketAddr) -> Workload {
 }
 
 /// The echo Service before a workload, and two callers.
-fn guarded(endpoint: SocketAddr, protocol: AppProtocol) -> Mesh {
+pub(crate) fn guarded(endpoint: SocketAddr, protocol: AppProtocol) -> Mesh {
     let mut mesh = mesh(&[endpoint], None);
     let port = &mut mesh.services[0].ports[0];
     port.protocol = protocol;
@@ -61,7 +61,7 @@ fn echo(mesh: &mut Mesh) -> &mut Workload {
 }
 
 /// Puts policies before the echo workload, in place of those there are.
-fn with(mut mesh: Mesh, policies: Vec<Policy>) -> Mesh {
+pub(crate) fn with(mut mesh: Mesh, policies: Vec<Policy>) -> Mesh {
     mesh.generation += 1;
     echo(&mut mesh).policies = policies.iter().map(|policy| policy.name.clone()).collect();
     mesh.policies = policies.into_iter().map(Arc::new).collect();
@@ -69,7 +69,7 @@ fn with(mut mesh: Mesh, policies: Vec<Policy>) -> Mesh {
     mesh
 }
 
-fn policy(name: &str, action: PolicyAction, rules: Vec<PolicyRule>) -> Policy {
+pub(crate) fn policy(name: &str, action: PolicyAction, rules: Vec<PolicyRule>) -> Policy {
     let name = format!("AuthorizationPolicy test/{name}");
     Policy {
         name: PolicyName::parse(&name).unwrap(),
@@ -79,7 +79,7 @@ fn policy(name: &str, action: PolicyAction, rules: Vec<PolicyRule>) -> Policy {
     }
 }
 
-fn from(caller: &str) -> PolicyRule {
+pub(crate) fn from(caller: &str) -> PolicyRule {
     let id = SpiffeId::workload(Mesh::default().trust_domain, account(caller));
     PolicyRule {
         number: 0,
@@ -92,7 +92,7 @@ fn from(caller: &str) -> PolicyRule {
     }
 }
 
-fn allow(caller: &str) -> Vec<Policy> {
+pub(crate) fn allow(caller: &str) -> Vec<Policy> {
     vec![policy("callers", PolicyAction::Allow, vec![from(caller)])]
 }
 

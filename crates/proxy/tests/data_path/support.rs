@@ -121,15 +121,20 @@ impl Bed {
 
     /// Waits until a metric has this value: a request is counted just after its answer is sent.
     pub(crate) fn expect_metric(&self, name: &str, labels: &[&str], value: f64) {
-        let patience = Instant::now() + PATIENCE;
-        while self.metric(name, labels) != value {
-            let now = self.metric(name, labels);
-            assert!(
-                Instant::now() < patience,
-                "{name} {labels:?} is {now}, not {value}"
-            );
-            thread::yield_now();
-        }
+        expect(&self.registry, name, labels, value);
+    }
+}
+
+/// Waits until a metric has this value.
+pub(crate) fn expect(registry: &Registry, name: &str, labels: &[&str], value: f64) {
+    let patience = Instant::now() + PATIENCE;
+    while count(registry, name, labels) != value {
+        let now = count(registry, name, labels);
+        assert!(
+            Instant::now() < patience,
+            "{name} {labels:?} is {now}, not {value}"
+        );
+        thread::yield_now();
     }
 }
 

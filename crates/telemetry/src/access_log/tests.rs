@@ -101,7 +101,7 @@ fn a_stuck_disk_costs_lines_and_nothing_else() {
     let out = Box::new(Gated { turns, written });
     let log = AccessLog::start(out, Target::Stdout).expect("a thread");
     let registry = Registry::new();
-    let stats = registry.worker(&[]);
+    let stats = registry.worker(&[], &[]);
     let mut sink = log.sink(stats.clone());
 
     let total = 1_000;
@@ -169,7 +169,7 @@ fn a_full_disk_costs_lines_that_are_counted_and_no_line_after_them() {
     disk.with(|disk| disk.room = line.len() * 5 / 2);
     let log = AccessLog::start(Box::new(disk.clone()), Target::Stdout).expect("a thread");
     let registry = Registry::new();
-    let mut sink = log.sink(registry.worker(&[]));
+    let mut sink = log.sink(registry.worker(&[], &[]));
     let mut write = |lines: usize| {
         for _ in 0..lines {
             sink.record(&record(b"/"));
@@ -214,7 +214,7 @@ fn a_renamed_file_is_left_behind_on_request() {
     );
     let log = AccessLog::open(Target::File(path.clone())).expect("a log");
     let registry = Registry::new();
-    let mut sink = log.sink(registry.worker(&[]));
+    let mut sink = log.sink(registry.worker(&[], &[]));
 
     assert!(!sink.has_lines());
     sink.record(&record(b"/before"));

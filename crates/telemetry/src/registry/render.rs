@@ -224,6 +224,16 @@ const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
         |w| &w.upstream_retries,
     ),
     (
+        "heddle_handshakes_total",
+        "Handshakes with other nodes that were begun.",
+        |w| &w.handshakes,
+    ),
+    (
+        "heddle_handshakes_failed_total",
+        "Handshakes with other nodes that broke off or took too long.",
+        |w| &w.handshakes_failed,
+    ),
+    (
         "heddle_forwarding_headers_stripped_total",
         "Forwarding fields of untrusted clients that were removed.",
         |w| &w.forwarding_headers_stripped,
@@ -312,6 +322,17 @@ fn render_workers(
     );
     for (id, worker) in each() {
         encoder.seconds(name, &[("worker", id)], worker.busy_ns.get() / 1_000);
+    }
+    let name = "heddle_handshakes_refused_total";
+    encoder.family(
+        name,
+        Kind::Counter,
+        "Handshakes with other nodes in which somebody was not believed.",
+    );
+    for (id, worker) in each() {
+        for (reason, count) in worker.handshakes_refused.iter() {
+            encoder.count(name, &[("worker", id), ("reason", reason)], count);
+        }
     }
     let name = "heddle_requests_rejected_total";
     encoder.family(

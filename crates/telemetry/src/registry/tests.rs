@@ -135,8 +135,8 @@ fn failed_connections_are_one_sum_and_shown_only_where_there_are_any() {
 fn workers_and_their_reasons_are_told_apart() {
     let registry = Registry::new();
     let stats = [
-        registry.worker(&["no-endpoint", "bad-request"]),
-        registry.worker(&["no-endpoint"]),
+        registry.worker(&["no-endpoint", "bad-request"], &[]),
+        registry.worker(&["no-endpoint"], &[]),
     ];
     stats[0].requests_rejected.inc(1);
     stats[0].requests_rejected.inc(99);
@@ -170,7 +170,7 @@ fn workers_and_their_reasons_are_told_apart() {
 #[test]
 fn a_worker_that_has_ended_keeps_its_counts_and_shows_no_level() {
     let registry = Registry::new();
-    let (stats, manager) = (registry.worker(&[]), registry.manager());
+    let (stats, manager) = (registry.worker(&[], &[]), registry.manager());
     stats.connections_refused.inc();
     stats.config_generation.set(7);
     manager.connections_refused.add(2);

@@ -6,6 +6,7 @@ use heddle_model::ServiceName;
 
 use super::*;
 use crate::failure::Reason;
+use crate::io::Packed;
 use crate::listener::{Door, Entry};
 use crate::opaque::Moving;
 use crate::parcel::{Contents, Parcel, State};
@@ -33,7 +34,7 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
             port: 80,
         }),
         peer: client.peer_addr().unwrap(),
-        client,
+        client: Packed::plain(client),
         state: State::Opaque(Box::new(Moving::fresh(upstream))),
     };
     let permit = permits.take().unwrap();
@@ -44,7 +45,7 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
 #[tokio::test]
 async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
     let registry = Arc::new(Registry::new());
-    let stats = registry.worker(Reason::CODES);
+    let stats = registry.worker(Reason::CODES, &[]);
     let permits = Permits::new(2);
     let plan = Plan {
         settings: Settings::default(),

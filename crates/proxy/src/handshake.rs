@@ -1,0 +1,193 @@
+//! Handshakes with other nodes (RFC 8446 section 2), on either side.
+//!
+//! They are the most expensive thing that a peer can ask for, so a Worker takes few steps of them before
+//! other work gets its turn ([`Pace`]). What a peer is refused for is counted by its reason.
+//!
+//! [`Pace`]: crate::worker::Pace
+
+use std::fmt;
+use std::io;
+use std::mem;
+use std::task::{Context, Poll, ready};
+
+use heddle_model::ServiceAccountName;
+use heddle_transport::{Identities, Received, Refusal, Session, TlsError};
+use rustix::net::RecvFlags;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use crate::io::{Secured, Side, once, poll_send};
+use crate::worker::Worker;
+
+/// Bytes read at a time: a whole flight, with a chain of usual certificates in it.
+const READ_BYTES: usize = 8 * 1024;
+/// Plaintext that may come with the last message of a handshake, in bytes.
+const MAX_EARLY: usize = 2 * READ_BYTES;
+
+/// A handshake under way.
+pub(crate) struct Handshake {
+    stream: TcpStream,
+    session: Session,
+    /// In whose name it is made.
+    caller: Option<ServiceAccountName>,
+    /// A client speaks first.
+    begun: bool,
+    established: bool,
+    /// What is to be said is what follows the first `sent` bytes.
+    out: Vec<u8>,
+    sent: usize,
+    /// What the peer said after the handshake.
+    early: Vec<u8>,
+}
+
+/// Why a handshake came to nothing.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// Somebody is not believed, or breaks the rules.
+    Refused(Refusal),
+    /// The connection ended.
+    Io(io::Error),
+    /// There is no block for what the peer said.
+    Memory,
+}
+
+impl Handshake {
+    /// With whoever has connected.
+    pub(crate) fn accept(stream: TcpStream, session: Session) -> Self {
+        Handshake::new(stream, session, None, true)
+    }
+
+    /// With whom we have connected to, in the name of a caller.
+    pub(crate) fn connect(
+        stream: TcpStream,
+        session: Session,
+        caller: Option<ServiceAccountName>,
+    ) -> Self {
+        Handshake::new(stream, session, caller, false)
+    }
+
+    fn new(
+        stream: TcpStream,
+        session: Session,
+        caller: Option<ServiceAccountName>,
+        begun: bool,
+    ) -> Self {
+        Handshake {
+            stream,
+            session,
+            caller,
+            begun,
+            established: false,
+            out: Vec::new(),
+            sent: 0,
+            early: Vec::new(),
+        }
+    }
+
+    /// Goes on as far as possible. Ready when the peer has proven who it is and was told who we are.
+    ///
+    /// # Errors
+    /// Why it came to nothing. A peer that is refused was told as far as its socket took it.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+    ) -> Poll<Result<(), Broken>> {
+        loop {
+            ready!(self.poll_say(cx)).map_err(Broken::Io)?;
+            if self.established {
+                return Poll::Ready(Ok(()));
+            }
+            let mut bytes = [0; READ_BYTES];
+            let mut n = 0;
+            if mem::replace(&mut self.begun, true) {
+                ready!(self.stream.poll_read_ready(cx)).map_err(Broken::Io)?;
+                ready!(worker.pace.poll_step(cx));
+                let got = once(&self.stream, Interest::READABLE, bytes.len(), || {
+                    rustix::net::recv(&self.stream, &mut bytes, RecvFlags::empty()).map(|(n, _)| n)
+                });
+                n = match got {
+                    Ok(0) => {
+                        return Poll::Ready(Err(Broken::Io(io::ErrorKind::UnexpectedEof.into())));
+                    }
+                    Ok(n) => n,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    Err(error) => return Poll::Ready(Err(Broken::Io(error))),
+                };
+            }
+            if let Err(refusal) = self.take(&mut bytes[..n]) {
+                // Nobody waits for a peer that is refused to hear why.
+                let _told = self.poll_say(cx);
+                return Poll::Ready(Err(Broken::Refused(refusal)));
+            }
+        }
+    }
+
+    fn take(&mut self, cipher: &mut [u8]) -> Result<(), Refusal> {
+        let early = &mut self.early;
+        let received = self.session.receive(cipher, &mut self.out, &mut |plain| {
+            early.extend_from_slice(plain);
+        });
+        let Received {
+            established,
+            closed,
+        } = received.map_err(|error| match error {
+            TlsError::Refused(refusal) => refusal,
+            other => Refusal::Tls(other.to_string()),
+        })?;
+        self.established |= established;
+        if closed || self.early.len() > MAX_EARLY {
+            let why = "it ended, or said too much, in the middle of a handshake";
+            return Err(Refusal::Tls(why.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn poll_say(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.out.len() {
+            self.sent += ready!(poll_send(&self.stream, cx, &self.out[self.sent..]))?;
+        }
+        self.out.clear();
+        self.sent = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// The connection, with what the peer said already in its inbox.
+    ///
+    /// # Errors
+    /// When the peer is not believed after all: a session that was resumed verified no certificate.
+    pub(crate) fn finish(self, worker: &Worker, identities: &Identities) -> Result<Side, Broken> {
+        let now_s = identities.clock().now();
+        let secured = Secured::new(self.session, self.caller, worker.clock.now(), now_s);
+        let secured = secured.ok_or(Broken::Refused(Refusal::Anonymous))?;
+        let mut side = Side::secured(self.stream, secured);
+        if let Some(proof) = side.proof() {
+            identities.check(&proof.peer).map_err(Broken::Refused)?;
+        }
+        let kept = side.inbox.extend_from_slice(&worker.pool, &self.early);
+        kept.map_err(|_| Broken::Memory)?;
+        Ok(side)
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::Refused(refusal) => refusal.fmt(f),
+            Broken::Io(error) => error.fmt(f),
+            Broken::Memory => f.write_str("all buffers are in use"),
+        }
+    }
+}
+
+impl Broken {
+    /// What an error of a connection means: its session may have refused.
+    pub(crate) fn of(error: io::Error) -> Self {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+        match inner {
+            Some(TlsError::Refused(refusal)) => Broken::Refused(refusal.clone()),
+            _ if error.kind() == io::ErrorKind::OutOfMemory => Broken::Memory,
+            _ => Broken::Io(error),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Connections from other nodes: who is it, and whom does it call?
+//!
+//! ```text
+//!   accepted ─▶ handshake ─▶ preface ─▶ a connection like any other, by a door of its own
+//!                  │            └─ malformed, late ──▶ closed
+//!                  └─ refused, late ─────────────────▶ closed, counted by its reason
+//! ```
+//!
+//! What the preface says is a wish. Whether the endpoint is here and has the identity that was asked for,
+//! which protocol its port speaks and what its policies allow is for this node to say.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use heddle_model::{ServiceAccountName, ServiceName, SpiffeId};
+use heddle_transport::Identities;
+use heddle_wire::preface::{Kind, Preface, Status};
+use tokio::net::TcpStream;
+
+use crate::carry::{Stage, enter};
+use crate::failure::Reason;
+use crate::handshake::{Broken, Handshake};
+use crate::io::Side;
+use crate::listener::{Door, Entry};
+use crate::worker::{Alarm, Worker};
+
+/// Whom a connection from another node calls, and who calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inbound {
+    /// The Service and its port, by which it was found.
+    pub(crate) service: ServiceName,
+    pub(crate) port: u16,
+    /// The endpoint that was chosen.
+    pub(crate) endpoint: SocketAddr,
+    /// Whom the endpoint was asked to prove to be.
+    pub(crate) account: ServiceAccountName,
+    /// `None`: the other node does not know either.
+    pub(crate) caller: Option<SpiffeId>,
+    /// What the other node says that it carries.
+    pub(crate) kind: Kind,
+}
+
+/// A connection of which nothing is known yet.
+pub(crate) struct Greeting {
+    worker: Rc<Worker>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    alarm: Alarm,
+}
+
+/// Why it came to nothing.
+enum Failed {
+    Handshake(Broken),
+    Preface(String),
+    Late,
+    Gone,
+    /// So many have not proven yet who they are.
+    Full,
+}
+
+impl Greeting {
+    pub(crate) fn new(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr) -> Self {
+        let alarm = worker.alarms.alarm();
+        Greeting {
+            worker,
+            stream,
+            peer,
+            alarm,
+        }
+    }
+
+    /// Finds out who it is and whom it calls, and says how it goes on.
+    pub(crate) async fn greet(self: Box<Self>) -> Stage {
+        let Greeting {
+            worker,
+            stream,
+            peer,
+            alarm,
+        } = *self;
+        let Some(identities) = worker.identities() else {
+            tracing::debug!(%peer, "another node calls before there is any identity");
+            return Stage::Over;
+        };
+        let by = worker.after(worker.settings.timeouts.request_head);
+        poll_fn(|cx| {
+            alarm.wakes(cx.waker());
+            alarm.set(by);
+            Poll::Ready(())
+        })
+        .await;
+        let greeted = match worker.unproven() {
+            Some(_place) => greeted(&worker, &identities, &alarm, stream).await,
+            None => Err(Failed::Full),
+        };
+        drop(alarm);
+        match greeted {
+            Ok((side, inbound)) => {
+                let door = Door::new(Entry::Inbound(inbound));
+                let key = worker.gate.account(&door.source);
+                enter(worker, door, key, side, peer)
+            }
+            Err(failed) => {
+                worker.say_refused(peer, &failed);
+                Stage::Over
+            }
+        }
+    }
+}
+
+async fn greeted(
+    worker: &Rc<Worker>,
+    identities: &Identities,
+    alarm: &Alarm,
+    stream: TcpStream,
+) -> Result<(Side, Inbound), Failed> {
+    let session = identities.accept().map_err(|error| {
+        let refusal = heddle_transport::Refusal::Tls(error.to_string());
+        Failed::Handshake(Broken::Refused(refusal))
+    })?;
+    let mut handshake = Handshake::accept(stream, session);
+    worker.stats.handshakes.inc();
+    poll_fn(|cx| match alarm.rang() {
+        true => Poll::Ready(Err(Failed::Late)),
+        false => handshake.poll(cx, worker).map_err(Failed::Handshake),
+    })
+    .await?;
+    let mut side = handshake
+        .finish(worker, identities)
+        .map_err(Failed::Handshake)?;
+    let inbound = poll_fn(|cx| poll_preface(cx, worker, alarm, &mut side)).await?;
+    Ok((side, inbound))
+}
+
+fn poll_preface(
+    cx: &mut Context<'_>,
+    worker: &Worker,
+    alarm: &Alarm,
+    side: &mut Side,
+) -> Poll<Result<Inbound, Failed>> {
+    let mut linear = Vec::new();
+    loop {
+        if alarm.rang() {
+            return Poll::Ready(Err(Failed::Late));
+        }
+        let bytes = side.inbox.contiguous(side.inbox.len(), &mut linear);
+        let parsed = Preface::parse(bytes).map_err(|error| Failed::Preface(error.to_string()))?;
+        if let Some((preface, length)) = parsed {
+            let inbound = understand(&preface, side);
+            side.inbox.consume(length);
+            return Poll::Ready(inbound);
+        }
+        let pool = &worker.pool;
+        match ready!(side.poll_fill(cx, pool, pool.block_size())) {
+            Ok(n) if n > 0 => {}
+            Ok(_) => return Poll::Ready(Err(Failed::Gone)),
+            Err(error) => return Poll::Ready(Err(Failed::Handshake(Broken::of(error)))),
+        }
+    }
+}
+
+fn understand(preface: &Preface<'_>, side: &Side) -> Result<Inbound, Failed> {
+    let bad = |why: &str| Failed::Preface(why.to_owned());
+    let service = ServiceName::new(preface.namespace, preface.service);
+    let called = side.called().and_then(SpiffeId::service_account);
+    let caller = side.proof().map(|proof| &proof.peer.id);
+    Ok(Inbound {
+        service: service.map_err(|error| bad(&error.to_string()))?,
+        port: preface.port,
+        endpoint: preface.endpoint,
+        account: called.ok_or(bad("no workload was called"))?.clone(),
+        // A node speaks for callers that it does not know.
+        caller: caller.filter(|id| id.service_account().is_some()).cloned(),
+        kind: preface.kind,
+    })
+}
+
+impl Worker {
+    fn say_refused(&self, peer: SocketAddr, failed: &Failed) {
+        let why: &dyn std::fmt::Display = match failed {
+            Failed::Handshake(Broken::Refused(refusal)) => {
+                self.stats.handshakes_refused.inc(refusal.index());
+                let now = self.clock.now();
+                if self.refused.borrow_mut().may_name(refusal.index(), now) {
+                    let reason = refusal.code();
+                    tracing::warn!(%peer, reason, "a connection from another node is refused: {refusal}");
+                }
+                return;
+            }
+            Failed::Handshake(broken) => broken,
+            Failed::Preface(why) => why,
+            Failed::Full => {
+                let now = self.clock.now();
+                if self.refused.borrow_mut().may_name(usize::MAX, now) {
+                    let most = self.settings.bounds.handshakes;
+                    tracing::warn!(
+                        most,
+                        "other nodes are turned away: as many connections as may be \
+                        have not proven who they are (proxy.bounds.handshakes)"
+                    );
+                }
+                &"too many others have not proven who they are"
+            }
+            Failed::Late => &"it took too long",
+            Failed::Gone => &"it left",
+        };
+        self.stats.handshakes_failed.inc();
+        tracing::debug!(%peer, "a connection from another node came to nothing: {why}");
+    }
+}
+
+impl Inbound {
+    /// The answer to a connection that carries bytes, put where it is sent from next.
+    pub(crate) fn answer(&self, worker: &Worker, client: &mut Side, status: Status) {
+        if self.kind == Kind::Bytes {
+            let said = client
+                .outbox
+                .extend_from_slice(&worker.pool, &[status.byte()]);
+            // Without a block for it the connection is closed without a word.
+            if said.is_err() {
+                client.reset_on_close(true);
+            }
+        }
+    }
+
+    /// Says why there is no going on, as far as the socket takes it, and that nothing follows.
+    pub(crate) fn turn_away(&self, worker: &Worker, client: &mut Side, reason: Reason) {
+        self.answer(worker, client, status_of(reason));
+        let cx = &mut Context::from_waker(Waker::noop());
+        if let Poll::Ready(Ok(())) = client.poll_flush(cx) {
+            let _later = client.poll_shutdown(cx);
+        }
+    }
+}
+
+/// What the other node is told about a reason.
+fn status_of(reason: Reason) -> Status {
+    match reason {
+        Reason::PolicyDenied | Reason::PolicyRevoked => Status::Denied,
+        Reason::EndpointGone | Reason::ServiceGone | Reason::NoEndpoint => Status::NoEndpoint,
+        Reason::ConnectFailed | Reason::ConnectTimeout => Status::ConnectFailed,
+        _ => Status::Busy,
+    }
+}
+
+/// What an answer of the other node means here; `None` when it has connected the endpoint.
+pub(crate) fn reason_of(status: Status) -> Option<Reason> {
+    Some(match status {
+        Status::Joined => return None,
+        Status::Denied => Reason::PolicyDenied,
+        Status::NoEndpoint => Reason::EndpointGone,
+        Status::ConnectFailed => Reason::ConnectFailed,
+        Status::Busy => Reason::UpstreamOverflow,
+    })
+}

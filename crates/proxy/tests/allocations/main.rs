@@ -1,0 +1,172 @@
+//! A request on the steady path allocates nothing.
+//!
+//! The whole process is counted, so the client and the endpoint of this test allocate nothing
+//! either. A test of its own: other tests in the process would be counted too.
+#![allow(unsafe_code, reason = "a global allocator can only be written with it")]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_model::{Mesh, NodeName, ServiceName, SpiffeId};
+use heddle_proxy::{Entry, Proxy, Settings};
+use heddle_telemetry::Registry;
+use heddle_transport::fixture::{Authority, DAY, NOW, clock};
+use heddle_transport::{Denied, Identities, Trust};
+
+mod mesh;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed to the system's allocator as it came, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: `ptr` came from `System` with this layout, since `alloc` got it there.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: as for `dealloc`, and the caller promises that `new_size` is sound.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Requests that are counted.
+const REQUESTS: usize = 4_000;
+
+const GET: &[u8] = b"GET /api/items?page=2 HTTP/1.1\r\nHost: echo\r\nUser-Agent: test\r\n\
+    Accept: */*\r\nX-Canary: 1\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n";
+const POST: &[u8] = b"POST /api/items HTTP/1.1\r\nHost: echo\r\nContent-Length: 5\r\n\r\nhello";
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok";
+
+/// Answers whatever ends with a blank line or `hello`.
+fn endpoint() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = [0u8; 4096];
+        let mut end = 0;
+        loop {
+            match stream.read(&mut buffer[end..]) {
+                Ok(0) | Err(_) => return,
+                Ok(n) => end += n,
+            }
+            let got = &buffer[..end];
+            let is_post = got.starts_with(b"POST");
+            if got.ends_with(b"hello") || (!is_post && got.ends_with(b"\r\n\r\n")) {
+                stream.write_all(ANSWER).unwrap();
+                end = 0;
+            }
+        }
+    });
+    address
+}
+
+fn exchange(client: &mut TcpStream, request: &[u8], buffer: &mut [u8]) {
+    client.write_all(request).unwrap();
+    let mut end = 0;
+    while !buffer[..end].ends_with(b"\r\n\r\nok") {
+        let n = client.read(&mut buffer[end..]).unwrap();
+        assert!(n > 0, "the connection stays open");
+        end += n;
+    }
+}
+
+/// How many allocations a few thousand requests take, once everything is warm.
+fn allocations(proxy: &Proxy) -> u64 {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let service = ServiceName::parse("test/echo").unwrap();
+    proxy.listen(
+        1,
+        socket,
+        Entry::Service {
+            caller: None,
+            service,
+            port: 80,
+        },
+    );
+    let mut client = TcpStream::connect(address).unwrap();
+    let mut buffer = [0u8; 4096];
+    let rounds = |n: usize, client: &mut TcpStream, buffer: &mut [u8]| {
+        for _ in 0..n {
+            exchange(client, GET, buffer);
+            exchange(client, POST, buffer);
+        }
+    };
+    // Long enough for a sweep, and for the Manager's second look, which both keep their memory, too.
+    let warm = Instant::now() + Duration::from_millis(1_300);
+    while Instant::now() < warm {
+        rounds(50, &mut client, &mut buffer);
+    }
+    let before = ALLOCATIONS.load(Relaxed);
+    rounds(REQUESTS / 2, &mut client, &mut buffer);
+    ALLOCATIONS.load(Relaxed) - before
+}
+
+fn proxy(mesh: &Mesh) -> Proxy {
+    let proxy = Proxy::start(Settings::default(), Arc::new(Registry::new()), None).unwrap();
+    proxy.apply(mesh);
+    proxy
+}
+
+/// Two nodes, of which the other has the workload.
+fn pair() -> (Proxy, Proxy) {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mesh = mesh::on_another_node(endpoint(), socket.local_addr().unwrap());
+    let authority = Authority::new();
+    let roots = [authority.root.clone()];
+    let trust = Trust::new(mesh.trust_domain.clone(), &roots, Denied::default());
+    let trust = Arc::new(trust.unwrap());
+    let leaf = |id: &SpiffeId| authority.leaf(id, NOW - DAY, NOW + DAY);
+    let node = |name: &str| {
+        let name = NodeName::parse(name).unwrap();
+        let proxy = proxy(&mesh.for_node(&name));
+        let workloads = mesh.workloads.iter();
+        let leaves = workloads.map(|workload| {
+            let account = workload.service_account.clone();
+            leaf(&SpiffeId::workload(mesh.trust_domain.clone(), account))
+        });
+        let own = leaf(&SpiffeId::node(mesh.trust_domain.clone(), name));
+        let identities = Identities::new(Arc::clone(&trust), clock(), own, leaves);
+        proxy.identify(Arc::new(identities.unwrap()));
+        proxy
+    };
+    let (here, there) = (node("here"), node("there"));
+    there.listen(1, socket, Entry::Mesh);
+    (here, there)
+}
+
+#[test]
+fn a_request_on_the_steady_path_allocates_nothing() {
+    let proxy = proxy(&mesh::mesh(endpoint()));
+    assert_eq!(allocations(&proxy), 0, "in {REQUESTS} requests");
+    drop(proxy);
+
+    let (here, _there) = pair();
+    // The TLS library makes two for each message that is sealed at one end and opened at the other.
+    let sealed = 4 * REQUESTS as u64;
+    let allocations = allocations(&here);
+    assert!(
+        allocations <= sealed,
+        "{allocations} allocations in {REQUESTS} requests between two nodes"
+    );
+}

@@ -1,0 +1,197 @@
+//! Two proxies on one machine: callers on one node, the echo workload on the other.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use heddle_model::{
+    AppProtocol, Mesh, Node, NodeName, Policy, ServiceAccountName, ServiceName, SpiffeId,
+    TrustDomain, WorkloadName,
+};
+use heddle_proxy::{Entry, Proxy, Settings};
+use heddle_telemetry::Registry;
+use heddle_transport::fixture::{Authority, DAY, NOW};
+use heddle_transport::{Clock, Denied, Identities, Leaf, Trust};
+
+use crate::policy::{CALLERS, account, guarded, with};
+use crate::support::{Client, expect};
+
+pub(crate) fn domain() -> TrustDomain {
+    Mesh::default().trust_domain
+}
+
+pub(crate) fn id(name: &str) -> SpiffeId {
+    SpiffeId::workload(domain(), account(name))
+}
+
+pub(crate) fn node_name(name: &str) -> NodeName {
+    NodeName::parse(name).unwrap()
+}
+
+/// One node.
+pub(crate) struct Side {
+    pub(crate) proxy: Proxy,
+    pub(crate) registry: Arc<Registry>,
+    name: NodeName,
+    accounts: Vec<ServiceAccountName>,
+}
+
+/// A node that calls and one that is called.
+pub(crate) struct Pair {
+    pub(crate) authority: Authority,
+    pub(crate) time: Arc<AtomicU64>,
+    pub(crate) mesh: Mesh,
+    pub(crate) calling: Side,
+    pub(crate) called: Side,
+    /// Where the called node takes connections from others.
+    pub(crate) mesh_address: SocketAddr,
+    doors: BTreeMap<&'static str, SocketAddr>,
+    /// Of each node.
+    workers: f64,
+}
+
+impl Pair {
+    /// A pair before an endpoint.
+    pub(crate) fn new(endpoint: SocketAddr, protocol: AppProtocol) -> Pair {
+        Pair::with(&Settings::default(), endpoint, protocol)
+    }
+
+    pub(crate) fn with(settings: &Settings, endpoint: SocketAddr, protocol: AppProtocol) -> Pair {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mesh_address = socket.local_addr().unwrap();
+        let mesh = placed(guarded(endpoint, protocol), mesh_address);
+        let side = |name: &str, accounts: &[&str]| {
+            let registry = Arc::new(Registry::new());
+            Side {
+                proxy: Proxy::start(settings.clone(), Arc::clone(&registry), None).unwrap(),
+                registry,
+                name: node_name(name),
+                accounts: accounts.iter().map(|name| account(name)).collect(),
+            }
+        };
+        let (calling, called) = (side("calling", &CALLERS), side("called", &["echo"]));
+        let mut doors = BTreeMap::new();
+        let callers = CALLERS.iter().map(|name| (*name, Some(*name)));
+        for (id, (door, caller)) in (10..).zip(callers.chain([("unidentified", None)])) {
+            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+            doors.insert(door, socket.local_addr().unwrap());
+            let entry = Entry::Service {
+                caller: caller.map(|name| WorkloadName::new("test", name).unwrap()),
+                service: ServiceName::parse("test/echo").unwrap(),
+                port: 80,
+            };
+            calling.proxy.listen(id, socket, entry);
+        }
+        called.proxy.listen(1, socket, Entry::Mesh);
+        let pair = Pair {
+            authority: Authority::new(),
+            time: Arc::new(AtomicU64::new(NOW)),
+            mesh,
+            calling,
+            called,
+            mesh_address,
+            doors,
+            workers: settings.workers.min as f64,
+        };
+        pair.identify(&pair.authority, NOW + DAY);
+        pair.apply(&pair.mesh);
+        pair
+    }
+
+    /// Gives both nodes new leaves of an authority, which alone is trusted.
+    pub(crate) fn identify(&self, authority: &Authority, until: u64) {
+        let trust = self.trust(&[authority], Denied::default());
+        for side in [&self.calling, &self.called] {
+            side.proxy
+                .identify(Arc::new(self.identities(side, authority, &trust, until)));
+        }
+    }
+
+    pub(crate) fn trust(&self, authorities: &[&Authority], denied: Denied) -> Arc<Trust> {
+        let roots: Vec<_> = authorities.iter().map(|one| one.root.clone()).collect();
+        Arc::new(Trust::new(domain(), &roots, denied).unwrap())
+    }
+
+    /// What a node knows, by leaves of an authority.
+    pub(crate) fn identities(
+        &self,
+        side: &Side,
+        authority: &Authority,
+        trust: &Arc<Trust>,
+        until: u64,
+    ) -> Identities {
+        let leaf = |id: &SpiffeId| authority.leaf(id, NOW - DAY, until);
+        let node = leaf(&SpiffeId::node(domain(), side.name.clone()));
+        let leaves = side.accounts.iter();
+        let leaves = leaves.map(|account| leaf(&SpiffeId::workload(domain(), account.clone())));
+        let leaves: Vec<Arc<Leaf>> = leaves.collect();
+        Identities::new(Arc::clone(trust), self.clock(), node, leaves).unwrap()
+    }
+
+    pub(crate) fn clock(&self) -> Arc<Clock> {
+        let time = Arc::clone(&self.time);
+        Arc::new(Clock::with(0, move || time.load(Ordering::Relaxed)))
+    }
+
+    /// Serves a mesh on both nodes, and waits until they do.
+    pub(crate) fn apply(&self, mesh: &Mesh) {
+        for side in [&self.calling, &self.called] {
+            let part = mesh.for_node(&side.name);
+            part.check_invariants().unwrap();
+            side.proxy.apply(&part);
+            let generation = mesh.generation as f64 * self.workers;
+            side.expect("heddle_worker_config_generation", &[], generation);
+        }
+    }
+
+    /// Puts policies before the echo workload.
+    pub(crate) fn guard(&mut self, policies: Vec<Policy>) {
+        self.mesh = with(self.mesh.clone(), policies);
+        self.apply(&self.mesh);
+    }
+
+    pub(crate) fn client(&self, caller: &str) -> Client {
+        Client::connect(self.doors[caller])
+    }
+
+    /// The status that a request of its own gets, and the reason that it names.
+    pub(crate) fn get(&self, caller: &str) -> (u16, Option<String>) {
+        let mut client = self.client(caller);
+        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+        let response = client.response();
+        let reason = response.field("heddle-reason").map(str::to_owned);
+        (response.status(), reason)
+    }
+}
+
+impl Side {
+    pub(crate) fn expect(&self, name: &str, labels: &[&str], value: f64) {
+        expect(&self.registry, name, labels, value);
+    }
+}
+
+/// Says which workload is on which node, and where the called node is.
+fn placed(mut mesh: Mesh, mesh_address: SocketAddr) -> Mesh {
+    let node_of = |workload: &str| match workload {
+        "echo" => node_name("called"),
+        _ => node_name("calling"),
+    };
+    for workload in &mut mesh.workloads {
+        workload.node = Some(node_of(workload.name.name.as_str()));
+    }
+    for endpoint in &mut mesh.services[0].ports[0].endpoints {
+        endpoint.node = Some(node_name("called"));
+    }
+    mesh.nodes = vec![
+        Node {
+            name: node_name("called"),
+            address: mesh_address,
+        },
+        Node {
+            name: node_name("calling"),
+            address: ([127, 0, 0, 1], 1).into(),
+        },
+    ];
+    mesh
+}

@@ -1,0 +1,342 @@
+//! Who is not let in, and how the reason is told.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use heddle_model::{AppProtocol, SpiffeId, TrustDomain};
+use heddle_proxy::Settings;
+use heddle_transport::fixture::{Authority, DAY, NOW};
+use heddle_transport::{Denied, Identities, Session, Trust};
+
+use super::pair::{Pair, domain, id, node_name};
+use crate::policy::{account, allow};
+use crate::support::{PATIENCE, serve};
+
+/// A client of the mesh's own protocol that a test has in hand.
+struct Intruder {
+    stream: TcpStream,
+    session: Session,
+    heard: Vec<u8>,
+    closed: bool,
+}
+
+impl Intruder {
+    /// Goes through a handshake as far as it gets.
+    fn connect(at: SocketAddr, session: Session) -> Intruder {
+        let stream = TcpStream::connect(at).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut intruder = Intruder {
+            stream,
+            session,
+            heard: Vec::new(),
+            closed: false,
+        };
+        // A client speaks first.
+        intruder.take(&mut []);
+        while intruder.session.peer().is_none() && !intruder.closed {
+            intruder.read();
+        }
+        intruder
+    }
+
+    fn read(&mut self) {
+        let mut bytes = [0; 16384];
+        let n = self.stream.read(&mut bytes).unwrap_or(0);
+        self.closed |= n == 0;
+        self.take(&mut bytes[..n]);
+    }
+
+    fn take(&mut self, cipher: &mut [u8]) {
+        let mut out = Vec::new();
+        let heard = &mut self.heard;
+        let taken = self.session.receive(cipher, &mut out, &mut |plain| {
+            heard.extend_from_slice(plain);
+        });
+        self.closed |= taken.map_or(true, |received| received.closed);
+        let _gone = self.stream.write_all(&out);
+    }
+
+    fn send(&mut self, plain: &[u8]) {
+        let mut out = vec![0; heddle_transport::MAX_SEALED];
+        let n = self.session.seal(plain, &mut out).unwrap();
+        let _gone = self.stream.write_all(&out[..n]);
+    }
+
+    /// What is said until the connection ends.
+    fn rest(mut self) -> Vec<u8> {
+        while !self.closed {
+            self.read();
+        }
+        self.heard
+    }
+}
+
+/// What a caller that has proven to be the shop says first.
+fn preface(kind: u8, endpoint: SocketAddr, name: &str) -> Vec<u8> {
+    use heddle_wire::preface::{Kind, Preface};
+    let mut bytes = Vec::new();
+    let kind = if kind == 1 { Kind::Http } else { Kind::Bytes };
+    let written = Preface {
+        kind,
+        endpoint,
+        namespace: "test",
+        service: name,
+        port: 80,
+    }
+    .write_to(&mut bytes);
+    written.unwrap();
+    bytes
+}
+
+fn identities(
+    pair: &Pair,
+    authority: &Authority,
+    who: &SpiffeId,
+    from: u64,
+    until: u64,
+) -> Identities {
+    let trust = pair.trust(&[&pair.authority], Denied::default());
+    let leaf = authority.leaf(who, from, until);
+    Identities::new(trust, pair.clock(), Arc::clone(&leaf), [leaf]).unwrap()
+}
+
+/// A session as the shop, with a leaf that is as it should be.
+fn as_shop(pair: &Pair) -> Session {
+    let identities = identities(pair, &pair.authority, &id("shop"), NOW - DAY, NOW + DAY);
+    let session = identities.connect(Some(&account("shop")), &account("echo"));
+    session.unwrap()
+}
+
+#[test]
+fn whoever_is_not_believed_is_refused_with_a_reason() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    let other = Authority::new();
+    let foreign = TrustDomain::parse("elsewhere.test").unwrap();
+    let foreign = SpiffeId::workload(foreign, account("shop"));
+    let (day_before, day_after) = (NOW - DAY, NOW + DAY);
+    let own = &pair.authority;
+    let cases = [
+        (
+            "unknown_authority",
+            &other,
+            id("shop"),
+            day_before,
+            day_after,
+        ),
+        ("wrong_trust_domain", own, foreign, day_before, day_after),
+        ("not_yet_valid", own, id("shop"), NOW + 3600, day_after),
+    ];
+    for (reason, authority, who, from, until) in cases {
+        // Its own clock is another one: it sees nothing wrong with itself.
+        let identities = identities(&pair, authority, &who, from, until);
+        let session = identities.connect(None, &account("echo")).unwrap();
+        let mut intruder = Intruder::connect(pair.mesh_address, session);
+        intruder.send(&preface(1, ([127, 0, 0, 1], 1).into(), "echo"));
+        assert_eq!(intruder.rest(), b"", "{reason}");
+        let label = format!("reason=\"{reason}\"");
+        pair.called
+            .expect("heddle_handshakes_refused_total", &[&label], 1.0);
+    }
+    // Nobody whose certificate has expired gets as far as that with an honest clock.
+    let session = {
+        let identities = identities(&pair, own, &id("shop"), day_before, NOW + 10);
+        identities
+            .connect(Some(&account("shop")), &account("echo"))
+            .unwrap()
+    };
+    pair.time.fetch_add(60, Ordering::Relaxed);
+    let mut intruder = Intruder::connect(pair.mesh_address, session);
+    intruder.send(&preface(1, ([127, 0, 0, 1], 1).into(), "echo"));
+    assert_eq!(intruder.rest(), b"");
+    pair.called.expect(
+        "heddle_handshakes_refused_total",
+        &["reason=\"expired\""],
+        1.0,
+    );
+}
+
+#[test]
+fn plaintext_and_nonsense_are_no_handshake() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    for bytes in [
+        &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..],
+        &[0; 100],
+        &[0xff; 5000],
+    ] {
+        let mut stream = TcpStream::connect(pair.mesh_address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _gone = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _reset = stream.read_to_end(&mut answer);
+        // A TLS alert at most (RFC 8446 section 6).
+        assert!(answer.len() <= 7, "{answer:?}");
+    }
+    pair.called.expect(
+        "heddle_handshakes_refused_total",
+        &["reason=\"plaintext\""],
+        3.0,
+    );
+    drop(TcpStream::connect(pair.mesh_address).unwrap());
+    pair.called
+        .expect("heddle_handshakes_failed_total", &[], 1.0);
+    assert_eq!(pair.get("shop").0, 200, "others are served");
+}
+
+#[test]
+fn those_who_prove_nothing_are_few_and_do_not_stay() {
+    let mut settings = Settings::default();
+    settings.bounds.handshakes = 4;
+    settings.timeouts.request_head = Duration::from_millis(500);
+    let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
+    assert_eq!(pair.get("shop").0, 200);
+    let mut silent: Vec<_> = (0..6)
+        .map(|_| TcpStream::connect(pair.mesh_address).unwrap())
+        .collect();
+    assert_eq!(pair.get("shop").0, 200, "who has proven it is served");
+    for stream in &mut silent {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let ended = stream.read(&mut [0; 1]);
+        assert!(!matches!(ended, Ok(1..)), "{ended:?}");
+    }
+    pair.called
+        .expect("heddle_handshakes_failed_total", &[], 6.0);
+    assert_eq!(pair.get("intruder").0, 200, "there is room again");
+}
+
+#[test]
+fn an_identity_that_is_not_there_is_not_called() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    // The node has lost the leaf of its workload, and proves to be somebody else.
+    let trust = pair.trust(&[&pair.authority], Denied::default());
+    let node = SpiffeId::node(domain(), node_name("called"));
+    let leaf = |id: &SpiffeId| pair.authority.leaf(id, NOW - DAY, NOW + DAY);
+    let other = Identities::new(trust, pair.clock(), leaf(&node), [leaf(&id("other"))]);
+    pair.called.proxy.identify(Arc::new(other.unwrap()));
+    let (status, reason) = pair.get("shop");
+    assert_eq!((status, reason.as_deref()), (503, Some("peer_refused")));
+    let refused = ["reason=\"unknown_server\""];
+    pair.called
+        .expect("heddle_handshakes_refused_total", &refused, 3.0);
+}
+
+#[test]
+fn a_caller_without_a_certificate_stays_here() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    let trust = pair.trust(&[&pair.authority], Denied::default());
+    let node = SpiffeId::node(domain(), node_name("calling"));
+    let node = pair.authority.leaf(&node, NOW - DAY, NOW + DAY);
+    let none = Identities::new(trust, pair.clock(), node, []).unwrap();
+    pair.calling.proxy.identify(Arc::new(none));
+    let (status, reason) = pair.get("shop");
+    assert_eq!((status, reason.as_deref()), (503, Some("identity_missing")));
+    assert_eq!(
+        pair.get("unidentified").0,
+        200,
+        "nobody has an identity to prove"
+    );
+}
+
+#[test]
+fn policies_of_the_called_node_decide() {
+    let mut pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    pair.guard(allow("shop"));
+    assert_eq!(pair.get("shop").0, 200);
+    for caller in ["intruder", "unidentified"] {
+        let (status, reason) = pair.get(caller);
+        assert_eq!(
+            (status, reason.as_deref()),
+            (403, Some("policy_denied")),
+            "{caller}"
+        );
+    }
+    let mut pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Tcp);
+    pair.guard(allow("shop"));
+    for (refused, caller) in [(1.0, "intruder"), (2.0, "unidentified")] {
+        let mut client = pair.client(caller);
+        client.send(b"x");
+        assert_eq!(client.rest(), b"", "{caller}");
+        pair.called.expect(
+            "heddle_requests_rejected_total",
+            &["policy_denied"],
+            refused,
+        );
+    }
+    // Its own node knows the reason too.
+    pair.calling
+        .expect("heddle_requests_rejected_total", &["policy_denied"], 2.0);
+}
+
+#[test]
+fn a_preface_is_a_wish() {
+    let endpoint = serve(|_| "ok".into());
+    let elsewhere = serve(|_| "not for you".into());
+    let pair = Pair::new(endpoint, AppProtocol::Http);
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let cases = [
+        ("as it should be", endpoint, "echo", "200 OK"),
+        (
+            "an address that no Service has",
+            elsewhere,
+            "echo",
+            "endpoint_gone",
+        ),
+        (
+            "a Service that is not there",
+            endpoint,
+            "other",
+            "service_gone",
+        ),
+    ];
+    for (what, address, service, expected) in cases {
+        let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
+        let bytes = [&preface(1, address, service)[..], request].concat();
+        intruder.send(&bytes);
+        let answer = String::from_utf8(intruder.rest()).unwrap();
+        assert!(answer.contains(expected), "{what}: {answer}");
+    }
+    let nonsense = [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        preface(1, endpoint, "a b"),
+        preface(2, endpoint, "-"),
+    ];
+    for bytes in nonsense {
+        let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
+        intruder.send(&bytes);
+        assert_eq!(intruder.rest(), b"", "{bytes:?}");
+    }
+    pair.called
+        .expect("heddle_handshakes_failed_total", &[], 3.0);
+}
+
+#[test]
+fn bytes_are_answered_before_they_are_passed_on() {
+    let endpoint = serve(|_| "ok".into());
+    let elsewhere = ([127, 0, 0, 9], 9).into();
+    let pair = Pair::new(endpoint, AppProtocol::Tcp);
+    for (address, status) in [(endpoint, 0), (elsewhere, 2)] {
+        let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
+        intruder.send(&preface(2, address, "echo"));
+        while intruder.heard.is_empty() && !intruder.closed {
+            intruder.read();
+        }
+        assert_eq!(intruder.heard, [status], "{address}");
+    }
+}
+
+#[test]
+fn a_node_that_only_trusts_others_is_not_spoken_to() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    let other = Authority::new();
+    let trust: Arc<Trust> = pair.trust(&[&other], Denied::default());
+    let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
+    pair.called.proxy.identify(Arc::new(identities));
+    let (status, reason) = pair.get("shop");
+    assert_eq!((status, reason.as_deref()), (503, Some("peer_refused")));
+    // It is tried as often as any endpoint.
+    let refused = ["reason=\"unknown_authority\""];
+    pair.called
+        .expect("heddle_handshakes_refused_total", &refused, 3.0);
+}

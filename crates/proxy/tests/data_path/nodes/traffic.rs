@@ -1,0 +1,252 @@
+//! What goes from one node to the other, and arrives as it was.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::thread;
+use std::time::Duration;
+
+use heddle_model::AppProtocol;
+use heddle_proxy::{Elasticity, Settings};
+
+use super::pair::Pair;
+use crate::support::{Client, Upstream, serve};
+
+fn bytes(n: usize) -> Vec<u8> {
+    (0..n).map(|i| (i * 7 + i / 251) as u8).collect()
+}
+
+#[test]
+fn a_request_reaches_a_workload_of_another_node() {
+    let endpoint = serve(|head| head.to_owned());
+    let pair = Pair::new(endpoint, AppProtocol::Http);
+    let mut client = pair.client("shop");
+    for turn in 0..3 {
+        client.send("GET /a%2Fb?c HTTP/1.1\r\nHost: ECHO.test\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n");
+        let response = client.response();
+        assert_eq!(response.status(), 200, "{turn}");
+        let seen = String::from_utf8(response.body).unwrap();
+        assert!(seen.starts_with("GET /a%2Fb?c HTTP/1.1\r\n"), "{seen}");
+        let forwarded: Vec<_> = seen
+            .lines()
+            .filter(|line| line.to_ascii_lowercase().starts_with("x-forwarded"))
+            .collect();
+        let expected = [
+            "X-Forwarded-For: 127.0.0.1",
+            "X-Forwarded-Proto: http",
+            "X-Forwarded-Host: echo.test",
+        ];
+        assert_eq!(forwarded, expected, "what the client says is not believed");
+    }
+    // One connection for all of them.
+    for side in [&pair.calling, &pair.called] {
+        side.expect("heddle_handshakes_total", &[], 1.0);
+        side.expect("heddle_handshakes_refused_total", &[], 0.0);
+    }
+    // Each node counts by what it knows of the caller.
+    let labels = ["source=\"test/shop\"", "destination_service=\"test/echo\""];
+    for side in [&pair.calling, &pair.called] {
+        side.expect("heddle_http_requests_total", &labels, 3.0);
+    }
+}
+
+#[test]
+fn callers_do_not_share_connections() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    for caller in [
+        "shop",
+        "intruder",
+        "unidentified",
+        "shop",
+        "intruder",
+        "unidentified",
+    ] {
+        assert_eq!(pair.get(caller).0, 200, "{caller}");
+    }
+    pair.called.expect("heddle_handshakes_total", &[], 3.0);
+    for source in ["test/shop", "test/intruder", "unidentified"] {
+        let label = format!("source=\"{source}\"");
+        pair.called
+            .expect("heddle_http_requests_total", &[&label], 2.0);
+    }
+}
+
+#[test]
+fn bodies_arrive_as_they_were_in_both_directions() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let body = bytes(3_000_000);
+    let (sent, answered) = (body.clone(), body.clone());
+    let server = thread::spawn(move || {
+        let mut server = upstream.accept();
+        for _ in 0..3 {
+            assert!(server.head().starts_with("POST /"));
+            assert!(server.exact(sent.len()) == sent, "the request's body");
+            let length = sent.len();
+            server.send(format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"
+            ));
+            server.send(&sent);
+        }
+    });
+    let mut client = pair.client("shop");
+    for _ in 0..3 {
+        let length = body.len();
+        let mut half = client.stream.try_clone().unwrap();
+        let body = body.clone();
+        let writer = thread::spawn(move || {
+            let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+            half.write_all(head.as_bytes()).unwrap();
+            half.write_all(&body).unwrap();
+        });
+        let response = client.response();
+        assert!(response.body == answered, "the answer's body");
+        writer.join().unwrap();
+    }
+    server.join().unwrap();
+}
+
+#[test]
+fn an_answer_that_ends_with_the_connection_is_whole_or_cut() {
+    for whole in [true, false] {
+        let upstream = Upstream::new();
+        let pair = Pair::new(upstream.address, AppProtocol::Http);
+        let mut client = pair.client("shop");
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut server = upstream.accept();
+        server.head();
+        server.send("HTTP/1.1 200 OK\r\n\r\nhello");
+        assert!(client.head().starts_with("HTTP/1.1 200"));
+        assert_eq!(client.exact(5), b"hello");
+        if !whole {
+            reset_on_drop(&server);
+        }
+        drop(server);
+        let mut rest = [0; 1];
+        let ended = std::io::Read::read(&mut client.stream, &mut rest);
+        assert_eq!(ended.is_ok(), whole, "{ended:?}");
+    }
+}
+
+/// Lets closing reset the connection.
+fn reset_on_drop(client: &Client) {
+    let zero = Some(Duration::ZERO);
+    rustix::net::sockopt::set_socket_linger(&client.stream, zero).unwrap();
+}
+
+#[test]
+fn bytes_pass_and_each_direction_ends_by_itself() {
+    for protocol in [AppProtocol::Tcp, AppProtocol::Undeclared] {
+        let upstream = Upstream::new();
+        let pair = Pair::new(upstream.address, protocol);
+        let mut client = pair.client("shop");
+        client.send([0, 1, 2]);
+        let mut server = upstream.accept();
+        assert_eq!(server.exact(3), [0, 1, 2]);
+        server.send(b"pong");
+        assert_eq!(client.exact(4), b"pong");
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(server.rest(), b"", "the end is passed on");
+        server.send(b"later");
+        drop(server);
+        assert_eq!(client.rest(), b"later");
+    }
+}
+
+#[test]
+fn a_server_that_speaks_first_is_heard() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Undeclared);
+    let mut client = pair.client("shop");
+    let mut server = upstream.accept();
+    server.send(b"220 hello\r\n");
+    assert_eq!(client.exact(11), b"220 hello\r\n");
+    client.send(b"EHLO\r\n");
+    assert_eq!(server.exact(6), b"EHLO\r\n");
+}
+
+#[test]
+fn undeclared_http_is_http_on_both_nodes() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Undeclared);
+    for _ in 0..2 {
+        assert_eq!(pair.get("shop").0, 200);
+    }
+    let labels = ["source=\"test/shop\""];
+    for side in [&pair.calling, &pair.called] {
+        side.expect("heddle_http_requests_total", &labels, 2.0);
+    }
+}
+
+#[test]
+fn a_reset_is_a_reset_on_the_other_side() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Tcp);
+    let mut client = pair.client("shop");
+    client.send(b"x");
+    let mut server = upstream.accept();
+    assert_eq!(server.exact(1), b"x");
+    reset_on_drop(&server);
+    drop(server);
+    let ended = std::io::Read::read(&mut client.stream, &mut [0; 1]);
+    let error = ended.expect_err("a reset");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn an_endpoint_that_is_away_is_said_so() {
+    let away = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let pair = Pair::new(away, AppProtocol::Http);
+    let reason = Some("upstream_connect_failed".to_owned());
+    assert_eq!(pair.get("shop"), (503, reason));
+    let pair = Pair::new(away, AppProtocol::Tcp);
+    let mut client = pair.client("shop");
+    assert_eq!(client.rest(), b"");
+    let labels = ["upstream_connect_failed"];
+    pair.calling
+        .expect("heddle_requests_rejected_total", &labels, 1.0);
+}
+
+#[test]
+fn connections_between_nodes_move_from_worker_to_worker() {
+    let workers = Elasticity {
+        min: 3,
+        max: 3,
+        ..Elasticity::default()
+    };
+    let settings = Settings {
+        workers,
+        ..Settings::default()
+    };
+    let upstream = Upstream::new();
+    let pair = Pair::with(&settings, upstream.address, AppProtocol::Tcp);
+    let body = bytes(8_000_000);
+    let mut client = pair.client("shop");
+    client.send(b"x");
+    let mut server = upstream.accept();
+    assert_eq!(server.exact(1), b"x");
+    let mut ways = Vec::new();
+    for stream in [&client.stream, &server.stream] {
+        let (mut stream, body) = (stream.try_clone().unwrap(), body.clone());
+        ways.push(thread::spawn(move || {
+            for piece in body.chunks(50_000) {
+                stream.write_all(piece).unwrap();
+                thread::park_timeout(Duration::from_micros(500));
+            }
+            stream.shutdown(Shutdown::Write).unwrap();
+        }));
+    }
+    let expected = body.clone();
+    let up = thread::spawn(move || assert!(server.rest() == expected, "upwards"));
+    let down = thread::spawn(move || assert!(client.rest() == body, "downwards"));
+    while !ways.iter().all(thread::JoinHandle::is_finished) {
+        pair.calling.proxy.rotate();
+        pair.called.proxy.rotate();
+        thread::park_timeout(Duration::from_millis(5));
+    }
+    up.join().unwrap();
+    down.join().unwrap();
+    let moved = crate::support::count(&pair.called.registry, "heddle_connections_moved_total", &[]);
+    assert!(moved > 3.0, "{moved}");
+}

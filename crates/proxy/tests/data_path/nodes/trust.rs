@@ -1,0 +1,176 @@
+//! Whom to believe changes while connections are open.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_model::{AppProtocol, SpiffeId};
+use heddle_transport::Denied;
+use heddle_transport::fixture::{Authority, DAY, NOW};
+
+use super::pair::{Pair, id};
+use crate::policy::{allow, policy};
+use crate::support::{Client, Upstream, serve};
+
+/// How long a connection that is not allowed any more may last.
+const SOON: Duration = Duration::from_secs(1);
+
+fn denied(who: &SpiffeId) -> Denied {
+    Denied {
+        ids: [who.clone()].into(),
+        ..Denied::default()
+    }
+}
+
+/// An opaque connection of a caller, joined to an endpoint.
+fn joined(pair: &Pair, upstream: &Upstream, caller: &str) -> (Client, Client) {
+    let mut client = pair.client(caller);
+    client.send(caller);
+    let mut server = upstream.accept();
+    assert_eq!(server.exact(caller.len()), caller.as_bytes());
+    (client, server)
+}
+
+#[test]
+fn whoever_is_denied_is_cut_off_at_once_and_nobody_else() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Tcp);
+    let (mut shop, mut shops) = joined(&pair, &upstream, "shop");
+    let (mut intruder, _intruders) = joined(&pair, &upstream, "intruder");
+    let trust = pair.trust(&[&pair.authority], denied(&id("intruder")));
+    let began = Instant::now();
+    let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
+    pair.called.proxy.identify(Arc::new(identities));
+    assert_eq!(intruder.rest(), b"");
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    let reason = ["identity_revoked"];
+    pair.called
+        .expect("heddle_requests_rejected_total", &reason, 1.0);
+    // A new connection gets no further, and the other goes on.
+    let mut again = pair.client("intruder");
+    again.send("x");
+    assert_eq!(again.rest(), b"");
+    pair.called
+        .expect("heddle_handshakes_refused_total", &["denied"], 3.0);
+    shop.send("more");
+    assert_eq!(shops.exact(4), b"more");
+}
+
+#[test]
+fn a_request_under_way_of_somebody_denied_ends() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let mut client = pair.client("intruder");
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    let trust = pair.trust(&[&pair.authority], denied(&id("intruder")));
+    let began = Instant::now();
+    let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
+    pair.called.proxy.identify(Arc::new(identities));
+    let response = client.response();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.field("heddle-reason"), Some("identity_revoked"));
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    assert_eq!(server.rest(), b"");
+}
+
+#[test]
+fn a_change_of_policies_ends_live_flows_from_other_nodes() {
+    let upstream = Upstream::new();
+    let mut pair = Pair::new(upstream.address, AppProtocol::Tcp);
+    let (mut shop, mut shops) = joined(&pair, &upstream, "shop");
+    let (mut intruder, _intruders) = joined(&pair, &upstream, "intruder");
+    let began = Instant::now();
+    pair.guard(allow("shop"));
+    assert_eq!(intruder.rest(), b"");
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    shop.send("more");
+    assert_eq!(shops.exact(4), b"more");
+    let none = policy("nobody", heddle_model::PolicyAction::Allow, Vec::new());
+    pair.guard(vec![none]);
+    assert_eq!(shop.rest(), b"");
+}
+
+#[test]
+fn a_connection_ends_with_the_certificates_that_it_was_made_with() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Tcp);
+    pair.identify(&pair.authority, NOW + 100);
+    let (mut old, _server) = joined(&pair, &upstream, "shop");
+    // Renewed in time, which helps new connections only.
+    pair.identify(&pair.authority, NOW + DAY);
+    let (mut new, mut server) = joined(&pair, &upstream, "shop");
+    pair.time.fetch_add(200, Ordering::Relaxed);
+    assert_eq!(old.rest(), b"");
+    new.send("more");
+    assert_eq!(server.exact(4), b"more");
+    let reason = ["identity_revoked"];
+    pair.calling
+        .expect("heddle_requests_rejected_total", &reason, 1.0);
+}
+
+#[test]
+fn nothing_is_begun_on_what_ends_soon() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    pair.identify(&pair.authority, NOW + 20);
+    for _ in 0..3 {
+        assert_eq!(pair.get("shop").0, 200);
+    }
+    // It could have been one.
+    pair.called.expect("heddle_handshakes_total", &[], 3.0);
+}
+
+#[test]
+fn nobody_notices_that_leaves_are_renewed_and_the_root_is_replaced() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    let (old, new) = (&pair.authority, &Authority::new());
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let loads: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = pair.client("shop");
+                    let mut requests = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+                        assert_eq!(client.response().status(), 200, "request {requests}");
+                        requests += 1;
+                    }
+                    requests
+                })
+            })
+            .collect();
+        let pause = || thread::park_timeout(Duration::from_millis(100));
+        let both = pair.trust(&[old, new], Denied::default());
+        let sides = [&pair.calling, &pair.called];
+        let identify = |side, authority, trust: &_| {
+            let identities = pair.identities(side, authority, trust, NOW + DAY);
+            let side: &super::pair::Side = side;
+            side.proxy.identify(Arc::new(identities));
+            pause();
+        };
+        // Renewed a few times, then begin, switch and finish, one node after the other.
+        let alone = pair.trust(&[old], Denied::default());
+        for _ in 0..3 {
+            sides.iter().for_each(|side| identify(side, old, &alone));
+        }
+        sides.iter().for_each(|side| identify(side, old, &both));
+        sides.iter().for_each(|side| identify(side, new, &both));
+        let alone = pair.trust(&[new], Denied::default());
+        sides.iter().for_each(|side| identify(side, new, &alone));
+        stop.store(true, Ordering::Relaxed);
+        for load in loads {
+            assert!(load.join().unwrap() > 10);
+        }
+    });
+    for side in sides(&pair) {
+        side.expect("heddle_handshakes_refused_total", &[], 0.0);
+        side.expect("heddle_requests_rejected_total", &[], 0.0);
+    }
+}
+
+fn sides(pair: &Pair) -> [&super::pair::Side; 2] {
+    [&pair.calling, &pair.called]
+}

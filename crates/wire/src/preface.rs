@@ -1,0 +1,215 @@
+//! The first bytes of a connection between two nodes: whom it is for.
+//!
+//! ```text
+//!   0      1      2        4                    20       22      24        25 …        …
+//!   ┌──────┬──────┬────────┬────────────────────┬────────┬───────┬─────────┬───────────┬──────┬──────┐
+//!   │ kind │ 0    │ length │ endpoint's address │ its    │ port  │ length  │ namespace │ len. │ name │
+//!   │      │      │        │ (IPv6, or mapped)  │ port   │ of the Service  │           │      │      │
+//!   └──────┴──────┴────────┴────────────────────┴────────┴───────┴─────────┴───────────┴──────┴──────┘
+//! ```
+//!
+//! Numbers are big-endian; `length` counts what follows it. The identity that is called stands in the TLS
+//! server name, the version of all this in ALPN. A connection that carries bytes ([`Kind::Bytes`]) is
+//! answered with one byte ([`Status`]) before anything else, so that whoever connected knows whether the
+//! endpoint is there. One that carries HTTP is answered in HTTP.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+#[cfg(test)]
+mod tests;
+
+/// Longest preface, in bytes.
+pub const MAX_PREFACE_BYTES: usize = HEAD + FIXED + 2 * (1 + MAX_NAME);
+
+/// Kind, a zero, length.
+const HEAD: usize = 4;
+/// Address, its port, the Service's port.
+const FIXED: usize = 16 + 2 + 2;
+/// Longest namespace or name (RFC 1123 as Kubernetes uses it), in bytes.
+const MAX_NAME: usize = 253;
+
+/// What a connection carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Requests, the first of which follows.
+    Http,
+    /// Bytes, or what has not been said yet.
+    Bytes,
+}
+
+/// Whom a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preface<'a> {
+    /// What it carries.
+    pub kind: Kind,
+    /// The endpoint that was chosen.
+    pub endpoint: SocketAddr,
+    /// The namespace of the Service that was called.
+    pub namespace: &'a str,
+    /// Its name.
+    pub service: &'a str,
+    /// Its port.
+    pub port: u16,
+}
+
+/// The answer to a connection that carries bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// The endpoint is connected: what follows is between it and the client.
+    Joined,
+    /// Policies do not allow it.
+    Denied,
+    /// The endpoint is not here, or not a part of the Service.
+    NoEndpoint,
+    /// It accepts no connection.
+    ConnectFailed,
+    /// A bound is reached, or the node is ending: another endpoint may do.
+    Busy,
+}
+
+/// A preface that is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed(&'static str);
+
+impl<'a> Preface<'a> {
+    /// Takes a preface from the front of `bytes`. Returns it with its length, or `None` when more bytes
+    /// are needed.
+    ///
+    /// # Errors
+    /// [`Malformed`] as soon as it is certain. Whether the names are names is not looked at.
+    pub fn parse(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
+        let kind = match bytes.first() {
+            None => return Ok(None),
+            Some(1) => Kind::Http,
+            Some(2) => Kind::Bytes,
+            Some(_) => return Err(Malformed("its kind is unknown")),
+        };
+        let Some((head, rest)) = bytes.split_at_checked(HEAD) else {
+            return Ok(None);
+        };
+        if head[1] != 0 {
+            return Err(Malformed("its second byte is not 0"));
+        }
+        let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        if !(FIXED + 4..=MAX_PREFACE_BYTES - HEAD).contains(&length) {
+            return Err(Malformed("its length is out of bounds"));
+        }
+        let Some(body) = rest.get(..length) else {
+            return Ok(None);
+        };
+        let mut body = Fields(body);
+        let preface = Preface {
+            kind,
+            endpoint: SocketAddr::new(body.address()?, body.number()?),
+            port: body.number()?,
+            namespace: body.name()?,
+            service: body.name()?,
+        };
+        match body.0 {
+            [] => Ok(Some((preface, HEAD + length))),
+            _ => Err(Malformed("something follows the name")),
+        }
+    }
+
+    /// Adds it to `out`.
+    ///
+    /// # Errors
+    /// [`Malformed`] when a name is empty or too long; then nothing is added.
+    pub fn write_to(&self, out: &mut Vec<u8>) -> Result<(), Malformed> {
+        for name in [self.namespace, self.service] {
+            if !(1..=MAX_NAME).contains(&name.len()) {
+                return Err(Malformed("a name is empty or too long"));
+            }
+        }
+        let length = FIXED + 2 + self.namespace.len() + self.service.len();
+        out.extend_from_slice(&[
+            match self.kind {
+                Kind::Http => 1,
+                Kind::Bytes => 2,
+            },
+            0,
+        ]);
+        // Names are bounded, and so their sum.
+        out.extend_from_slice(&(length as u16).to_be_bytes());
+        let address = match self.endpoint.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        out.extend_from_slice(&address.octets());
+        out.extend_from_slice(&self.endpoint.port().to_be_bytes());
+        out.extend_from_slice(&self.port.to_be_bytes());
+        for name in [self.namespace, self.service] {
+            out.push(name.len() as u8);
+            out.extend_from_slice(name.as_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// What is left to be read.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(n).ok_or(Malformed("it is cut"))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn address(&mut self) -> Result<IpAddr, Malformed> {
+        let mut octets = [0; 16];
+        octets.copy_from_slice(self.take(16)?);
+        Ok(Ipv6Addr::from(octets).to_canonical())
+    }
+
+    fn number(&mut self) -> Result<u16, Malformed> {
+        let bytes = self.take(2)?;
+        Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+
+    fn name(&mut self) -> Result<&'a str, Malformed> {
+        let length = usize::from(self.take(1)?[0]);
+        if !(1..=MAX_NAME).contains(&length) {
+            return Err(Malformed("a name is empty or too long"));
+        }
+        std::str::from_utf8(self.take(length)?).map_err(|_| Malformed("a name is no text"))
+    }
+}
+
+impl Status {
+    /// The byte that says so.
+    #[must_use]
+    pub fn byte(self) -> u8 {
+        match self {
+            Status::Joined => 0,
+            Status::Denied => 1,
+            Status::NoEndpoint => 2,
+            Status::ConnectFailed => 3,
+            Status::Busy => 4,
+        }
+    }
+
+    /// What a byte says.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it says nothing.
+    pub fn from_byte(byte: u8) -> Result<Self, Malformed> {
+        Ok(match byte {
+            0 => Status::Joined,
+            1 => Status::Denied,
+            2 => Status::NoEndpoint,
+            3 => Status::ConnectFailed,
+            4 => Status::Busy,
+            _ => return Err(Malformed("the status is unknown")),
+        })
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the preface is malformed: {}", self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
