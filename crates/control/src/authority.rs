@@ -25,12 +25,14 @@ use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 
 mod certificate;
+mod control;
 mod deny;
 mod error;
 mod folder;
 mod issue;
 mod key;
-mod pem;
+mod members;
+pub mod pem;
 mod permission;
 mod random;
 mod request;
@@ -42,26 +44,29 @@ mod site;
 mod tests;
 mod token;
 
-pub use certificate::{CaFault, Serial};
+pub use certificate::{CaFault, Serial, parse_time, shown_time};
+pub use control::ControlLeaf;
 pub use deny::{
     Denied, DenyEntry, DenyError, DenyList, MAX_DENIED, MAX_DENY_LIFE, MAX_REASON_BYTES,
 };
 pub use error::{AuthorityError, Lost};
-pub use folder::FolderError;
+pub use folder::{Folder, FolderError, Lock};
 pub use issue::{IssueError, Issued, JoinError};
+pub use members::{MAX_MEMBERS, Member};
 pub use permission::{Asker, IssuanceRefusal, may_issue};
+pub(crate) use random::hex as random_text;
 pub use request::{CertificateRequest, MAX_REQUEST_BYTES, RequestFault};
 pub use roots::Origin;
 pub use rotation::{NextRoot, RotationRefusal, RotationStatus, Stage};
 pub use rustls_pki_types::UnixTime;
 pub use settings::{AuthoritySettings, OutOfBounds};
-pub use site::{SiteCertificates, SiteError, request_site};
+pub use site::{SiteCertificates, SiteError, request_site, site_request_pem};
 pub use token::{
     DEFAULT_TOKEN_LIFE, JoinToken, MAX_TOKEN_LIFE, MAX_TOKENS, TokenError, TokenId, TokenInfo,
     TokenRefusal, TokenSecret,
 };
 
-use folder::{Folder, Lock};
+use members::Members;
 use roots::{Roots, Signer};
 use token::Tokens;
 
@@ -99,6 +104,7 @@ struct Inner {
     folder: Folder,
     roots: Roots,
     tokens: Tokens,
+    members: Members,
     /// Two processes with the same state would each undo what the other wrote.
     _lock: Lock,
 }
@@ -126,6 +132,7 @@ impl Authority {
         let denied = DenyList::open(&folder)?;
         let (roots, origin) = roots::open(&folder, trust_domain, &settings, now)?;
         let tokens = Tokens::open(Folder::open(&folder.path_of("tokens"))?, now)?;
+        let members = Members::open(Folder::open(&folder.path_of("nodes"))?, now)?;
         let (trust, _) = watch::channel(Trust {
             bundle: Arc::new(bundle(&roots)),
             denied: Arc::new(denied),
@@ -139,6 +146,7 @@ impl Authority {
                 folder,
                 roots,
                 tokens,
+                members,
                 _lock: lock,
             }),
         })
@@ -237,6 +245,11 @@ impl Authority {
         Ok(true)
     }
 
+    /// The nodes that may hold a certificate of their own, by name.
+    pub fn members(&self, now: UnixTime) -> Vec<Member> {
+        self.lock().members.list(now)
+    }
+
     /// Where a rotation stands. `confirmed` says of a node which generation of the bundle it has
     /// confirmed; `nodes` are those that should.
     pub fn rotation<'a>(
@@ -253,7 +266,54 @@ impl Authority {
             generation,
             unconfirmed: nodes.into_iter().filter(is_behind).cloned().collect(),
             old_until: state.old_until,
+            finish_from: state
+                .old_until
+                .map(|until| until.saturating_add(self.settings.backdate.as_secs())),
         }
+    }
+
+    /// Where a rotation stands, for every node that may hold a certificate and is not denied.
+    pub fn rotation_of_members(
+        &self,
+        confirmed: impl Fn(&NodeName) -> Option<u64>,
+        now: UnixTime,
+    ) -> RotationStatus {
+        let denied = self.trust().denied;
+        let mut members = self.members(now);
+        members.retain(|member| {
+            let id = SpiffeId::node(self.trust_domain.clone(), member.node.clone());
+            denied.denies(&id, None, now).is_none()
+        });
+        self.rotation(members.iter().map(|member| &member.node), confirmed)
+    }
+
+    /// Takes the next step of a rotation that has begun, if nothing is left to wait for: switches when
+    /// every node has confirmed both roots, finishes when what the old root signed has expired.
+    /// Returns what it has come to, if anything. Cheap to call often.
+    ///
+    /// # Errors
+    /// [`RotationRefusal`] when a step was due and could not be taken.
+    pub fn advance_rotation(
+        &self,
+        confirmed: impl Fn(&NodeName) -> Option<u64>,
+        now: UnixTime,
+    ) -> Result<Option<Stage>, RotationRefusal> {
+        let is_steady = self.lock().roots.state.stage == Stage::Steady;
+        if is_steady {
+            return Ok(None);
+        }
+        let status = self.rotation_of_members(confirmed, now);
+        if !status.unconfirmed.is_empty() {
+            return Ok(None);
+        }
+        match status.stage {
+            Stage::Begun => self.switch_rotation(&[], false, now)?,
+            Stage::Switched if status.finish_from.is_some_and(|from| now.as_secs() >= from) => {
+                self.finish_rotation(&[], false, now)?;
+            }
+            Stage::Steady | Stage::Switched => return Ok(None),
+        }
+        Ok(Some(self.lock().roots.state.stage))
     }
 
     /// Begins a rotation: a new root is trusted beside the one that signs.

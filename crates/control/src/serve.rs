@@ -9,7 +9,7 @@
 //! How a connection is authenticated is the caller's: a *handshake* turns an accepted connection into
 //! bytes in the clear and a [`Peer`]. Whoever shows no certificate may join and nothing else. Everything
 //! that a peer can take is bounded by [`ServeBounds`], and no connection outlives the certificate that it
-//! was made with.
+//! was made with, nor the trust in a root that may have signed it.
 
 use std::fmt;
 use std::io;
@@ -28,6 +28,7 @@ use tonic::transport::Server;
 use tonic::{Request, Status};
 
 mod accept;
+mod board;
 mod convert;
 mod limiter;
 mod mesh;
@@ -37,6 +38,7 @@ mod peer;
 mod tests;
 mod trust;
 
+pub use board::Board;
 pub use mesh::{ForNode, IsPlaced, MeshSlice, MeshSource};
 pub use nodes::{Confirmed, Nodes, Present};
 pub use peer::{Peer, PeerCertificate};
@@ -163,7 +165,12 @@ impl ControlServer {
         bounds: ServeBounds,
     ) -> Self {
         let counters = Arc::new(Counters::default());
-        let door = Door::new(bounds, Arc::clone(&clock), Arc::clone(&counters));
+        let door = Door::new(
+            bounds,
+            Arc::clone(&clock),
+            Arc::clone(&counters),
+            Arc::clone(&authority),
+        );
         Self {
             door: Arc::new(door),
             shared: Arc::new(Shared {

@@ -2,7 +2,8 @@
 //!
 //! Operator commands use a Unix socket: mode 0600 in a folder of the user's own, and whoever
 //! connects must be the same user or root. TCP serves `/metrics` and `/ready`, nothing else.
-//! Both are bounded: a fixed number of connections, one request each, a deadline for all of it.
+//! Both are bounded: a fixed number of connections, one request each of a bounded length, a deadline for
+//! all of it.
 //!
 //! The server knows nothing about the mesh. It turns requests into [`Ask`]s, which the process's
 //! main loop answers between two events, so that there is no shared state to lock.
@@ -15,12 +16,14 @@ mod tests;
 
 use tokio::sync::{mpsc, oneshot};
 
-pub(crate) use client::{ClientError, get};
+use crate::order::Order;
+
+pub(crate) use client::{ClientError, get, post};
 pub(crate) use serve::{serve_tcp, serve_unix};
 pub(crate) use socket::{AdminSocket, Location, SocketError};
 
 /// What can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
     /// What each Worker does.
     Workers,
@@ -34,6 +37,8 @@ pub(crate) enum Question {
     Ready,
     /// `POST /log-reopen`: open the access log's file anew.
     LogReopen,
+    /// `POST /order`: what an operator wants of a control plane, as JSON.
+    Order(Order),
 }
 
 /// A question and where its answer goes.

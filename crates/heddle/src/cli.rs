@@ -18,6 +18,13 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Up(commands::up::Args),
+    Node(commands::node::Args),
+    Check(commands::check::Args),
+    Control(commands::control::Args),
+    Token(commands::token::Args),
+    Root(commands::root::Args),
+    Deny(commands::deny::Args),
+    Site(commands::site::Args),
     Validate(commands::validate::Args),
     Status(commands::status::Args),
     Explain(commands::explain::Args),

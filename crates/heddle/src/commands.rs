@@ -1,19 +1,33 @@
 //! One module for each command.
 
+pub(crate) mod check;
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod control;
+pub(crate) mod deny;
 pub(crate) mod explain;
+pub(crate) mod node;
+pub(crate) mod root;
+pub(crate) mod site;
 pub(crate) mod status;
+pub(crate) mod token;
 pub(crate) mod up;
 pub(crate) mod validate;
 pub(crate) mod version;
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use zeroize::Zeroizing;
 
-use crate::admin::ClientError;
+use crate::admin::{self, ClientError, Location};
+use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
+use crate::order::Order;
+use crate::settings::Settings;
 
 /// Prints a command's result. That the reader went away (`heddle status | head`) is no failure.
 fn print(text: &str) -> Result<(), Failure> {
@@ -24,6 +38,13 @@ fn print(text: &str) -> Result<(), Failure> {
             .map_err(Failure::from),
         _ => Ok(()),
     }
+}
+
+/// The settings of a file, or the defaults.
+fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
+    let settings = file.map(Settings::load).transpose();
+    let settings = settings.map_err(|error| Failure::new(Exit::Refused, error))?;
+    Ok(settings.unwrap_or_default())
 }
 
 /// Gives each way in which a running process does not answer its exit code.
@@ -37,4 +58,45 @@ fn unanswered(error: ClientError) -> Failure {
         ClientError::Status(..) => Exit::Failed,
     };
     Failure::new(exit, error)
+}
+
+/// How a command asks a control plane.
+#[derive(Debug, clap::Args)]
+struct Asked {
+    /// The admin socket of the running control plane [default: as for `heddle control`]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// How to print the answer
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    output: OutputFormat,
+}
+
+impl Asked {
+    /// Gives an order, and returns what came of it.
+    fn order<T: DeserializeOwned>(&self, order: &Order) -> Result<T, Failure> {
+        let body = serde_json::to_string(order).context("the order has no text")?;
+        let answer = admin::post(&Location::control(self.socket.clone()), "/order", &body);
+        // A token may be in it.
+        let answer = Zeroizing::new(answer.map_err(|error| match error {
+            // It says why, and what to do about it.
+            ClientError::Status(400 | 404 | 409, why) => {
+                Failure::from(anyhow!("{}", why.trim_end()))
+            }
+            other => unanswered(other),
+        })?);
+        let understood = serde_json::from_str(&answer);
+        Ok(understood.context("the answer is not understood: is it another version of heddle?")?)
+    }
+
+    /// Prints what came of an order: as text, or as it is.
+    fn show<T: Serialize>(
+        &self,
+        answer: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        print(&match self.output {
+            OutputFormat::Text => text(answer),
+            OutputFormat::Json => serde_json::to_string_pretty(answer).unwrap_or_default() + "\n",
+        })
+    }
 }

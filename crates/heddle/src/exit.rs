@@ -14,10 +14,12 @@ pub(crate) enum Exit {
     Usage = 2,
     /// Manifests or settings were refused.
     Refused = 3,
-    /// No running `heddle up` answers on the admin socket.
+    /// No running heddle answers on the admin socket.
     Unreachable = 4,
-    /// Another `heddle up` has the admin socket.
+    /// Another heddle has the admin socket, or the state folder.
     Busy = 5,
+    /// All goes on, but somebody should look: `heddle check` found something.
+    Degraded = 6,
 }
 
 /// What `heddle --help` says about them.
@@ -27,7 +29,8 @@ pub(crate) const HELP: &str = "Exit codes:
   2  wrong command line
   3  manifests or settings refused
   4  no running heddle answers on the admin socket
-  5  another heddle has the admin socket";
+  5  another heddle has the admin socket or the state folder
+  6  degraded: it goes on, but somebody should look (check)";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
@@ -47,6 +50,16 @@ impl Failure {
         Failure {
             exit,
             error: error.into(),
+        }
+    }
+}
+
+impl Failure {
+    /// The same, and what else there is to say.
+    pub(crate) fn with(self, more: &str) -> Self {
+        Failure {
+            exit: self.exit,
+            error: anyhow::anyhow!("{:#} ({more})", self.error),
         }
     }
 }

@@ -1,17 +1,26 @@
 //! Heddle, a service mesh with one proxy per node.
 //!
 //! `main` reads the command line and finds the command; each command is a page in [`commands`].
-//! What `heddle up` does after its first page is in [`up`].
+//! What `heddle up` does after its first page is in [`up`], `heddle node` in [`node`], `heddle control` in
+//! [`control`]; what they share in [`serving`].
 
 mod admin;
 mod cli;
 mod commands;
 mod console;
+mod control;
 mod exit;
+mod hygiene;
+mod life;
 mod logging;
+mod node;
+mod order;
+mod serving;
 mod settings;
+mod state_folder;
 mod status;
 mod table;
+mod time;
 mod up;
 
 use std::process::ExitCode;
@@ -25,6 +34,13 @@ fn main() -> ExitCode {
     // clap itself exits with 2 when the command line is wrong.
     let done = match Cli::parse().command {
         Command::Up(args) => commands::up::run(args),
+        Command::Node(args) => commands::node::run(args),
+        Command::Check(args) => commands::check::run(args),
+        Command::Control(args) => commands::control::run(args),
+        Command::Token(args) => commands::token::run(args),
+        Command::Root(args) => commands::root::run(args),
+        Command::Deny(args) => commands::deny::run(args),
+        Command::Site(args) => commands::site::run(args),
         Command::Validate(args) => commands::validate::run(&args),
         Command::Status(args) => commands::status::run(args),
         Command::Explain(args) => commands::explain::run(args),

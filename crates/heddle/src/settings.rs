@@ -5,6 +5,7 @@
 //! like any other mistake. `docs/settings.md` describes every field.
 
 mod contradiction;
+mod control;
 mod error;
 mod file;
 mod proxy;

@@ -19,8 +19,11 @@ pub(crate) struct Status {
     /// What that waits for; absent before.
     #[serde(default)]
     pub(crate) drain: Option<DrainStatus>,
-    /// The folder of manifests.
+    /// The folder of manifests; that of its state for a node of a mesh.
     pub(crate) folder: PathBuf,
+    /// Who this node is; absent where there is one node only.
+    #[serde(default)]
+    pub(crate) identity: Option<IdentityStatus>,
     /// Where `/metrics` and `/ready` are served over TCP.
     pub(crate) metrics: Option<SocketAddr>,
     /// Connections from clients that there may be at a time: the setting, or what the descriptors
@@ -117,4 +120,73 @@ pub(crate) struct UsageStatus {
     /// Descriptors that there may be.
     #[serde(default)]
     pub(crate) max_fds: Option<u64>,
+}
+
+/// Who a node of a mesh is, and for how long. Times are seconds since 1970.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct IdentityStatus {
+    /// The node's name.
+    pub(crate) node: String,
+    /// Absent until the node has joined.
+    pub(crate) trust_domain: Option<String>,
+    /// Where other nodes connect.
+    pub(crate) mesh_address: Option<SocketAddr>,
+    pub(crate) control: ControlStatus,
+    pub(crate) clock: ClockStatus,
+    /// Absent until the node has joined.
+    pub(crate) trust: Option<TrustStatus>,
+    /// The node's own, and those of its workloads.
+    pub(crate) identities: Vec<HeldStatus>,
+    /// Until when all of them serve if none is renewed.
+    pub(crate) serves_until: Option<u64>,
+    /// Certificates that took the place of others.
+    pub(crate) renewals: u64,
+    /// Attempts to get one that came to nothing.
+    pub(crate) renewal_failures: u64,
+    /// What an operator should look at, one line each; with none all is well.
+    pub(crate) problems: Vec<String>,
+}
+
+/// Whether the control plane is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct ControlStatus {
+    pub(crate) address: String,
+    pub(crate) connected: bool,
+    /// For how long it is as it is.
+    pub(crate) for_s: u64,
+    /// Why it is not reached.
+    pub(crate) problem: Option<String>,
+}
+
+/// The time that certificates are judged by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct ClockStatus {
+    pub(crate) now: u64,
+    /// What was certain once.
+    pub(crate) floor: u64,
+    /// Whether the system's clock shows less than that.
+    pub(crate) degraded: bool,
+}
+
+/// Whom a node trusts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct TrustStatus {
+    pub(crate) bundle_generation: u64,
+    pub(crate) roots: usize,
+    pub(crate) deny_generation: u64,
+    /// Entries of the deny-list that have not ended.
+    pub(crate) denied: usize,
+}
+
+/// An identity that is held or wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct HeldStatus {
+    pub(crate) spiffe_id: String,
+    /// Absent until there is a certificate.
+    pub(crate) not_after: Option<u64>,
+    pub(crate) renew_at: Option<u64>,
+    /// Attempts to get one that failed since the last that did not.
+    pub(crate) failures: u32,
+    /// Why the last one did.
+    pub(crate) failure: Option<String>,
 }

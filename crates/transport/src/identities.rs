@@ -227,7 +227,10 @@ fn server(
 ) -> Result<ServerConfig, rustls::Error> {
     let clock = &leaves.clock;
     let all = leaves.by_server_name.values().map(|leaf| leaf.not_after());
-    let first_to_expire = all.chain([node.not_after()]).min().unwrap_or(0);
+    let now = clock.now();
+    // One that has expired is shown to nobody, and no reason not to resume sessions with the others.
+    let lasting = all.chain([node.not_after()]).filter(|until| *until >= now);
+    let first_to_expire = lasting.min().unwrap_or(0);
     let nobody = Arc::new(Asked {
         leaves: Arc::clone(leaves),
         shown: OnceLock::new(),

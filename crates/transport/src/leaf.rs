@@ -2,16 +2,19 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use heddle_model::SpiffeId;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::sign::CertifiedKey;
+use webpki::KeyUsage;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
-use crate::Refusal;
+use crate::verify::Verifier;
+use crate::{Refusal, Trust};
 
 #[cfg(test)]
 mod tests;
@@ -121,6 +124,25 @@ impl Leaf {
             shown,
             certified: Arc::new(certified),
         })
+    }
+
+    /// Whether others who trust the same will believe it at `now` (seconds since 1970): as a client's
+    /// certificate and as a server's.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn verify(&self, trust: &Arc<Trust>, now: u64) -> Result<(), Refusal> {
+        let (leaf, rest) = self
+            .certified
+            .cert
+            .split_first()
+            .ok_or(Refusal::Anonymous)?;
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+        let verifier = Verifier::new(Arc::clone(trust));
+        for usage in [KeyUsage::client_auth(), KeyUsage::server_auth()] {
+            verifier.verify(leaf, rest, usage, now)?;
+        }
+        Ok(())
     }
 
     /// Whom it proves.

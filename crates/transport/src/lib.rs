@@ -14,6 +14,8 @@
 //! (RFC 8446), as a state machine: ciphertext in, plaintext out, and the other way round.
 
 mod clock;
+#[cfg(feature = "control")]
+pub mod control;
 mod identities;
 mod leaf;
 mod refusal;

@@ -364,7 +364,7 @@ impl From<FolderError> for SignFault {
 }
 
 /// A time as people read it, in UTC.
-pub(super) fn shown(seconds: u64) -> String {
+pub fn shown_time(seconds: u64) -> String {
     let time = i64::try_from(seconds).map(OffsetDateTime::from_unix_timestamp);
     let Ok(Ok(time)) = time else {
         return format!("{seconds} s after 1970");
@@ -372,6 +372,13 @@ pub(super) fn shown(seconds: u64) -> String {
     let (year, month, day) = (time.year(), u8::from(time.month()), time.day());
     let (hour, minute, second) = time.to_hms();
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Seconds since 1970 of a time as [`shown_time`] shows it (RFC 3339). `None` for anything else, and before
+/// 1970.
+pub fn parse_time(text: &str) -> Option<u64> {
+    let seconds = crate::check::timestamp(text).ok()?;
+    u64::try_from(seconds).ok()
 }
 
 impl fmt::Display for CaFault {
@@ -400,12 +407,12 @@ impl fmt::Display for CaFault {
                 f,
                 "the certificate expired at {} (check the clock; if it is right, supply a new one \
                  or begin with an empty folder and let every node join again)",
-                shown(*at)
+                shown_time(*at)
             ),
             Self::NotYetValid(from) => write!(
                 f,
                 "the certificate is valid from {} on (check the clock)",
-                shown(*from)
+                shown_time(*from)
             ),
             Self::Chain => f.write_str(
                 "what it signs does not verify against the root (supply a certificate that the \

@@ -30,7 +30,7 @@ const CERTIFICATE: &str = ".pem";
 
 /// A folder that nobody else can read.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub struct Folder {
     path: PathBuf,
     /// Everything happens relative to it, so that what was checked is what is used.
     handle: OwnedFd,
@@ -38,13 +38,16 @@ pub(super) struct Folder {
 
 /// Our claim on a folder; given back when it is dropped, however that comes.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub struct Lock {
     _file: OwnedFd,
 }
 
 impl Folder {
     /// Opens a folder, or makes it with mode 0700.
-    pub(super) fn open(path: &Path) -> Result<Self, FolderError> {
+    ///
+    /// # Errors
+    /// [`FolderError`] when it cannot be made or opened, is no folder, or others have access to it.
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
         let at = |fault| FolderError::new(path, fault);
         match DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => sync_parent(path)?,
@@ -65,7 +68,10 @@ impl Folder {
     }
 
     /// Takes the folder for this process, and removes what an interrupted writer left.
-    pub(super) fn lock(&self) -> Result<Lock, FolderError> {
+    ///
+    /// # Errors
+    /// [`FolderError`] when another process has it ([`FolderError::is_busy`]), or it cannot be locked.
+    pub fn lock(&self) -> Result<Lock, FolderError> {
         let name = "lock";
         let file = self
             .open_file(name, OFlags::RDWR | OFlags::CREATE)
@@ -78,7 +84,10 @@ impl Folder {
     }
 
     /// Removes temporary files. Only for who holds the lock: they may be somebody's in the making.
-    pub(super) fn sweep(&self) -> Result<(), FolderError> {
+    ///
+    /// # Errors
+    /// [`FolderError`] when the folder cannot be listed, or a file not removed.
+    pub fn sweep(&self) -> Result<(), FolderError> {
         let is_temporary = |name: &&String| name.starts_with('.') && name.ends_with(TEMPORARY);
         for name in self.all_names()?.iter().filter(is_temporary) {
             self.remove(name)?;
@@ -87,12 +96,15 @@ impl Folder {
     }
 
     /// The path of a file in the folder, for messages.
-    pub(super) fn path_of(&self, name: &str) -> PathBuf {
+    pub fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// A file's bytes, if there is one of that name. More than `max_bytes` are refused.
-    pub(super) fn read(
+    ///
+    /// # Errors
+    /// [`FolderError`] when it is no plain file of ours that others have no access to, is too large, or cannot be read.
+    pub fn read(
         &self,
         name: &str,
         max_bytes: usize,
@@ -113,13 +125,14 @@ impl Folder {
         };
         check(&found, refused, wanted).map_err(|fault| self.at(name, fault))?;
         // A buffer that grew would leave copies of what may be a key behind.
-        let mut bytes = Zeroizing::new(Vec::with_capacity(max_bytes + 1));
-        let within = u64::try_from(max_bytes).unwrap_or(u64::MAX);
+        let size = usize::try_from(found.st_size).unwrap_or(max_bytes);
+        let room = size.min(max_bytes) + 1;
+        let mut bytes = Zeroizing::new(Vec::with_capacity(room));
         File::from(file)
-            .take(within.saturating_add(1))
+            .take(u64::try_from(room).unwrap_or(u64::MAX))
             .read_to_end(&mut bytes)
             .map_err(|error| self.at(name, Fault::Io("read the file", error)))?;
-        if bytes.len() > max_bytes {
+        if size > max_bytes || bytes.len() > max_bytes {
             return Err(self.at(name, Fault::TooLarge(max_bytes)));
         }
         Ok(Some(bytes))
@@ -127,7 +140,10 @@ impl Folder {
 
     /// Writes a file of mode 0600 so that it is there whole, or not at all, whatever happens. When
     /// this returns it is on the disk.
-    pub(super) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
+    ///
+    /// # Errors
+    /// [`FolderError`] when it could not be written: then the old content is still there.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
         let temporary = format!(".{name}.{}{TEMPORARY}", random::hex()?);
         let written = self.write_new(&temporary, bytes).and_then(|()| {
             renameat(&self.handle, &temporary, &self.handle, name)
@@ -152,7 +168,10 @@ impl Folder {
     }
 
     /// Removes a file; says whether there was one. When this returns it is gone from the disk.
-    pub(super) fn remove(&self, name: &str) -> Result<bool, FolderError> {
+    ///
+    /// # Errors
+    /// [`FolderError`] when it could not be removed, or that could not be made durable.
+    pub fn remove(&self, name: &str) -> Result<bool, FolderError> {
         match unlinkat(&self.handle, name, AtFlags::empty()) {
             Ok(()) => self.sync().map(|()| true),
             Err(Errno::NOENT) => Ok(false),
@@ -166,7 +185,10 @@ impl Folder {
     }
 
     /// The names of the files, hidden ones aside, in order.
-    pub(super) fn names(&self) -> Result<Vec<String>, FolderError> {
+    ///
+    /// # Errors
+    /// [`FolderError`] when the folder cannot be listed.
+    pub fn names(&self) -> Result<Vec<String>, FolderError> {
         let mut names = self.all_names()?;
         names.retain(|name| !name.starts_with('.'));
         names.sort_unstable();
@@ -230,7 +252,7 @@ fn check(found: &Stat, refused: u32, wanted: &'static str) -> Result<(), Fault> 
     }
 }
 
-/// What is wrong with a file or folder of the authority's state.
+/// What is wrong with a folder of secrets, or a file in it.
 #[derive(Debug)]
 pub struct FolderError {
     path: PathBuf,
@@ -289,7 +311,7 @@ impl fmt::Display for FolderError {
             ),
             Fault::Busy => write!(
                 f,
-                "{path}: another process works with this authority (ask that one, or stop it)"
+                "{path}: another process works with this folder (ask that one, or stop it)"
             ),
             Fault::NoFolder => write!(f, "{path}: it is no folder (choose another path)"),
             Fault::NoFile => write!(
@@ -298,7 +320,7 @@ impl fmt::Display for FolderError {
             ),
             Fault::TooLarge(max) => write!(
                 f,
-                "{path}: it is larger than {max} bytes (no file of an authority is; look at what it is)"
+                "{path}: it is larger than {max} bytes (nothing that belongs there is; look at what it is)"
             ),
             Fault::Random => write!(f, "{path}: the system gave no random bytes (try again)"),
             Fault::Io(what, error) => write!(f, "{path}: cannot {what}: {error}"),

@@ -4,6 +4,9 @@ use std::fmt;
 
 use rustls_pki_types::CertificateDer;
 
+use super::members::{MAX_MEMBERS, MemberError};
+use heddle_model::Subject;
+
 use super::certificate::{self, CaFault, Serial, SignFault};
 use super::{
     Authority, CertificateRequest, FolderError, NodeName, Signer, SpiffeId, TokenId, TokenRefusal,
@@ -35,6 +38,10 @@ pub enum IssueError {
     Random(FolderError),
     /// The cryptography library failed.
     Signing,
+    /// There are [`MAX_MEMBERS`] nodes.
+    Nodes,
+    /// That a node gets it could not be written down.
+    NotDurable(FolderError),
 }
 
 /// Why a node does not join.
@@ -60,10 +67,14 @@ impl Authority {
         request: &CertificateRequest,
         now: UnixTime,
     ) -> Result<Issued, IssueError> {
-        self.issue_by(&self.signer(), id, request, now)
+        let issued = self.issue_by(&self.signer(), id, request, now)?;
+        if let Subject::Node(node) = &id.subject {
+            self.lock().members.note(node, issued.not_after, now)?;
+        }
+        Ok(issued)
     }
 
-    fn issue_by(
+    pub(super) fn issue_by(
         &self,
         signer: &Signer,
         id: &SpiffeId,
@@ -114,8 +125,14 @@ impl Authority {
         let issued = self
             .issue_by(&signer, &spiffe_id, request, now)
             .map_err(JoinError::Issue)?;
-        let redeemed = self.lock().tokens.redeem(id, secret, node, now);
+        let mut inner = self.lock();
+        if !inner.members.has_room(node, now) {
+            return Err(JoinError::Issue(IssueError::Nodes));
+        }
+        let redeemed = inner.tokens.redeem(id, secret, node, now);
         redeemed.map_err(JoinError::Token)?;
+        let noted = inner.members.note(node, issued.not_after, now);
+        noted.map_err(|error| JoinError::Issue(error.into()))?;
         Ok(issued)
     }
 }
@@ -126,6 +143,15 @@ impl From<SignFault> for IssueError {
             SignFault::Issuer(fault) => Self::Issuer(fault),
             SignFault::Random(error) => Self::Random(error),
             SignFault::Refused => Self::Signing,
+        }
+    }
+}
+
+impl From<MemberError> for IssueError {
+    fn from(error: MemberError) -> Self {
+        match error {
+            MemberError::Full => Self::Nodes,
+            MemberError::Folder(error) => Self::NotDurable(error),
         }
     }
 }
@@ -148,6 +174,12 @@ impl fmt::Display for IssueError {
             Self::Issuer(fault) => write!(f, "the authority's own certificate: {fault}"),
             Self::Random(error) => error.fmt(f),
             Self::Signing => f.write_str("the cryptography library failed (try again)"),
+            Self::Nodes => write!(
+                f,
+                "there are {MAX_MEMBERS} nodes already (wait until the certificates of some that \
+                 are gone have expired)"
+            ),
+            Self::NotDurable(error) => error.fmt(f),
         }
     }
 }

@@ -12,15 +12,18 @@ const MAX_SECTIONS: usize = 16;
 const LINE: usize = 64;
 
 /// One section of a PEM file.
-pub(super) struct Section {
+pub struct Section {
     /// What it is, such as `CERTIFICATE`.
-    pub(super) label: String,
+    pub label: String,
     /// What it holds, which may be a key.
-    pub(super) der: Zeroizing<Vec<u8>>,
+    pub der: Zeroizing<Vec<u8>>,
 }
 
-/// The sections of a PEM file; text outside of them is a comment. An error says what is wrong.
-pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>, &'static str> {
+/// The sections of a PEM file, at most 16; text outside of them is a comment.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn sections(bytes: &[u8]) -> Result<Vec<Section>, &'static str> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is no text")?;
     let mut sections = Vec::new();
     let mut lines = text.lines().map(str::trim);
@@ -59,7 +62,7 @@ fn boundary<'a>(line: &'a str, start: &str) -> Option<&'a str> {
 }
 
 /// One section as text.
-pub(super) fn encode(label: &str, der: &[u8]) -> Zeroizing<String> {
+pub fn encode(label: &str, der: &[u8]) -> Zeroizing<String> {
     let mut content = Zeroizing::new(vec![0; der.len().div_ceil(3) * 4]);
     let length = STANDARD.encode_slice(der, &mut content).unwrap_or(0);
     let content = content.get(..length).unwrap_or_default();

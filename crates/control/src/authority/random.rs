@@ -25,7 +25,7 @@ pub(super) fn fill(bytes: &mut [u8]) -> Result<(), FolderError> {
 }
 
 /// A short random text for a file's name.
-pub(super) fn hex() -> Result<String, FolderError> {
+pub(crate) fn hex() -> Result<String, FolderError> {
     let mut bytes = [0; 8];
     fill(&mut bytes)?;
     Ok(to_hex(&bytes))

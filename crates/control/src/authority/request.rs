@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::pem;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey};
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKeyData, SignatureAlgorithm};
 use x509_parser::certification_request::X509CertificationRequest;
@@ -15,6 +16,8 @@ use x509_parser::prelude::FromDer as _;
 
 /// Longest request that is read, in bytes. One with our keys and no names takes about 250.
 pub const MAX_REQUEST_BYTES: usize = 8 * 1024;
+/// What a request is called in PEM.
+pub(super) const PEM_LABEL: &str = "CERTIFICATE REQUEST";
 
 /// A key that wants a certificate; whoever sent the request has its private half.
 #[derive(Clone, PartialEq, Eq)]
@@ -83,6 +86,29 @@ impl CertificateRequest {
         })
     }
 
+    /// Reads a request in PEM (RFC 7468), as [`site_request_pem`](super::site_request_pem) writes it.
+    ///
+    /// # Errors
+    /// As [`CertificateRequest::parse`].
+    pub fn parse_pem(text: &[u8]) -> Result<Self, RequestFault> {
+        if text.len() > 2 * MAX_REQUEST_BYTES {
+            return Err(RequestFault::TooLong);
+        }
+        let sections = pem::sections(text).map_err(|_| RequestFault::Malformed)?;
+        match sections.as_slice() {
+            [only] if only.label == PEM_LABEL => Self::parse(&only.der),
+            _ => Err(RequestFault::Malformed),
+        }
+    }
+
+    /// What a key of our own would ask with: nobody has to prove that we have it.
+    pub(super) fn of(key: &impl PublicKeyData) -> Self {
+        Self {
+            key: key.der_bytes().to_vec(),
+            algorithm: key.algorithm(),
+        }
+    }
+
     /// The key itself, as X.509 carries it.
     pub fn public_key(&self) -> &[u8] {
         &self.key
@@ -109,7 +135,7 @@ impl fmt::Display for RequestFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLong => "the certificate request is longer than 8192 bytes",
-            Self::Malformed => "the certificate request is no PKCS #10 in DER",
+            Self::Malformed => "the certificate request is no PKCS #10",
             Self::Key => {
                 "the key of the certificate request is of another kind than P-256 with SHA-256 \
                  and Ed25519 (make one of these)"

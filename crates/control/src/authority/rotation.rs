@@ -17,7 +17,7 @@ use std::fmt;
 use heddle_model::NodeName;
 use serde::{Deserialize, Serialize};
 
-use super::certificate::{CaCertificate, CaFault, shown};
+use super::certificate::{CaCertificate, CaFault, shown_time};
 use super::error::AuthorityError;
 use super::folder::{Folder, FolderError};
 use super::key::CaKey;
@@ -51,6 +51,9 @@ pub struct RotationStatus {
     /// Until when something may be in use that the old root signed, in seconds since 1970; only while
     /// the new one signs.
     pub old_until: Option<u64>,
+    /// From when on the old root is dropped by itself, in seconds since 1970: a little later, for clocks
+    /// that are behind.
+    pub finish_from: Option<u64>,
 }
 
 /// The root that a rotation brings.
@@ -282,7 +285,7 @@ impl fmt::Display for RotationRefusal {
                 f,
                 "what the old root signed may be in use until {} (wait, or force it: its holders \
                  are refused until they have renewed)",
-                shown(*until)
+                shown_time(*until)
             ),
             Self::Supplied(fault) => write!(f, "the new root: {fault}"),
             Self::Authority(error) => error.fmt(f),

@@ -12,7 +12,8 @@ use super::certificate::{self, CaFault, SignFault};
 use super::error::{AuthorityError, Lost};
 use super::folder::Folder;
 use super::key::CaKey;
-use super::{Authority, CertificateRequest, UnixTime, roots};
+use super::request::PEM_LABEL;
+use super::{Authority, CertificateRequest, UnixTime, pem, roots};
 
 /// How long a site's intermediate may live: a year.
 const MAX_SITE_LIFE: Duration = Duration::from_secs(366 * 86_400);
@@ -125,6 +126,11 @@ pub fn request_site(
     let made = params.serialize_request(&key);
     let made = made.map_err(|_| AuthorityError::Signing)?;
     Ok(made.into())
+}
+
+/// A site's request in PEM, to be carried to where the root is.
+pub fn site_request_pem(request: &CertificateSigningRequestDer<'_>) -> String {
+    pem::encode(PEM_LABEL, request).to_string()
 }
 
 impl fmt::Display for SiteError {

@@ -12,6 +12,7 @@ use super::*;
 
 mod deny;
 mod issue;
+mod members;
 mod request;
 mod rotation;
 mod site;

@@ -17,7 +17,7 @@ use heddle_model::NodeName;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::certificate::shown;
+use super::certificate::shown_time;
 use super::error::AuthorityError;
 use super::folder::{Folder, FolderError};
 use super::{UnixTime, random};
@@ -397,6 +397,6 @@ impl std::error::Error for TokenError {}
 impl fmt::Display for TokenInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (id, node) = (&self.id, &self.node);
-        write!(f, "{id} for node {node} until {}", shown(self.expires))
+        write!(f, "{id} for node {node} until {}", shown_time(self.expires))
     }
 }

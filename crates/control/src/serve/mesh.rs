@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::nodes::Presence;
 use super::peer::Peer;
@@ -76,6 +76,12 @@ impl server::Mesh for MeshService {
         let presence =
             presence.ok_or_else(|| Status::resource_exhausted("there are too many nodes"))?;
         info!(%node, %address, "a node is present");
+        if let Some(other) = shared.nodes.other_at(node, address) {
+            warn!(
+                %node, %other, %address,
+                "two nodes say that they are at one address: one of them cannot be reached"
+            );
+        }
         let same_epoch = request.last_epoch == shared.mesh.epoch;
         let has = same_epoch.then_some(request.last_generation);
         let (answers, stream) = mpsc::channel(1);

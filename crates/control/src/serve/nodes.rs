@@ -67,6 +67,14 @@ impl Nodes {
         Arc::clone(&self.shared.present.borrow())
     }
 
+    /// Another node that is present at the same address.
+    pub(super) fn other_at(&self, node: &NodeName, address: SocketAddr) -> Option<NodeName> {
+        let present = self.present();
+        let mut others = present.iter().filter(|(name, _)| *name != node);
+        let other = others.find(|(_, at)| **at == address)?;
+        Some(other.0.clone())
+    }
+
     /// Tells of each change of [`Nodes::present`]; who is slow sees the newest.
     pub fn watch_present(&self) -> watch::Receiver<Arc<Present>> {
         self.shared.present.subscribe()

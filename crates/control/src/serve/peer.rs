@@ -9,7 +9,7 @@ use std::time::Duration;
 use heddle_model::{NodeName, SpiffeId, Subject, TrustDomain};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Sleep, sleep};
+use tokio::time::sleep;
 use tonic::Status;
 use tonic::transport::server::Connected;
 
@@ -83,12 +83,12 @@ impl Peer {
     }
 }
 
-/// A connection with its peer. It ends when its time is up, whatever it is doing.
-#[derive(Debug)]
+/// A connection with its peer. It ends when its time is up, or what it was verified by is not trusted any
+/// more, whatever it is doing.
 pub(super) struct PeerStream<IO> {
     io: IO,
     peer: Peer,
-    deadline: Pin<Box<Sleep>>,
+    end: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Places that it takes among the connections; free again when it is dropped.
     _places: Vec<OwnedSemaphorePermit>,
 }
@@ -98,12 +98,19 @@ impl<IO> PeerStream<IO> {
         io: IO,
         peer: Peer,
         life: Duration,
+        distrusted: impl Future<Output = ()> + Send + 'static,
         places: Vec<OwnedSemaphorePermit>,
     ) -> Self {
+        let end = async move {
+            tokio::select! {
+                () = sleep(life.min(LONGEST)) => {}
+                () = distrusted => {}
+            }
+        };
         Self {
             io,
             peer,
-            deadline: Box::pin(sleep(life.min(LONGEST))),
+            end: Box::pin(end),
             _places: places,
         }
     }
@@ -123,7 +130,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for PeerStream<IO> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.deadline.as_mut().poll(context).is_ready() {
+        if self.end.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Pin::new(&mut self.io).poll_read(context, buffer)

@@ -18,6 +18,7 @@ use crate::authority::{
 
 mod connections;
 mod joining;
+mod placing;
 mod watching;
 
 const NOW: u64 = 1_780_000_000;
@@ -64,6 +65,8 @@ struct Control {
     counters: Arc<Counters>,
     /// The generation of the mesh; a node's part of it is empty, and has this generation.
     generation: watch::Sender<u64>,
+    /// What is served in place of that, if the test asked for it.
+    board: Board,
     time: Arc<AtomicU64>,
     door: Arc<Door>,
     ready: mpsc::Sender<io::Result<PeerStream<DuplexStream>>>,
@@ -78,11 +81,6 @@ impl Control {
     }
 
     fn with(bounds: ServeBounds) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("authority");
-        let settings = AuthoritySettings::default();
-        let authority = Authority::open(&folder, &domain(), settings, at(NOW)).unwrap();
-        let authority = Arc::new(authority);
         let (generation, newest) = watch::channel(1);
         let current = newest.clone();
         let mesh = MeshSource {
@@ -100,10 +98,37 @@ impl Control {
                 node.as_str() == "n1" && account.to_string() == "shop/cart"
             }),
         };
+        let board = Board::new(Nodes::default()).unwrap();
+        Self::serving(bounds, Nodes::default(), (mesh, board), generation)
+    }
+
+    /// One that serves its board, on which nothing is yet.
+    async fn empty() -> Self {
+        let nodes = Nodes::default();
+        let board = Board::new(nodes.clone()).unwrap();
+        let following = board.clone();
+        tokio::spawn(async move { following.follow_nodes().await });
+        // It has to have begun to look before there is something to see.
+        tokio::task::yield_now().await;
+        let mesh = board.source();
+        let bounds = ServeBounds::default();
+        Self::serving(bounds, nodes, (mesh, board), watch::Sender::new(0))
+    }
+
+    fn serving(
+        bounds: ServeBounds,
+        nodes: Nodes,
+        (mesh, board): (MeshSource, Board),
+        generation: watch::Sender<u64>,
+    ) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("authority");
+        let settings = AuthoritySettings::default();
+        let authority = Authority::open(&folder, &domain(), settings, at(NOW)).unwrap();
+        let authority = Arc::new(authority);
         let time = Arc::new(AtomicU64::new(NOW));
         let clock = Arc::clone(&time);
         let clock: Clock = Arc::new(move || at(clock.load(Relaxed)));
-        let nodes = Nodes::default();
         let server = ControlServer::new(Arc::clone(&authority), mesh, nodes.clone(), clock, bounds);
         let (counters, door) = (server.counters(), Arc::clone(&server.door));
         let (ready, incoming) = mpsc::channel(1);
@@ -116,6 +141,7 @@ impl Control {
             nodes,
             counters,
             generation,
+            board,
             time,
             door,
             ready,
@@ -158,7 +184,8 @@ impl Control {
             certificate,
         };
         let place = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-        let stream = self.door.admit(theirs, peer, place)?;
+        let trust = self.authority.watch_trust();
+        let stream = self.door.admit(theirs, peer, place, trust)?;
         self.ready.send(Ok(stream)).await.unwrap();
         Some(ours)
     }

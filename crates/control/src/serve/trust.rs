@@ -303,6 +303,9 @@ fn unavailable(error: &IssueError) -> Status {
     match error {
         IssueError::TrustDomain => Status::permission_denied(error.to_string()),
         IssueError::Issuer(_) => Status::failed_precondition(error.to_string()),
-        IssueError::Random(_) | IssueError::Signing => Status::unavailable(error.to_string()),
+        IssueError::Nodes => Status::resource_exhausted(error.to_string()),
+        IssueError::Random(_) | IssueError::Signing | IssueError::NotDurable(_) => {
+            Status::unavailable(error.to_string())
+        }
     }
 }

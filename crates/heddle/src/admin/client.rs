@@ -37,9 +37,10 @@ impl fmt::Display for ClientError {
         match self {
             ClientError::NotRunning(at, error) => write!(
                 f,
-                "no heddle answers at {}: {error}; start one with `heddle up DIR` or name its \
+                "no heddle answers at {}: {error}; start one with `{}` or name its \
                  socket with --socket",
-                at.path.display()
+                at.path.display(),
+                at.command
             ),
             ClientError::Denied(at, error) => write!(
                 f,
@@ -83,16 +84,31 @@ pub(crate) fn get(at: &Location, path: &str) -> Result<String, ClientError> {
     get_within(at, path, TIMEOUT)
 }
 
+/// Asks a running process to do something, and returns the body of its answer.
+///
+/// # Errors
+/// As [`get`].
+pub(crate) fn post(at: &Location, path: &str, body: &str) -> Result<String, ClientError> {
+    ask(at, ("POST", path, body), TIMEOUT)
+}
+
 /// The same, with another limit for each read and write.
 pub(super) fn get_within(
     at: &Location,
     path: &str,
     limit: Duration,
 ) -> Result<String, ClientError> {
+    ask(at, ("GET", path, ""), limit)
+}
+
+/// A method, a path and a body.
+type Request<'a> = (&'a str, &'a str, &'a str);
+
+fn ask(at: &Location, request: Request<'_>, limit: Duration) -> Result<String, ClientError> {
     let mut stream =
         UnixStream::connect(&at.path).map_err(|error| not_connected(at.clone(), error))?;
     check_server(at, &stream)?;
-    let answer = exchange(&mut stream, path, limit).map_err(|error| match error.kind() {
+    let answer = exchange(&mut stream, request, limit).map_err(|error| match error.kind() {
         // What a socket says when its time is up.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Late(at.clone(), limit),
         _ => ClientError::NoAnswer(at.clone(), error),
@@ -126,12 +142,20 @@ fn check_server(at: &Location, stream: &UnixStream) -> Result<(), ClientError> {
     }
 }
 
-fn exchange(stream: &mut UnixStream, path: &str, limit: Duration) -> io::Result<String> {
+fn exchange(
+    stream: &mut UnixStream,
+    (method, path, body): Request<'_>,
+    limit: Duration,
+) -> io::Result<String> {
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
+    let length = match method {
+        "GET" => String::new(),
+        _ => format!("content-length: {}\r\n", body.len()),
+    };
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nhost: heddle\r\nconnection: close\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: heddle\r\nconnection: close\r\n{length}\r\n{body}"
     )?;
     let mut answer = String::new();
     stream.take(MAX_ANSWER_BYTES).read_to_string(&mut answer)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_telemetry::Seldom;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
@@ -28,6 +28,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const HEAD_DEADLINE: Duration = Duration::from_secs(5);
 /// Largest head of a request, in bytes. hyper's smallest.
 const MAX_HEAD_BYTES: usize = 8 * 1024;
+/// Longest order, in bytes. With a certificate request in it, it has about 20 KiB.
+const MAX_ORDER_BYTES: usize = 64 * 1024;
 /// Pause after a failed accept, which is most often for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -124,17 +126,33 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, surface: Surfac
     }
 }
 
-/// A request's body is never read: nothing here takes one.
+/// A request's body is read only where something takes one, and then within bounds.
 async fn respond(
     request: Request<Incoming>,
     surface: Surface,
     asks: Asks,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let answer = match route(request.method(), request.uri().path(), surface) {
-        Ok(question) => ask(question, &asks).await,
+    let asked = match route(request.method(), request.uri().path(), surface) {
+        Ok(Route::Question(question)) => Ok(question),
+        Ok(Route::Order) => order(request.into_body()).await,
         Err(refusal) => return Ok(refusal.response()),
     };
-    Ok(response(answer))
+    Ok(response(match asked {
+        Ok(question) => ask(question, &asks).await,
+        Err(answer) => answer,
+    }))
+}
+
+/// Reads an order, or says what is wrong with it.
+async fn order(body: Incoming) -> Result<Question, Answer> {
+    let body = Limited::new(body, MAX_ORDER_BYTES).collect().await;
+    let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+        true => Answer::text(413, format!("more than {MAX_ORDER_BYTES} bytes")),
+        false => Answer::text(400, error.to_string()),
+    })?;
+    let order = serde_json::from_slice(&body.to_bytes());
+    let order = order.map_err(|error| Answer::text(400, format!("no order: {error}")))?;
+    Ok(Question::Order(order))
 }
 
 async fn ask(question: Question, asks: &Asks) -> Answer {
@@ -177,7 +195,20 @@ impl Refusal {
     }
 }
 
-fn route(method: &Method, path: &str, surface: Surface) -> Result<Question, Refusal> {
+/// What a request leads to.
+enum Route {
+    Question(Question),
+    /// The body says which.
+    Order,
+}
+
+fn route(method: &Method, path: &str, surface: Surface) -> Result<Route, Refusal> {
+    if surface == Surface::Operator && path == "/order" {
+        return match *method {
+            Method::POST => Ok(Route::Order),
+            _ => Err(Refusal::Only("POST")),
+        };
+    }
     let (question, is_write) = match (surface, path) {
         (_, "/metrics") => (Question::Metrics, false),
         (_, "/ready") => (Question::Ready, false),
@@ -188,7 +219,9 @@ fn route(method: &Method, path: &str, surface: Surface) -> Result<Question, Refu
         _ => return Err(Refusal::NotFound),
     };
     match (is_write, method) {
-        (false, &Method::GET | &Method::HEAD) | (true, &Method::POST) => Ok(question),
+        (false, &Method::GET | &Method::HEAD) | (true, &Method::POST) => {
+            Ok(Route::Question(question))
+        }
         (false, _) => Err(Refusal::Only("GET, HEAD")),
         (true, _) => Err(Refusal::Only("POST")),
     }

@@ -15,16 +15,29 @@ pub(crate) struct Location {
     pub(crate) path: PathBuf,
     /// Given on the command line or in the settings, rather than our default.
     pub(crate) is_given: bool,
+    /// What serves it.
+    pub(crate) command: &'static str,
 }
 
 impl Location {
     /// The path that was given, else `$XDG_RUNTIME_DIR/heddle.sock`, else
     /// `/tmp/heddle-<uid>/heddle.sock`.
     pub(crate) fn new(given: Option<PathBuf>) -> Self {
+        Self::of("heddle up DIR", given, "heddle.sock")
+    }
+
+    /// The same for a control plane, whose default is `heddle-control.sock` in the same folder: both may
+    /// run on one machine.
+    pub(crate) fn control(given: Option<PathBuf>) -> Self {
+        Self::of("heddle control DIR", given, "heddle-control.sock")
+    }
+
+    fn of(command: &'static str, given: Option<PathBuf>, name: &str) -> Self {
         if let Some(path) = given {
             return Location {
                 path,
                 is_given: true,
+                command,
             };
         }
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -32,8 +45,9 @@ impl Location {
             .filter(|folder| folder.is_absolute())
             .unwrap_or_else(|| PathBuf::from(format!("/tmp/heddle-{}", geteuid().as_raw())));
         Location {
-            path: folder.join("heddle.sock"),
+            path: folder.join(name),
             is_given: false,
+            command,
         }
     }
 

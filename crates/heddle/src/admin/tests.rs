@@ -13,10 +13,7 @@ use super::serve::{MAX_CONNECTIONS, may_operate, serve_tcp, serve_unix};
 use super::{AdminSocket, Answer, Ask, ClientError, Location, SocketError, get};
 
 fn given(path: PathBuf) -> Location {
-    Location {
-        path,
-        is_given: true,
-    }
+    Location::new(Some(path))
 }
 
 fn private_folder() -> tempfile::TempDir {
@@ -108,7 +105,38 @@ async fn the_operator_sees_everything() {
         );
     }
     assert!(unix("GET /log-reopen").await.starts_with("HTTP/1.1 405 "));
+    assert!(unix("GET /order").await.starts_with("HTTP/1.1 405 "));
     assert!(unix("HEAD /ready").await.ends_with("\r\n\r\n"));
+}
+
+#[tokio::test]
+async fn an_order_is_read_within_bounds_and_never_over_the_network() {
+    let order = |body: &str| {
+        let length = body.len();
+        format!("POST /order HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}")
+    };
+    let dir = private_folder();
+    let listener = UnixListener::bind(dir.path().join("s")).expect("a socket");
+    tokio::spawn(serve_unix(listener, answering()));
+    for (body, expected) in [
+        ("\"token-list\"", "200"),
+        (r#"{"token-revoke":{"id":"x"}}"#, "200"),
+        (r#"{"token-revoke":{"id":"x","and":1}}"#, "400"),
+        ("", "400"),
+        (&" ".repeat(64 * 1024 + 1), "413"),
+    ] {
+        let stream = UnixStream::connect(dir.path().join("s")).await;
+        let answer = exchange(&mut stream.expect("connected"), &order(body)).await;
+        let status = format!("HTTP/1.1 {expected} ");
+        assert!(answer.starts_with(&status), "{answer}");
+    }
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(serve_tcp(listener, answering()));
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    let answer = exchange(&mut stream, &order("\"token-list\"")).await;
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
 }
 
 #[tokio::test]
@@ -203,7 +231,7 @@ fn a_missing_folder_is_made_for_us_alone() {
     let dir = private_folder();
     let at = Location {
         path: dir.path().join("heddle-1/heddle.sock"),
-        is_given: false,
+        ..Location::new(None)
     };
     let _socket = AdminSocket::bind(&at).expect("bound");
     let mode = fs::metadata(dir.path().join("heddle-1"))
@@ -223,6 +251,7 @@ fn a_folder_that_others_can_write_is_refused() {
         AdminSocket::bind(&Location {
             path: folder.join("s"),
             is_given,
+            ..Location::new(None)
         })
     };
     mode(0o777);
@@ -237,7 +266,7 @@ fn a_folder_that_others_can_write_is_refused() {
     mode(0o700);
     let linked = Location {
         path: dir.path().join("link/s"),
-        is_given: false,
+        ..Location::new(None)
     };
     assert!(matches!(
         AdminSocket::bind(&linked),
@@ -316,4 +345,6 @@ fn a_given_path_wins_over_the_default() {
     );
     let default = Location::new(None);
     assert!(default.path.ends_with("heddle.sock") && !default.is_given);
+    let control = Location::control(None);
+    assert!(control.path.ends_with("heddle-control.sock") && !control.is_given);
 }

@@ -1,25 +1,31 @@
 //! `heddle status`.
 
+mod control;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use heddle_control::printable;
+use serde::Deserialize;
 
 use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
+use crate::order::ControlStatus;
 use crate::status::{
     ConfigStatus, DrainStatus, ProcessStatus, Status, UsageStatus, WorkloadStatus,
 };
 use crate::table::{self, count};
+use crate::time::duration;
 
 /// Show what a running heddle serves, where, and how it is doing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle status
   heddle status --brief
+  heddle status --control
   heddle status --output json | jq -r '.listeners[].address'
 
 Exit codes:
@@ -31,24 +37,58 @@ pub(crate) struct Args {
     /// The admin socket of the running heddle [default: as for `heddle up`]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Ask the control plane, at its own default socket
+    #[arg(long, conflicts_with = "socket")]
+    control: bool,
     /// How to print it
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
-    /// Leave the addresses out, of which there is one for each Service and caller
+    /// Leave the addresses out, of which there is one for each Service and caller; of a control plane, the
+    /// nodes
     #[arg(long, conflicts_with = "output")]
     brief: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
-    let answer = admin::get(&Location::new(args.socket), "/status").map_err(super::unanswered)?;
-    super::print(&match args.output {
-        OutputFormat::Json => answer + "\n",
-        OutputFormat::Text => {
-            let status = serde_json::from_str(&answer).context("the answer is not understood")?;
-            text(&status, args.brief)
+    let location = match args.control {
+        true => Location::control(None),
+        false => Location::new(args.socket),
+    };
+    let answer = admin::get(&location, "/status").map_err(|error| {
+        let other = Location::control(None);
+        let is_there = !location.is_given && !args.control && other.path.exists();
+        let failure = super::unanswered(error);
+        match is_there {
+            true => failure.with("a control plane is here: ask it with --control"),
+            false => failure,
         }
     })?;
+    super::print(&match args.output {
+        OutputFormat::Json => answer + "\n",
+        OutputFormat::Text => match who(&answer).context("the answer is not understood")? {
+            Who::Node(status) => text(&status, args.brief),
+            Who::Control(status) => control::text(&status, args.brief),
+        },
+    })?;
     Ok(Exit::Ok)
+}
+
+/// Who has answered.
+pub(super) enum Who {
+    Node(Box<Status>),
+    Control(Box<ControlStatus>),
+}
+
+pub(super) fn who(answer: &str) -> serde_json::Result<Who> {
+    #[derive(Deserialize)]
+    struct Role {
+        role: Option<String>,
+    }
+    let role: Role = serde_json::from_str(answer)?;
+    Ok(match role.role.as_deref() {
+        Some("control") => Who::Control(serde_json::from_str(answer)?),
+        _ => Who::Node(serde_json::from_str(answer)?),
+    })
 }
 
 fn text(status: &Status, brief: bool) -> String {
@@ -74,10 +114,10 @@ fn text(status: &Status, brief: bool) -> String {
     if let Some(metrics) = status.metrics {
         let _infallible = writeln!(out, "metrics at http://{metrics}/metrics");
     }
-    out.push_str(&config(
-        &status.config,
-        &status.folder.display().to_string(),
-    ));
+    if let Some(identity) = &status.identity {
+        let _infallible = writeln!(out, "{}", super::check::summary(identity));
+    }
+    out.push_str(&config(&status.config, &source(status)));
     let _infallible = write!(out, "\n{}", workers(&status.proxy));
     if let Some(callers) = callers(&status.proxy) {
         let _infallible = writeln!(out, "{callers}");
@@ -90,6 +130,14 @@ fn text(status: &Status, brief: bool) -> String {
         let _infallible = write!(out, "\n{}", workloads(&status.workloads));
     }
     out
+}
+
+/// Where the mesh comes from.
+fn source(status: &Status) -> String {
+    match &status.identity {
+        Some(identity) => format!("mesh of {}", printable(&identity.control.address)),
+        None => status.folder.display().to_string(),
+    }
 }
 
 fn config(config: &ConfigStatus, folder: &str) -> String {
@@ -260,24 +308,9 @@ fn state_of(process: &ProcessStatus) -> String {
     state
 }
 
-/// The two largest units: `3 d 4 h`, `5 min 6 s`.
-fn duration(seconds: u64) -> String {
-    match (
-        seconds / 86_400,
-        seconds / 3_600 % 24,
-        seconds / 60 % 60,
-        seconds % 60,
-    ) {
-        (0, 0, 0, s) => format!("{s} s"),
-        (0, 0, min, s) => format!("{min} min {s} s"),
-        (0, h, min, _) => format!("{h} h {min} min"),
-        (d, h, _, _) => format!("{d} d {h} h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{callers, cost, draining, duration, state_of};
+    use super::{callers, cost, draining, state_of};
     use crate::status::{DrainStatus, ProcessStatus, UsageStatus};
 
     #[test]
@@ -350,17 +383,5 @@ mod tests {
         let none = serde_json::json!({"workers_limit": 1, "workers": [{}]});
         assert_eq!(callers(&none).as_deref(), Some("1 worker of at most 1"));
         assert_eq!(callers(&serde_json::Value::Null), None);
-    }
-
-    #[test]
-    fn durations_have_two_units() {
-        for (seconds, expected) in [
-            (0, "0 s"),
-            (61, "1 min 1 s"),
-            (3_660, "1 h 1 min"),
-            (90_000, "1 d 1 h"),
-        ] {
-            assert_eq!(duration(seconds), expected);
-        }
     }
 }

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use heddle_control::Options;
+use heddle_control::{Options, Placement};
 use heddle_model::{Mode, TrustDomain};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::SettingsError;
 use super::contradiction::Contradiction;
+use super::control::Control;
 use super::proxy::Proxy;
 use super::within::Within;
 
@@ -29,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) workloads: Workloads,
     pub(crate) drain: Drain,
     pub(crate) proxy: Proxy,
+    pub(crate) control: Control,
 }
 
 /// What manifests leave open.
@@ -42,6 +44,14 @@ pub(crate) struct MeshSettings {
 }
 
 impl MeshSettings {
+    /// The same as a control plane's compiling takes it: each workload says which node it is on.
+    pub(crate) fn options_by_node(&self) -> Options {
+        Options {
+            placement: Placement::ByNode,
+            ..self.options()
+        }
+    }
+
     /// The same as compiling takes it, for one node.
     pub(crate) fn options(&self) -> Options {
         Options {

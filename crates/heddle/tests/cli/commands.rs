@@ -197,6 +197,20 @@ fn every_command_has_help_worth_reading() {
         "config",
         "completion",
         "config dump",
+        "control",
+        "token",
+        "token create",
+        "token revoke",
+        "root",
+        "root status",
+        "root rotate",
+        "root cancel",
+        "deny",
+        "deny add",
+        "deny remove",
+        "site",
+        "site request",
+        "site sign",
     ] {
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         let output = heddle(&words);
@@ -212,7 +226,10 @@ fn completion_knows_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let output = heddle(&["completion", shell]);
         assert!(output.status.success());
-        assert!(text(&output.stdout).contains("validate"), "{shell}");
+        let script = text(&output.stdout);
+        for word in ["validate", "rotate", "revoke"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
     }
 }
 

@@ -162,6 +162,44 @@ spec:
     );
 }
 
+/// Workloads of two nodes are reached by the address that both would have: it has to be one's.
+#[test]
+fn two_nodes_do_not_share_an_address_and_port() {
+    let workload = |name: &str, address: &str| {
+        format!(
+            "---\napiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata: {{name: {name}}}\n\
+             spec: {{nodeName: {name}, address: {address}, ports: [{{port: 8080}}]}}\n"
+        )
+    };
+    let options = Options {
+        placement: Placement::ByNode,
+        ..Options::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let load = |second: &str| {
+        let text = workload("n1", "127.1.0.1") + &workload("n2", second);
+        std::fs::write(dir.path().join("a.yaml"), text).unwrap();
+        load_with(dir.path(), &options)
+    };
+    let (mesh, report) = load("127.1.0.1");
+    assert!(mesh.is_none());
+    let [error] = report.problems.as_slice() else {
+        panic!("{:?}", report.problems);
+    };
+    assert_eq!(error.object.as_deref(), Some("LocalWorkload default/n2"));
+    assert!(
+        error
+            .reason
+            .contains("LocalWorkload default/n1 has port 8080")
+    );
+    assert!(
+        error.remedy.contains("such as 127.1.0.2"),
+        "{}",
+        error.remedy
+    );
+    assert!(load("127.1.0.2").0.is_some());
+}
+
 #[test]
 fn so_many_policies_concern_a_workload_and_no_more() {
     let target = "targetRefs: [{kind: Pod, selector: {}}], action: ALLOW";

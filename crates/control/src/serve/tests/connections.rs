@@ -159,3 +159,34 @@ async fn a_connection_that_has_ended_is_not_made_again_behind_the_callers_back()
     }
     drop(control);
 }
+
+/// Whoever was let in by a root that is not trusted any more is not kept for as long as its certificate says.
+#[tokio::test(start_paused = true)]
+async fn connections_end_when_a_root_goes() {
+    let control = Control::start();
+    let (first, stranger) = (
+        control.node("n1").await,
+        control.stranger("192.0.2.1").await,
+    );
+    let token = control.token("n1");
+    let begun = control.authority.begin_rotation(&NextRoot::Make, at(NOW));
+    begun.unwrap();
+    control
+        .authority
+        .switch_rotation(&[], true, at(NOW))
+        .unwrap();
+    // It is one more that is trusted: nobody has to go.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    first.issue(&node_id("n1"), &request()).await.unwrap();
+    let _still_there = join(&stranger, &token, "n1").await;
+
+    control
+        .authority
+        .finish_rotation(&[], true, at(NOW))
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let gone = first.issue(&node_id("n1"), &request()).await.unwrap_err();
+    assert!(matches!(gone, ClientError::Unavailable(_)), "{gone}");
+    let back = control.node("n1").await;
+    back.issue(&node_id("n1"), &request()).await.unwrap();
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,18 +12,20 @@ use heddle_model::{Mesh, ServiceName};
 use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::{AccessLog, Registry, text};
+use heddle_transport::Identities;
 use serde::Serialize;
 
 use super::addresses::Slot;
 use super::limits::Shares;
 use super::listeners::{Changes, Entry, Listeners, Most};
 use super::supervisor::Supervisor;
-use super::{metrics, start};
+use super::{Change, Identity, metrics, start};
 use crate::admin::{Answer, Ask, Question};
+use crate::console::Console;
+use crate::exit::Failure;
 use crate::settings::Settings;
-use crate::status::{
-    ConfigStatus, DrainStatus, ListenerStatus, Status, UsageStatus, WorkloadStatus,
-};
+use crate::status::{ConfigStatus, DrainStatus, Status, UsageStatus, WorkloadStatus};
+use crate::table;
 
 /// How long the writer may take for the last lines of the access log.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -33,12 +35,15 @@ const TAKES_CONFIG_WITHIN: Duration = Duration::from_secs(5);
 /// So many listeners opened at once are logged one by one; of more only the number is.
 const LOGGED_LISTENERS: usize = 40;
 
+/// The number of the listener for other nodes; the others count from 1.
+const MESH_LISTENER: u64 = 0;
+
 /// So many Services that are closed at once are named in the log.
 const NAMED_SERVICES: usize = 20;
 
 /// What a node is put together from.
 pub(super) struct Parts {
-    pub(super) dir: PathBuf,
+    pub(super) source: PathBuf,
     pub(super) metrics_at: Option<SocketAddr>,
     pub(super) shares: Shares,
     pub(super) registry: Arc<Registry>,
@@ -46,13 +51,15 @@ pub(super) struct Parts {
     /// None when workloads' commands are not run.
     pub(super) supervisor: Option<Supervisor>,
     pub(super) log: Option<AccessLog>,
+    pub(super) mesh_socket: Option<TcpListener>,
+    pub(super) identity: Option<Identity>,
 }
 
 /// Owned by the main loop, changed between two events.
 pub(super) struct Node {
     started: Instant,
     settings: Settings,
-    dir: PathBuf,
+    source: PathBuf,
     metrics_at: Option<SocketAddr>,
     /// Client connections at most, as the proxy was told.
     connections_limit: usize,
@@ -72,13 +79,19 @@ pub(super) struct Node {
     config: ConfigStatus,
     /// Opened while there are descriptors.
     probe: Probe,
+    /// Until identities are there.
+    mesh_socket: Option<TcpListener>,
+    identity: Option<Identity>,
+    stdout: Console,
+    /// Whether it was printed where everything is.
+    announced: bool,
 }
 
 impl Node {
-    pub(super) fn new(parts: Parts, settings: Settings) -> Self {
+    pub(super) fn new(parts: Parts, settings: Settings, stdout: Console) -> Self {
         Node {
             started: Instant::now(),
-            dir: parts.dir,
+            source: parts.source,
             metrics_at: parts.metrics_at,
             connections_limit: parts.shares.clients,
             registry: parts.registry,
@@ -95,6 +108,10 @@ impl Node {
             }),
             config: ConfigStatus::default(),
             probe: Probe::open(),
+            mesh_socket: parts.mesh_socket,
+            identity: parts.identity,
+            stdout,
+            announced: false,
             settings,
         }
     }
@@ -124,10 +141,45 @@ impl Node {
         if let Some(gone) = gone {
             tracing::info!("no longer served: {gone}");
         }
+        if !std::mem::replace(&mut self.announced, true) {
+            let listeners = self.listeners.status(&self.mesh);
+            self.stdout
+                .line(table::first_listeners(&listeners).into_bytes());
+        }
+    }
+
+    /// Takes a change from where the mesh comes from.
+    ///
+    /// # Errors
+    /// When it says that it cannot go on.
+    pub(super) fn change(&mut self, change: Change) -> Result<(), Failure> {
+        match change {
+            Change::Folder(mesh, report) => self.folder_changed(mesh, &report),
+            Change::Mesh(mesh) => self.serve(*mesh),
+            Change::Identities(identities, in_force) => {
+                self.identify(identities);
+                // Whoever waits may be gone.
+                let _ = in_force.send(());
+            }
+            Change::Failed(failure) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    /// Calls and is called as these from now on. With the first ones other nodes are let in.
+    fn identify(&mut self, identities: Arc<Identities>) {
+        let Some(proxy) = &self.proxy else { return };
+        proxy.identify(identities);
+        if let Some(socket) = self.mesh_socket.take() {
+            if let Ok(address) = socket.local_addr() {
+                tracing::info!(%address, "listening for other nodes");
+            }
+            proxy.listen(MESH_LISTENER, socket, heddle_proxy::Entry::Mesh);
+        }
     }
 
     /// Takes what the folder holds now, or keeps what is served when that has errors.
-    pub(super) fn folder_changed(&mut self, mesh: Option<Mesh>, report: &Report) {
+    fn folder_changed(&mut self, mesh: Option<Mesh>, report: &Report) {
         start::say(report);
         self.config.problems = report.problems.iter().map(ToString::to_string).collect();
         self.config.stale = mesh.is_none();
@@ -157,10 +209,6 @@ impl Node {
         }
     }
 
-    pub(super) fn listeners(&self) -> Vec<ListenerStatus> {
-        self.listeners.status(&self.mesh)
-    }
-
     /// Asks for it; the writer says in the log how it went.
     pub(super) fn reopen_log(&self) {
         if let Some(log) = &self.log {
@@ -179,6 +227,7 @@ impl Node {
             Question::Metrics => self.metrics(),
             Question::Ready if self.is_ready() => Answer::text(200, "ready"),
             Question::Ready => Answer::text(503, "not ready"),
+            Question::Order(_) => Answer::text(404, "this heddle is no control plane"),
             Question::LogReopen => {
                 self.reopen_log();
                 Answer::text(
@@ -286,7 +335,8 @@ impl Node {
             ready: self.is_ready(),
             draining: drain.is_some(),
             drain,
-            folder: self.dir.clone(),
+            folder: self.source.clone(),
+            identity: self.identity.as_ref().map(|identity| identity()),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,
             connections_refused: self.registry.connections_refused(),

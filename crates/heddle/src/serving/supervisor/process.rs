@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::Output;
 use crate::console::Console;
-use crate::up::limits;
+use crate::serving::limits;
 
 /// Longest piece of output that is passed on as one line, in bytes.
 const MAX_LINE: usize = 8 * 1024;

@@ -3,12 +3,11 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
-use heddle_control::{Report, Severity, Watcher};
+use anyhow::Context;
+use heddle_control::{Report, Severity};
 use heddle_model::Mesh;
 use heddle_telemetry::{AccessLog, Target};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::mpsc;
 
 use super::bind::{Instead, bind};
 use super::cores;
@@ -21,9 +20,8 @@ use crate::settings::{Metrics, Settings};
 use crate::table::count;
 
 /// The admin socket's path, ours for as long as the first value lives, and the listener on it.
-pub(super) fn admin_socket(settings: &Settings) -> Result<(AdminSocket, UnixListener), Failure> {
-    let location = Location::new(settings.admin.socket.clone());
-    let (socket, listener) = AdminSocket::bind(&location).map_err(|error| {
+pub(crate) fn admin_socket(location: &Location) -> Result<(AdminSocket, UnixListener), Failure> {
+    let (socket, listener) = AdminSocket::bind(location).map_err(|error| {
         let exit = if matches!(error, SocketError::Busy(_)) {
             Exit::Busy
         } else {
@@ -36,7 +34,8 @@ pub(super) fn admin_socket(settings: &Settings) -> Result<(AdminSocket, UnixList
     Ok((socket, listener))
 }
 
-pub(super) fn metrics_listener(
+/// Where metrics are served over TCP, if they are to be.
+pub(crate) fn metrics_listener(
     metrics: Metrics,
 ) -> Result<Option<(TcpListener, SocketAddr)>, Failure> {
     let Metrics::At(at) = metrics else {
@@ -63,33 +62,16 @@ pub(super) fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failu
     Ok(Some(log))
 }
 
-/// The folder as it is now, with its warnings. At the start a mistake is refused: there is no
-/// last good state yet.
-pub(super) async fn first_mesh(
-    watcher: &mut Watcher,
-    dir: &Path,
-) -> Result<(Mesh, Report), Failure> {
-    let (mesh, report) = watcher.next().await;
-    match mesh {
-        Some(mesh) => Ok((mesh, report)),
-        None => {
-            say(&report);
-            let (errors, dir) = (count(report.errors(), "error"), dir.display());
-            Err(Failure::new(
-                Exit::Refused,
-                anyhow!("{errors} in {dir}, nothing is served"),
-            ))
-        }
-    }
-}
-
 /// What the mesh and the settings want descriptors for.
-pub(super) fn wanted(mesh: &Mesh, settings: &Settings) -> Wanted {
-    let commands = mesh.workloads.iter().filter(|w| w.command.is_some());
+pub(super) fn wanted(mesh: Option<&Mesh>, settings: &Settings) -> Wanted {
+    let workloads = mesh.map_or(&[][..], |mesh| &mesh.workloads);
+    let commands = workloads.iter().filter(|w| w.command.is_some());
     let workers = settings.proxy.settings().workers;
     Wanted {
         workers: (workers.min, workers.max),
-        listeners: listeners::count(mesh).min(settings.listeners.max.size()),
+        listeners: mesh
+            .map_or(0, listeners::count)
+            .min(settings.listeners.max.size()),
         clients: settings.proxy.settings().bounds.connections,
         commands: match settings.workloads.run {
             true => commands.count(),
@@ -99,7 +81,7 @@ pub(super) fn wanted(mesh: &Mesh, settings: &Settings) -> Wanted {
 }
 
 /// Logs what is wrong.
-pub(super) fn say(report: &Report) {
+pub(crate) fn say(report: &Report) {
     for problem in &report.problems {
         match problem.severity {
             Severity::Error => tracing::error!("{problem}"),
@@ -112,13 +94,6 @@ pub(super) fn say(report: &Report) {
     if let Some(skipped) = report.skipped_summary() {
         tracing::info!("{skipped}");
     }
-}
-
-/// Watches the folder in a task of its own, so that a busy main loop never restarts a look.
-pub(super) fn follow(mut watcher: Watcher) -> mpsc::Receiver<(Option<Mesh>, Report)> {
-    let (sender, changes) = mpsc::channel(1);
-    tokio::spawn(async move { while sender.send(watcher.next().await).await.is_ok() {} });
-    changes
 }
 
 pub(super) fn supervisor(settings: &Settings, output: &Output) -> Option<Supervisor> {

@@ -3,7 +3,7 @@
 use heddle_telemetry::process::Usage;
 use heddle_telemetry::text::{Encoder, Kind};
 
-use crate::status::{ProcessStatus, Status};
+use crate::status::{IdentityStatus, ProcessStatus, Status};
 
 /// Appends them to the exposition.
 pub(super) fn render(out: &mut String, status: &Status, usage: Usage) {
@@ -48,7 +48,55 @@ pub(super) fn render(out: &mut String, status: &Status, usage: Usage) {
         encoder.count(name, &[], value);
     }
     workloads(&mut encoder, status);
+    if let Some(identity) = &status.identity {
+        identities(&mut encoder, identity);
+    }
     usage.render(&mut encoder);
+}
+
+/// Identities that have a series of their own.
+const MAX_IDENTITIES: usize = 1_000;
+
+fn identities(encoder: &mut Encoder<'_>, status: &IdentityStatus) {
+    let name = "heddle_identity_expiry_timestamp_seconds";
+    let help = "When the certificate of an identity expires, of a thousand identities at most.";
+    encoder.family(name, Kind::Gauge, help);
+    let held = status
+        .identities
+        .iter()
+        .filter_map(|held| Some((held.spiffe_id.as_str(), held.not_after?)));
+    for (id, not_after) in held.take(MAX_IDENTITIES) {
+        encoder.count(name, &[("spiffe_id", id)], not_after);
+    }
+    for (name, kind, help, value) in [
+        (
+            "heddle_identity_renewals_total",
+            Kind::Counter,
+            "Certificates that took the place of others.",
+            status.renewals,
+        ),
+        (
+            "heddle_identity_renewal_failures_total",
+            Kind::Counter,
+            "Attempts to get a certificate that came to nothing.",
+            status.renewal_failures,
+        ),
+        (
+            "heddle_control_connected",
+            Kind::Gauge,
+            "Whether the control plane is reached.",
+            u64::from(status.control.connected),
+        ),
+        (
+            "heddle_clock_degraded",
+            Kind::Gauge,
+            "Whether the system's clock shows less than what was once certain.",
+            u64::from(status.clock.degraded),
+        ),
+    ] {
+        encoder.family(name, kind, help);
+        encoder.count(name, &[], value);
+    }
 }
 
 fn workloads(encoder: &mut Encoder<'_>, status: &Status) {

@@ -1,0 +1,183 @@
+//! `heddle check`.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use heddle_control::printable;
+
+use super::status::{Who, who};
+use crate::admin::{self, Location};
+use crate::cli::OutputFormat;
+use crate::exit::{Exit, Failure};
+use crate::status::{HeldStatus, IdentityStatus};
+use crate::table::{self, count};
+use crate::time::{duration, utc};
+
+#[cfg(test)]
+mod tests;
+
+/// Check who a running node is, for how long, and whether somebody should look
+///
+/// Says of each identity when its certificate expires and is renewed, whom the node trusts, whether the
+/// control plane is reached, whether the clock can be right, and until when service lasts if nothing is
+/// renewed any more.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle check
+  heddle check --output json | jq -r '.problems[]'
+
+Exit codes:
+  0  all is well
+  1  failed
+  2  wrong command line
+  4  no running heddle answers on the admin socket
+  6  degraded: an identity is missing, expired, or has a quarter of its life left without having been
+     renewed; the control plane is away while certificates want to be renewed; the clock is behind what is
+     certain; or what the control plane sent, or the state folder, cannot be used")]
+pub(crate) struct Args {
+    /// The admin socket of the running heddle [default: as for `heddle up`]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    output: OutputFormat,
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let answer = admin::get(&Location::new(args.socket), "/status").map_err(super::unanswered)?;
+    let status = match who(&answer).context("the answer is not understood")? {
+        Who::Node(status) => status,
+        Who::Control(_) => {
+            let said = "a control plane answers there: ask it with heddle status, a node with heddle check";
+            return Err(anyhow!(said).into());
+        }
+    };
+    let identity = status.identity.as_ref();
+    super::print(&match args.output {
+        OutputFormat::Json => {
+            let json = serde_json::to_string(&identity).context("the answer has no JSON")?;
+            json + "\n"
+        }
+        OutputFormat::Text => match identity {
+            Some(identity) => text(identity),
+            None => "one node alone: it needs no identities\n".to_owned(),
+        },
+    })?;
+    Ok(match identity {
+        Some(identity) if !identity.problems.is_empty() => Exit::Degraded,
+        _ => Exit::Ok,
+    })
+}
+
+fn text(status: &IdentityStatus) -> String {
+    let mut out = summary(status) + "\n";
+    for problem in &status.problems {
+        let _infallible = writeln!(out, "  {}", printable(problem));
+    }
+    let _infallible = writeln!(out, "{}", control(status));
+    if let Some(trust) = &status.trust {
+        let _infallible = writeln!(
+            out,
+            "trust: bundle {} with {}, deny-list {} with {} in force",
+            trust.bundle_generation,
+            count(trust.roots, "root"),
+            trust.deny_generation,
+            match trust.denied {
+                1 => "1 entry".to_owned(),
+                n => format!("{n} entries"),
+            }
+        );
+    }
+    let clock = &status.clock;
+    let _infallible = match clock.degraded {
+        true => writeln!(
+            out,
+            "clock: BEHIND what is certain; {} counts",
+            utc(clock.now)
+        ),
+        false => writeln!(out, "clock: {}", utc(clock.now)),
+    };
+    if let Some(until) = status.serves_until {
+        let _infallible = writeln!(out, "{}", lasts(until, clock.now));
+    }
+    if !status.identities.is_empty() {
+        out.push('\n');
+        out.push_str(&identities(&status.identities, clock.now));
+    }
+    out
+}
+
+/// Who it is and how it is, on one line.
+pub(super) fn summary(status: &IdentityStatus) -> String {
+    let name = match &status.trust_domain {
+        Some(domain) => format!("node {} of {domain}", status.node),
+        None => format!("node {}", status.node),
+    };
+    let state = match status.problems.len() {
+        0 => "all is well".to_owned(),
+        n => format!("DEGRADED, {}", count(n, "problem")),
+    };
+    let at = match status.mesh_address {
+        Some(address) => format!(", other nodes connect at {address}"),
+        None => String::new(),
+    };
+    let held = count_identities(&status.identities);
+    format!("{}: {state}, {held}{at}", printable(&name))
+}
+
+fn count_identities(all: &[HeldStatus]) -> String {
+    let held = all.iter().filter(|held| held.not_after.is_some()).count();
+    match all.len() {
+        1 => format!("{held} of 1 identity"),
+        n => format!("{held} of {n} identities"),
+    }
+}
+
+fn control(status: &IdentityStatus) -> String {
+    let control = &status.control;
+    let (address, time) = (printable(&control.address), duration(control.for_s));
+    match (&control.problem, control.connected) {
+        (_, true) => format!("control plane {address}: connected for {time}"),
+        (None, false) => format!("control plane {address}: not reached yet, for {time}"),
+        (Some(why), false) => {
+            format!(
+                "control plane {address}: NOT REACHED for {time}: {}",
+                printable(why)
+            )
+        }
+    }
+}
+
+fn lasts(until: u64, now: u64) -> String {
+    match until.checked_sub(now) {
+        Some(left) => format!(
+            "service lasts until {}, for {}, if nothing is renewed",
+            utc(until),
+            duration(left)
+        ),
+        None => format!("service has been incomplete since {}", utc(until)),
+    }
+}
+
+fn identities(all: &[HeldStatus], now: u64) -> String {
+    let rows = all.iter().map(|held| {
+        let expires = held.not_after.map_or_else(|| "-".to_owned(), utc);
+        let left = match held.not_after.map(|until| until.checked_sub(now)) {
+            None => "no certificate yet".to_owned(),
+            Some(None) => "EXPIRED".to_owned(),
+            Some(Some(left)) => duration(left),
+        };
+        let renewed = match held.renew_at {
+            None => "at once".to_owned(),
+            Some(at) if at <= now => "now".to_owned(),
+            Some(at) => utc(at),
+        };
+        let attempts = match held.failures {
+            0 => String::new(),
+            failures => format!("{} failed", count(failures, "attempt")),
+        };
+        [held.spiffe_id.clone(), expires, left, renewed, attempts]
+    });
+    table::render(["IDENTITY", "EXPIRES", "IN", "RENEWED", ""], rows)
+}

@@ -1,0 +1,95 @@
+//! `heddle control`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use heddle_model::TrustDomain;
+
+use crate::control;
+use crate::exit::{Exit, Failure};
+use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
+
+/// Run the control plane of a mesh of several nodes
+///
+/// Reads a folder of manifests and tells every node its part; holds the certificate authority of the mesh,
+/// lets nodes join with a token (`heddle token create`), and issues them the identities of the workloads
+/// that the manifests place on them (`nodeName`). A change in the folder reaches the nodes within a second;
+/// a change that is wrong is reported and the last good state stays. Nodes go on without a control plane
+/// until their certificates expire.
+///
+/// The state folder holds the key of the root: whoever reads it can be anybody. It is made for its user
+/// alone; back it up, and keep the backup secret.
+///
+/// Signals: SIGTERM or SIGINT ends what is being told and stops, a second one stops at once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle control examples/bookstore
+  heddle control DIR --listen 192.0.2.1:15012 --trust-domain prod.example.org
+  heddle status --control
+  heddle token create edge-1 > edge-1.token
+
+Exit codes:
+  0  stopped
+  1  failed, or stopped at once by a second signal
+  2  wrong command line
+  3  manifests or settings refused
+  5  another heddle has the admin socket or the state folder")]
+pub(crate) struct Args {
+    /// The folder of manifests
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// The authority's folder [default: $XDG_STATE_HOME/heddle/control, else
+    /// ~/.local/state/heddle/control; as root /var/lib/heddle/control]
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+    /// Where nodes connect to [default: 127.0.0.1:15012]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Who vouches for the identities of the mesh, the first part of each [default: cluster.local]
+    #[arg(long, value_name = "NAME", value_parser = trust_domain)]
+    trust_domain: Option<TrustDomain>,
+    /// The admin socket [default: $XDG_RUNTIME_DIR/heddle-control.sock, else
+    /// /tmp/heddle-UID/heddle-control.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Where to serve /metrics and /ready over TCP, or `none` [default: 127.0.0.1:15014]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<Metrics>,
+    /// Settings of the process; flags win over the file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Least important messages on standard error [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+    /// How messages are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+/// Takes the name of a trust domain.
+pub(super) fn trust_domain(text: &str) -> Result<TrustDomain, String> {
+    TrustDomain::parse(text).map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let dir = args.dir.clone();
+    control::run(&dir, &settings(args)?)
+}
+
+/// The file, with the flags over it.
+fn settings(args: Args) -> Result<Settings, Failure> {
+    let mut settings = super::settings(args.config.as_deref())?;
+    if args.socket.is_some() {
+        settings.admin.socket = args.socket;
+    }
+    if args.state.is_some() {
+        settings.control.state = args.state;
+    }
+    let control = &mut settings.control;
+    control.listen = args.listen.unwrap_or(control.listen);
+    control.metrics = args.metrics.unwrap_or(control.metrics);
+    settings.mesh.trust_domain = args.trust_domain.unwrap_or(settings.mesh.trust_domain);
+    settings.log.level = args.log_level.unwrap_or(settings.log.level);
+    settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    Ok(settings)
+}

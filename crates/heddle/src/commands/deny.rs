@@ -1,0 +1,140 @@
+//! `heddle deny`.
+
+use std::time::Duration;
+
+use heddle_control::authority::{parse_time, shown_time};
+use heddle_control::printable;
+
+use super::Asked;
+use crate::exit::{Exit, Failure};
+use crate::life;
+use crate::order::{Changed, DenyStatus, Order};
+use crate::table;
+
+/// Shut an identity or a certificate out before it expires
+///
+/// The deny-list is pushed to every node: what is on it is issued nothing, told nothing, and refused in
+/// handshakes. When a node is lost, deny its identity, and those of the service accounts that ran on it if
+/// their keys may be known.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Put an identity or the serial number of a certificate on the list
+    #[command(after_help = "Examples:
+  heddle deny add spiffe://cluster.local/heddle/node/edge-1 --reason 'stolen on 3 May'
+  heddle deny add spiffe://cluster.local/ns/shop/sa/cart --reason 'key leaked' --life 7d
+  heddle deny add 81b1f2…32 hexadecimal digits…0c --reason test --until 2030-01-01T00:00:00Z
+
+Exit codes:
+  0  done
+  1  failed, or the control plane refuses
+  2  wrong command line
+  4  no running heddle answers on the admin socket")]
+    Add {
+        /// A SPIFFE id, or a serial number: 32 hexadecimal digits
+        #[arg(value_name = "SPIFFE-ID|SERIAL")]
+        what: String,
+        /// Why, for whoever wonders later: at most 256 bytes
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Until when, as in 2030-01-01T00:00:00Z [default: ten years for an identity, 90 days for a
+        /// certificate, which none outlives]
+        #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "life")]
+        until: Option<u64>,
+        /// For how long, such as 7d
+        #[arg(long, value_name = "TIME", value_parser = life::parse)]
+        life: Option<Duration>,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// List what is refused, until when, and why
+    #[command(after_help = "Exit codes: as for `heddle deny add`")]
+    List {
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Take an identity or a serial number off the list
+    #[command(after_help = "Exit codes: as for `heddle deny add`")]
+    Remove {
+        /// What `heddle deny list` calls it
+        #[arg(value_name = "SPIFFE-ID|SERIAL")]
+        what: String,
+        #[command(flatten)]
+        asked: Asked,
+    },
+}
+
+fn time(text: &str) -> Result<u64, String> {
+    parse_time(text)
+        .ok_or_else(|| format!("`{text}` is no time, expected such as 2030-01-01T00:00:00Z"))
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    match args.command {
+        Command::Add {
+            what,
+            reason,
+            until,
+            life,
+            asked,
+        } => {
+            let until = until.or_else(|| Some(now_s().saturating_add(life?.as_secs())));
+            let added: DenyStatus = asked.order(&Order::DenyAdd {
+                what,
+                reason,
+                until,
+            })?;
+            asked.show(&added, |added| {
+                let what = printable(&added.what);
+                format!("{what} is refused until {}\n", shown_time(added.until))
+            })
+        }
+        Command::List { asked } => {
+            let denied: Vec<DenyStatus> = asked.order(&Order::DenyList)?;
+            asked.show(&denied, |denied| list(denied))
+        }
+        Command::Remove { what, asked } => {
+            let changed: Changed = asked.order(&Order::DenyRemove { what: what.clone() })?;
+            asked.show(&changed, |_| {
+                format!("{} is not refused any more\n", printable(&what))
+            })
+        }
+    }?;
+    Ok(Exit::Ok)
+}
+
+/// Seconds since 1970: the control plane is on this machine, and has the same clock.
+fn now_s() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+fn list(denied: &[DenyStatus]) -> String {
+    let rows = denied.iter().map(|denied| {
+        let DenyStatus {
+            what,
+            reason,
+            until,
+        } = denied;
+        [what.clone(), shown_time(*until), reason.clone()]
+    });
+    table::render(["WHAT", "UNTIL", "REASON"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time;
+
+    #[test]
+    fn a_time_is_read_as_it_is_shown() {
+        assert_eq!(time("2030-01-01T00:00:00Z"), Ok(1_893_456_000));
+        for wrong in ["", "tomorrow", "2030-01-01", "1969-12-31T23:59:59Z"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+}

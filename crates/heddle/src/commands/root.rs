@@ -1,0 +1,184 @@
+//! `heddle root`.
+
+use std::fmt::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use heddle_control::authority::shown_time;
+use heddle_control::printable;
+
+use super::Asked;
+use crate::exit::{Exit, Failure};
+use crate::life;
+use crate::order::{Order, RootStage, RootStatus};
+use crate::table::count;
+use crate::time::duration;
+
+/// So many nodes are named that something waits for.
+const NAMED: usize = 10;
+/// How often it is asked how far a rotation is.
+const ASK_EVERY: Duration = Duration::from_millis(300);
+
+/// Look at the root of the mesh, or replace it
+///
+/// The root is what every node trusts for every identity. It is replaced in steps, so that nobody is
+/// refused on the way: every node trusts both, then the new one signs, then, when everything that the old one
+/// signed has expired, the new one is trusted alone.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show which root signs, until when, and how far a rotation is
+    #[command(after_help = "Exit codes:
+  0  answered
+  1  failed
+  2  wrong command line
+  4  no running heddle answers on the admin socket")]
+    Status {
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Replace the root, in one command
+    ///
+    /// Begins, waits until every node that holds a certificate has confirmed that it trusts both roots, and
+    /// switches to the new one. The rest happens by itself, when everything that the old root signed has
+    /// expired. When this command is interrupted, the rotation goes on all the same; called again, it
+    /// waits again. It survives restarts of the control plane.
+    ///
+    /// Nodes that are away are waited for until their certificates expire. When one is gone for good, deny
+    /// its identity (`heddle deny add`), or go on without it by force: it has to join again. Join tokens
+    /// that were made before the switch are void after it.
+    #[command(after_help = "Examples:
+  heddle root rotate
+  heddle root rotate --wait 10m
+  heddle root rotate --force
+
+Exit codes:
+  0  the new root signs
+  1  failed, refused, or not switched within --wait
+  2  wrong command line
+  4  no running heddle answers on the admin socket")]
+    Rotate {
+        /// Take the next step at once: switch without nodes that have not confirmed, or, when the new root
+        /// signs already, drop the old one although what it signed may be in use
+        #[arg(long)]
+        force: bool,
+        /// Wait for nodes for so long [default: without end]
+        #[arg(long, value_name = "TIME", value_parser = life::parse)]
+        wait: Option<Duration>,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Give a rotation up before the new root signs
+    #[command(after_help = "Exit codes: as for `heddle root rotate`")]
+    Cancel {
+        #[command(flatten)]
+        asked: Asked,
+    },
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    match args.command {
+        Command::Status { asked } => {
+            let status: RootStatus = asked.order(&Order::RootStatus)?;
+            asked.show(&status, text)
+        }
+        Command::Rotate { force, wait, asked } => rotate(&asked, force, wait),
+        Command::Cancel { asked } => {
+            let status: RootStatus = asked.order(&Order::RootCancel)?;
+            asked.show(&status, |_| {
+                "the rotation was given up: the old root is trusted alone again\n".to_owned()
+            })
+        }
+    }?;
+    Ok(Exit::Ok)
+}
+
+fn rotate(asked: &Asked, force: bool, wait: Option<Duration>) -> Result<(), Failure> {
+    let began = Instant::now();
+    let mut status: RootStatus = asked.order(&Order::RootRotate { force })?;
+    let mut said = None;
+    while status.stage == RootStage::Begun {
+        if said.as_ref() != Some(&status.waits_for) {
+            eprintln!("heddle: {}", waiting(&status));
+            said = Some(status.waits_for.clone());
+        }
+        if wait.is_some_and(|wait| began.elapsed() >= wait) {
+            return Err(anyhow!(
+                "{}; the rotation goes on by itself when they have (or call it with --force, or \
+                 `heddle root cancel`)",
+                waiting(&status)
+            )
+            .into());
+        }
+        thread::park_timeout(ASK_EVERY);
+        status = asked.order(&Order::RootStatus)?;
+        // Finishing takes longer than asking again: this is the way back.
+        if status.stage == RootStage::Steady {
+            return Err(anyhow!("the rotation was given up meanwhile").into());
+        }
+    }
+    asked.show(&status, text)
+}
+
+fn waiting(status: &RootStatus) -> String {
+    let waits = &status.waits_for;
+    if waits.is_empty() {
+        return "every node trusts both roots, switching".to_owned();
+    }
+    let named: Vec<&str> = waits.iter().take(NAMED).map(String::as_str).collect();
+    let more = match waits.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "{} of {} not confirmed the new root: {}{more}",
+        waits.len(),
+        match status.nodes {
+            1 => "1 node has".to_owned(),
+            nodes => format!("{nodes} nodes have"),
+        },
+        printable(&named.join(", "))
+    )
+}
+
+/// Where the root stands, in words.
+pub(super) fn text(status: &RootStatus) -> String {
+    let left = duration(status.expires.saturating_sub(status.now));
+    let mut out = format!(
+        "root {}, what signs expires at {}, in {left}\n",
+        status.sha256.get(..16).unwrap_or(&status.sha256),
+        shown_time(status.expires)
+    );
+    let _infallible = match status.stage {
+        RootStage::Steady => writeln!(
+            out,
+            "no rotation under way; trusted by {}",
+            count(status.nodes, "node")
+        ),
+        RootStage::Begun => writeln!(
+            out,
+            "rotation: two roots are trusted, the old one signs; {}",
+            waiting(status)
+        ),
+        RootStage::Switched => {
+            let old = status.old_until.map(shown_time).unwrap_or_default();
+            let finish = status.finish_from.map(shown_time).unwrap_or_default();
+            writeln!(
+                out,
+                "rotation: the new root signs; what the old one signed may be in use until {old}, and it is \
+                 dropped by itself at {finish}{}",
+                match status.waits_for.is_empty() {
+                    true => String::new(),
+                    false => format!("; {}", waiting(status)),
+                }
+            )
+        }
+    };
+    out
+}

@@ -1,0 +1,96 @@
+//! What a control plane says of itself, for people.
+
+use std::fmt::Write;
+
+use heddle_control::authority::shown_time;
+use heddle_control::printable;
+
+use super::{config, cost, duration};
+use crate::commands::root;
+use crate::order::{ControlStatus, NodeStatus};
+use crate::table::{self, count};
+
+pub(super) fn text(status: &ControlStatus, brief: bool) -> String {
+    let state = match (status.draining, status.ready) {
+        (true, _) => "stopping",
+        (false, true) => "ready",
+        (false, false) => "not ready",
+    };
+    let mut out = format!(
+        "heddle {} control plane of {}, process {}, up {}, {state}\n",
+        printable(&status.version),
+        printable(&status.trust_domain),
+        status.pid,
+        duration(status.uptime_s)
+    );
+    let _infallible = writeln!(out, "{}", cost(&status.usage));
+    let _infallible = writeln!(out, "nodes are served at {}", status.listen);
+    if let Some(metrics) = status.metrics {
+        let _infallible = writeln!(out, "metrics at http://{metrics}/metrics");
+    }
+    let _infallible = writeln!(
+        out,
+        "state in {}",
+        printable(&status.state.display().to_string())
+    );
+    out.push_str(&config(
+        &status.config,
+        &status.folder.display().to_string(),
+    ));
+    out.push_str(&root::text(&status.root));
+    let here = status.nodes.iter().filter(|node| node.address.is_some());
+    let _infallible = writeln!(
+        out,
+        "{} here, {} not used, {} on the deny-list",
+        count(here.count(), "node"),
+        count(status.tokens, "join token"),
+        match status.denied {
+            1 => "1 entry".to_owned(),
+            entries => format!("{entries} entries"),
+        }
+    );
+    if !brief && !status.nodes.is_empty() {
+        let _infallible = write!(out, "\n{}", nodes(status));
+    }
+    out
+}
+
+fn nodes(status: &ControlStatus) -> String {
+    let rows = status.nodes.iter().map(|node| {
+        let NodeStatus {
+            name,
+            address,
+            certificate_until,
+            workloads,
+            ..
+        } = node;
+        [
+            name.clone(),
+            address.map_or_else(|| away(node).to_owned(), |address| address.to_string()),
+            workloads.to_string(),
+            roots(node, status.root.generation),
+            certificate_until.map_or_else(|| "none".to_owned(), shown_time),
+        ]
+    });
+    table::render(
+        ["NODE", "ADDRESS", "WORKLOADS", "ROOTS", "CERTIFICATE UNTIL"],
+        rows,
+    )
+}
+
+fn away(node: &NodeStatus) -> &'static str {
+    match (node.denied, node.certificate_until) {
+        (true, _) => "denied",
+        (false, Some(_)) => "away",
+        (false, None) => "has not joined",
+    }
+}
+
+/// Whether it trusts the roots of this generation.
+fn roots(node: &NodeStatus, generation: u64) -> String {
+    match node.bundle {
+        Some(0) | None => "not confirmed".to_owned(),
+        Some(bundle) if bundle == generation => format!("{bundle}"),
+        Some(bundle) => format!("{bundle}, not {generation}"),
+    }
+}

@@ -1,0 +1,109 @@
+//! `heddle token`.
+
+use std::time::Duration;
+
+use heddle_control::authority::shown_time;
+use heddle_control::printable;
+
+use super::Asked;
+use crate::cli::OutputFormat;
+use crate::exit::{Exit, Failure};
+use crate::life;
+use crate::order::{Changed, Order, TokenCreated, TokenStatus};
+use crate::table;
+
+/// Let nodes join: make, list and revoke join tokens
+///
+/// A token lets one node of one name join once, within a short time. It carries the digest of the
+/// authority's root, so that the node tells the control plane from somebody in between before it sends the
+/// secret.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make a token and print it, this once
+    ///
+    /// On standard output there is the token and nothing else. The control plane keeps a digest: a token
+    /// that got lost is revoked and another one made.
+    #[command(after_help = "Examples:
+  heddle token create edge-1 > edge-1.token
+  heddle token create edge-1 --life 15m | ssh edge-1 'heddle node --name edge-1 --token-file - …'
+  heddle token create edge-1 --output json | jq -r .token
+
+Exit codes:
+  0  made
+  1  failed, or the control plane refuses
+  2  wrong command line
+  4  no running heddle answers on the admin socket")]
+    Create {
+        /// The name of the node that may join with it
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// How long it can be used, at most 7d
+        #[arg(long, value_name = "TIME", default_value = "1h", value_parser = life::parse)]
+        life: Duration,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// List the tokens that were not used, without their secrets
+    #[command(after_help = "Exit codes: as for `heddle token create`")]
+    List {
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Take a token back that was not used
+    #[command(after_help = "Examples:
+  heddle token revoke lPbl0xqNW1Cf
+
+Exit codes: as for `heddle token create`")]
+    Revoke {
+        /// What `heddle token list` calls it
+        #[arg(value_name = "ID")]
+        id: String,
+        #[command(flatten)]
+        asked: Asked,
+    },
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    match args.command {
+        Command::Create { node, life, asked } => create(node, life, &asked),
+        Command::List { asked } => {
+            let tokens: Vec<TokenStatus> = asked.order(&Order::TokenList)?;
+            asked.show(&tokens, |tokens| list(tokens))
+        }
+        Command::Revoke { id, asked } => {
+            let changed: Changed = asked.order(&Order::TokenRevoke { id: id.clone() })?;
+            asked.show(&changed, |_| format!("token {} is void\n", printable(&id)))
+        }
+    }?;
+    Ok(Exit::Ok)
+}
+
+fn create(node: String, life: Duration, asked: &Asked) -> Result<(), Failure> {
+    let life_s = life.as_secs();
+    let created: TokenCreated = asked.order(&Order::TokenCreate { node, life_s })?;
+    asked.show(&created, |created| created.token.to_string() + "\n")?;
+    if asked.output == OutputFormat::Text {
+        eprintln!(
+            "heddle: node {} may join with it once, until {}",
+            printable(&created.node),
+            shown_time(created.expires)
+        );
+    }
+    Ok(())
+}
+
+fn list(tokens: &[TokenStatus]) -> String {
+    let rows = tokens.iter().map(|token| {
+        let TokenStatus {
+            id, node, expires, ..
+        } = token;
+        [id.clone(), node.clone(), shown_time(*expires)]
+    });
+    table::render(["ID", "NODE", "UNTIL"], rows)
+}

@@ -1,0 +1,270 @@
+//! `heddle control`: the certificate authority, and the mesh for every node of it.
+//!
+//! ```text
+//! bind ─► open authority ─► load folder ─► serve ─┬─► folder changed ─► board ─► every node
+//!                                                 ├─► question, order ─► answer
+//!                                                 ├─► every half second: leaf, trust, rotation
+//!                                                 └─► SIGTERM ─► end calls ─► end
+//! ```
+//!
+//! What decides, signs and serves is `heddle_control`; here it gets a socket, a clock, TLS and an operator.
+
+mod door;
+#[cfg(test)]
+mod fixture;
+mod keeper;
+mod metrics;
+mod orders;
+mod plane;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use heddle_control::authority::{Authority, AuthorityError, Origin, UnixTime, shown_time};
+use heddle_control::serve::{Board, ControlServer, Nodes, ServeBounds};
+use heddle_control::{Report, Watcher};
+use heddle_model::Mesh;
+use heddle_transport::Clock;
+use rustix::process::{Resource, getrlimit};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::admin::{Ask, Location, serve_tcp, serve_unix};
+use crate::exit::{Exit, Failure};
+use crate::hygiene;
+use crate::serving::bind::{Instead, bind};
+use crate::serving::signals::{Signal, Signals};
+use crate::serving::{self, start};
+use crate::settings::Settings;
+use crate::state_folder;
+use crate::table::count;
+use door::Door;
+use keeper::Keeper;
+use plane::{Parts, Plane};
+
+/// Questions that may wait for the main loop.
+const ASKS: usize = 32;
+/// Threads that shake hands and talk to nodes.
+const THREADS: usize = 2;
+/// Threads that read and write the disk and make nodes' parts of the mesh.
+const BLOCKING_THREADS: usize = 16;
+/// Descriptors that are kept for what is no node.
+const RESERVED_DESCRIPTORS: usize = 128;
+
+/// Serves nodes until a signal ends it.
+///
+/// # Errors
+/// When something is missing that is needed from the start: the admin socket, the addresses, the
+/// authority, a valid configuration.
+pub(crate) fn run(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
+    hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime
+        .worker_threads(THREADS)
+        .max_blocking_threads(BLOCKING_THREADS);
+    serving::in_runtime_of(runtime, settings, async |_| serve(dir, settings).await)
+}
+
+async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
+    let mut signals = Signals::new().context("cannot handle signals")?;
+    // The path is given back when this function ends.
+    let location = Location::control(settings.admin.socket.clone());
+    let (_socket, admin) = start::admin_socket(&location)?;
+    let metrics = start::metrics_listener(settings.control.metrics)?;
+    let (listener, listen) = node_listener(settings.control.listen)?;
+    let clock = Arc::new(Clock::new(0));
+    let state = state_folder::folder(settings.control.state.clone(), "control")?;
+    let authority = Arc::new(open(&state, settings, &clock)?);
+    let mut watcher = Watcher::with(dir, settings.mesh.options_by_node());
+    let first = first_mesh(&mut watcher, dir).await?;
+
+    let nodes = Nodes::default();
+    let board = Board::new(nodes.clone()).context("no random bytes")?;
+    let door = Arc::new(Door::open(Arc::clone(&authority), Arc::clone(&clock))?);
+    let keeper = Keeper::new(
+        Arc::clone(&authority),
+        nodes.clone(),
+        Arc::clone(&door),
+        Arc::clone(&clock),
+    );
+    let server = ControlServer::new(
+        Arc::clone(&authority),
+        board.source(),
+        nodes.clone(),
+        at(&clock),
+        bounds(),
+    );
+    let mut plane = Plane::new(Parts {
+        settings: settings.clone(),
+        dir: dir.to_owned(),
+        state,
+        listen,
+        metrics_at: metrics.as_ref().map(|(_, address)| *address),
+        authority,
+        clock,
+        nodes,
+        board: board.clone(),
+        door: Arc::clone(&door),
+        counters: server.counters(),
+    });
+    plane.folder_changed(first.0, &first.1);
+    tokio::spawn(async move { board.follow_nodes().await });
+    let (stop, mut served) = start_serving(server, listener, door);
+    tracing::info!("nodes are served at {listen}");
+
+    let (asks, mut questions) = mpsc::channel::<Ask>(ASKS);
+    tokio::spawn(serve_unix(admin, asks.clone()));
+    if let Some((tcp, _)) = metrics {
+        tokio::spawn(serve_tcp(tcp, asks));
+    }
+    let keeping = tokio::spawn(keeper.run());
+    let mut changes = follow(watcher);
+    loop {
+        tokio::select! {
+            signal = signals.next() => match signal {
+                Signal::Stop => break,
+                // There is no access log here.
+                Signal::Reopen => {}
+            },
+            Some((mesh, report)) = changes.recv() => plane.folder_changed(mesh, &report),
+            Some(ask) = questions.recv() => plane.answer(ask),
+            ended = &mut served => return Err(ended_early(ended)),
+        }
+    }
+
+    tracing::info!("stopping: a second signal stops at once");
+    plane.drain();
+    keeping.abort();
+    // Nobody listens when it has ended by itself.
+    let _ended = stop.send(());
+    loop {
+        tokio::select! {
+            _ = &mut served => break,
+            signal = signals.next() => if signal == Signal::Stop {
+                tracing::warn!("stopped at once");
+                return Ok(Exit::Failed);
+            },
+            Some(ask) = questions.recv() => plane.answer(ask),
+        }
+    }
+    tracing::info!("stopped");
+    Ok(Exit::Ok)
+}
+
+fn node_listener(at: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+    let (listener, listen) = bind(at, Instead::Never)
+        .context("nodes cannot be served: choose another address with --listen")?;
+    let listener = TcpListener::from_std(listener).context("cannot use the listener for nodes")?;
+    if !listen.ip().is_loopback() {
+        tracing::info!("{listen} is open to the network: who shows no certificate may only join");
+    }
+    Ok((listener, listen))
+}
+
+/// The authority in its folder, and what an operator should know of it.
+fn open(state: &Path, settings: &Settings, clock: &Clock) -> Result<Authority, Failure> {
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(clock.now()));
+    let (domain, lives) = (&settings.mesh.trust_domain, settings.control.authority());
+    let authority = Authority::open(state, domain, lives, now).map_err(|error| {
+        let exit = match &error {
+            AuthorityError::Folder(folder) if folder.is_busy() => Exit::Busy,
+            _ => Exit::Failed,
+        };
+        Failure::new(exit, error)
+    })?;
+    let (folder, until) = (state.display(), shown_time(authority.expires()));
+    match authority.origin() {
+        Origin::Made => tracing::info!(
+            "a new root for {domain} was made in {folder}, valid until {until}: back the folder up, \
+             and keep the backup secret"
+        ),
+        Origin::Supplied => {
+            tracing::info!("the root for {domain} in {folder} is taken, until {until}");
+        }
+        Origin::Kept => tracing::info!("the authority of {domain} in {folder}, until {until}"),
+        Origin::Replaced => {
+            tracing::info!("the certificates of this site were replaced, until {until}");
+        }
+    }
+    Ok(authority)
+}
+
+/// The folder as it is now. At the start a mistake is refused: there is no last good state yet.
+async fn first_mesh(watcher: &mut Watcher, dir: &Path) -> Result<(Option<Mesh>, Report), Failure> {
+    let (mesh, report) = watcher.next().await;
+    if mesh.is_some() {
+        return Ok((mesh, report));
+    }
+    serving::say(&report);
+    let (errors, dir) = (count(report.errors(), "error"), dir.display());
+    let refused = anyhow!("{errors} in {dir}, nothing is served");
+    Err(Failure::new(Exit::Refused, refused))
+}
+
+/// Watches the folder in a task of its own, so that a busy main loop never restarts a look.
+fn follow(mut watcher: Watcher) -> mpsc::Receiver<(Option<Mesh>, Report)> {
+    let (sender, changes) = mpsc::channel(1);
+    tokio::spawn(async move { while sender.send(watcher.next().await).await.is_ok() {} });
+    changes
+}
+
+/// Serves in a task of its own, until told to stop or until it fails.
+fn start_serving(
+    server: ControlServer,
+    listener: TcpListener,
+    door: Arc<Door>,
+) -> (oneshot::Sender<()>, JoinHandle<Result<(), String>>) {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let served = tokio::spawn(async move {
+        let handshake = move |stream, address| {
+            let door = Arc::clone(&door);
+            async move { door.shake(stream, address).await }
+        };
+        // Dropped or told, it is the same.
+        let shutdown = async {
+            let _dropped = stopped.await;
+        };
+        let served = server.serve(listener, handshake, shutdown).await;
+        served.map_err(|error| error.to_string())
+    });
+    (stop, served)
+}
+
+fn ended_early(ended: Result<Result<(), String>, tokio::task::JoinError>) -> Failure {
+    let why = match ended {
+        Ok(Ok(())) => "it ended by itself".to_owned(),
+        Ok(Err(error)) => error,
+        Err(error) => error.to_string(),
+    };
+    anyhow!("nodes are not served any more: {why}").into()
+}
+
+/// The clock as the authority asks for it.
+fn at(clock: &Arc<Clock>) -> heddle_control::serve::Clock {
+    let clock = Arc::clone(clock);
+    Arc::new(move || UnixTime::since_unix_epoch(Duration::from_secs(clock.now())))
+}
+
+/// As many connections as there may be descriptors for.
+fn bounds() -> ServeBounds {
+    let usual = ServeBounds::default();
+    let descriptors = getrlimit(Resource::Nofile).current;
+    let descriptors = descriptors.and_then(|most| usize::try_from(most).ok());
+    let most = descriptors.map_or(usual.connections, |most| {
+        most.saturating_sub(RESERVED_DESCRIPTORS).max(1)
+    });
+    if most < usual.connections {
+        tracing::warn!(
+            connections = most,
+            "there are few descriptors: raise the limit (ulimit -n) for more nodes than this"
+        );
+    }
+    ServeBounds {
+        connections: usual.connections.min(most),
+        ..usual
+    }
+}

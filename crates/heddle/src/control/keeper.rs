@@ -1,0 +1,122 @@
+//! What the control plane does by itself as time goes on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heddle_control::authority::{Authority, Stage, UnixTime, shown_time};
+use heddle_control::serve::Nodes;
+use heddle_telemetry::Seldom;
+use heddle_transport::Clock;
+use tokio::time::MissedTickBehavior;
+
+use super::door::Door;
+use crate::time::duration;
+
+#[cfg(test)]
+mod tests;
+
+/// How often it is looked whether something is due.
+const LOOK: Duration = Duration::from_millis(500);
+/// So long before its end a root or a site's certificate is spoken of, and how often.
+const SPEAK_BEFORE_S: u64 = 30 * 86_400;
+const SPEAK_EVERY_S: u64 = 86_400;
+
+/// Renews the own certificate, goes on with rotations, and speaks of what comes to its end.
+pub(super) struct Keeper {
+    authority: Arc<Authority>,
+    nodes: Nodes,
+    door: Arc<Door>,
+    clock: Arc<Clock>,
+    said: Seldom<&'static str>,
+    /// When the end of the root is spoken of next, in seconds since 1970.
+    speak_at: u64,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        authority: Arc<Authority>,
+        nodes: Nodes,
+        door: Arc<Door>,
+        clock: Arc<Clock>,
+    ) -> Keeper {
+        Keeper {
+            authority,
+            nodes,
+            door,
+            clock,
+            said: Seldom::default(),
+            speak_at: 0,
+        }
+    }
+
+    /// Looks again and again, and whenever trust changes. It never ends.
+    pub(super) async fn run(mut self) {
+        let mut trust = self.authority.watch_trust();
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            // The sender is the authority's own, which we hold.
+            tokio::select! {
+                _ = look.tick() => {}
+                _ = trust.changed() => {}
+            }
+            // It writes to the disk when something is due.
+            let looked = tokio::task::spawn_blocking(move || {
+                self.look();
+                self
+            });
+            match looked.await {
+                Ok(back) => self = back,
+                Err(error) => {
+                    tracing::error!(%error, "nothing is renewed any more: restart this process");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Does what is due.
+    fn look(&mut self) {
+        let now = self.clock.now();
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(now));
+        let confirmed = |node: &_| self.nodes.confirmed(node).map(|confirmed| confirmed.bundle);
+        match self.authority.advance_rotation(confirmed, at) {
+            Ok(None) => {}
+            Ok(Some(stage)) => self.advanced(stage),
+            Err(error) => self.failed("rotation", &error.to_string()),
+        }
+        if let Err(error) = self.door.refresh() {
+            self.failed("renewal", &format!("{error:#}"));
+        }
+        let expires = self.authority.expires();
+        if expires.saturating_sub(now) < SPEAK_BEFORE_S && self.speak_at <= now {
+            self.speak_at = now + SPEAK_EVERY_S;
+            tracing::warn!(
+                "what signs expires at {}, in {}: `heddle root rotate`, or at a site a new \
+                 intermediate",
+                shown_time(expires),
+                duration(expires.saturating_sub(now))
+            );
+        }
+    }
+
+    fn advanced(&self, stage: Stage) {
+        match stage {
+            Stage::Switched => tracing::info!(
+                "every node trusts both roots: the new one signs from now on; join tokens that were \
+                 made before are void"
+            ),
+            Stage::Steady => tracing::info!(
+                "what the old root signed has expired: the new one is trusted alone; back the \
+                 state folder up"
+            ),
+            Stage::Begun => {}
+        }
+    }
+
+    fn failed(&mut self, what: &'static str, why: &str) {
+        if self.said.may_name(what, Instant::now()) {
+            tracing::error!("{what}: {why}");
+        }
+    }
+}

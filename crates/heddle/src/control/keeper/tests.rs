@@ -1,0 +1,67 @@
+use heddle_control::authority::NextRoot;
+
+use super::*;
+use crate::control::fixture::{Fixture, HOUR, NOW, at, node_id};
+
+fn keeper(fixture: &Fixture) -> Keeper {
+    Keeper::new(
+        Arc::clone(&fixture.authority),
+        fixture.nodes.clone(),
+        fixture.door(),
+        Arc::clone(&fixture.clock),
+    )
+}
+
+fn stage(fixture: &Fixture) -> Stage {
+    fixture.authority.rotation([], |_| None).stage
+}
+
+/// Nobody does anything but look, and time goes on: one command was enough.
+#[test]
+fn a_rotation_that_has_begun_comes_to_its_end_and_not_before_all_has_expired() {
+    let fixture = Fixture::new();
+    let mut keeper = keeper(&fixture);
+    let old = fixture.leaf(&node_id("n1"));
+    let authority = &fixture.authority;
+    let begun = authority.begin_rotation(&NextRoot::Make, at(NOW));
+    begun.expect("begun");
+    keeper.look();
+    // The node has a certificate, and has not confirmed.
+    assert_eq!(stage(&fixture), Stage::Begun);
+    let mut now = NOW;
+    let mut seen = vec![Stage::Begun];
+    while seen.last() != Some(&Stage::Steady) {
+        now += HOUR;
+        fixture.set_time(now);
+        keeper.look();
+        let is_alive = now <= old.not_after();
+        let is_trusted = authority.trust().bundle.roots.len() == 2;
+        assert!(is_trusted || !is_alive, "the old root is gone at {now}");
+        if seen.last() != Some(&stage(&fixture)) {
+            seen.push(stage(&fixture));
+        }
+        assert!(now < NOW + 100 * HOUR, "{seen:?}");
+    }
+    // It waited for the node's certificate to expire, then for those that the old root signed until then.
+    assert_eq!(seen, [Stage::Begun, Stage::Switched, Stage::Steady]);
+    assert_eq!(now, NOW + (24 + 24 + 1) * HOUR);
+    assert!(keeper.door.not_after() > now);
+}
+
+#[tokio::test]
+async fn it_looks_as_soon_as_trust_changes() {
+    let fixture = Fixture::new();
+    let keeper = keeper(&fixture);
+    let running = tokio::spawn(keeper.run());
+    let mut trust = fixture.authority.watch_trust();
+    let begun = fixture.authority.begin_rotation(&NextRoot::Make, at(NOW));
+    begun.expect("begun");
+    trust.changed().await.expect("told");
+    // There is no node to wait for.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while stage(&fixture) != Stage::Switched {
+        assert!(Instant::now() < deadline);
+        tokio::task::yield_now().await;
+    }
+    running.abort();
+}

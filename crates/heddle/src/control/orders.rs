@@ -1,0 +1,298 @@
+//! What operators want of the authority, done.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use heddle_control::authority::{
+    Authority, CertificateRequest, Denied, DenyEntry, MAX_DENY_LIFE, NextRoot, RotationRefusal,
+    Serial, Stage, TokenId, UnixTime,
+};
+use heddle_control::printable;
+use heddle_control::serve::Nodes;
+use heddle_model::{NodeName, SpiffeId};
+use serde::Serialize;
+
+use crate::admin::Answer;
+use crate::order::{
+    Changed, DenyStatus, Order, RootStage, RootStatus, SiteSigned, TokenCreated, TokenStatus,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// How long a certificate is refused of which only the serial number is known: no leaf lives for longer.
+const SERIAL_LIFE_S: u64 = 90 * 86_400;
+
+/// Does what an order says, and answers. It writes to the disk, and so blocks.
+pub(super) fn execute(authority: &Authority, nodes: &Nodes, now: UnixTime, order: Order) -> Answer {
+    let orders = Orders {
+        authority,
+        nodes,
+        now,
+    };
+    let done = match order {
+        Order::TokenCreate { node, life_s } => orders.create_token(&node, life_s),
+        Order::TokenList => orders.tokens(),
+        Order::TokenRevoke { id } => orders.revoke_token(&id),
+        Order::RootStatus => answer(&orders.root()),
+        Order::RootRotate { force } => orders.rotate(force),
+        Order::RootCancel => orders.cancel(),
+        Order::DenyAdd {
+            what,
+            reason,
+            until,
+        } => orders.deny(&what, reason, until),
+        Order::DenyList => orders.denied(),
+        Order::DenyRemove { what } => orders.allow(&what),
+        Order::SiteSign { request, life_s } => orders.sign_site(&request, life_s),
+    };
+    done.unwrap_or_else(|Refused(why)| Answer::text(409, why))
+}
+
+/// Why an order is not carried out, and what to do about it.
+struct Refused(String);
+
+type Done = Result<Answer, Refused>;
+
+fn refused(why: impl Display) -> Refused {
+    Refused(why.to_string())
+}
+
+fn answer(value: &impl Serialize) -> Done {
+    Ok(Answer::json(value))
+}
+
+struct Orders<'a> {
+    authority: &'a Authority,
+    nodes: &'a Nodes,
+    now: UnixTime,
+}
+
+impl Orders<'_> {
+    fn create_token(&self, node: &str, life_s: u64) -> Done {
+        let node = NodeName::parse(node).map_err(|error| {
+            refused(format!("{error} (use a-z, 0-9, '-' and '.', as in edge-1)"))
+        })?;
+        let id = SpiffeId::node(self.authority.trust_domain().clone(), node.clone());
+        if id.server_name().is_none() {
+            return Err(refused(
+                "the node's name is too long to be asked for in TLS (shorten it)",
+            ));
+        }
+        let denied = self.authority.trust().denied;
+        if denied.denies(&id, None, self.now).is_some() {
+            return Err(refused(format!(
+                "{node} is on the deny-list and could not join (first `heddle deny remove {id}`)"
+            )));
+        }
+        let life = Duration::from_secs(life_s);
+        let token = self.authority.create_token(&node, life, self.now);
+        let token = token.map_err(refused)?;
+        tracing::info!(%node, id = %token.id, "a join token was made");
+        answer(&TokenCreated {
+            id: token.id.to_string(),
+            node: node.to_string(),
+            expires: self.now.as_secs().saturating_add(life_s),
+            token: token.to_text(),
+        })
+    }
+
+    fn tokens(&self) -> Done {
+        let tokens = self.authority.tokens(self.now);
+        let status = tokens.into_iter().map(|token| TokenStatus {
+            id: token.id.to_string(),
+            node: token.node.to_string(),
+            created: token.created,
+            expires: token.expires,
+        });
+        answer(&status.collect::<Vec<_>>())
+    }
+
+    fn revoke_token(&self, id: &str) -> Done {
+        let unknown = || {
+            refused(format!(
+                "there is no token {} (heddle token list shows those that were not used)",
+                printable(id)
+            ))
+        };
+        // Somebody may paste the whole token, which is a secret: it is not repeated.
+        if id.contains('.') {
+            return Err(refused(
+                "this is no token's id (it is what is between heddle- and the first dot)",
+            ));
+        }
+        let id = TokenId::parse(id).ok_or_else(unknown)?;
+        let changed = self.authority.revoke_token(&id).map_err(refused)?;
+        if !changed {
+            return Err(unknown());
+        }
+        tracing::info!(%id, "a join token was revoked");
+        answer(&Changed { changed })
+    }
+
+    fn root(&self) -> RootStatus {
+        root_status(self.authority, self.nodes, self.now)
+    }
+
+    fn rotate(&self, force: bool) -> Done {
+        let stage = |orders: &Self| orders.authority.rotation([], |_| None).stage;
+        let mut began = false;
+        if stage(self) == Stage::Steady {
+            let begun = self.authority.begin_rotation(&NextRoot::Make, self.now);
+            begun.map_err(refused)?;
+            began = true;
+            tracing::info!("a rotation has begun: every node is told to trust a new root, too");
+        }
+        match (stage(self), force) {
+            (Stage::Begun, true) => {
+                let missed = self.root().waits_for;
+                let switched = self.authority.switch_rotation(&[], true, self.now);
+                switched.map_err(refused)?;
+                tracing::warn!(
+                    ?missed,
+                    "the new root signs, by force: who missed it joins again"
+                );
+            }
+            (Stage::Switched, true) if !began => {
+                let finished = self.authority.finish_rotation(&[], true, self.now);
+                finished.map_err(refused)?;
+                tracing::warn!("the old root is not trusted any more, by force");
+            }
+            _ => {}
+        }
+        answer(&self.root())
+    }
+
+    fn cancel(&self) -> Done {
+        self.authority.cancel_rotation().map_err(|error| match error {
+            RotationRefusal::Order(Stage::Steady) => refused("no rotation is under way"),
+            RotationRefusal::Order(_) => refused(
+                "the new root signs already: there is no way back (to be rid of it, rotate again when \
+                 this rotation is over)",
+            ),
+            other => refused(other),
+        })?;
+        tracing::info!("the rotation was given up: the old root is trusted alone");
+        answer(&self.root())
+    }
+
+    fn deny(&self, what: &str, reason: String, until: Option<u64>) -> Done {
+        let what = denied(what)?;
+        let life = match &what {
+            Denied::Serial(_) => SERIAL_LIFE_S,
+            Denied::Identity(_) => MAX_DENY_LIFE.as_secs(),
+        };
+        if let Denied::Identity(id) = &what
+            && id.trust_domain != *self.authority.trust_domain()
+        {
+            return Err(refused(format!(
+                "{id} is of another trust domain and refused already (this one is {})",
+                self.authority.trust_domain()
+            )));
+        }
+        let until = until.unwrap_or(self.now.as_secs().saturating_add(life));
+        let entry = DenyEntry {
+            reason: reason.clone(),
+            expires: until,
+        };
+        let done = self.authority.deny(what.clone(), entry, self.now);
+        done.map_err(refused)?;
+        tracing::info!(%what, reason, until, "denied");
+        answer(&deny_status(&what, reason, until))
+    }
+
+    fn denied(&self) -> Done {
+        let trust = self.authority.trust();
+        let alive = trust.denied.entries();
+        let alive = alive.filter(|(_, entry)| self.now.as_secs() < entry.expires);
+        let status =
+            alive.map(|(what, entry)| deny_status(what, entry.reason.clone(), entry.expires));
+        answer(&status.collect::<Vec<_>>())
+    }
+
+    fn allow(&self, what: &str) -> Done {
+        let what = denied(what)?;
+        let changed = self.authority.allow(&what, self.now).map_err(refused)?;
+        if !changed {
+            return Err(refused(format!(
+                "{what} is not on the deny-list (heddle deny list shows what is)"
+            )));
+        }
+        tracing::info!(%what, "denied no longer");
+        answer(&Changed { changed })
+    }
+
+    fn sign_site(&self, request: &str, life_s: u64) -> Done {
+        let request = CertificateRequest::parse_pem(request.as_bytes()).map_err(|fault| {
+            refused(format!(
+                "{fault} (heddle site request makes one, at the site)"
+            ))
+        })?;
+        let life = Duration::from_secs(life_s);
+        let signed = self.authority.sign_site(&request, life, self.now);
+        let signed = signed.map_err(refused)?;
+        tracing::info!(
+            not_after = signed.not_after,
+            "a site's intermediate was signed"
+        );
+        answer(&SiteSigned {
+            intermediate_pem: signed.intermediate_pem,
+            roots_pem: signed.roots_pem,
+            not_after: signed.not_after,
+        })
+    }
+}
+
+fn denied(text: &str) -> Result<Denied, Refused> {
+    if let Ok(id) = SpiffeId::parse(text) {
+        return Ok(Denied::Identity(id));
+    }
+    // As openssl prints it.
+    let serial = text.replace(':', "");
+    Serial::parse(&serial).map(Denied::Serial).ok_or_else(|| {
+        refused(format!(
+            "{} is neither a SPIFFE id nor a serial number (write spiffe://DOMAIN/ns/NAMESPACE/sa/NAME, \
+             spiffe://DOMAIN/heddle/node/NAME or 32 hexadecimal digits)",
+            printable(text)
+        ))
+    })
+}
+
+fn deny_status(what: &Denied, reason: String, until: u64) -> DenyStatus {
+    let what = match what {
+        Denied::Serial(serial) => serial.to_string(),
+        Denied::Identity(id) => id.to_string(),
+    };
+    DenyStatus {
+        what,
+        reason,
+        until,
+    }
+}
+
+/// Where the root stands.
+pub(super) fn root_status(authority: &Authority, nodes: &Nodes, now: UnixTime) -> RootStatus {
+    let confirmed = |node: &_| nodes.confirmed(node).map(|confirmed| confirmed.bundle);
+    let status = authority.rotation_of_members(confirmed, now);
+    let waits_for = match status.stage {
+        // Nothing does.
+        Stage::Steady => Vec::new(),
+        Stage::Begun | Stage::Switched => status.unconfirmed,
+    };
+    let digest = authority.root_sha256();
+    RootStatus {
+        stage: match status.stage {
+            Stage::Steady => RootStage::Steady,
+            Stage::Begun => RootStage::Begun,
+            Stage::Switched => RootStage::Switched,
+        },
+        generation: status.generation,
+        sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        expires: authority.expires(),
+        nodes: authority.members(now).len(),
+        waits_for: waits_for.iter().map(ToString::to_string).collect(),
+        old_until: status.old_until,
+        finish_from: status.finish_from,
+        now: now.as_secs(),
+    }
+}

@@ -1,0 +1,154 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::control::fixture::{Fixture, HOUR, NOW, at, node_id};
+
+fn order(fixture: &Fixture, order: &Value) -> (u16, String) {
+    let order = serde_json::from_value(order.clone()).expect("an order");
+    let now = at(fixture.clock.now());
+    let answer = execute(&fixture.authority, &fixture.nodes, now, order);
+    (answer.status, answer.body)
+}
+
+fn done(fixture: &Fixture, wanted: &Value) -> Value {
+    let (status, body) = order(fixture, wanted);
+    assert_eq!(status, 200, "{body}");
+    serde_json::from_str(&body).expect("JSON")
+}
+
+#[test]
+fn what_is_refused_says_why_and_what_to_do() {
+    let fixture = Fixture::new();
+    let deny = |what: &str| json!({"deny-add": {"what": what, "reason": "x", "until": null}});
+    let token = |node: &str, life: u64| json!({"token-create": {"node": node, "life_s": life}});
+    done(&fixture, &deny(&node_id("denied").to_string()));
+    for (wanted, reason, remedy) in [
+        (token("Edge_1", 60), "Edge_1", "use a-z"),
+        (token("n1", 0), "lives for 1 s to 7 days", "choose"),
+        (token("n1", 7 * 86_400 + 1), "7 days", "choose"),
+        (token("denied", 60), "deny-list", "heddle deny remove"),
+        (
+            json!({"token-revoke": {"id": "AAAAAAAAAAAA"}}),
+            "no token AAAAAAAAAAAA",
+            "heddle token list",
+        ),
+        (
+            json!({"token-revoke": {"id": "heddle-a.b.c"}}),
+            "no token's id",
+            "first dot",
+        ),
+        (json!("root-cancel"), "no rotation", ""),
+        (deny("x"), "neither a SPIFFE id", "write spiffe://"),
+        (
+            deny("spiffe://cluster.local/heddle/control"),
+            "cannot do without",
+            "deny the certificate",
+        ),
+        (
+            deny("spiffe://other.test/heddle/node/n1"),
+            "another trust domain",
+            "cluster.local",
+        ),
+        (
+            json!({"deny-add": {"what": node_id("n1").to_string(), "reason": "x", "until": NOW}}),
+            "over already",
+            "choose",
+        ),
+        (
+            json!({"deny-remove": {"what": node_id("n1").to_string()}}),
+            "not on the deny-list",
+            "heddle deny list",
+        ),
+        (
+            json!({"site-sign": {"request": "x", "life_s": 86_400}}),
+            "no PKCS #10",
+            "heddle site request",
+        ),
+    ] {
+        let (status, said) = order(&fixture, &wanted);
+        assert_eq!(status, 409, "{wanted}: {said}");
+        assert!(
+            said.contains(reason) && said.contains(remedy),
+            "{wanted}: {said}"
+        );
+    }
+    // A secret that was pasted by mistake is not repeated.
+    let (_, said) = order(
+        &fixture,
+        &json!({"token-revoke": {"id": "heddle-a.SECRET.c"}}),
+    );
+    assert!(!said.contains("SECRET"), "{said}");
+}
+
+#[test]
+fn tokens_come_and_go() {
+    let fixture = Fixture::new();
+    let made = done(
+        &fixture,
+        &json!({"token-create": {"node": "n1", "life_s": 60}}),
+    );
+    assert_eq!(made["expires"], NOW + 60);
+    let text = made["token"].as_str().expect("a token");
+    assert!(heddle_control::authority::JoinToken::parse(text).is_some());
+    let listed = done(&fixture, &json!("token-list"));
+    assert_eq!(listed[0]["id"], made["id"]);
+    assert!(!listed.to_string().contains(text));
+    let revoked = done(&fixture, &json!({"token-revoke": {"id": made["id"]}}));
+    assert_eq!(revoked["changed"], true);
+    assert_eq!(done(&fixture, &json!("token-list")), json!([]));
+}
+
+#[test]
+fn the_deny_list_has_an_end_where_nobody_names_one() {
+    let fixture = Fixture::new();
+    let serial = "0b".repeat(16);
+    let with_colons = ["0B"; 16].join(":");
+    let added = done(
+        &fixture,
+        &json!({"deny-add": {"what": with_colons, "reason": "x", "until": null}}),
+    );
+    assert_eq!(added["what"], serial.as_str());
+    assert_eq!(added["until"], NOW + 90 * 86_400);
+    let until = NOW + HOUR;
+    done(
+        &fixture,
+        &json!({"deny-add": {"what": node_id("n1").to_string(), "reason": "y", "until": until}}),
+    );
+    fixture.set_time(until);
+    let listed = done(&fixture, &json!("deny-list"));
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    done(&fixture, &json!({"deny-remove": {"what": serial}}));
+    assert_eq!(done(&fixture, &json!("deny-list")), json!([]));
+}
+
+#[test]
+fn a_rotation_is_one_order_and_force_goes_a_step_further() {
+    let fixture = Fixture::new();
+    let rotate = |force: bool| json!({"root-rotate": {"force": force}});
+    let before = done(&fixture, &json!("root-status"));
+    assert_eq!(before["stage"], "steady");
+    fixture.leaf(&node_id("n1"));
+    let begun = done(&fixture, &rotate(false));
+    assert_eq!(
+        (&begun["stage"], &begun["waits_for"], &begun["sha256"]),
+        (&json!("begun"), &json!(["n1"]), &before["sha256"])
+    );
+    // Asked again it is the same rotation, and can be given up.
+    assert_eq!(
+        done(&fixture, &rotate(false))["generation"],
+        begun["generation"]
+    );
+    assert_eq!(done(&fixture, &json!("root-cancel"))["stage"], "steady");
+
+    let switched = done(&fixture, &rotate(true));
+    assert_eq!(switched["stage"], "switched");
+    assert_ne!(switched["sha256"], before["sha256"]);
+    assert_eq!(switched["old_until"], NOW + 24 * HOUR);
+    assert_eq!(switched["finish_from"], NOW + 25 * HOUR);
+    assert_eq!(done(&fixture, &rotate(false))["stage"], "switched");
+    let (status, said) = order(&fixture, &json!("root-cancel"));
+    assert!(status == 409 && said.contains("no way back"), "{said}");
+    let finished = done(&fixture, &rotate(true));
+    assert_eq!(finished["stage"], "steady");
+    assert_eq!(finished["sha256"], switched["sha256"]);
+}

@@ -1,0 +1,223 @@
+//! The process's state: what is put up for nodes, and what can be said of it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heddle_control::Report;
+use heddle_control::authority::{Authority, UnixTime};
+use heddle_control::serve::{Board, Counters, Nodes};
+use heddle_model::{Mesh, NodeName, SpiffeId};
+use heddle_telemetry::process::Probe;
+use heddle_telemetry::text;
+use heddle_transport::Clock;
+use serde::Serialize;
+
+use super::door::Door;
+use super::{metrics, orders};
+use crate::admin::{Answer, Ask, Question};
+use crate::order::{ControlStatus, NodeStatus};
+use crate::serving;
+use crate::settings::Settings;
+use crate::status::{ConfigStatus, UsageStatus};
+
+/// What a control plane is put together from.
+pub(super) struct Parts {
+    pub(super) settings: Settings,
+    pub(super) dir: PathBuf,
+    pub(super) state: PathBuf,
+    pub(super) listen: SocketAddr,
+    pub(super) metrics_at: Option<SocketAddr>,
+    pub(super) authority: Arc<Authority>,
+    pub(super) clock: Arc<Clock>,
+    pub(super) nodes: Nodes,
+    pub(super) board: Board,
+    pub(super) door: Arc<Door>,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// Owned by the main loop, changed between two events.
+pub(super) struct Plane {
+    parts: Parts,
+    started: Instant,
+    draining: bool,
+    config: ConfigStatus,
+    /// How many workloads are on each node.
+    placed: BTreeMap<NodeName, usize>,
+    /// Opened while there are descriptors.
+    probe: Probe,
+}
+
+impl Plane {
+    pub(super) fn new(parts: Parts) -> Plane {
+        Plane {
+            parts,
+            started: Instant::now(),
+            draining: false,
+            config: ConfigStatus::default(),
+            placed: BTreeMap::new(),
+            probe: Probe::open(),
+        }
+    }
+
+    /// Puts up what the folder holds now, or leaves what is up when that has errors.
+    pub(super) fn folder_changed(&mut self, mesh: Option<Mesh>, report: &Report) {
+        serving::say(report);
+        self.config.problems = report.problems.iter().map(ToString::to_string).collect();
+        self.config.stale = mesh.is_none();
+        let Some(mesh) = mesh else {
+            tracing::error!(
+                generation = self.config.generation,
+                "the folder was refused, nodes keep the last good state"
+            );
+            return;
+        };
+        self.config.generation = mesh.generation;
+        self.config.services = mesh.services.len();
+        self.placed.clear();
+        for workload in &mesh.workloads {
+            if let Some(node) = &workload.node {
+                *self.placed.entry(node.clone()).or_default() += 1;
+            }
+        }
+        tracing::info!(
+            generation = mesh.generation,
+            services = mesh.services.len(),
+            workloads = mesh.workloads.len(),
+            nodes = self.placed.len(),
+            "put up"
+        );
+        self.parts.board.put(mesh);
+    }
+
+    /// From now on it is on its way out.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    pub(super) fn answer(&self, ask: Ask) {
+        let answer = match ask.question {
+            Question::Status => Answer::json(&self.status()),
+            Question::Config => Answer::json(&Config {
+                settings: &self.parts.settings,
+                mesh: self.parts.board.mesh().unwrap_or_default(),
+            }),
+            Question::Metrics => self.metrics(),
+            Question::Ready if self.is_ready() => Answer::text(200, "ready"),
+            Question::Ready => Answer::text(503, "not ready"),
+            Question::Workers => Answer::text(404, "a control plane has no workers"),
+            Question::LogReopen => Answer::text(200, "there is no access log"),
+            Question::Order(order) => {
+                // It writes to the disk: the main loop goes on meanwhile.
+                let (authority, nodes) =
+                    (Arc::clone(&self.parts.authority), self.parts.nodes.clone());
+                let now = self.now();
+                tokio::task::spawn_blocking(move || {
+                    let answer = orders::execute(&authority, &nodes, now, order);
+                    // Whoever asked may be gone.
+                    let _gone = ask.answer.send(answer);
+                });
+                return;
+            }
+        };
+        let _gone = ask.answer.send(answer);
+    }
+
+    fn now(&self) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(self.parts.clock.now()))
+    }
+
+    /// Nodes can connect, join, and get their part of a mesh.
+    fn is_ready(&self) -> bool {
+        let is_shown = self.parts.door.not_after() > self.parts.clock.now();
+        !self.draining && self.parts.board.generation() > 0 && is_shown
+    }
+
+    fn status(&self) -> ControlStatus {
+        let Parts {
+            authority, nodes, ..
+        } = &self.parts;
+        let now = self.now();
+        let trust = authority.trust();
+        let usage = self.probe.read();
+        ControlStatus {
+            role: "control".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            ready: self.is_ready(),
+            draining: self.draining,
+            trust_domain: authority.trust_domain().to_string(),
+            listen: self.parts.listen,
+            metrics: self.parts.metrics_at,
+            folder: self.parts.dir.clone(),
+            state: self.parts.state.clone(),
+            config: self.config.clone(),
+            epoch: self.parts.board.epoch().to_owned(),
+            mesh_generation: self.parts.board.generation(),
+            root: orders::root_status(authority, nodes, now),
+            tokens: authority.tokens(now).len(),
+            denied: trust.denied.entries().len(),
+            deny_generation: trust.denied.generation,
+            nodes: self.nodes(now),
+            usage: UsageStatus {
+                resident_bytes: usage.resident_bytes,
+                cpu_ms: usage.cpu_us.map(|us| us / 1_000),
+                threads: usage.threads,
+                open_fds: usage.open_fds,
+                max_fds: usage.max_fds,
+            },
+        }
+    }
+
+    /// Every node that is here, holds a certificate, or has workloads.
+    fn nodes(&self, now: UnixTime) -> Vec<NodeStatus> {
+        let Parts {
+            authority, nodes, ..
+        } = &self.parts;
+        let mut all: BTreeMap<NodeName, NodeStatus> = BTreeMap::new();
+        for (name, address) in nodes.present().iter() {
+            all.entry(name.clone()).or_default().address = Some(*address);
+        }
+        for member in authority.members(now) {
+            all.entry(member.node).or_default().certificate_until = Some(member.until);
+        }
+        for (name, workloads) in &self.placed {
+            all.entry(name.clone()).or_default().workloads = *workloads;
+        }
+        let denied = authority.trust().denied;
+        let status = all.into_iter().map(|(name, status)| {
+            let confirmed = nodes.confirmed(&name);
+            let id = SpiffeId::node(authority.trust_domain().clone(), name.clone());
+            NodeStatus {
+                name: name.to_string(),
+                bundle: confirmed.map(|confirmed| confirmed.bundle),
+                deny_list: confirmed.map(|confirmed| confirmed.denied),
+                denied: denied.denies(&id, None, now).is_some(),
+                ..status
+            }
+        });
+        status.collect()
+    }
+
+    fn metrics(&self) -> Answer {
+        let mut body = String::new();
+        let counters = &self.parts.counters;
+        metrics::render(&mut body, &self.status(), counters, &self.parts.door);
+        self.probe.read().render(&mut text::Encoder::new(&mut body));
+        Answer {
+            status: 200,
+            content_type: text::CONTENT_TYPE,
+            body,
+        }
+    }
+}
+
+/// What `GET /config` answers.
+#[derive(Serialize)]
+struct Config<'a> {
+    settings: &'a Settings,
+    mesh: Mesh,
+}

@@ -1,0 +1,144 @@
+//! `heddle node`: a node of a mesh that has several.
+//!
+//! What it serves, whom it trusts and who it is come from a control plane; all of it is kept on the disk,
+//! so that a node starts and goes on while nobody can reach the control plane. The rest is
+//! [`crate::serving`].
+//!
+//! ```text
+//!   Keeper: what is wanted, held, due ──┐
+//!   Trusted: roots, deny-list ──────────┼─► Core (decides) ◄──► agent (does) ◄──► Courier (network)
+//!   Clock: time floor ──────────────────┘                         └──► State (disk)
+//! ```
+
+mod agent;
+mod core;
+mod courier;
+mod join;
+mod keeper;
+mod key;
+mod moment;
+mod random;
+mod state;
+mod trusted;
+mod view;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use heddle_control::authority::JoinToken;
+use heddle_model::NodeName;
+use heddle_transport::Clock;
+use tokio::sync::mpsc;
+
+use crate::exit::{Exit, Failure};
+use crate::hygiene;
+use crate::serving::{self, Change, Doors, Output, Served};
+use crate::settings::Settings;
+use crate::state_folder;
+use crate::time::utc;
+use agent::Setup;
+use state::{Found, State, StateError};
+use view::View;
+
+/// Changes that may wait for the main loop.
+const CHANGES: usize = 4;
+
+/// What a node is told when it is started.
+pub(crate) struct Options {
+    pub(crate) name: NodeName,
+    /// `HOST:PORT`.
+    pub(crate) control: String,
+    /// Where other nodes connect.
+    pub(crate) listen: SocketAddr,
+    /// A file, or `-` for standard input.
+    pub(crate) token: Option<PathBuf>,
+    /// The state folder, if it is not the default.
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// Serves as a node until a signal ends it.
+///
+/// # Errors
+/// When something is missing that is needed from the start: the admin socket, the addresses, a state
+/// folder that is whole, and a token when the node has not joined.
+pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure> {
+    hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
+    serving::in_runtime(&settings.clone(), async |output| {
+        serve(options, settings, output).await
+    })
+}
+
+async fn serve(options: Options, settings: Settings, output: Output) -> Result<Exit, Failure> {
+    let doors = Doors::open(&settings)?;
+    let Options {
+        name,
+        control,
+        listen,
+        token,
+        state,
+    } = options;
+    let folder = state_folder::folder(state, "node")?;
+    let state = State::open(&folder).map_err(unusable)?;
+    let clock = Arc::new(Clock::new(state.floor().map_err(unusable)?));
+    let found = state.load(&name).map_err(unusable)?;
+    let token = token_if_needed(&found, token.as_deref(), &name, &clock)?;
+    let (socket, listen) = serving::bind_mesh(listen)?;
+    let view = View::new(name.clone(), control.clone(), listen, Arc::clone(&clock));
+    let view = Arc::new(view);
+    let setup = Setup {
+        name,
+        control,
+        listen,
+        clock,
+        state,
+        found,
+        token,
+    };
+    let (sender, changes) = mpsc::channel::<Change>(CHANGES);
+    tokio::spawn(agent::run(setup, Arc::clone(&view), sender));
+    let served = Served {
+        source: folder,
+        first: None,
+        changes,
+        mesh_socket: Some(socket),
+        identity: Some(Box::new(move || view.status())),
+    };
+    serving::serve(doors, settings, output, served).await
+}
+
+/// A node that joined, and whose certificate has not expired, needs no token, whatever it was given.
+fn token_if_needed(
+    found: &Found,
+    token: Option<&Path>,
+    name: &NodeName,
+    clock: &Clock,
+) -> Result<Option<JoinToken>, Failure> {
+    let why = match &found.joined {
+        Some((leaf, _)) if leaf.not_after() >= clock.now() => {
+            if token.is_some() {
+                tracing::info!("the node has joined already: the token is not used");
+            }
+            return Ok(None);
+        }
+        Some((leaf, _)) => format!("its certificate has expired at {}", utc(leaf.not_after())),
+        None => "it has not joined yet".to_owned(),
+    };
+    match token {
+        Some(token) => Ok(Some(join::read_token(token)?)),
+        None => Err(anyhow!(
+            "node {name} needs a token, {why}: make one where the control plane runs (heddle token create \
+             {name}) and hand it over with --token-file"
+        )
+        .into()),
+    }
+}
+
+fn unusable(error: StateError) -> Failure {
+    let exit = match &error {
+        StateError::Folder(folder) if folder.is_busy() => Exit::Busy,
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error)
+}

@@ -1,0 +1,129 @@
+//! What a node says of its identities, and what of that an operator should look at.
+
+use heddle_model::SpiffeId;
+
+use super::super::keeper::Kept;
+use super::super::moment::Moment;
+use super::Core;
+use crate::status::{ClockStatus, ControlStatus, HeldStatus, IdentityStatus, TrustStatus};
+use crate::time::{duration, utc};
+
+/// Problems of single identities that are told one by one.
+const TOLD: usize = 20;
+
+impl Core {
+    /// How it stands.
+    pub(crate) fn status(&self, now: Moment) -> IdentityStatus {
+        let unix_s = self.clock.now();
+        let (renewals, renewal_failures) = self.keeper.counts();
+        let ends = self
+            .keeper
+            .all()
+            .filter_map(|(_, kept)| Some(kept.lease?.not_after));
+        let mut status = IdentityStatus {
+            node: self.name().to_owned(),
+            trust_domain: Some(self.trusted.domain.to_string()),
+            mesh_address: None,
+            control: ControlStatus {
+                address: self.link.address.clone(),
+                connected: self.link.is_up,
+                for_s: now.elapsed.saturating_sub(self.link.since).as_secs(),
+                problem: self.link.problem.clone(),
+            },
+            clock: ClockStatus {
+                now: unix_s,
+                floor: self.clock.floor(),
+                degraded: self.clock.is_degraded(),
+            },
+            trust: Some(TrustStatus {
+                bundle_generation: self.trusted.bundle.generation,
+                roots: self.trusted.bundle.roots.len(),
+                deny_generation: self.trusted.denied.generation,
+                denied: self.trusted.alive(unix_s),
+            }),
+            identities: self.keeper.all().map(held).collect(),
+            serves_until: ends.min(),
+            renewals,
+            renewal_failures,
+            problems: Vec::new(),
+        };
+        status.problems = self.look(&status, unix_s);
+        status
+    }
+
+    /// The node's name.
+    pub(crate) fn name(&self) -> &str {
+        match &self.own.subject {
+            heddle_model::Subject::Node(name) => name.as_str(),
+            _ => "",
+        }
+    }
+
+    /// What an operator should look at.
+    fn look(&self, status: &IdentityStatus, unix_s: u64) -> Vec<String> {
+        let mut problems = Vec::new();
+        if status.clock.degraded {
+            problems.push(format!(
+                "the system's clock shows less than {}, which is certain: set it",
+                utc(status.clock.floor)
+            ));
+        }
+        let own = self.keeper.get(&self.own).and_then(|kept| kept.lease);
+        let is_over = own.is_some_and(|lease| lease.is_over(unix_s));
+        if is_over {
+            problems.push(format!(
+                "the node's own certificate has expired: make a token (heddle token create {}) and \
+                 start the node with it",
+                self.name()
+            ));
+        } else if !self.link.is_up && own.is_some_and(|lease| lease.renew_at <= unix_s) {
+            problems.push(format!(
+                "the control plane was not reached for {}, and certificates want to be renewed",
+                duration(status.control.for_s)
+            ));
+        }
+        let late: Vec<String> = self
+            .keeper
+            .all()
+            .filter(|(id, _)| !(is_over && **id == self.own))
+            .filter_map(|(id, kept)| late(id, kept, unix_s))
+            .collect();
+        problems.extend(late.iter().take(TOLD).cloned());
+        if late.len() > TOLD {
+            problems.push(format!("and {} identities more", late.len() - TOLD));
+        }
+        problems.extend(self.problems.values().cloned());
+        problems
+    }
+}
+
+fn held((id, kept): (&SpiffeId, &Kept)) -> HeldStatus {
+    HeldStatus {
+        spiffe_id: id.to_string(),
+        not_after: kept.lease.map(|lease| lease.not_after),
+        renew_at: kept.lease.map(|lease| lease.renew_at.max(lease.obtained)),
+        failures: kept.failures(),
+        failure: kept.failure.clone(),
+    }
+}
+
+/// What is wrong with an identity, if anything is.
+fn late(id: &SpiffeId, kept: &Kept, unix_s: u64) -> Option<String> {
+    let why = |text: String| match &kept.failure {
+        Some(failure) => format!("{text}: {failure}"),
+        None => text,
+    };
+    match kept.lease {
+        // It is asked for as soon as it is wanted: that takes a moment.
+        None if kept.failures() == 0 => None,
+        None => Some(why(format!("{id} has no certificate"))),
+        Some(lease) if lease.is_over(unix_s) => {
+            Some(why(format!("{id} has expired at {}", utc(lease.not_after))))
+        }
+        Some(lease) if lease.is_late(unix_s) => {
+            let at = utc(lease.not_after);
+            Some(why(format!("{id} expires at {at} and was not renewed")))
+        }
+        Some(_) => None,
+    }
+}

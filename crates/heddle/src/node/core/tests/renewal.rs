@@ -1,0 +1,137 @@
+use super::*;
+
+fn authority(dir: &Path) -> Authority {
+    let settings = AuthoritySettings::default();
+    Authority::open(&dir.join("a"), &domain(), settings, at(START)).unwrap()
+}
+
+/// What is refused is asked for again, less and less often, and the old certificate is kept meanwhile.
+#[test]
+fn a_renewal_that_fails_is_tried_again_and_costs_nothing_before_the_certificate_expires() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = authority(dir.path());
+    let elsewhere = tempfile::tempdir().unwrap();
+    let settings = AuthoritySettings::default();
+    let stranger = Authority::open(&elsewhere.path().join("a"), &domain(), settings, at(START));
+    let stranger = stranger.unwrap();
+    let time = Time::new(START);
+    let mut one = Sim::join(&authority, "edge-1", &["web"], time.clone());
+    let two = Sim::join(&authority, "edge-2", &["cart"], time);
+    // From now on somebody answers whom nobody here trusts.
+    for _ in 0..DAY * 3 / 4 / 60 {
+        one.step(Some(&stranger), 60);
+    }
+    let status = one.core.status(one.now());
+    assert_eq!(status.renewals, 0);
+    // Two identities for six hours and more, every five minutes at last.
+    assert!(
+        (100..300).contains(&status.renewal_failures),
+        "{}",
+        status.renewal_failures
+    );
+    assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
+    let problems = status.problems.join("\n");
+    assert!(
+        problems.contains("was not renewed: nobody who is trusted here"),
+        "{problems}"
+    );
+
+    for _ in 0..6 {
+        one.step(Some(&authority), 60);
+    }
+    let status = one.core.status(one.now());
+    assert_eq!((status.renewals, status.problems.len()), (2, 0));
+}
+
+/// Nodes that started in the same second do not come back in the same second.
+#[test]
+fn nodes_that_joined_together_do_not_renew_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = authority(dir.path());
+    let own = SpiffeId::node(domain(), NodeName::parse("edge-1").unwrap());
+    let leaf = issue(&authority, &own, START).unwrap();
+    let validity = (leaf.not_before(), leaf.not_after());
+    let now = Moment {
+        unix_s: START,
+        elapsed: Duration::ZERO,
+    };
+    let mut per_minute: BTreeMap<u64, u32> = BTreeMap::new();
+    for seed in 0..10_000 {
+        let mut keeper = Keeper::new(own.clone(), Random::new(seed));
+        keeper.hold(&own, validity, Some(now));
+        let wait = keeper.next(now).unwrap();
+        *per_minute.entry(wait.as_secs() / 60).or_default() += 1;
+    }
+    let busiest = per_minute.values().max().unwrap();
+    // A tenth of a day is 144 minutes: 70 a minute, were they spread evenly.
+    assert!(
+        *busiest < 120 && per_minute.len() > 130,
+        "{busiest} in {}",
+        per_minute.len()
+    );
+}
+
+/// A root is replaced while everything goes on, and a node that was away for the switch catches up.
+#[test]
+fn a_new_root_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = authority(dir.path());
+    let time = Time::new(START);
+    let mut one = Sim::join(&authority, "edge-1", &["web"], time.clone());
+    let mut two = Sim::join(&authority, "edge-2", &["cart"], time);
+    authority
+        .begin_rotation(&NextRoot::Make, at(START))
+        .unwrap();
+    for sim in [&mut one, &mut two] {
+        sim.meet(&authority);
+        sim.step(Some(&authority), 1);
+    }
+    assert_eq!(two.core.trusted().bundle.roots.len(), 2);
+    authority
+        .switch_rotation(&[], false, at(START + 10))
+        .unwrap();
+    two.meet(&authority);
+    for _ in 0..13 {
+        two.step(Some(&authority), HOUR);
+    }
+    // One is of the old root still, the other of the new one.
+    assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
+    // Forced: what the old root signed is believed by nobody, and asked for anew at once.
+    authority
+        .finish_rotation(&[], true, at(START + 14 * HOUR))
+        .unwrap();
+    one.meet(&authority);
+    two.meet(&authority);
+    one.step(Some(&authority), 1);
+    two.step(Some(&authority), 1);
+    assert_eq!(one.core.trusted().bundle.roots.len(), 1);
+    assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
+}
+
+#[test]
+fn a_certificate_for_somebody_else_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = authority(dir.path());
+    let mut one = Sim::join(&authority, "edge-1", &["web"], Time::new(START));
+    let other = issue(&authority, &id("cart"), START).unwrap();
+    let refused = one.core.issued(&id("web"), other, one.now()).unwrap_err();
+    assert!(
+        matches!(refused, Refusal::WrongIdentity { .. }),
+        "{refused}"
+    );
+}
+
+/// Workloads that left the node leave nothing behind, and those that stay keep what they have.
+#[test]
+fn a_mesh_says_which_identities_are_held() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = authority(dir.path());
+    let mut one = Sim::join(&authority, "edge-1", &["web", "cart"], Time::new(START));
+    assert_eq!(one.issued, 2);
+    assert_eq!(one.core.want(&mesh(&["cart", "db"])), [id("web")]);
+    one.step(Some(&authority), 1);
+    assert_eq!(one.issued, 3);
+    let connects = |sim: &Sim, name| sim.identities.connect(Some(&account(name)), &account("x"));
+    assert!(connects(&one, "cart").is_ok() && connects(&one, "db").is_ok());
+    assert_eq!(connects(&one, "web").unwrap_err(), NoIdentity::Missing);
+}

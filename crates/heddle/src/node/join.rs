@@ -1,0 +1,174 @@
+//! Joining: a token for a certificate.
+
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use aws_lc_rs::digest::{SHA256, digest};
+use heddle_control::authority::JoinToken;
+use heddle_model::{NodeName, SpiffeId};
+use heddle_transport::control::{ConnectError, Connector};
+use heddle_transport::{Clock, Leaf, Refusal};
+use heddle_xds::{Client, ClientError, DenyList, Joined};
+use rustls_pki_types::CertificateDer;
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use super::courier::dial;
+use super::key::LeafKey;
+use super::trusted::Trusted;
+
+/// How long a handshake may take.
+const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
+/// Longest text that is read as a token, in bytes.
+const MAX_TOKEN_FILE: usize = 4 * 1024;
+
+/// What a node has that has just joined.
+pub(super) struct NewNode {
+    pub(super) leaf: Arc<Leaf>,
+    pub(super) key: LeafKey,
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) trusted: Trusted,
+}
+
+/// Why a node has not joined.
+#[derive(Debug)]
+pub(super) enum JoinFailure {
+    /// Another try, later, may succeed.
+    ForNow(String),
+    /// Somebody has to do something.
+    ForGood(String),
+}
+
+/// Reads a token from a file, or from standard input (`-`).
+///
+/// # Errors
+/// When it cannot be read, or is none.
+pub(super) fn read_token(from: &Path) -> anyhow::Result<JoinToken> {
+    let mut text = Zeroizing::new(String::with_capacity(MAX_TOKEN_FILE + 1));
+    let most = u64::try_from(MAX_TOKEN_FILE).unwrap_or(u64::MAX);
+    let read = match from == Path::new("-") {
+        true => std::io::stdin().lock().take(most).read_to_string(&mut text),
+        false => {
+            std::fs::File::open(from).and_then(|file| file.take(most).read_to_string(&mut text))
+        }
+    };
+    read.with_context(|| format!("cannot read the token from {}", from.display()))?;
+    JoinToken::parse(&text).ok_or_else(|| {
+        anyhow!(
+            "{} holds no token: a token is one line that begins with heddle- (heddle token create NODE)",
+            from.display()
+        )
+    })
+}
+
+/// Tries once to join.
+pub(super) async fn join(
+    control: &str,
+    name: &NodeName,
+    token: &JoinToken,
+    clock: &Arc<Clock>,
+) -> Result<NewNode, JoinFailure> {
+    let for_good = |why: &dyn fmt::Display| JoinFailure::ForGood(why.to_string());
+    let for_now = |why: &dyn fmt::Display| JoinFailure::ForNow(why.to_string());
+    let connector =
+        Connector::joining(token.root_sha256, clock).map_err(|error| for_good(&error))?;
+    let stream = dial(control).await.map_err(|error| for_now(&error))?;
+    let shaken = timeout(HANDSHAKE_WAIT, connector.connect(stream)).await;
+    let shaken = shaken.map_err(|_| for_now(&"the handshake took too long"))?;
+    let (stream, peer) = shaken.map_err(|error| unbelieved(error, control))?;
+    let client = Client::over(stream)
+        .await
+        .map_err(|error| for_now(&error))?;
+    let key = LeafKey::generate().ok_or_else(|| for_now(&"the system gave no random bytes"))?;
+    let request = key
+        .request()
+        .ok_or_else(|| for_good(&"no request could be made"))?;
+    let secret = (token.id.as_str(), token.secret.as_bytes());
+    let joined = client
+        .join(name, secret, &request)
+        .await
+        .map_err(|error| refused(&error))?;
+    check(joined, key, name, token, (clock, &peer.id))
+        .map_err(|why| for_good(&format!("the control plane's answer: {why}")))
+}
+
+/// Nothing was sent yet.
+fn unbelieved(error: ConnectError, control: &str) -> JoinFailure {
+    match error {
+        ConnectError::Io(error) => JoinFailure::ForNow(error.to_string()),
+        ConnectError::Refused(Refusal::UnknownAuthority) => JoinFailure::ForGood(format!(
+            "{control} does not show the root that the token names, and was not sent the token's secret \
+             (is it the control plane that made the token? after its root was replaced, make a new one)"
+        )),
+        ConnectError::Refused(refusal @ (Refusal::NotYetValid | Refusal::Expired)) => {
+            JoinFailure::ForGood(format!(
+                "{control} is not believed: {refusal} (compare the clocks)"
+            ))
+        }
+        ConnectError::Refused(refusal) => {
+            JoinFailure::ForGood(format!("{control} is not believed: {refusal}"))
+        }
+    }
+}
+
+fn refused(error: &ClientError) -> JoinFailure {
+    match error.is_transient() {
+        true => JoinFailure::ForNow(error.to_string()),
+        false => JoinFailure::ForGood(format!(
+            "{error} (a token is for one node and one use, and one whose answer was lost is used up: make \
+             another with heddle token create NODE)"
+        )),
+    }
+}
+
+/// Holds what we were given against what we asked for.
+fn check(
+    joined: Joined,
+    key: LeafKey,
+    name: &NodeName,
+    token: &JoinToken,
+    (clock, control): (&Arc<Clock>, &SpiffeId),
+) -> Result<NewNode, String> {
+    let Joined {
+        certificate,
+        bundle,
+        trust_domain,
+    } = joined;
+    if trust_domain != control.trust_domain {
+        return Err(format!("it says {trust_domain} and is {control}"));
+    }
+    let is_named = |root: &CertificateDer<'_>| digest(&SHA256, root).as_ref() == token.root_sha256;
+    if !bundle.roots.iter().any(is_named) {
+        return Err("the token's root is not among those to trust".to_owned());
+    }
+    let own = SpiffeId::node(trust_domain.clone(), name.clone());
+    let chain = certificate.chain.iter().map(|der| der.to_vec()).collect();
+    let leaf = Leaf::new(chain, key.pkcs8()).map_err(|error| error.to_string())?;
+    if *leaf.id() != own {
+        return Err(format!(
+            "it is a certificate of {}, not of {own}",
+            leaf.id()
+        ));
+    }
+    let trusted = Trusted {
+        domain: trust_domain,
+        bundle,
+        denied: DenyList::default(),
+    };
+    let trust = trusted
+        .in_force(clock.now())
+        .map_err(|error| error.to_string())?;
+    leaf.verify(&trust, clock.now())
+        .map_err(|refusal| refusal.to_string())?;
+    clock.raise(leaf.not_before());
+    Ok(NewNode {
+        leaf: Arc::new(leaf),
+        key,
+        chain: certificate.chain,
+        trusted,
+    })
+}

@@ -1,0 +1,372 @@
+//! What a node keeps on its disk, so that it can start again while nobody can reach the control plane.
+//!
+//! | file | holds | when it is damaged |
+//! |---|---|---|
+//! | `node.leaf` | key and certificate of the node's own identity | the node does not start |
+//! | `trust.json` | whom to trust: roots and deny-list | the node does not start |
+//! | `leaves/DIGEST.leaf` | key and certificate of a workload's identity | it is said, and asked for anew |
+//! | `mesh.json` | the last mesh | it is said, and waited for |
+//! | `floor` | the time floor | the node does not start |
+//!
+//! Everything is written as the authority writes its own folder: whole or not at all.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use heddle_control::authority::{Folder, FolderError, Lock, pem};
+use heddle_model::{Mesh, SpiffeId};
+use heddle_transport::{FloorFile, Leaf};
+use heddle_xds::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
+use rustls_pki_types::CertificateDer;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::trusted::Trusted;
+
+#[cfg(test)]
+mod tests;
+
+const OWN: &str = "node.leaf";
+const TRUST: &str = "trust.json";
+const MESH: &str = "mesh.json";
+const FLOOR: &str = "floor";
+const LEAVES: &str = "leaves";
+const LEAF: &str = ".leaf";
+
+/// Largest files, in bytes.
+const MAX_LEAF_FILE: usize = 128 * 1024;
+const MAX_TRUST_FILE: usize = 32 * 1024 * 1024;
+const MAX_MESH_FILE: usize = MAX_MESH_BYTES + 1_024;
+/// Leaves that are looked at. More than a node can have workloads.
+const MAX_LEAVES: usize = 100_000;
+
+/// The folder, ours for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct State {
+    folder: Folder,
+    leaves: Folder,
+    floor: FloorFile,
+    _lock: Lock,
+}
+
+/// What was found in it.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The node's own identity and whom to trust; nothing when the node has not joined.
+    pub(crate) joined: Option<(Arc<Leaf>, Trusted)>,
+    /// Those of its workloads.
+    pub(crate) leaves: Vec<Arc<Leaf>>,
+    /// The last mesh, and the epoch that it came by.
+    pub(crate) mesh: Option<(String, Mesh)>,
+    /// What could not be used and can be done without, one line each.
+    pub(crate) problems: Vec<String>,
+}
+
+/// Why a node's state cannot be used.
+#[derive(Debug)]
+pub(crate) enum StateError {
+    Folder(FolderError),
+    /// A file holds something else than it should.
+    Damaged {
+        path: PathBuf,
+        why: String,
+        remedy: &'static str,
+    },
+    /// What was being done, and what the system said.
+    Io(PathBuf, &'static str, io::Error),
+}
+
+impl State {
+    /// Takes the folder for this process; makes it when it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made, others have access to it, or another process has it.
+    pub(crate) fn open(path: &Path) -> Result<State, StateError> {
+        let folder = Folder::open(path)?;
+        let lock = folder.lock()?;
+        folder.sweep()?;
+        let leaves = Folder::open(&folder.path_of(LEAVES))?;
+        leaves.sweep()?;
+        Ok(State {
+            floor: FloorFile::new(folder.path_of(FLOOR)),
+            folder,
+            leaves,
+            _lock: lock,
+        })
+    }
+
+    /// The time floor; 0 when there is none yet.
+    ///
+    /// # Errors
+    /// When its file is damaged.
+    pub(crate) fn floor(&self) -> Result<u64, StateError> {
+        let failed =
+            |error| StateError::Io(self.folder.path_of(FLOOR), "read the time floor", error);
+        self.floor.read().map_err(failed)
+    }
+
+    /// Reads everything else. `own` is whose folder it is to be, in any trust domain.
+    ///
+    /// # Errors
+    /// When what the node cannot do without is damaged, or is of another node.
+    pub(crate) fn load(&self, own: &heddle_model::NodeName) -> Result<Found, StateError> {
+        let mut found = Found::default();
+        let Some(leaf) = self.own(own)? else {
+            return Ok(found);
+        };
+        let trusted = self.trusted(&leaf)?;
+        self.load_leaves(&trusted, &mut found)?;
+        match self.mesh(&trusted) {
+            Ok(mesh) => found.mesh = mesh,
+            Err(error @ StateError::Damaged { .. }) => found.problems.push(error.to_string()),
+            Err(error) => return Err(error),
+        }
+        found.joined = Some((leaf, trusted));
+        Ok(found)
+    }
+
+    fn own(&self, own: &heddle_model::NodeName) -> Result<Option<Arc<Leaf>>, StateError> {
+        let rejoin = "move it away, and join with a new token: heddle token create NODE";
+        let Some(bytes) = self.folder.read(OWN, MAX_LEAF_FILE)? else {
+            return Ok(None);
+        };
+        let damaged = |why| self.damaged(OWN, why, rejoin);
+        let leaf = read_leaf(&bytes).map_err(damaged)?;
+        let expected = SpiffeId::node(leaf.id().trust_domain.clone(), own.clone());
+        if *leaf.id() != expected {
+            let why = format!("it is of {}, not of node {own}", leaf.id());
+            let remedy = "give each node a folder of its own with --state, or the name that it joined \
+                          with to --name";
+            return Err(self.damaged(OWN, why, remedy));
+        }
+        Ok(Some(Arc::new(leaf)))
+    }
+
+    fn trusted(&self, own: &Leaf) -> Result<Trusted, StateError> {
+        let rejoin = "bring it back from a backup, or move node.leaf away and join with a new token: \
+                      heddle token create NODE";
+        let damaged = |why| self.damaged(TRUST, why, rejoin);
+        let bytes = self.folder.read(TRUST, MAX_TRUST_FILE)?;
+        let bytes = bytes.ok_or_else(|| damaged("it is missing".to_owned()))?;
+        let trusted = Trusted::from_json(&bytes).map_err(damaged)?;
+        if trusted.domain != own.id().trust_domain {
+            let domain = &trusted.domain;
+            return Err(damaged(format!(
+                "it is of {domain}, the node is {}",
+                own.id()
+            )));
+        }
+        Ok(trusted)
+    }
+
+    fn load_leaves(&self, trusted: &Trusted, found: &mut Found) -> Result<(), StateError> {
+        let names = self.leaves.names()?;
+        for name in names
+            .iter()
+            .filter(|name| name.ends_with(LEAF))
+            .take(MAX_LEAVES)
+        {
+            let bytes = self.leaves.read(name, MAX_LEAF_FILE)?.unwrap_or_default();
+            let leaf = read_leaf(&bytes).and_then(|leaf| {
+                let is_ours = leaf.id().trust_domain == trusted.domain;
+                match is_ours && file_of(leaf.id()) == *name {
+                    true => Ok(leaf),
+                    false => Err(format!("it is of {}", leaf.id())),
+                }
+            });
+            match leaf {
+                Ok(leaf) => found.leaves.push(Arc::new(leaf)),
+                Err(why) => {
+                    let path = self.leaves.path_of(name);
+                    let remedy = "remove it; another certificate is asked for as soon as the \
+                                  control plane can be reached";
+                    let error = StateError::Damaged { path, why, remedy };
+                    found.problems.push(error.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn mesh(&self, trusted: &Trusted) -> Result<Option<(String, Mesh)>, StateError> {
+        let Some(bytes) = self.folder.read(MESH, MAX_MESH_FILE)? else {
+            return Ok(None);
+        };
+        let remedy = "remove it; the control plane sends another as soon as it can be reached";
+        let damaged = |why| self.damaged(MESH, why, remedy);
+        let file: MeshFile =
+            serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        if file.epoch.len() > MAX_EPOCH_BYTES {
+            return Err(damaged("its epoch is too long".to_owned()));
+        }
+        check_mesh(&file.mesh, trusted).map_err(damaged)?;
+        Ok(Some((file.epoch, file.mesh)))
+    }
+
+    /// Keeps the node's own identity; what else it was is forgotten first, when it joins anew.
+    ///
+    /// # Errors
+    /// When it could not be made durable.
+    pub(crate) fn save_joined(
+        &self,
+        (id, pkcs8, chain): (&SpiffeId, &Zeroizing<Vec<u8>>, &[CertificateDer<'static>]),
+        trusted: &Trusted,
+    ) -> Result<(), StateError> {
+        // In this order a crash in between leaves a node that has not joined.
+        self.folder.remove(OWN)?;
+        self.save_trust(trusted)?;
+        self.save_leaf(id, pkcs8, chain)
+    }
+
+    /// Keeps a key with its certificate.
+    ///
+    /// # Errors
+    /// When it could not be made durable.
+    pub(crate) fn save_leaf(
+        &self,
+        id: &SpiffeId,
+        pkcs8: &Zeroizing<Vec<u8>>,
+        chain: &[CertificateDer<'static>],
+    ) -> Result<(), StateError> {
+        let text = write_leaf(id, pkcs8, chain);
+        match id.service_account() {
+            Some(_) => self.leaves.write(&file_of(id), text.as_bytes())?,
+            None => self.folder.write(OWN, text.as_bytes())?,
+        }
+        Ok(())
+    }
+
+    /// Forgets a workload's key and certificate.
+    ///
+    /// # Errors
+    /// When that could not be made durable.
+    pub(crate) fn forget_leaf(&self, id: &SpiffeId) -> Result<(), StateError> {
+        self.leaves.remove(&file_of(id))?;
+        Ok(())
+    }
+
+    /// Keeps whom to trust.
+    ///
+    /// # Errors
+    /// When it could not be made durable.
+    pub(crate) fn save_trust(&self, trusted: &Trusted) -> Result<(), StateError> {
+        Ok(self.folder.write(TRUST, &trusted.to_json())?)
+    }
+
+    /// Keeps a mesh for the next start.
+    ///
+    /// # Errors
+    /// When it could not be made durable.
+    pub(crate) fn save_mesh(&self, epoch: &str, mesh: &Mesh) -> Result<(), StateError> {
+        // A mesh that came as JSON always has a text.
+        let json = serde_json::to_vec(&MeshRef { epoch, mesh }).unwrap_or_default();
+        Ok(self.folder.write(MESH, &json)?)
+    }
+
+    /// Keeps the time floor.
+    ///
+    /// # Errors
+    /// When it could not be made durable.
+    pub(crate) fn save_floor(&self, floor: u64) -> Result<(), StateError> {
+        let failed =
+            |error| StateError::Io(self.folder.path_of(FLOOR), "write the time floor", error);
+        self.floor.write(floor).map_err(failed)
+    }
+
+    fn damaged(&self, name: &str, why: String, remedy: &'static str) -> StateError {
+        let path = self.folder.path_of(name);
+        StateError::Damaged { path, why, remedy }
+    }
+}
+
+/// Whether a mesh from elsewhere can be served: it holds to its promises, and is of this trust domain.
+///
+/// # Errors
+/// What is wrong, in words.
+pub(crate) fn check_mesh(mesh: &Mesh, trusted: &Trusted) -> Result<(), String> {
+    if mesh.trust_domain != trusted.domain {
+        return Err(format!(
+            "it is of the trust domain {}, this node is of {}",
+            mesh.trust_domain, trusted.domain
+        ));
+    }
+    mesh.check_invariants()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MeshFile {
+    epoch: String,
+    mesh: Mesh,
+}
+
+#[derive(Serialize)]
+struct MeshRef<'a> {
+    epoch: &'a str,
+    mesh: &'a Mesh,
+}
+
+/// A file name of fixed length: identities may be longer than a name can be.
+fn file_of(id: &SpiffeId) -> String {
+    let digest = digest(&SHA256, id.to_string().as_bytes());
+    let mut name: String = digest.as_ref()[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    name.push_str(LEAF);
+    name
+}
+
+fn write_leaf(
+    id: &SpiffeId,
+    pkcs8: &Zeroizing<Vec<u8>>,
+    chain: &[CertificateDer<'static>],
+) -> Zeroizing<String> {
+    let mut text = Zeroizing::new(String::with_capacity(MAX_LEAF_FILE));
+    text.push_str(&id.to_string());
+    text.push('\n');
+    text.push_str(&pem::encode("PRIVATE KEY", pkcs8));
+    for certificate in chain {
+        text.push_str(&pem::encode("CERTIFICATE", certificate));
+    }
+    text
+}
+
+fn read_leaf(bytes: &[u8]) -> Result<Leaf, String> {
+    let mut sections = pem::sections(bytes)?.into_iter();
+    let key = sections.next().filter(|key| key.label == "PRIVATE KEY");
+    let key = key.ok_or("it does not begin with a private key")?;
+    let mut chain = Vec::new();
+    for section in sections {
+        if section.label != "CERTIFICATE" {
+            return Err("behind the key there is something else than certificates".to_owned());
+        }
+        chain.push(section.der.to_vec());
+    }
+    Leaf::new(chain, &key.der).map_err(|error| error.to_string())
+}
+
+impl From<FolderError> for StateError {
+    fn from(error: FolderError) -> Self {
+        StateError::Folder(error)
+    }
+}
+
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StateError::Folder(error) => error.fmt(f),
+            StateError::Damaged { path, why, remedy } => {
+                write!(f, "{} cannot be used: {why} ({remedy})", path.display())
+            }
+            StateError::Io(path, what, error) => {
+                write!(f, "{}: cannot {what}: {error}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for StateError {}

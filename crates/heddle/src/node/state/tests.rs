@@ -1,0 +1,214 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use heddle_model::{NodeName, ServiceAccountName, TrustDomain};
+use heddle_xds::{Bundle, DenyList};
+use rcgen::{CertificateParams, Issuer, KeyPair, SanType};
+
+use super::super::key::LeafKey;
+use super::*;
+
+/// What signs, and a node's state with a workload's leaf and a mesh in it.
+struct Kept {
+    dir: tempfile::TempDir,
+    trusted: Trusted,
+    account: SpiffeId,
+}
+
+fn name() -> NodeName {
+    NodeName::parse("edge-1").unwrap()
+}
+
+fn signed(issuer: &Issuer<'_, KeyPair>, id: &SpiffeId) -> (LeafKey, Vec<CertificateDer<'static>>) {
+    let key = LeafKey::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.subject_alt_names = vec![SanType::URI(id.to_string().try_into().unwrap())];
+    let certificate = params.signed_by(&key, issuer).unwrap();
+    (key, vec![certificate.der().clone()])
+}
+
+impl Kept {
+    fn new() -> Kept {
+        let dir = tempfile::tempdir().unwrap();
+        let domain = TrustDomain::default();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let root = params.self_signed(&key).unwrap().der().clone();
+        let issuer = Issuer::new(params, key);
+        let trusted = Trusted {
+            domain: domain.clone(),
+            bundle: Bundle {
+                generation: 1,
+                roots: vec![root],
+            },
+            denied: DenyList::default(),
+        };
+        let own = SpiffeId::node(domain.clone(), name());
+        let account = ServiceAccountName::new("shop", "cart").unwrap();
+        let kept = Kept {
+            account: SpiffeId::workload(domain, account),
+            trusted,
+            dir,
+        };
+        let state = kept.open().unwrap();
+        let (key, chain) = signed(&issuer, &own);
+        state
+            .save_joined((&own, key.pkcs8(), &chain), &kept.trusted)
+            .unwrap();
+        let (key, chain) = signed(&issuer, &kept.account);
+        state.save_leaf(&kept.account, key.pkcs8(), &chain).unwrap();
+        state.save_mesh("first", &Mesh::default()).unwrap();
+        state.save_floor(7).unwrap();
+        kept
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.dir.path().join("node").join(file)
+    }
+
+    fn open(&self) -> Result<State, StateError> {
+        State::open(&self.path(""))
+    }
+
+    fn load(&self) -> Result<Found, String> {
+        let state = self.open().map_err(|error| error.to_string())?;
+        state.floor().map_err(|error| error.to_string())?;
+        state.load(&name()).map_err(|error| error.to_string())
+    }
+
+    fn leaf_file(&self) -> String {
+        format!("leaves/{}", file_of(&self.account))
+    }
+}
+
+#[test]
+fn what_was_kept_is_found_and_nobody_else_can_read_it() {
+    let kept = Kept::new();
+    let found = kept.load().unwrap();
+    let (own, trusted) = found.joined.unwrap();
+    assert_eq!(
+        own.id().to_string(),
+        "spiffe://cluster.local/heddle/node/edge-1"
+    );
+    assert_eq!(trusted, kept.trusted);
+    assert_eq!(found.leaves.len(), 1);
+    assert_eq!(*found.leaves[0].id(), kept.account);
+    assert_eq!(found.mesh, Some(("first".to_owned(), Mesh::default())));
+    assert_eq!(found.problems, Vec::<String>::new());
+    for (file, mode) in [
+        ("", 0o700),
+        ("leaves", 0o700),
+        ("node.leaf", 0o600),
+        ("trust.json", 0o600),
+        ("mesh.json", 0o600),
+        ("floor", 0o600),
+        (&kept.leaf_file(), 0o600),
+    ] {
+        let found = fs::metadata(kept.path(file)).unwrap().permissions().mode();
+        assert_eq!(found & 0o7777, mode, "{file}");
+    }
+    let state = kept.open().unwrap();
+    state.forget_leaf(&kept.account).unwrap();
+    assert_eq!(state.load(&name()).unwrap().leaves.len(), 0);
+}
+
+#[test]
+fn an_empty_folder_is_a_node_that_has_not_joined() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = State::open(&dir.path().join("node")).unwrap();
+    assert!(state.load(&name()).unwrap().joined.is_none());
+    assert_eq!(state.floor().unwrap(), 0);
+    let second = State::open(&dir.path().join("node")).unwrap_err();
+    assert!(matches!(second, StateError::Folder(error) if error.is_busy()));
+}
+
+#[test]
+fn what_a_node_cannot_do_without_is_named_with_a_remedy_when_it_is_damaged() {
+    let half = |text: &[u8]| text[..text.len() / 2].to_vec();
+    for (file, damage, expected) in [
+        (
+            "node.leaf",
+            Some(half as fn(&[u8]) -> Vec<u8>),
+            "join with a new token",
+        ),
+        (
+            "node.leaf",
+            Some(|_| b"x".to_vec()),
+            "join with a new token",
+        ),
+        ("trust.json", Some(half), "bring it back from a backup"),
+        ("trust.json", None, "it is missing"),
+        (
+            "floor",
+            Some(|_| b"soon".to_vec()),
+            "remove it if the clock is right",
+        ),
+    ] {
+        let kept = Kept::new();
+        let path = kept.path(file);
+        match damage {
+            Some(damage) => fs::write(&path, damage(&fs::read(&path).unwrap())).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        let why = kept.load().unwrap_err();
+        assert!(why.contains(file) && why.contains(expected), "{why}");
+    }
+}
+
+#[test]
+fn what_can_be_had_again_is_said_and_left_where_it_is() {
+    for file in ["mesh.json".to_owned(), Kept::new().leaf_file()] {
+        let kept = Kept::new();
+        fs::write(kept.path(&file), "damaged").unwrap();
+        let found = kept.load().unwrap();
+        let [problem] = &found.problems[..] else {
+            panic!("{:?}", found.problems)
+        };
+        assert!(
+            problem.contains(&file) && problem.contains("remove it"),
+            "{problem}"
+        );
+        assert_eq!(fs::read(kept.path(&file)).unwrap(), b"damaged");
+    }
+    // A mesh of another trust domain, too.
+    let kept = Kept::new();
+    let mesh = Mesh {
+        trust_domain: TrustDomain::parse("other.test").unwrap(),
+        ..Mesh::default()
+    };
+    kept.open().unwrap().save_mesh("first", &mesh).unwrap();
+    assert!(kept.load().unwrap().problems[0].contains("trust domain other.test"));
+}
+
+#[test]
+fn a_folder_or_a_key_that_others_can_read_is_refused() {
+    for (file, mode) in [("", 0o750), ("node.leaf", 0o640), ("trust.json", 0o604)] {
+        let kept = Kept::new();
+        fs::set_permissions(kept.path(file), fs::Permissions::from_mode(mode)).unwrap();
+        let why = kept.load().unwrap_err();
+        assert!(why.contains("others have access"), "{why}");
+    }
+}
+
+#[test]
+fn the_folder_of_another_node_is_refused() {
+    let kept = Kept::new();
+    let other = NodeName::parse("edge-2").unwrap();
+    let why = kept.open().unwrap().load(&other).unwrap_err().to_string();
+    assert!(
+        why.contains("node/edge-1, not of node edge-2") && why.contains("--state"),
+        "{why}"
+    );
+}
+
+proptest::proptest! {
+    /// Whatever is in a file: it is read or refused.
+    #[test]
+    fn no_file_makes_a_node_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..600)) {
+        let _refused = read_leaf(&bytes);
+        let _refused = Trusted::from_json(&bytes);
+        let text = [b"-----BEGIN PRIVATE KEY-----\n", bytes.as_slice(), b"\n-----END PRIVATE KEY-----\n"];
+        let _refused = read_leaf(&text.concat());
+    }
+}

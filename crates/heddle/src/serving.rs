@@ -1,0 +1,259 @@
+//! Serving a mesh on this machine, wherever the mesh comes from.
+//!
+//! The main thread runs everything that is not a request: it binds, takes changes from where the mesh
+//! comes from, keeps listeners and processes in step with it, and answers the admin socket. Requests are
+//! carried by the proxy's own threads.
+//!
+//! ```text
+//! open doors ─► first mesh ─► start proxy ─► serve ─┬─► change ─► serve
+//!                                                   ├─► question ─► answer
+//!                                                   ├─► SIGHUP ─► reopen the access log
+//!                                                   └─► SIGTERM ─► drain ─► stop processes ─► end
+//! ```
+
+mod addresses;
+pub(crate) mod bind;
+mod cores;
+mod limits;
+mod listeners;
+mod metrics;
+mod node;
+pub(crate) mod signals;
+pub(crate) mod start;
+mod supervisor;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use heddle_control::Report;
+use heddle_model::Mesh;
+use heddle_proxy::Proxy;
+use heddle_telemetry::{AccessLog, Registry};
+use heddle_transport::Identities;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
+
+use crate::admin::{AdminSocket, Ask, Location, serve_tcp, serve_unix};
+use crate::console::Console;
+use crate::exit::{Exit, Failure};
+use crate::logging;
+use crate::settings::Settings;
+use crate::status::IdentityStatus;
+use node::{Node, Parts};
+use signals::{Signal, Signals};
+pub(crate) use start::say;
+pub(crate) use supervisor::Output;
+
+/// Questions that may wait for the main loop.
+const ASKS: usize = 32;
+/// How often listeners that could not be opened are tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// How often it is made sure that there still is a proxy: without one, a new process is better.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long the last words may take to be written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Starts the log and the runtime, serves, and waits for the last words.
+///
+/// # Errors
+/// What `serve` fails with, or when there is no thread or no runtime.
+pub(crate) fn in_runtime(
+    settings: &Settings,
+    serve: impl AsyncFnOnce(Output) -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
+    in_runtime_of(Builder::new_current_thread(), settings, serve)
+}
+
+/// The same, with a runtime of another kind.
+///
+/// # Errors
+/// As [`in_runtime`].
+pub(crate) fn in_runtime_of(
+    mut runtime: Builder,
+    settings: &Settings,
+    serve: impl AsyncFnOnce(Output) -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
+    let output = Output {
+        stdout: Console::start(std::io::stdout()).context("cannot start a thread")?,
+        stderr: Console::start(std::io::stderr()).context("cannot start a thread")?,
+    };
+    logging::start(
+        output.stderr.clone(),
+        settings.log.level,
+        settings.log.format,
+    )
+    .context("cannot start the log")?;
+    limits::raise();
+    let runtime = runtime
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let served = runtime.block_on(serve(output.clone()));
+    output.stdout.wait_written(LAST_WORDS);
+    output.stderr.wait_written(LAST_WORDS);
+    served
+}
+
+/// What is opened before anything is served, so that a mistake shows at once.
+pub(crate) struct Doors {
+    signals: Signals,
+    /// The path is given back when this is dropped.
+    _socket: AdminSocket,
+    admin: UnixListener,
+    metrics: Option<(TcpListener, SocketAddr)>,
+    log: Option<AccessLog>,
+}
+
+impl Doors {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// When one of them cannot be.
+    pub(crate) fn open(settings: &Settings) -> Result<Doors, Failure> {
+        let signals = Signals::new().context("cannot handle signals")?;
+        let (socket, admin) = start::admin_socket(&Location::new(settings.admin.socket.clone()))?;
+        Ok(Doors {
+            signals,
+            _socket: socket,
+            admin,
+            metrics: start::metrics_listener(settings.admin.metrics)?,
+            log: start::access_log(settings)?,
+        })
+    }
+}
+
+/// What is served, and how it changes.
+pub(crate) struct Served {
+    /// The folder that it comes from.
+    pub(crate) source: PathBuf,
+    /// What is known from the start.
+    pub(crate) first: Option<(Mesh, Report)>,
+    pub(crate) changes: mpsc::Receiver<Change>,
+    /// Where other nodes connect. Nobody is taken from it before there are identities.
+    pub(crate) mesh_socket: Option<std::net::TcpListener>,
+    /// Says who this node is.
+    pub(crate) identity: Option<Identity>,
+}
+
+/// Says who this node is.
+pub(crate) type Identity = Box<dyn Fn() -> IdentityStatus>;
+
+/// What the main loop is told by where the mesh comes from.
+pub(crate) enum Change {
+    /// What the folder holds now, if it is right, and what is wrong with it.
+    Folder(Option<Mesh>, Box<Report>),
+    /// Another mesh, checked.
+    Mesh(Box<Mesh>),
+    /// Whom to call and be called as. The sender is told when that is in force.
+    Identities(Arc<Identities>, oneshot::Sender<()>),
+    /// It cannot go on.
+    Failed(Failure),
+}
+
+/// Opens the listener for other nodes.
+///
+/// # Errors
+/// When the address is in use, or is none of this machine.
+pub(crate) fn bind_mesh(at: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
+    let bound = bind::bind(at, bind::Instead::Never);
+    Ok(bound.context("other nodes cannot connect: choose another address with --listen")?)
+}
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// When the proxy cannot be started, or ends by a fault of its own.
+pub(crate) async fn serve(
+    doors: Doors,
+    settings: Settings,
+    output: Output,
+    served: Served,
+) -> Result<Exit, Failure> {
+    let Doors {
+        mut signals,
+        _socket,
+        admin,
+        metrics,
+        log,
+    } = doors;
+    let Served {
+        source,
+        first,
+        mut changes,
+        mesh_socket,
+        identity,
+    } = served;
+    let registry = Arc::new(Registry::new());
+    let mut data_plane = settings.proxy.settings();
+    let mesh = first.as_ref().map(|(mesh, _)| mesh);
+    let shares = limits::shares(start::wanted(mesh, &settings))?;
+    data_plane.bounds.connections = shares.clients;
+    data_plane.workers.max = shares.workers;
+    let proxy = Proxy::start(data_plane, Arc::clone(&registry), log.clone())
+        .context("cannot start the proxy")?;
+    let supervisor = start::supervisor(&settings, &output);
+    let metrics_at = metrics.as_ref().map(|(_, address)| *address);
+    let parts = Parts {
+        source,
+        metrics_at,
+        shares,
+        registry,
+        proxy,
+        supervisor,
+        log,
+        mesh_socket,
+        identity,
+    };
+    let mut node = Node::new(parts, settings, output.stdout);
+    if let Some((mesh, report)) = first {
+        node.change(Change::Folder(Some(mesh), Box::new(report)))?;
+    }
+
+    let (asks, mut questions) = mpsc::channel::<Ask>(ASKS);
+    tokio::spawn(serve_unix(admin, asks.clone()));
+    if let Some((tcp, _)) = metrics {
+        tokio::spawn(serve_tcp(tcp, asks));
+    }
+    let mut retry = tokio::time::interval(RETRY);
+    // It is mostly not waited for; what was missed is not made up for.
+    retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            signal = signals.next() => match signal {
+                Signal::Stop => break,
+                Signal::Reopen => node.reopen_log(),
+            },
+            Some(change) = changes.recv() => node.change(change)?,
+            Some(ask) = questions.recv() => node.answer(ask),
+            _ = look.tick() => {
+                if !node.is_alive() {
+                    return Err(anyhow!("the proxy has ended by a fault of its own").into());
+                }
+            }
+            _ = retry.tick(), if node.has_listener_problems() => node.retry_listeners(),
+        }
+    }
+
+    tracing::info!("stopping: a second signal stops at once");
+    let ending = node.drain();
+    tokio::pin!(ending);
+    loop {
+        tokio::select! {
+            () = &mut ending => break,
+            signal = signals.next() => if signal == Signal::Stop {
+                tracing::warn!("stopped at once");
+                return Ok(Exit::Failed);
+            },
+            Some(ask) = questions.recv() => node.answer(ask),
+        }
+    }
+    tracing::info!("stopped");
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,480 @@
+//! `heddle control` and what operators tell it, with nodes that are as small as can be.
+
+use std::fs::{Permissions, metadata, set_permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{Folder, Heddle, as_str, eventually, get, heddle, text};
+use crate::node::TestNode;
+
+const MESH: &str = "
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: cart, namespace: shop}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: web, namespace: shop}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: cart, namespace: shop}
+spec: {selector: {app: cart}, ports: [{port: 80}]}
+---
+apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {name: cart, namespace: shop, labels: {app: cart}}
+spec: {nodeName: n1, address: 127.1.0.1, serviceAccountName: cart, ports: [{port: 8080}]}
+---
+apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {name: web, namespace: shop}
+spec: {nodeName: n2, address: 127.1.0.2, serviceAccountName: web}
+";
+const CART: &str = "spiffe://cluster.local/ns/shop/sa/cart";
+const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
+
+fn mesh() -> Folder {
+    let folder = Folder::new();
+    folder.write("a.yaml", MESH);
+    folder
+}
+
+/// Runs an operator's command against a control plane.
+fn operate(folder: &Folder, command: &str) -> Output {
+    let socket = folder.socket();
+    let words = command.split(' ').chain(["--socket", as_str(&socket)]);
+    heddle(&words.collect::<Vec<_>>())
+}
+
+fn told(folder: &Folder, command: &str) -> String {
+    let output = operate(folder, command);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{command}: {said}");
+    text(&output.stdout)
+}
+
+fn json(folder: &Folder, command: &str) -> Value {
+    let said = told(folder, &format!("{command} --output json"));
+    serde_json::from_str(&said).expect("JSON")
+}
+
+fn token(folder: &Folder, node: &str) -> String {
+    told(folder, &format!("token create {node}"))
+        .trim()
+        .to_owned()
+}
+
+async fn join(folder: &Folder, control: std::net::SocketAddr, name: &str) -> TestNode {
+    let joined = TestNode::join(control, name, &token(folder, name)).await;
+    joined.unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_joins_and_gets_its_part_and_what_is_placed_on_it() {
+    let folder = mesh();
+    let (control, at) = Heddle::control(&folder, &[]);
+    let token = token(&folder, "n1");
+    let node = TestNode::join(at, "n1", &token).await.expect("joined");
+    let client = node.client().await.expect("let in");
+    let mut watch = node.watch_mesh(&client, "192.0.2.1:15008").await;
+    let mut part = watch.next().await.expect("a part").1;
+    while part.nodes.is_empty() {
+        part = watch.next().await.expect("a part").1;
+    }
+    assert_eq!(part.nodes[0].address.to_string(), "192.0.2.1:15008");
+    assert_eq!(part.workloads.len(), 1);
+    let leaf = node.issue(&client, CART).await.expect("issued");
+    assert_eq!(leaf.id().to_string(), CART);
+    let foreign = node.issue(&client, WEB).await.expect_err("refused");
+    assert!(foreign.to_string().contains("no workload"), "{foreign}");
+    control.stderr_line("not_placed");
+
+    // The token is used up, and nobody is told more than that.
+    let replayed = TestNode::join(at, "n1", &token).await;
+    let Err(replayed) = replayed else {
+        panic!("joined twice");
+    };
+    assert!(replayed.contains("refuses"), "{replayed}");
+    control.stderr_line("token_unknown");
+
+    // The mesh changes: another node's workload comes here.
+    folder.write("a.yaml", &MESH.replace("nodeName: n2", "nodeName: n1"));
+    while part.workloads.len() < 2 {
+        part = watch.next().await.expect("a part").1;
+    }
+    node.issue(&client, WEB).await.expect("issued");
+
+    // A mistake changes nothing, and is said.
+    folder.write("b.yaml", "kind: [\n");
+    control.stderr_line("nodes keep the last good state");
+    let status = control.status();
+    assert_eq!(status["config"]["stale"], true);
+    assert_eq!(status["ready"], true);
+    node.issue(&client, WEB).await.expect("issued all the same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_is_for_people_and_programs() {
+    let folder = mesh();
+    let (control, at) = Heddle::control(&folder, &["--trust-domain", "prod.test"]);
+    let node = join(&folder, at, "n1").await;
+    let client = node.client().await.expect("let in");
+    let _watch = node.watch_mesh(&client, "192.0.2.1:15008").await;
+    eventually("it is present", || {
+        control.status()["nodes"][0]["address"] == "192.0.2.1:15008"
+    });
+    token(&folder, "n2");
+    let status = control.status();
+    assert_eq!(status["role"], "control");
+    assert_eq!(status["trust_domain"], "prod.test");
+    assert_eq!(status["listen"], at.to_string());
+    assert_eq!(status["nodes"][1]["name"], "n2");
+    assert_eq!(status["nodes"][1]["workloads"], 1);
+    assert_eq!(status["tokens"], 1);
+    let table = told(&folder, "status");
+    for expected in [
+        "control plane of prod.test",
+        "ready",
+        "192.0.2.1:15008",
+        "has not joined",
+        "no rotation under way",
+        "1 join token not used",
+        "1 node here",
+    ] {
+        assert!(
+            table.contains(expected),
+            "{expected} is missing in\n{table}"
+        );
+    }
+    assert!(!told(&folder, "status --brief").contains("192.0.2.1"));
+
+    // What is asked of a node in the same way works, or says why not.
+    let config: Value = serde_json::from_str(&told(&folder, "config dump")).expect("JSON");
+    assert_eq!(config["mesh"]["nodes"][0]["name"], "n1");
+    let explained = told(&folder, "explain shop/web shop/cart");
+    assert!(explained.contains("shop/cart"), "{explained}");
+
+    let metrics = control.metrics();
+    assert_eq!(get(metrics, "x", "/ready").0, 200);
+    assert_eq!(get(metrics, "x", "/status").0, 404);
+    let (_, body) = get(metrics, "x", "/metrics");
+    for expected in [
+        "heddle_control_nodes 1\n",
+        "heddle_control_joins_total 1\n",
+        "heddle_control_join_tokens 1\n",
+        "heddle_control_rotation_stage{stage=\"steady\"} 1\n",
+        "heddle_control_handshakes_refused_total{reason=\"expired\"} 0\n",
+        "heddle_build_info{",
+    ] {
+        assert!(body.contains(expected), "{expected} is missing in\n{body}");
+    }
+}
+
+#[test]
+fn operators_commands_have_text_json_and_exit_codes() {
+    let folder = mesh();
+    let (control, _) = Heddle::control(&folder, &[]);
+    let made = json(&folder, "token create n1 --life 15m");
+    let id = made["id"].as_str().expect("an id");
+    assert!(told(&folder, "token list").contains(id));
+    let revoked = told(&folder, &format!("token revoke {id}"));
+    assert_eq!(revoked, format!("token {id} is void\n"));
+    let again = operate(&folder, &format!("token revoke {id}"));
+    assert_eq!(again.status.code(), Some(1));
+    let said = text(&again.stderr);
+    assert!(said.starts_with("heddle: there is no token"), "{said}");
+
+    let added = told(
+        &folder,
+        &format!("deny add {CART} --reason leaked --life 7d"),
+    );
+    assert!(
+        added.starts_with(&format!("{CART} is refused until 2")),
+        "{added}"
+    );
+    assert!(told(&folder, "deny list").contains("leaked"));
+    assert_eq!(json(&folder, "deny list")[0]["what"], CART);
+    told(&folder, &format!("deny remove {CART}"));
+    assert_eq!(
+        operate(&folder, "deny add x --reason y").status.code(),
+        Some(1)
+    );
+
+    assert!(told(&folder, "root status").contains("no rotation under way"));
+    assert_eq!(json(&folder, "root status")["stage"], "steady");
+    assert_eq!(operate(&folder, "root cancel").status.code(), Some(1));
+    assert_eq!(
+        operate(&folder, "token create n1 --life 1w").status.code(),
+        Some(2)
+    );
+    // No secret is in the log.
+    let token = made["token"].as_str().expect("a token");
+    let secret = token.split('.').nth(1).expect("a secret");
+    control.signal(Signal::TERM);
+    for line in control.stderr_before("stopping") {
+        assert!(!line.contains(secret), "{line}");
+    }
+}
+
+#[test]
+fn nobody_at_the_socket_names_the_command_that_starts_one() {
+    let folder = Folder::new();
+    for command in ["token list", "root status", "deny list"] {
+        let output = operate(&folder, command);
+        assert_eq!(output.status.code(), Some(4), "{command}");
+        let said = text(&output.stderr);
+        assert!(said.contains("heddle control DIR"), "{said}");
+    }
+    // And a heddle of another kind says so.
+    folder.write("a.yaml", "{apiVersion: v1, kind: List, items: []}");
+    let _up = Heddle::up(&folder, &[]);
+    let output = operate(&folder, "token list");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no control plane"));
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_at_the_start() {
+    let folder = mesh();
+    let socket = folder.socket();
+    let (state, manifests) = (folder.path("state"), folder.manifests());
+    let start = |socket: &Path| {
+        let output = heddle(&[
+            "control",
+            as_str(&manifests),
+            "--socket",
+            as_str(socket),
+            "--state",
+            as_str(&state),
+            "--metrics",
+            "none",
+            "--listen",
+            "127.0.0.1:0",
+        ]);
+        (output.status.code(), text(&output.stderr))
+    };
+    std::fs::create_dir(&state).expect("a folder");
+    set_permissions(&state, Permissions::from_mode(0o755)).expect("a mode");
+    let (code, said) = start(&socket);
+    assert!(code == Some(1) && said.contains("chmod 0700"), "{said}");
+    set_permissions(&state, Permissions::from_mode(0o700)).expect("a mode");
+
+    folder.write("b.yaml", "kind: [\n");
+    let (code, said) = start(&socket);
+    assert!(
+        code == Some(3) && said.contains("nothing is served"),
+        "{said}"
+    );
+    folder.write("b.yaml", "");
+
+    let (_control, _) = Heddle::control(&folder, &[]);
+    let key = metadata(state.join("root.key")).expect("a key");
+    assert_eq!(key.permissions().mode() & 0o777, 0o600);
+    for (socket, busy) in [
+        (&socket, "another heddle"),
+        (&folder.path("o.sock"), "another process"),
+    ] {
+        let (code, said) = start(socket);
+        assert!(code == Some(5) && said.contains(busy), "{said}");
+    }
+}
+
+/// One command; the node that follows confirms, the one that is away is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_is_rotated_in_one_command() {
+    let folder = mesh();
+    let (control, at) = Heddle::control(&folder, &[]);
+    let mut node = join(&folder, at, "n1").await;
+    let away = join(&folder, at, "n2").await;
+    let stale = token(&folder, "n3");
+    let before = json(&folder, "root status");
+    let client = node.client().await.expect("let in");
+    let mut trust = client.watch_trust(0, 0).await.expect("a watch");
+    let update = trust.next().await.expect("an update");
+    trust.confirm_update(&update).await.expect("confirmed");
+
+    let output = operate(&folder, "root rotate --wait 1s");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("not confirmed the new root: n1, n2"),
+        "{said}"
+    );
+    assert!(
+        said.contains("--force") && said.contains("root cancel"),
+        "{said}"
+    );
+    let update = trust.next().await.expect("an update");
+    let bundle = update.bundle.as_ref().expect("roots");
+    assert_eq!(bundle.roots.len(), 2);
+    node.believe(&update);
+    trust.confirm_update(&update).await.expect("confirmed");
+    eventually("it waits for the other only", || {
+        json(&folder, "root status")["waits_for"] == serde_json::json!(["n2"])
+    });
+
+    // What was waited for outlives the process.
+    control.signal(Signal::TERM);
+    assert!(control.ended().success());
+    let (control, at) = Heddle::control(&folder, &[]);
+    node.moved(at);
+    let waiting = json(&folder, "root status");
+    assert_eq!(waiting["stage"], "begun");
+    assert_eq!(waiting["waits_for"], serde_json::json!(["n1", "n2"]));
+    let client = node.client().await.expect("let in");
+    let generation = bundle.generation;
+    let _trust = client.watch_trust(generation, 0).await.expect("a watch");
+    told(&folder, &format!("deny add {} --reason gone", away.id()));
+    let done = told(&folder, "root rotate");
+    assert!(done.contains("the new root signs"), "{done}");
+    control.stderr_line("the new one signs from now on");
+    let after = json(&folder, "root status");
+    assert_eq!(after["stage"], "switched");
+    assert_ne!(after["sha256"], before["sha256"]);
+    assert!(after["finish_from"].as_u64() > after["now"].as_u64());
+
+    // The old certificate is good, the new root is shown, and old tokens are not.
+    eventually("the new root is shown", || {
+        let shown = token(&folder, "n4");
+        shown.ends_with(after["sha256"].as_str().expect("a digest"))
+    });
+    let client = node
+        .client()
+        .await
+        .expect("let in with the old certificate");
+    node.renew(&client).await;
+    node.client()
+        .await
+        .expect("let in with the new certificate");
+    eventually("the own certificate is of the new root", || {
+        control.status()["ready"] == true
+    });
+    let Err(refused) = TestNode::join(at, "n3", &stale).await else {
+        panic!("an old token was taken");
+    };
+    assert!(refused.contains("nobody who is trusted"), "{refused}");
+
+    let finished = told(&folder, "root rotate --force");
+    assert!(finished.contains("no rotation under way"), "{finished}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_denied_is_told_nothing_and_comes_in_no_more() {
+    let folder = mesh();
+    let (control, at) = Heddle::control(&folder, &[]);
+    let (one, two) = (join(&folder, at, "n1").await, join(&folder, at, "n2").await);
+    let client = one.client().await.expect("let in");
+    let mut watch = one.watch_mesh(&client, "192.0.2.1:15008").await;
+    watch.next().await.expect("a part");
+    let other = two.client().await.expect("let in");
+    let mut trust = other.watch_trust(0, 0).await.expect("a watch");
+    trust.next().await.expect("an update");
+
+    told(&folder, &format!("deny add {} --reason stolen", one.id()));
+    let pushed = trust.next().await.expect("an update");
+    assert_eq!(pushed.denied.expect("a list").entries.len(), 1);
+    loop {
+        if let Err(ended) = watch.next().await {
+            assert!(ended.to_string().contains("deny-list"), "{ended}");
+            break;
+        }
+    }
+    // The door hears of it a moment later; by then the connection is refused, not only each call.
+    let is_counted = || {
+        let (_, metrics) = get(control.metrics(), "x", "/metrics");
+        !metrics.contains("handshakes_refused_total{reason=\"denied\"} 0\n")
+    };
+    while !is_counted() {
+        if let Ok(client) = one.client().await {
+            one.issue(&client, CART).await.expect_err("refused");
+        }
+    }
+    control.stderr_line("denied");
+    let refused = operate(&folder, "token create n1");
+    assert!(text(&refused.stderr).contains("heddle deny remove"));
+}
+
+#[test]
+fn a_site_gets_an_authority_of_its_own() {
+    let folder = mesh();
+    let (control, _) = Heddle::control(&folder, &[]);
+    let (site, into) = (folder.path("site"), folder.path("signed"));
+    let request = heddle(&["site", "request", "--state", as_str(&site)]);
+    assert!(request.status.success(), "{}", text(&request.stderr));
+    let file = folder.path("site.csr");
+    std::fs::write(&file, &request.stdout).expect("written");
+    let (csr, into_text) = (as_str(&file), as_str(&into));
+    let sign = format!("site sign {csr} --life 30d --into {into_text}");
+    assert!(told(&folder, &sign).contains("can sign until"));
+    // The folder is the running control plane's.
+    let state = folder.path("state");
+    let words: Vec<&str> = sign.split(' ').chain(["--state", as_str(&state)]).collect();
+    assert_eq!(heddle(&words).status.code(), Some(5));
+    control.signal(Signal::TERM);
+    assert!(control.ended().success());
+    assert!(heddle(&words).status.success());
+    let empty = folder.path("empty");
+    let words: Vec<&str> = sign.split(' ').chain(["--state", as_str(&empty)]).collect();
+    let refused = heddle(&words);
+    assert!(text(&refused.stderr).contains("holds no authority"));
+    assert!(!empty.exists());
+
+    for name in ["intermediate.pem", "root.pem"] {
+        std::fs::copy(into.join(name), site.join(name)).expect("copied");
+    }
+    std::fs::remove_dir_all(&state).expect("removed");
+    std::fs::rename(&site, &state).expect("renamed");
+    let (control, _) = Heddle::control(&folder, &[]);
+    assert_eq!(control.status()["ready"], true);
+    let refused = operate(&folder, "root rotate");
+    assert!(text(&refused.stderr).contains("rotate where the key is"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_ends_at_once_when_told_and_comes_back_the_same() {
+    let folder = mesh();
+    let (control, at) = Heddle::control(&folder, &[]);
+    let root = json(&folder, "root status")["sha256"].clone();
+    let node = join(&folder, at, "n1").await;
+    let client = node.client().await.expect("let in");
+    let mut watch = node.watch_mesh(&client, "192.0.2.1:15008").await;
+    let epoch = watch.next().await.expect("a part").0;
+    control.signal(Signal::TERM);
+    let ended = tokio::time::timeout(Duration::from_secs(20), async {
+        while watch.next().await.is_ok() {}
+    });
+    ended.await.expect("the call ends");
+    assert!(control.ended().success());
+    assert!(!folder.socket().exists());
+
+    let (control, _) = Heddle::control(&folder, &[]);
+    assert_eq!(json(&folder, "root status")["sha256"], root);
+    let status = control.status();
+    assert_ne!(status["epoch"], epoch);
+    assert_eq!(status["nodes"][0]["name"], "n1");
+    assert!(status["nodes"][0]["certificate_until"].is_u64());
+}
+
+#[test]
+fn every_metric_is_listed() {
+    const PAGES: &str = concat!(
+        include_str!("../../../../docs/identity.md"),
+        include_str!("../../../../docs/operations.md")
+    );
+    let folder = mesh();
+    let (control, _) = Heddle::control(&folder, &[]);
+    let (_, metrics) = get(control.metrics(), "x", "/metrics");
+    let families = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "));
+    for line in families {
+        let (name, kind) = line.split_once(' ').expect("a kind");
+        assert!(
+            PAGES.contains(&format!("| `{name}` | {kind} |")),
+            "{name} is missing"
+        );
+    }
+    assert!(metrics.contains("# HELP heddle_control_nodes "));
+}

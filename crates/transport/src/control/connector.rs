@@ -1,0 +1,271 @@
+//! A node's side of a handshake with the control plane.
+//!
+//! | a node that | shows | believes |
+//! |---|---|---|
+//! | joins | nothing | the chain that ends in the root of its token, and no other |
+//! | has joined | the certificate of its own identity | the roots of its bundle, less the deny-list |
+//!
+//! Either way whoever answers has to be the control plane.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use heddle_model::{SpiffeId, Subject, TrustDomain};
+use rustls::ClientConfig;
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::SingleCertAndKey;
+use rustls::version::TLS13;
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use webpki::KeyUsage;
+
+use super::ALPN;
+use crate::suites::provider;
+use crate::verify::Verifier;
+use crate::{Clock, Denied, Leaf, Peer, Refusal, Trust};
+
+#[cfg(test)]
+mod tests;
+
+/// Longest chain that is looked at: four in a chain, and the root.
+const MAX_SHOWN: usize = 5;
+
+/// Makes authenticated streams to the control plane. One is for one state of what a node knows: it is made
+/// anew when the node's certificate or its trust changes.
+///
+/// Nothing is ever resumed: every connection verifies a certificate.
+pub struct Connector {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// Who is at the other end is refused, or refuses us.
+    Refused(Refusal),
+    /// The connection failed.
+    Io(io::Error),
+}
+
+impl Connector {
+    /// For a node that joins: shows nothing, and believes the chain whose last certificate, the root, has
+    /// this SHA-256 digest in DER.
+    ///
+    /// # Errors
+    /// When the library refuses a configuration, which only a fault of ours explains.
+    pub fn joining(root_sha256: [u8; 32], clock: &Arc<Clock>) -> Result<Connector, Error> {
+        let config = config(Believed::Digest(root_sha256), clock)?.with_no_client_auth();
+        // It does not know its trust domain yet, and asks for nobody by name: the control plane has one
+        // certificate. The name of an address is not sent (RFC 6066 section 3).
+        let name = ServerName::from(std::net::Ipv4Addr::UNSPECIFIED);
+        Ok(Connector::with(config, name))
+    }
+
+    /// For a node that has joined: shows its leaf, and believes whom `trust` says.
+    ///
+    /// # Errors
+    /// As [`Connector::joining`], and when the trust domain is too long for TLS to ask for.
+    pub fn joined(leaf: &Leaf, trust: &Arc<Trust>, clock: &Arc<Clock>) -> Result<Connector, Error> {
+        let name = SpiffeId::control(trust.domain().clone()).server_name();
+        let name = name.and_then(|name| ServerName::try_from(name).ok());
+        let name = name.ok_or(Error::General("the trust domain is too long".to_owned()))?;
+        let shown = SingleCertAndKey::from(Arc::clone(&leaf.certified));
+        let config = config(Believed::Trust(Arc::clone(trust)), clock)?
+            .with_client_cert_resolver(Arc::new(shown));
+        Ok(Connector::with(config, name))
+    }
+
+    fn with(mut config: ClientConfig, name: ServerName<'static>) -> Connector {
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.resumption = Resumption::disabled();
+        Connector {
+            config: Arc::new(config),
+            name,
+        }
+    }
+
+    /// Shakes hands over a connection that was made; says who the control plane is by its certificate.
+    ///
+    /// In TLS 1.3 the handshake is over before the other side has looked at our certificate: that it
+    /// refuses it shows when the stream is read.
+    ///
+    /// The call has no deadline of its own.
+    ///
+    /// # Errors
+    /// [`ConnectError`]. Whoever is refused was sent nothing but the handshake.
+    pub async fn connect<IO>(&self, io: IO) -> Result<(TlsStream<IO>, Peer), ConnectError>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let stream = connector.connect(self.name.clone(), io).await?;
+        let (_, connection) = stream.get_ref();
+        if connection.alpn_protocol() != Some(ALPN) {
+            return Err(ConnectError::Refused(Refusal::Protocol));
+        }
+        let leaf = connection.peer_certificates().and_then(<[_]>::first);
+        let leaf = leaf.ok_or(ConnectError::Refused(Refusal::Anonymous))?;
+        let peer = Peer::read(leaf).map_err(ConnectError::Refused)?;
+        Ok((stream, peer))
+    }
+}
+
+fn config(
+    believed: Believed,
+    clock: &Arc<Clock>,
+) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, Error> {
+    let provider = provider();
+    let verifier = Arc::new(ControlVerifier {
+        believed,
+        clock: Arc::clone(clock),
+        algorithms: provider.signature_verification_algorithms,
+    });
+    let builder = ClientConfig::builder_with_details(provider, Arc::clone(clock) as _);
+    Ok(builder
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier))
+}
+
+/// Whose signatures are believed.
+#[derive(Debug)]
+enum Believed {
+    /// Those of the root with this digest, which is shown along.
+    Digest([u8; 32]),
+    /// Those of the roots that are trusted already.
+    Trust(Arc<Trust>),
+}
+
+/// Takes the control plane's certificate, and nobody else's.
+#[derive(Debug)]
+struct ControlVerifier {
+    believed: Believed,
+    clock: Arc<Clock>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ControlVerifier {
+    fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        rest: &[CertificateDer<'_>],
+    ) -> Result<(), Refusal> {
+        let shown = Peer::read(leaf)?;
+        if rest.len() >= MAX_SHOWN {
+            let why = format!("{} certificates in one chain", rest.len() + 1);
+            return Err(Refusal::BadCertificate(why));
+        }
+        let (trust, rest) = match &self.believed {
+            Believed::Trust(trust) => (Arc::clone(trust), rest),
+            Believed::Digest(digest) => trust_by(digest, &shown.id.trust_domain, rest)?,
+        };
+        let now = self.clock.now();
+        // A clock that is certainly behind is no reason to refuse what begins later: whom we trust signed
+        // that it is that late.
+        let at = match self.clock.is_degraded() {
+            true => now.max(shown.not_before),
+            false => now,
+        };
+        let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(at));
+        let peer = Verifier::new(trust).verify(leaf, rest, KeyUsage::server_auth(), at)?;
+        if peer.id.subject != Subject::Control {
+            return Err(Refusal::WrongIdentity {
+                expected: SpiffeId::control(peer.id.trust_domain.clone()),
+                found: peer.id,
+            });
+        }
+        self.clock.raise(peer.not_before);
+        if self.clock.now() < peer.not_before {
+            return Err(Refusal::NotYetValid);
+        }
+        Ok(())
+    }
+}
+
+/// Trust in the last certificate of a chain, if it has this digest, and the chain without it.
+fn trust_by<'a, 'c>(
+    sha256: &[u8; 32],
+    domain: &TrustDomain,
+    rest: &'a [CertificateDer<'c>],
+) -> Result<(Arc<Trust>, &'a [CertificateDer<'c>]), Refusal> {
+    let (root, rest) = rest.split_last().ok_or(Refusal::UnknownAuthority)?;
+    verify_slices_are_equal(digest(&SHA256, root).as_ref(), sha256)
+        .map_err(|_| Refusal::UnknownAuthority)?;
+    let trust = Trust::new(domain.clone(), &[root.to_vec()], Denied::default());
+    let trust = trust.map_err(|error| Refusal::BadCertificate(error.to_string()))?;
+    Ok((Arc::new(trust), rest))
+}
+
+impl ServerCertVerifier for ControlVerifier {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        rest: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.verify(leaf, rest)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        // What the library finds wrong comes wrapped.
+        match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            Some(tls) => Self::Refused(Error::clone(tls).into()),
+            None => Self::Io(error),
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
