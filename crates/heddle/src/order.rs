@@ -111,7 +111,7 @@ pub(crate) struct RootStatus {
     pub(crate) sha256: String,
     /// When what signs expires, in seconds since 1970.
     pub(crate) expires: u64,
-    /// How many nodes there are that may hold a certificate.
+    /// How many nodes there are that may hold a certificate and are not denied.
     pub(crate) nodes: usize,
     /// Those that have not confirmed this generation.
     pub(crate) waits_for: Vec<String>,

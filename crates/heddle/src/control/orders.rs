@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use heddle_control::authority::{
     Authority, CertificateRequest, Denied, DenyEntry, MAX_DENY_LIFE, NextRoot, RotationRefusal,
-    Serial, Stage, TokenId, UnixTime,
+    Serial, Stage, TokenId, UnixTime, shown_time,
 };
 use heddle_control::printable;
 use heddle_control::serve::Nodes;
@@ -197,7 +197,7 @@ impl Orders<'_> {
         };
         let done = self.authority.deny(what.clone(), entry, self.now);
         done.map_err(refused)?;
-        tracing::info!(%what, reason, until, "denied");
+        tracing::info!(%what, reason, "denied until {}", shown_time(until));
         answer(&deny_status(&what, reason, until))
     }
 
@@ -289,7 +289,7 @@ pub(super) fn root_status(authority: &Authority, nodes: &Nodes, now: UnixTime) -
         generation: status.generation,
         sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         expires: authority.expires(),
-        nodes: authority.members(now).len(),
+        nodes: status.nodes,
         waits_for: waits_for.iter().map(ToString::to_string).collect(),
         old_until: status.old_until,
         finish_from: status.finish_from,

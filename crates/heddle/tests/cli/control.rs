@@ -3,7 +3,7 @@
 use std::fs::{Permissions, metadata, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -477,4 +477,28 @@ fn every_metric_is_listed() {
         );
     }
     assert!(metrics.contains("# HELP heddle_control_nodes "));
+}
+
+#[test]
+fn a_control_plane_is_found_where_it_usually_is() {
+    let folder = mesh();
+    let socket = folder.path("heddle-control.sock");
+    let status = |more: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_heddle"))
+            .arg("status")
+            .args(more)
+            .env("XDG_RUNTIME_DIR", folder.path(""))
+            .output();
+        output.expect("it runs")
+    };
+    // Where `heddle up` usually is there is nobody here, and nobody is at the other's.
+    let (_control, _) = Heddle::control_at(&socket, &folder, &[]);
+    assert!(text(&status(&["--control"]).stdout).contains("control plane of cluster.local"));
+    let nobody = status(&[]);
+    assert_eq!(nobody.status.code(), Some(4));
+    let said = text(&nobody.stderr);
+    assert!(
+        said.contains("a control plane is here: ask it with --control"),
+        "{said}"
+    );
 }

@@ -111,27 +111,36 @@ impl Heddle {
 
     fn start_by(mut command: Command, folder: &Folder, more: &[&str]) -> Heddle {
         command.arg("up");
-        Self::spawn(command, folder, more)
+        Self::spawn(command, &folder.socket(), folder, more)
     }
 
     /// Starts `heddle control`, with its state beside the manifests, and waits until nodes are served;
     /// says where.
     pub(crate) fn control(folder: &Folder, more: &[&str]) -> (Heddle, SocketAddr) {
+        Self::control_at(&folder.socket(), folder, more)
+    }
+
+    /// The same, with the admin socket elsewhere.
+    pub(crate) fn control_at(
+        socket: &Path,
+        folder: &Folder,
+        more: &[&str],
+    ) -> (Heddle, SocketAddr) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
         command
             .args(["control", "--listen", "127.0.0.1:0", "--state"])
             .arg(folder.path("state"));
-        let heddle = Self::spawn(command, folder, more);
+        let heddle = Self::spawn(command, socket, folder, more);
         let line = heddle.stderr_line("nodes are served at");
         let address = line.rsplit(' ').next().and_then(|at| at.parse().ok());
         (heddle, address.expect("an address"))
     }
 
-    fn spawn(mut command: Command, folder: &Folder, more: &[&str]) -> Heddle {
+    fn spawn(mut command: Command, socket: &Path, folder: &Folder, more: &[&str]) -> Heddle {
         let mut child = command
             .arg(folder.manifests())
             .arg("--socket")
-            .arg(folder.socket())
+            .arg(socket)
             .args(["--metrics", "127.0.0.1:0"])
             .args(more)
             .stdin(Stdio::null())
@@ -145,7 +154,7 @@ impl Heddle {
             child,
             stdout,
             stderr,
-            socket: folder.socket(),
+            socket: socket.to_owned(),
         }
     }
 
