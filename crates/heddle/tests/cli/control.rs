@@ -391,9 +391,36 @@ async fn who_is_denied_is_told_nothing_and_comes_in_no_more() {
             one.issue(&client, CART).await.expect_err("refused");
         }
     }
-    control.stderr_line("denied");
+    control.stderr_line("reason=\"denied\"");
     let refused = operate(&folder, "token create n1");
     assert!(text(&refused.stderr).contains("heddle deny remove"));
+}
+
+/// Who is refused in the handshake learns it by an alert, and the operator by the log: once for many.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_of_another_mesh_is_refused_and_the_log_says_why() {
+    let (folder, elsewhere) = (mesh(), mesh());
+    let (control, at) = Heddle::control(&folder, &[]);
+    let (_other, other_at) = Heddle::control(&elsewhere, &[]);
+    let mut node = join(&folder, at, "n1").await;
+    node.show(join(&elsewhere, other_at, "n1").await);
+    for _ in 0..3 {
+        if let Ok(client) = node.client().await {
+            node.issue(&client, CART).await.expect_err("refused");
+        }
+    }
+    let counted = "handshakes_refused_total{reason=\"unknown_authority\"} 3\n";
+    eventually("they are counted", || {
+        get(control.metrics(), "x", "/metrics").1.contains(counted)
+    });
+    control.signal(Signal::TERM);
+    let said = control.stderr_before("stopping");
+    let reason = "reason=\"unknown_authority\"";
+    assert_eq!(
+        said.iter().filter(|line| line.contains(reason)).count(),
+        1,
+        "{said:#?}"
+    );
 }
 
 #[test]
