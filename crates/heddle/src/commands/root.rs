@@ -104,7 +104,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
             asked,
         } => {
             let supplied = certificate.zip(key).map(supplied).transpose()?;
-            rotate(&asked, Order::RootRotate { force, supplied }, wait)
+            rotate(&asked, &Order::RootRotate { force, supplied }, wait)
         }
         Command::Cancel { asked } => {
             let status: RootStatus = asked.order(&Order::RootCancel)?;
@@ -127,9 +127,9 @@ fn supplied((certificate, key): (PathBuf, PathBuf)) -> Result<SuppliedRoot, Fail
     })
 }
 
-fn rotate(asked: &Asked, order: Order, wait: Option<Duration>) -> Result<(), Failure> {
+fn rotate(asked: &Asked, order: &Order, wait: Option<Duration>) -> Result<(), Failure> {
     let began = Instant::now();
-    let mut status: RootStatus = asked.order(&order)?;
+    let mut status: RootStatus = asked.order(order)?;
     let mut said = None;
     while status.stage == RootStage::Begun {
         if said.as_ref() != Some(&status.waits_for) {
