@@ -16,7 +16,6 @@ mod keeper;
 mod metrics;
 mod orders;
 mod plane;
-pub(crate) mod state;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -41,6 +40,7 @@ use crate::serving::bind::{Instead, bind};
 use crate::serving::signals::{Signal, Signals};
 use crate::serving::{self, start};
 use crate::settings::Settings;
+use crate::state_folder;
 use crate::table::count;
 use door::Door;
 use keeper::Keeper;
@@ -77,7 +77,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     let metrics = start::metrics_listener(settings.control.metrics)?;
     let (listener, listen) = node_listener(settings.control.listen)?;
     let clock = Arc::new(Clock::new(0));
-    let state = state::folder(settings.control.state.clone())?;
+    let state = state_folder::folder(settings.control.state.clone(), "control")?;
     let authority = Arc::new(open(&state, settings, &clock)?);
     let mut watcher = Watcher::with(dir, settings.mesh.options_by_node());
     let first = first_mesh(&mut watcher, dir).await?;

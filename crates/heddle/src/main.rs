@@ -17,6 +17,7 @@ mod node;
 mod order;
 mod serving;
 mod settings;
+mod state_folder;
 mod status;
 mod table;
 mod time;

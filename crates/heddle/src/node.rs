@@ -36,9 +36,9 @@ use crate::exit::{Exit, Failure};
 use crate::hygiene;
 use crate::serving::{self, Change, Doors, Output, Served};
 use crate::settings::Settings;
+use crate::state_folder;
 use crate::time::utc;
 use agent::Setup;
-pub(crate) use state::default_folder;
 use state::{Found, State, StateError};
 use view::View;
 
@@ -54,8 +54,8 @@ pub(crate) struct Options {
     pub(crate) listen: SocketAddr,
     /// A file, or `-` for standard input.
     pub(crate) token: Option<PathBuf>,
-    /// The state folder.
-    pub(crate) state: PathBuf,
+    /// The state folder, if it is not the default.
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// Serves as a node until a signal ends it.
@@ -77,8 +77,9 @@ async fn serve(options: Options, settings: Settings, output: Output) -> Result<E
         control,
         listen,
         token,
-        state: folder,
+        state,
     } = options;
+    let folder = state_folder::folder(state, "node")?;
     let state = State::open(&folder).map_err(unusable)?;
     let clock = Arc::new(Clock::new(state.floor().map_err(unusable)?));
     let found = state.load(&name).map_err(unusable)?;

@@ -1,38 +1,52 @@
 //! Experiments that measure Heddle beside other proxies.
 //!
-//! `proxy` is the experiment; the rest are its instruments. The load generator, the upstream and the
+//! `proxy`, `mtls`, `identities` and `elastic` are the experiments; the rest are their instruments. The load generator, the upstream and the
 //! confinement of every process are processes of this same program.
 
 use clap::Subcommand;
 
 pub(crate) use confine::{Confine, run as become_confined};
+pub(crate) use handshakes::{Handshakes, run as shake_hands};
 pub(crate) use load::{Load, run as offer_load};
 pub(crate) use upstream::{Upstream, run as serve_upstream};
 
 mod account;
+mod ask;
+mod authority;
 mod cgroup;
 mod child;
 mod confine;
 mod elastic;
+mod findings;
+mod handshakes;
 mod http;
+mod identities;
 mod install;
 mod instructions;
 mod load;
 mod machine;
+mod mtls;
+mod nodes;
 mod plot;
 mod proxy;
 mod report;
+mod stage;
 mod statistics;
 mod syscalls;
 mod systems;
 mod table;
 mod upstream;
+mod wire;
 
 /// The experiments.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// One proxy of each kind, the same work, the same machine, interleaved.
     Proxy(proxy::Proxy),
+    /// Two nodes of each kind with mutual TLS and a policy between them, likewise.
+    Mtls(mtls::MutualTls),
+    /// What identities cost: memory of many, and many at once.
+    Identities(identities::Identities),
     /// Workers that come and go with the load, and connections that move.
     Elastic(elastic::Elastic),
 }
@@ -44,6 +58,8 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Proxy(options) => proxy::run(options),
+        Command::Mtls(options) => mtls::run(options),
+        Command::Identities(options) => identities::run(options),
         Command::Elastic(options) => elastic::run(options),
     }
 }

@@ -34,6 +34,9 @@ enum HiddenPart {
     /// Answers what a proxy forwards.
     #[command(hide = true)]
     Upstream(bench::Upstream),
+    /// Shakes hands with a node, over and over.
+    #[command(hide = true)]
+    Handshakes(bench::Handshakes),
     /// Becomes a program, held to a core and a control group.
     #[command(hide = true)]
     Confine(bench::Confine),
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Part(HiddenPart::Load(options)) => bench::offer_load(&options),
         Command::Part(HiddenPart::Upstream(options)) => bench::serve_upstream(&options),
+        Command::Part(HiddenPart::Handshakes(options)) => bench::shake_hands(&options),
         Command::Part(HiddenPart::Confine(options)) => bench::become_confined(&options),
     };
     match outcome {

@@ -3,13 +3,14 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use heddle_control::printable;
 
+use super::status::{Who, who};
 use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
-use crate::status::{HeldStatus, IdentityStatus, Status};
+use crate::status::{HeldStatus, IdentityStatus};
 use crate::table::{self, count};
 use crate::time::{duration, utc};
 
@@ -45,7 +46,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let answer = admin::get(&Location::new(args.socket), "/status").map_err(super::unanswered)?;
-    let status: Status = serde_json::from_str(&answer).context("the answer is not understood")?;
+    let status = match who(&answer).context("the answer is not understood")? {
+        Who::Node(status) => status,
+        Who::Control(_) => {
+            let said = "a control plane answers there: ask it with heddle status, a node with heddle check";
+            return Err(anyhow!(said).into());
+        }
+    };
     let identity = status.identity.as_ref();
     super::print(&match args.output {
         OutputFormat::Json => {

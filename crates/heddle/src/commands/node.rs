@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::anyhow;
 use heddle_model::NodeName;
 
 use crate::exit::{Exit, Failure};
@@ -96,15 +95,12 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     settings.admin.metrics = args.metrics.unwrap_or(settings.admin.metrics);
     settings.log.level = args.log_level.unwrap_or(settings.log.level);
     settings.log.format = args.log_format.unwrap_or(settings.log.format);
-    let state = args.state.or_else(node::default_folder);
-    let state =
-        state.ok_or_else(|| anyhow!("there is no HOME: name the state folder with --state"))?;
     let options = Options {
         name: args.name,
         control: args.control,
         listen: args.listen,
         token: args.token_file,
-        state,
+        state: args.state,
     };
     node::run(options, settings)
 }

@@ -14,11 +14,11 @@ use heddle_control::authority::{
 use heddle_model::TrustDomain;
 
 use super::Asked;
-use crate::control::state;
 use crate::exit::{Exit, Failure};
 use crate::hygiene;
 use crate::life;
 use crate::order::{Order, SiteSigned};
+use crate::state_folder;
 
 /// Longest request that is read, in bytes.
 const MAX_REQUEST_BYTES: u64 = 64 * 1024;
@@ -138,7 +138,7 @@ fn request(
     config: Option<&Path>,
 ) -> Result<(), Failure> {
     let settings = super::settings(config)?;
-    let folder = state::folder(state.or(settings.control.state))?;
+    let folder = state_folder::folder(state.or(settings.control.state), "control")?;
     let domain = trust_domain.unwrap_or(settings.mesh.trust_domain);
     let made = request_site(&folder, &domain).map_err(refused)?;
     super::print(&site_request_pem(&made))

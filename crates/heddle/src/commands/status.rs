@@ -74,12 +74,12 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
 }
 
 /// Who has answered.
-enum Who {
+pub(super) enum Who {
     Node(Box<Status>),
     Control(Box<ControlStatus>),
 }
 
-fn who(answer: &str) -> serde_json::Result<Who> {
+pub(super) fn who(answer: &str) -> serde_json::Result<Who> {
     #[derive(Deserialize)]
     struct Role {
         role: Option<String>,

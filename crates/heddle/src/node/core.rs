@@ -60,12 +60,12 @@ struct Link {
 
 impl Core {
     /// A node that joined, with what it has: its own certificate, whom it trusts, and certificates of its
-    /// workloads. `control` is where the control plane is.
+    /// workloads. `control` is where the control plane is, `floor_on_disk` what a restart would find.
     ///
     /// # Errors
     /// When the roots are none.
     pub(crate) fn new(
-        clock: Arc<Clock>,
+        (clock, floor_on_disk): (Arc<Clock>, u64),
         (own, trusted): (Arc<Leaf>, Trusted),
         leaves: Vec<Arc<Leaf>>,
         control: String,
@@ -94,7 +94,7 @@ impl Core {
                 address: control,
             },
             certain: (floor, now.elapsed),
-            floor_on_disk: floor,
+            floor_on_disk,
             is_stale: true,
             lasts_until: None,
             problems: BTreeMap::new(),
@@ -104,10 +104,12 @@ impl Core {
         Ok(core)
     }
 
-    /// The control plane is reached; `peer` is who it is.
+    /// The control plane is reached.
     pub(crate) fn link_up(&mut self, now: Moment) {
+        if !self.link.is_up {
+            self.link.since = now.elapsed;
+        }
         self.link.is_up = true;
-        self.link.since = now.elapsed;
         self.link.problem = None;
     }
 
@@ -275,6 +277,11 @@ impl Core {
         } else {
             self.clock.raise(passed);
         }
+    }
+
+    /// Whether what to call and be called as has changed.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale
     }
 
     /// What to call and be called as, when that has changed.

@@ -9,24 +9,30 @@
 //!
 //! It decides nothing: what comes is an [`Event`], what is to be said is an [`Order`].
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_model::{Mesh, NodeName, SpiffeId};
-use heddle_transport::control::Connector;
+use heddle_transport::control::{ConnectError, Connector};
 use heddle_transport::{Clock, Leaf, Peer, Trust};
-use heddle_xds::{Certificate, Client, ClientError, MeshWatch, Registration, TrustUpdate};
+use heddle_xds::{
+    Certificate, Client, ClientError, MeshWatch, Registration, TrustUpdate, TrustWatch,
+};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::client::TlsStream;
 
 use super::key::LeafKey;
 use super::random::{Backoff, Random};
 
 /// How long it may take to connect, and to shake hands.
 const DIAL_WAIT: Duration = Duration::from_secs(10);
+/// How long a call may take to begin.
+const CALL_WAIT: Duration = Duration::from_secs(30);
 /// Waits between two attempts to connect.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -50,10 +56,10 @@ pub(super) struct Credentials {
 
 /// What happened.
 pub(super) enum Event {
-    /// The control plane is reached; this is who it is, and how to tell it something.
-    Up(Peer, mpsc::Sender<Order>),
+    /// The control plane is reached.
+    Up(Link),
     /// It is not, or no longer.
-    Down(String),
+    Down(Broken),
     /// Whom to trust from now on.
     Trust(TrustUpdate),
     /// A mesh, not checked yet, and its epoch.
@@ -62,6 +68,16 @@ pub(super) enum Event {
     NoMesh(String),
     /// An answer to [`Order::Issue`].
     Issued(SpiffeId, LeafKey, Result<Certificate, ClientError>),
+}
+
+/// A connection to the control plane.
+pub(super) struct Link {
+    /// Who it is.
+    pub(super) peer: Peer,
+    /// Where it tells others to connect to us.
+    pub(super) mesh_address: SocketAddr,
+    /// How to tell it something.
+    pub(super) orders: mpsc::Sender<Order>,
 }
 
 /// What to say.
@@ -85,6 +101,42 @@ pub(super) struct Courier {
     pub(super) events: mpsc::Sender<Event>,
 }
 
+/// Why there is no connection.
+pub(super) struct Broken {
+    pub(super) why: String,
+    /// One of the two does not believe the other: waiting does not help.
+    pub(super) is_refusal: bool,
+}
+
+impl Broken {
+    fn by(why: impl fmt::Display) -> Broken {
+        Broken {
+            why: why.to_string(),
+            is_refusal: false,
+        }
+    }
+}
+
+impl From<ClientError> for Broken {
+    fn from(error: ClientError) -> Broken {
+        Broken {
+            is_refusal: !error.is_transient(),
+            why: error.to_string(),
+        }
+    }
+}
+
+impl From<ConnectError> for Broken {
+    fn from(error: ConnectError) -> Broken {
+        let is_refusal = matches!(error, ConnectError::Refused(_));
+        let why = match error {
+            ConnectError::Refused(refusal) => format!("whoever answers is not believed: {refusal}"),
+            ConnectError::Io(error) => error.to_string(),
+        };
+        Broken { why, is_refusal }
+    }
+}
+
 /// How a connection ended.
 enum End {
     /// Nobody listens to us any more.
@@ -92,7 +144,7 @@ enum End {
     /// Another connection is wanted.
     Reconnect,
     /// It failed.
-    Failed(String),
+    Failed(Broken),
 }
 
 impl Courier {
@@ -120,7 +172,7 @@ impl Courier {
 
     async fn connection(&self) -> End {
         let Some(credentials) = self.credentials.borrow().clone() else {
-            return End::Failed("there is nothing to show yet".to_owned());
+            return End::Failed(Broken::by("there is nothing to show yet"));
         };
         match self.converse(&credentials).await {
             Ok(end) => end,
@@ -128,23 +180,24 @@ impl Courier {
         }
     }
 
-    async fn converse(&self, own: &Credentials) -> Result<End, String> {
+    async fn converse(&self, own: &Credentials) -> Result<End, Broken> {
         let connector = Connector::joined(&own.leaf, &own.trust, &self.clock);
-        let connector = connector.map_err(|error| error.to_string())?;
-        let stream = dial(&self.control)
-            .await
-            .map_err(|error| error.to_string())?;
+        let connector = connector.map_err(Broken::by)?;
+        let stream = dial(&self.control).await.map_err(Broken::by)?;
         let mesh_address = reachable(self.listen, &stream);
         let shaken = timeout(DIAL_WAIT, connector.connect(stream)).await;
-        let shaken = shaken.map_err(|_| "the handshake took too long".to_owned())?;
-        let (stream, peer) = shaken.map_err(|error| error.to_string())?;
-        let client = Client::over(stream)
+        let shaken = shaken.map_err(|_| Broken::by("the handshake took too long"))?;
+        let (stream, peer) = shaken?;
+        let (client, mut trust) = timeout(CALL_WAIT, begin(stream, own))
             .await
-            .map_err(|error| error.to_string())?;
-        let watch = client.watch_trust(own.bundle_generation, own.deny_generation);
-        let mut trust = watch.await.map_err(|error| error.to_string())?;
+            .map_err(|_| Broken::by("it does not answer"))??;
         let (orders, mut ordered) = mpsc::channel(ORDERS);
-        if self.events.send(Event::Up(peer, orders)).await.is_err() {
+        let link = Link {
+            peer,
+            mesh_address,
+            orders,
+        };
+        if self.events.send(Event::Up(link)).await.is_err() {
             return Ok(End::Over);
         }
         let registration = |last| Registration {
@@ -157,10 +210,10 @@ impl Courier {
         let mut ask_mesh = std::pin::pin!(sleep(Duration::ZERO));
         loop {
             let event = tokio::select! {
-                update = trust.next() => Event::Trust(update.map_err(|error| error.to_string())?),
+                update = trust.next() => Event::Trust(update?),
                 next = next_mesh(&mut mesh), if mesh.is_some() => match next {
                     Ok((epoch, next)) => Event::Mesh(epoch, Box::new(next)),
-                    Err(error @ ClientError::Unavailable(_)) => return Err(error.to_string()),
+                    Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
                     Err(error) => {
                         mesh = None;
                         ask_mesh.as_mut().reset(Instant::now() + MESH_WAIT);
@@ -169,12 +222,14 @@ impl Courier {
                 },
                 () = &mut ask_mesh, if mesh.is_none() => {
                     let last = self.credentials.borrow().as_ref().and_then(|own| own.mesh.clone());
-                    match client.watch_mesh(&registration(last)).await {
+                    let registration = registration(last);
+                    let watch = timeout(CALL_WAIT, client.watch_mesh(&registration)).await;
+                    match watch.map_err(|_| Broken::by("it does not answer"))? {
                         Ok(watch) => {
                             mesh = Some(watch);
                             continue;
                         }
-                        Err(error @ ClientError::Unavailable(_)) => return Err(error.to_string()),
+                        Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
                         Err(error) => {
                             ask_mesh.as_mut().reset(Instant::now() + MESH_WAIT);
                             Event::NoMesh(error.to_string())
@@ -185,8 +240,7 @@ impl Courier {
                     match order {
                         Some(Order::Issue(id, key)) => self.ask(client.clone(), id, key),
                         Some(Order::Confirm(update)) => {
-                            let said = trust.confirm_update(&update).await;
-                            said.map_err(|error| error.to_string())?;
+                            trust.confirm_update(&update).await?;
                         }
                         Some(Order::Reconnect) => return Ok(End::Reconnect),
                         None => return Ok(End::Reconnect),
@@ -214,6 +268,18 @@ impl Courier {
             let _ = events.send(Event::Issued(id, key, issued)).await;
         });
     }
+}
+
+/// The first call on a connection: what a control plane that does not believe us ends.
+async fn begin(
+    stream: TlsStream<TcpStream>,
+    own: &Credentials,
+) -> Result<(Client, TrustWatch), ClientError> {
+    let client = Client::over(stream).await?;
+    let watch = client
+        .watch_trust(own.bundle_generation, own.deny_generation)
+        .await?;
+    Ok((client, watch))
 }
 
 async fn next_mesh(mesh: &mut Option<MeshWatch>) -> Result<(String, Mesh), ClientError> {

@@ -57,6 +57,13 @@ pub(super) fn read_token(from: &Path) -> anyhow::Result<JoinToken> {
         }
     };
     read.with_context(|| format!("cannot read the token from {}", from.display()))?;
+    if text.trim().is_empty() {
+        // What makes the token may have failed at the other end of a pipe.
+        return Err(anyhow!(
+            "{} is empty, there is no token in it",
+            from.display()
+        ));
+    }
     JoinToken::parse(&text).ok_or_else(|| {
         anyhow!(
             "{} holds no token: a token is one line that begins with heddle- (heddle token create NODE)",
@@ -88,7 +95,10 @@ pub(super) async fn join(
         .request()
         .ok_or_else(|| for_good(&"no request could be made"))?;
     let secret = (token.id.as_str(), token.secret.as_bytes());
-    let joined = client.join(name, secret, &request).await.map_err(refused)?;
+    let joined = client
+        .join(name, secret, &request)
+        .await
+        .map_err(|error| refused(&error))?;
     check(joined, key, name, token, (clock, &peer.id))
         .map_err(|why| for_good(&format!("the control plane's answer: {why}")))
 }
@@ -112,7 +122,7 @@ fn unbelieved(error: ConnectError, control: &str) -> JoinFailure {
     }
 }
 
-fn refused(error: ClientError) -> JoinFailure {
+fn refused(error: &ClientError) -> JoinFailure {
     match error.is_transient() {
         true => JoinFailure::ForNow(error.to_string()),
         false => JoinFailure::ForGood(format!(

@@ -11,9 +11,7 @@
 //! Everything is written as the authority writes its own folder: whole or not at all.
 
 use std::fmt;
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +20,6 @@ use heddle_control::authority::{Folder, FolderError, Lock, pem};
 use heddle_model::{Mesh, SpiffeId};
 use heddle_transport::{FloorFile, Leaf};
 use heddle_xds::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
-use rustix::process::geteuid;
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -88,11 +85,6 @@ impl State {
     /// # Errors
     /// When it cannot be made, others have access to it, or another process has it.
     pub(crate) fn open(path: &Path) -> Result<State, StateError> {
-        if let Some(parent) = path.parent().filter(|parent| *parent != Path::new("")) {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
-            let at = || parent.to_owned();
-            made.map_err(|error| StateError::Io(at(), "make the folder", error))?;
-        }
         let folder = Folder::open(path)?;
         let lock = folder.lock()?;
         folder.sweep()?;
@@ -214,7 +206,7 @@ impl State {
         Ok(Some((file.epoch, file.mesh)))
     }
 
-    /// Keeps the node's own identity; what else it was is forgotten first, when it joins anew.
+    /// Keeps the identity of a node that joins; what it was before is forgotten, but for its mesh.
     ///
     /// # Errors
     /// When it could not be made durable.
@@ -225,6 +217,14 @@ impl State {
     ) -> Result<(), StateError> {
         // In this order a crash in between leaves a node that has not joined.
         self.folder.remove(OWN)?;
+        for name in self
+            .leaves
+            .names()?
+            .iter()
+            .filter(|name| name.ends_with(LEAF))
+        {
+            self.leaves.remove(name)?;
+        }
         self.save_trust(trusted)?;
         self.save_leaf(id, pkcs8, chain)
     }
@@ -302,20 +302,6 @@ pub(crate) fn check_mesh(mesh: &Mesh, trusted: &Trusted) -> Result<(), String> {
         ));
     }
     mesh.check_invariants()
-}
-
-/// The default of `--state`: where the XDG Base Directory Specification puts state, or, for root, where the
-/// Filesystem Hierarchy Standard does. `None` when there is no home to put it in.
-pub(crate) fn default_folder() -> Option<PathBuf> {
-    if geteuid().is_root() {
-        return Some(PathBuf::from("/var/lib/heddle/node"));
-    }
-    let absolute = |name| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        path.is_absolute().then_some(path)
-    };
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
-    state.map(|state| state.join("heddle/node"))
 }
 
 #[derive(Deserialize)]

@@ -15,7 +15,7 @@ use crate::status::{ClockStatus, ControlStatus, IdentityStatus};
 pub(super) struct View {
     name: NodeName,
     control: String,
-    mesh_address: SocketAddr,
+    mesh_address: Mutex<SocketAddr>,
     clock: Arc<Clock>,
     started: Instant,
     stage: Mutex<Stage>,
@@ -39,7 +39,7 @@ impl View {
         View {
             name,
             control,
-            mesh_address,
+            mesh_address: Mutex::new(mesh_address),
             clock,
             started: Instant::now(),
             stage: Mutex::new(Stage::Joining(None)),
@@ -58,6 +58,14 @@ impl View {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = Stage::Joining(Some(why));
     }
 
+    /// Other nodes are told that we are there.
+    pub(super) fn reached_at(&self, address: SocketAddr) {
+        *self
+            .mesh_address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = address;
+    }
+
     pub(super) fn joined(&self, core: Arc<Mutex<Core>>) {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = Stage::Joined(core);
     }
@@ -72,8 +80,12 @@ impl View {
                 core.status(now)
             }
         };
+        let mesh_address = self
+            .mesh_address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         IdentityStatus {
-            mesh_address: Some(self.mesh_address),
+            mesh_address: Some(*mesh_address),
             ..status
         }
     }

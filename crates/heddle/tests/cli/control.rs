@@ -519,7 +519,7 @@ fn a_control_plane_is_found_where_it_usually_is() {
         output.expect("it runs")
     };
     // Where `heddle up` usually is there is nobody here, and nobody is at the other's.
-    let (_control, _) = Heddle::control_at(&socket, &folder, &[]);
+    let (_control, _) = Heddle::control_asked_at(socket, &folder, &[]);
     assert!(text(&status(&["--control"]).stdout).contains("control plane of cluster.local"));
     let nobody = status(&[]);
     assert_eq!(nobody.status.code(), Some(4));

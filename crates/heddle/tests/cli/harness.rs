@@ -111,38 +111,65 @@ impl Heddle {
 
     fn start_by(mut command: Command, folder: &Folder, more: &[&str]) -> Heddle {
         command.arg("up");
-        Self::spawn(command, &folder.socket(), folder, more)
+        Self::spawn(command, folder, more)
+    }
+
+    /// Starts `heddle control` at an address, so that it is found there again when it was stopped.
+    pub(crate) fn control_at(folder: &Folder, listen: SocketAddr, more: &[&str]) -> Heddle {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        command
+            .args(["control", "--listen", &listen.to_string(), "--state"])
+            .arg(folder.path("state"));
+        let heddle = Self::spawn(command, folder, more);
+        heddle.stderr_line("nodes are served at");
+        heddle
+    }
+
+    /// Starts `heddle node`, with its state and its socket beside the manifests.
+    pub(crate) fn node(folder: &Folder, name: &str, control: SocketAddr, more: &[&str]) -> Heddle {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        command
+            .args(["node", "--name", name, "--control", &control.to_string()])
+            .args(["--listen", "127.0.0.1:0", "--state"])
+            .arg(folder.path(name))
+            .args(more);
+        Self::spawn_at(command, folder.path(&format!("{name}.sock")))
     }
 
     /// Starts `heddle control`, with its state beside the manifests, and waits until nodes are served;
     /// says where.
     pub(crate) fn control(folder: &Folder, more: &[&str]) -> (Heddle, SocketAddr) {
-        Self::control_at(&folder.socket(), folder, more)
+        Self::control_asked_at(folder.socket(), folder, more)
     }
 
     /// The same, with the admin socket elsewhere.
-    pub(crate) fn control_at(
-        socket: &Path,
+    pub(crate) fn control_asked_at(
+        socket: PathBuf,
         folder: &Folder,
         more: &[&str],
     ) -> (Heddle, SocketAddr) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
         command
             .args(["control", "--listen", "127.0.0.1:0", "--state"])
-            .arg(folder.path("state"));
-        let heddle = Self::spawn(command, socket, folder, more);
+            .arg(folder.path("state"))
+            .arg(folder.manifests())
+            .args(more);
+        let heddle = Self::spawn_at(command, socket);
         let line = heddle.stderr_line("nodes are served at");
         let address = line.rsplit(' ').next().and_then(|at| at.parse().ok());
         (heddle, address.expect("an address"))
     }
 
-    fn spawn(mut command: Command, socket: &Path, folder: &Folder, more: &[&str]) -> Heddle {
+    fn spawn(mut command: Command, folder: &Folder, more: &[&str]) -> Heddle {
+        command.arg(folder.manifests()).args(more);
+        Self::spawn_at(command, folder.socket())
+    }
+
+    fn spawn_at(mut command: Command, socket: PathBuf) -> Heddle {
         let mut child = command
-            .arg(folder.manifests())
             .arg("--socket")
-            .arg(socket)
+            .arg(&socket)
             .args(["--metrics", "127.0.0.1:0"])
-            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -154,7 +181,7 @@ impl Heddle {
             child,
             stdout,
             stderr,
-            socket: socket.to_owned(),
+            socket,
         }
     }
 

@@ -6,6 +6,7 @@ mod documentation;
 mod harness;
 mod lifecycle;
 mod node;
+mod nodes;
 mod operator;
 mod policy;
 mod serving;

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::iter::Sum;
+use std::ops::AddAssign;
 use std::path::Path;
 
 use anyhow::Context;
@@ -40,6 +42,35 @@ pub(super) struct Memory {
     pub(super) rss_kib: u64,
     /// Sum of the proportional sets: shared pages are divided among those who share them.
     pub(super) pss_kib: u64,
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        let of_user = |usage: &Usage| usage.user_share * usage.cpu_ns as f64;
+        let user_ns = of_user(self) + of_user(&other);
+        self.cpu_ns += other.cpu_ns;
+        self.user_share = if self.cpu_ns == 0 {
+            0.0
+        } else {
+            user_ns / self.cpu_ns as f64
+        };
+    }
+}
+
+impl AddAssign for Memory {
+    fn add_assign(&mut self, other: Memory) {
+        self.rss_kib += other.rss_kib;
+        self.pss_kib += other.pss_kib;
+    }
+}
+
+impl Sum for Memory {
+    fn sum<Memories: Iterator<Item = Memory>>(all: Memories) -> Memory {
+        all.fold(Memory::default(), |mut sum, one| {
+            sum += one;
+            sum
+        })
+    }
 }
 
 /// The process and its descendants, itself first.
@@ -145,8 +176,7 @@ pub(super) fn memory(pid: u32) -> anyhow::Result<Memory> {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
             .with_context(|| format!("process {pid} is gone"))?;
         let one = parse_smaps_rollup(&text).context("smaps_rollup")?;
-        sum.rss_kib += one.rss_kib;
-        sum.pss_kib += one.pss_kib;
+        sum += one;
     }
     Ok(sum)
 }

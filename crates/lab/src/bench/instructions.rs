@@ -38,9 +38,9 @@ pub(super) fn per_request(
         let command = load(&running.targets, requests);
         let client = Child::start("load", client, &command, &dir.path().join("load.log"), true)?;
         client.finish(WITHIN)?;
-        running
-            .child
-            .stop_within(Signal::TERM, Duration::from_secs(60));
+        for proxy in &mut running.proxies {
+            proxy.stop_within(Signal::TERM, Duration::from_secs(60));
+        }
         totals.push(read_total(&out)?);
     }
     let difference = totals[1]

@@ -55,7 +55,7 @@ pub(crate) struct Load {
     /// End after this many requests instead of by time; no warm-up.
     #[arg(long)]
     requests: Option<u64>,
-    /// `NAME=PID`: read the accounts of this process tree over the window.
+    /// `NAME=PID`: read the accounts of this process tree over the window; those of one name are added up.
     #[arg(long = "watch")]
     watched: Vec<Watched>,
     /// `SECONDS@RATE` or `SECONDS@max`, in turn, over and over: each prints `phase UNIX_MS` as it begins.
@@ -394,11 +394,13 @@ impl Generator {
             errors.insert("not sent, too many already due".to_owned(), lost);
         }
         let pairs = start.readings.iter().zip(&end.readings);
-        let cpu =
-            pairs.map(|((name, start), (_, end))| (name.clone(), account::between(start, end)));
-        let mut memory = BTreeMap::new();
+        let mut cpu: BTreeMap<String, account::Usage> = BTreeMap::new();
+        for ((name, start), (_, end)) in pairs {
+            *cpu.entry(name.clone()).or_default() += account::between(start, end);
+        }
+        let mut memory: BTreeMap<String, account::Memory> = BTreeMap::new();
         for watched in &options.watched {
-            memory.insert(watched.name.clone(), account::memory(watched.pid)?);
+            *memory.entry(watched.name.clone()).or_default() += account::memory(watched.pid)?;
         }
         let quantile = |quantile: f64| self.latencies.value_at_quantile(quantile) as f64;
         Ok(Outcome {
@@ -410,7 +412,7 @@ impl Generator {
             p999_us: quantile(0.999),
             max_us: self.latencies.max() as f64,
             backlog,
-            cpu: cpu.collect(),
+            cpu,
             threads: threads(options, start, end),
             memory,
             cores: end.cores.busy_since(&start.cores),

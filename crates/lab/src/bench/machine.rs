@@ -24,11 +24,27 @@ pub(super) struct Machine {
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 impl Machine {
+    /// Makes this one ready for an experiment, in a network namespace of its own where that is allowed;
+    /// then the program starts again, `isolated`, and only that one comes back from here.
+    ///
+    /// # Errors
+    /// When the program cannot be started again, or `/proc` cannot be read.
+    pub(super) fn prepare(isolated: bool) -> anyhow::Result<Machine> {
+        if !isolated {
+            enter_own_network()?;
+        }
+        let mut machine = Machine::describe()?;
+        if isolated {
+            machine.congestion_control = use_plain_congestion_control()?;
+        }
+        Ok(machine)
+    }
+
     /// Describes this one.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
-    pub(super) fn describe() -> anyhow::Result<Machine> {
+    fn describe() -> anyhow::Result<Machine> {
         let cpu = fs::read_to_string("/proc/cpuinfo").context("/proc/cpuinfo")?;
         let memory = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
         let number = |text: &str| text.split_ascii_whitespace().next()?.parse::<u64>().ok();
@@ -64,7 +80,7 @@ fn congestion_control() -> String {
 ///
 /// # Errors
 /// When the program cannot be started again.
-pub(super) fn enter_own_network() -> anyhow::Result<()> {
+fn enter_own_network() -> anyhow::Result<()> {
     let allowed = Command::new("unshare").args(["--net", "true"]).output();
     let allowed = allowed.is_ok_and(|output| output.status.success());
     if !rustix::process::geteuid().is_root() || !allowed {
@@ -85,7 +101,7 @@ pub(super) fn enter_own_network() -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the interface does not come up.
-pub(super) fn use_plain_congestion_control() -> anyhow::Result<String> {
+fn use_plain_congestion_control() -> anyhow::Result<String> {
     let up = Command::new("ip")
         .args(["link", "set", "lo", "up"])
         .status()

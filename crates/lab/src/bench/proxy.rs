@@ -10,25 +10,32 @@ use anyhow::Context;
 use clap::Args;
 
 use super::install::{self, Peers};
-use super::machine::{self, Machine};
+use super::machine::Machine;
 use super::report::{Report, Run};
-use super::systems::{Kind, System};
+use super::systems::{Kind, System, Traffic};
 use super::{plot, table};
 use plan::Plan;
 
 mod experiment;
 mod plan;
-mod stage;
+mod proof;
 
 /// What the user may say to `bench proxy`.
 #[derive(Args, Clone)]
 pub(crate) struct Proxy {
-    /// Three short rounds of the main cells instead of five of all.
-    #[arg(long)]
-    quick: bool,
     /// Connections that are passed on as bytes, without nginx.
     #[arg(long)]
     opaque: bool,
+    #[command(flatten)]
+    comparison: Comparison,
+}
+
+/// What the user may say to every experiment that measures Heddle beside its peers.
+#[derive(Args, Clone)]
+pub(crate) struct Comparison {
+    /// Three short rounds of the main cells instead of five of all.
+    #[arg(long)]
+    quick: bool,
     /// Write every figure to FILE as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -66,33 +73,45 @@ fn named_path(text: &str) -> Result<(String, PathBuf), String> {
 /// # Errors
 /// When a peer or tool is missing, the machine is too small, or a file cannot be written.
 pub(super) fn run(options: &Proxy) -> anyhow::Result<()> {
+    let traffic = if options.opaque {
+        Traffic::Opaque
+    } else {
+        Traffic::Http
+    };
+    compare(&options.comparison, traffic)
+}
+
+/// Measures and reports what it costs to carry that.
+///
+/// # Errors
+/// When a peer or tool is missing, the machine is too small, a system does not do what the others do, or
+/// a file cannot be written.
+pub(super) fn compare(options: &Comparison, traffic: Traffic) -> anyhow::Result<()> {
     let peers = install::peers()?;
-    if !options.isolated {
-        machine::enter_own_network()?;
-    }
-    let mut machine = Machine::describe()?;
+    let machine = Machine::prepare(options.isolated)?;
     anyhow::ensure!(
         machine.cores >= 2,
         "this experiment needs two cores, one for the proxy alone"
     );
-    if options.isolated {
-        machine.congestion_control = machine::use_plain_congestion_control()?;
-    }
     let mut notes = Vec::new();
-    let systems = systems(options, &peers, &mut notes)?;
+    let systems = systems(options, traffic, &peers, &mut notes)?;
     let plan = if options.quick {
         Plan::quick()
     } else {
         Plan::full()
     };
-    let plan = if options.opaque { plan.opaque() } else { plan };
+    let plan = plan.carrying(traffic);
     let runs = experiment::run(&plan, &systems, &mut notes)?;
     let report = Report::new(machine, &systems, &runs, plan.main(), options.quick, notes);
+    let report = match traffic {
+        Traffic::Http | Traffic::Opaque => report,
+        Traffic::MutualTls => report.about("mtls"),
+    };
     table::print(&report);
     write_files(options, &report, &runs)
 }
 
-fn write_files(options: &Proxy, report: &Report, runs: &[Run]) -> anyhow::Result<()> {
+fn write_files(options: &Comparison, report: &Report, runs: &[Run]) -> anyhow::Result<()> {
     if let Some(file) = &options.json {
         let text = serde_json::to_string_pretty(report)?;
         std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -110,7 +129,12 @@ fn write_files(options: &Proxy, report: &Report, runs: &[Run]) -> anyhow::Result
     Ok(())
 }
 
-fn systems(options: &Proxy, peers: &Peers, notes: &mut Vec<String>) -> anyhow::Result<Vec<System>> {
+fn systems(
+    options: &Comparison,
+    traffic: Traffic,
+    peers: &Peers,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<Vec<System>> {
     let mut systems = Vec::new();
     let beside = std::env::current_exe()?.with_file_name("heddle");
     match &options.heddle {
@@ -134,9 +158,11 @@ fn systems(options: &Proxy, peers: &Peers, notes: &mut Vec<String>) -> anyhow::R
         names.len() == systems.len(),
         "two systems have the same name"
     );
-    if options.opaque {
-        systems.retain(|system| system.kind != Kind::Nginx);
-    }
+    systems.retain(|system| match traffic {
+        Traffic::Http => true,
+        Traffic::Opaque => system.kind != Kind::Nginx,
+        Traffic::MutualTls => matches!(system.kind, Kind::Heddle | Kind::Envoy),
+    });
     if !options.only.is_empty() {
         systems.retain(|system| options.only.contains(&system.name));
     }

@@ -181,6 +181,19 @@ impl Report {
     }
 }
 
+impl Report {
+    /// The same of another scenario, whose name its ratios bear: `cpu_vs_envoy` is `cpu_mtls_vs_envoy`.
+    pub(super) fn about(mut self, scenario: &'static str) -> Report {
+        let renamed = |name: String| name.replacen("_vs_", &format!("_{scenario}_vs_"), 1);
+        let spreads = std::mem::take(&mut self.ratio_spreads).into_iter();
+        self.ratio_spreads = spreads.map(|(name, s)| (renamed(name), s)).collect();
+        let ratios = std::mem::take(&mut self.ratios).into_iter();
+        self.ratios = ratios.map(|(name, ratio)| (renamed(name), ratio)).collect();
+        self.scenario = scenario;
+        self
+    }
+}
+
 fn rows(systems: &[System], runs: &[Run]) -> Vec<Row> {
     let mut keys: Vec<(Measure, Cell)> = Vec::new();
     for run in runs {

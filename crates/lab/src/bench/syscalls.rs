@@ -66,20 +66,21 @@ impl Method {
         }
     }
 
-    /// Counts the system calls of a process tree while `load` runs to its end; returns them with what
+    /// Counts the system calls of process trees while `load` runs to its end; returns them with what
     /// the load printed.
     ///
     /// # Errors
     /// When the tool fails or prints no count.
     pub(super) fn count(
         self,
-        pid: u32,
+        roots: &[u32],
         load: &[OsString],
         place: &Place,
         dir: &Path,
     ) -> anyhow::Result<(u64, String)> {
         let file = dir.join("syscalls");
-        let pids: Vec<String> = account::tree(pid).iter().map(u32::to_string).collect();
+        let trees = roots.iter().flat_map(|&root| account::tree(root));
+        let pids: Vec<String> = trees.map(|pid| pid.to_string()).collect();
         match self {
             Method::Perf => {
                 let mut command =

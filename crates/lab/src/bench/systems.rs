@@ -4,8 +4,9 @@
 //! and one header, statistics on, access log off, timeouts, strict header validation, forwarding headers
 //! of the proxy's own, upstream pools larger than the number of connections.
 
+use std::ffi::OsString;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +14,14 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Serialize;
 
+use super::account::{self, Memory};
+use super::authority::Authority;
 use super::child::{Child, Place, words};
+use super::nodes::{self, free_address};
+
+mod pair;
+
+pub(super) use pair::{ALLOWED, REFUSED};
 
 /// How long a proxy may take until it serves. Under callgrind everything takes fifty times as long.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -38,11 +46,22 @@ pub(super) struct System {
     pub(super) settings: Option<PathBuf>,
 }
 
+/// What proxies carry, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) enum Traffic {
+    /// HTTP/1.1 through one proxy.
+    Http,
+    /// Bytes that nobody reads, through one proxy.
+    Opaque,
+    /// HTTP/1.1 through two proxies of the same kind, with mutual TLS between them and a policy at the
+    /// second.
+    MutualTls,
+}
+
 /// What a proxy has to route.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Work {
-    /// Whether connections are passed on as bytes.
-    pub(super) opaque: bool,
+    pub(super) traffic: Traffic,
     pub(super) services: Vec<Service>,
 }
 
@@ -61,15 +80,39 @@ pub(super) struct Endpoint {
     pub(super) port: u16,
 }
 
-/// A proxy that serves. Dropping it stops it.
+/// A proxy, or a pair of them, that serves. Dropping it stops it.
 pub(super) struct Running {
-    pub(super) child: Child,
+    /// In the order in which a request meets them.
+    pub(super) proxies: Vec<Child>,
     /// Where the load generator sends: `AUTHORITY@ADDRESS:PORT`.
     pub(super) targets: Vec<String>,
+    /// Where the second of a pair takes connections of the first.
+    pub(super) between: Option<SocketAddr>,
+    /// What the proxies need and what is not measured. It ends after them.
+    _beside: Vec<Child>,
     dir: tempfile::TempDir,
 }
 
 impl Running {
+    /// The proxies' processes.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.proxies.iter().map(Child::pid).collect()
+    }
+
+    /// What makes the load generator account for all of them together, as `proxy`.
+    pub(super) fn watched(&self) -> Vec<OsString> {
+        let watch = |pid: u32| words(["--watch", &format!("proxy={pid}")]);
+        self.pids().into_iter().flat_map(watch).collect()
+    }
+
+    /// Resident memory of all of them together.
+    ///
+    /// # Errors
+    /// When one is gone.
+    pub(super) fn memory(&self) -> anyhow::Result<Memory> {
+        self.pids().into_iter().map(account::memory).sum()
+    }
+
     /// Where its files are.
     pub(super) fn dir(&self) -> &Path {
         self.dir.path()
@@ -90,7 +133,7 @@ impl Work {
                 .collect(),
         };
         Work {
-            opaque: false,
+            traffic: Traffic::Http,
             services: (0..services).map(service).collect(),
         }
     }
@@ -137,8 +180,12 @@ impl System {
         &self,
         work: &Work,
         place: &Place,
-        wrapper: &[std::ffi::OsString],
+        wrapper: &[OsString],
     ) -> anyhow::Result<Running> {
+        if work.traffic == Traffic::MutualTls {
+            anyhow::ensure!(wrapper.is_empty(), "a pair is not wrapped");
+            return self.start_pair(work, place, &Authority::new()?);
+        }
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
         let path = dir.path();
         let listen = free_address()?;
@@ -152,7 +199,7 @@ impl System {
         let template = self.template(work)?;
         fs::create_dir(path.join("mesh"))?;
         let config = path.join(file);
-        fs::write(&config, render(template, work, listen, admin, path)?)?;
+        fs::write(&config, configuration(template, work, listen, admin, path)?)?;
 
         let mut command = wrapper.to_vec();
         command.push(self.program.clone().into());
@@ -168,15 +215,18 @@ impl System {
             }
         })?;
         Ok(Running {
-            child,
+            proxies: vec![child],
             targets,
+            between: None,
+            _beside: Vec::new(),
             dir,
         })
     }
 
     /// Its configuration for that work.
     fn template(&self, work: &Work) -> anyhow::Result<&'static str> {
-        Ok(match (self.kind, work.opaque) {
+        let opaque = work.traffic == Traffic::Opaque;
+        Ok(match (self.kind, opaque) {
             (Kind::Heddle, false) => include_str!("../../peers/heddle.yaml.j2"),
             (Kind::Heddle, true) => include_str!("../../peers/heddle-tcp.yaml.j2"),
             (Kind::Envoy, false) => include_str!("../../peers/envoy.yaml.j2"),
@@ -188,7 +238,7 @@ impl System {
         })
     }
 
-    fn arguments(&self, config: &Path, dir: &Path) -> Vec<std::ffi::OsString> {
+    fn arguments(&self, config: &Path, dir: &Path) -> Vec<OsString> {
         let config = config.as_os_str();
         match self.kind {
             Kind::Heddle => {
@@ -223,26 +273,21 @@ impl System {
 
     /// Asks a Heddle where its services listen; none until all of them do.
     fn heddle_targets(&self, dir: &Path, work: &Work) -> Option<Vec<String>> {
-        let output = Command::new(&self.program)
-            .arg("status")
-            .arg("--socket")
-            .arg(dir.join("admin.sock"))
-            .args(["--output", "json"])
-            .output()
-            .ok()?;
-        targets_from_status(&output.stdout, work)
+        let status = nodes::status(&self.program, &dir.join("admin.sock"))?;
+        targets_from_status(&status, work, None)
     }
 }
 
-/// The addresses for unidentified callers out of `heddle status --output json`.
-fn targets_from_status(json: &[u8], work: &Work) -> Option<Vec<String>> {
+/// The addresses for a workload, or for unidentified callers, out of `heddle status --output json`.
+fn targets_from_status(json: &[u8], work: &Work, caller: Option<&str>) -> Option<Vec<String>> {
     let status: serde_json::Value = serde_json::from_slice(json).ok()?;
     let listeners = status.get("listeners")?.as_array()?;
+    let caller = caller.map(|name| format!("lab/{name}"));
     let target = |service: &Service| {
         let name = format!("lab/{}", service.name);
         let found = listeners.iter().find(|listener| {
             listener["service"] == name.as_str()
-                && listener["caller"].is_null()
+                && listener["caller"].as_str() == caller.as_deref()
                 && listener["kind"] == "service"
         })?;
         Some(format!("{}@{}", service.host, found["address"].as_str()?))
@@ -250,20 +295,17 @@ fn targets_from_status(json: &[u8], work: &Work) -> Option<Vec<String>> {
     work.services.iter().map(target).collect()
 }
 
-fn render(
+/// A configuration for that work.
+fn configuration(
     template: &str,
     work: &Work,
     listen: SocketAddr,
     admin: SocketAddr,
     dir: &Path,
 ) -> anyhow::Result<String> {
-    let mut environment = minijinja::Environment::new();
-    environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
-    environment.set_keep_trailing_newline(true);
-    environment.set_trim_blocks(true);
-    environment.set_lstrip_blocks(true);
     let context = minijinja::context! {
         services => work.services,
+        mutual_tls => work.traffic == Traffic::MutualTls,
         listen => listen.to_string(),
         listen_host => listen.ip().to_string(),
         listen_port => listen.port(),
@@ -272,15 +314,22 @@ fn render(
         admin_port => admin.port(),
         dir => dir.display().to_string(),
     };
+    render(template, context)
+}
+
+/// Fills a template.
+///
+/// # Errors
+/// When it asks for something else than is there.
+pub(super) fn render(template: &str, context: minijinja::Value) -> anyhow::Result<String> {
+    let mut environment = minijinja::Environment::new();
+    environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
+    environment.set_keep_trailing_newline(true);
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
     environment
         .render_str(template, context)
         .context("template")
-}
-
-/// A loopback address that nobody listens on. Another process could take it before the proxy does, and
-/// then the proxy says so.
-fn free_address() -> anyhow::Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 /// The first thing that looks like `1.2` or `1.2.3` in what a program says about itself.

@@ -147,9 +147,11 @@ impl Secured {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(()) => {
-                    // What the session answers by itself does not wait for the next message.
-                    let answered = self.poll_drain(stream, cx)?;
-                    let _later = answered.is_pending();
+                    // What the session answers by itself does not wait for the next message, unless we
+                    // have said that nothing more comes.
+                    if !self.closing && !self.is_clear() {
+                        let _later = self.poll_drain(stream, cx)?;
+                    }
                     if inbox.len() > before {
                         return Poll::Ready(Ok(inbox.len() - before));
                     }

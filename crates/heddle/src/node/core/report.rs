@@ -20,6 +20,9 @@ impl Core {
             .keeper
             .all()
             .filter_map(|(_, kept)| Some(kept.lease?.not_after));
+        // The node's own first.
+        let mut all: Vec<_> = self.keeper.all().collect();
+        all.sort_by_key(|(id, _)| **id != self.own);
         let mut status = IdentityStatus {
             node: self.name().to_owned(),
             trust_domain: Some(self.trusted.domain.to_string()),
@@ -41,7 +44,7 @@ impl Core {
                 deny_generation: self.trusted.denied.generation,
                 denied: self.trusted.alive(unix_s),
             }),
-            identities: self.keeper.all().map(held).collect(),
+            identities: all.into_iter().map(held).collect(),
             serves_until: ends.min(),
             renewals,
             renewal_failures,

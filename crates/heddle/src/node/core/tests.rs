@@ -162,12 +162,13 @@ impl Sim {
             denied: DenyList::default(),
         };
         let disk = Disk {
-            floor: own.not_before(),
+            floor: 0,
             joined: (own, trusted),
             leaves: BTreeMap::new(),
             accounts: accounts.to_vec(),
         };
         let mut sim = Sim::start(disk, time);
+        sim.core.clock.raise(sim.disk.joined.0.not_before());
         sim.meet(authority);
         sim.step(Some(authority), 0);
         sim
@@ -184,8 +185,15 @@ impl Sim {
         let leaves = disk.leaves.values().cloned().collect();
         let random = Random::new(disk.floor);
         let joined = disk.joined.clone();
-        let mut core =
-            Core::new(clock, joined, leaves, "control:1".to_owned(), random, now).unwrap();
+        let mut core = Core::new(
+            (clock, disk.floor),
+            joined,
+            leaves,
+            "control:1".to_owned(),
+            random,
+            now,
+        )
+        .unwrap();
         core.want(&mesh(&disk.accounts));
         let identities = core.take_identities().unwrap().unwrap();
         Sim {

@@ -52,6 +52,9 @@ impl Kept {
             dir,
         };
         let state = kept.open().unwrap();
+        let before = SpiffeId::parse("spiffe://before.test/ns/shop/sa/cart").unwrap();
+        let (key, chain) = signed(&issuer, &before);
+        state.save_leaf(&before, key.pkcs8(), &chain).unwrap();
         let (key, chain) = signed(&issuer, &own);
         state
             .save_joined((&own, key.pkcs8(), &chain), &kept.trusted)
@@ -64,7 +67,7 @@ impl Kept {
     }
 
     fn path(&self, file: &str) -> PathBuf {
-        self.dir.path().join("a/node").join(file)
+        self.dir.path().join("node").join(file)
     }
 
     fn open(&self) -> Result<State, StateError> {
@@ -200,4 +203,15 @@ fn the_folder_of_another_node_is_refused() {
         why.contains("node/edge-1, not of node edge-2") && why.contains("--state"),
         "{why}"
     );
+}
+
+proptest::proptest! {
+    /// Whatever is in a file: it is read or refused.
+    #[test]
+    fn no_file_makes_a_node_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..600)) {
+        let _refused = read_leaf(&bytes);
+        let _refused = Trusted::from_json(&bytes);
+        let text = [b"-----BEGIN PRIVATE KEY-----\n", bytes.as_slice(), b"\n-----END PRIVATE KEY-----\n"];
+        let _refused = read_leaf(&text.concat());
+    }
 }

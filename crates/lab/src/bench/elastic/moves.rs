@@ -15,7 +15,7 @@ use heddle_telemetry::Registry;
 use serde_json::json;
 
 use super::stage::Stage;
-use super::{Report, failures, shown};
+use crate::bench::findings::{Findings, failures, shown};
 use crate::bench::load::Outcome;
 use crate::bench::{account, statistics};
 
@@ -31,10 +31,10 @@ const RATE: &str = "4000";
 const EVERY: Duration = Duration::from_millis(100);
 const WINDOW_S: &str = "3";
 
-pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
+pub(super) fn run(stage: &Stage, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
     let bed = Bed::new(stage.upstream_address())?;
-    cost(&bed, rounds, report)?;
-    notice(stage, &bed, rounds, report)
+    cost(&bed, rounds, findings)?;
+    notice(stage, &bed, rounds, findings)
 }
 
 /// Two Workers in this process.
@@ -80,7 +80,7 @@ impl Bed {
 }
 
 /// CPU time of a move.
-fn cost(bed: &Bed, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
+fn cost(bed: &Bed, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
     let clients: Vec<TcpStream> = (0..CONNECTIONS)
         .map(|_| TcpStream::connect(bed.address))
         .collect::<Result<_, _>>()?;
@@ -100,21 +100,21 @@ fn cost(bed: &Bed, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     }
     drop(clients);
     let cpu = statistics::median(&cpu_us);
-    report.say(format!(
+    findings.say(format!(
         "\nMoves: {CONNECTIONS} idle HTTP connections, each handed on {TIMES} times"
     ));
-    report.say(format!(
+    findings.say(format!(
         "  {} µs of CPU for each move, both workers and the Manager together",
         shown(cpu, 1)
     ));
-    report.value("move_cpu_us", cpu);
+    findings.value("move_cpu_us", cpu);
     let row = json!({ "scenario": "moves", "cpu_us": cpu_us });
-    report.rows.push(row);
+    findings.rows.push(row);
     Ok(())
 }
 
 /// Latencies while connections in use are moved ten times a second, beside those while they are not.
-fn notice(stage: &Stage, bed: &Bed, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
+fn notice(stage: &Stage, bed: &Bed, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
     let target = format!("echo.lab@{}", bed.address);
     let (mut still, mut moving) = (Vec::new(), Vec::new());
     let mut moves = 0;
@@ -144,18 +144,18 @@ fn notice(stage: &Stage, bed: &Bed, rounds: u32, report: &mut Report) -> anyhow:
     let (still_ms, moving_ms) = (p999(&still), p999(&moving));
     let errors = || still.iter().chain(&moving).flat_map(|o| &o.errors);
     let failed: u64 = errors().map(|(_, count)| count).sum();
-    report.say(format!(
+    findings.say(format!(
         "Moves in use: 64 connections at {RATE} requests/s, {moves} moves, {}",
         failures(errors())
     ));
-    report.say(format!(
+    findings.say(format!(
         "  p99.9 {} ms while they move, {} ms while they do not",
         shown(moving_ms, 2),
         shown(still_ms, 2)
     ));
-    report.value("moving_p999_ms", moving_ms);
-    report.value("still_p999_ms", still_ms);
-    report.value("moving_failed", Some(failed as f64));
+    findings.value("moving_p999_ms", moving_ms);
+    findings.value("still_p999_ms", still_ms);
+    findings.value("moving_failed", Some(failed as f64));
     Ok(())
 }
 

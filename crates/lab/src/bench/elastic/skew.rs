@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::stage::Stage;
-use super::{Report, failures, shown};
+use crate::bench::findings::{Findings, failures, shown};
 use crate::bench::load::Outcome;
 use crate::bench::statistics;
 
@@ -40,11 +40,11 @@ const CASES: [Case; 3] = [
     },
 ];
 
-pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
+pub(super) fn run(stage: &Stage, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
     let group = match &stage.group {
         Ok(group) => group,
         Err(reason) => {
-            report.say(format!("\nSkew was not measured: {reason}"));
+            findings.say(format!("\nSkew was not measured: {reason}"));
             return Ok(());
         }
     };
@@ -87,7 +87,7 @@ pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Re
         }
     }
     group.hold(None)?;
-    report.say(format!(
+    findings.say(format!(
         "\nSkew: 64 busy connections, two workers held to {HELD_TO_CORES} cores, {rate:.0} requests/s\n  \
          (70 % of their best); after two seconds; each figure is the median of {rounds} rounds"
     ));
@@ -96,7 +96,7 @@ pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Re
         let median = |pick: fn(&(f64, Outcome)) -> f64| {
             statistics::median(&all.iter().map(pick).collect::<Vec<_>>())
         };
-        report.say(format!(
+        findings.say(format!(
             "  {:20} busiest/least busy {:>8}   p50 {:>6} µs   p99 {:>7} µs   {}",
             case.name,
             shown(median(|(ratio, _)| *ratio), 2),
@@ -104,7 +104,7 @@ pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Re
             shown(median(|(_, outcome)| outcome.p99_us), 0),
             failures(all.iter().flat_map(|(_, outcome)| &outcome.errors)),
         ));
-        report.rows.push(json!({
+        findings.rows.push(json!({
             "scenario": "skew",
             "case": case.name,
             "rounds": all.iter().map(|(ratio, outcome)| json!({
@@ -119,14 +119,14 @@ pub(super) fn run(stage: &Stage, rounds: u32, report: &mut Report) -> anyhow::Re
     let p99 = statistics::ratio(&p99("skewed, stealing"), &p99("placed evenly"));
     if let Some(p99) = &p99 {
         // Not the ratio of the two medians above: the machine drifts between rounds.
-        report.say(format!(
+        findings.say(format!(
             "  p99 skewed with stealing, in that placed evenly: {:.2} in the middle round, {:.2} to {:.2}",
             p99.median, p99.min, p99.max
         ));
     }
     let ratios: Vec<f64> = found["skewed, stealing"].iter().map(|(r, _)| *r).collect();
-    report.ratio("busy_max_vs_min", statistics::median(&ratios));
-    report.ratio("skew_p99_vs_even", p99.map(|p99| p99.median));
+    findings.ratio("busy_max_vs_min", statistics::median(&ratios));
+    findings.ratio("skew_p99_vs_even", p99.map(|p99| p99.median));
     Ok(())
 }
 

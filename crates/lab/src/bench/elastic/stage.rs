@@ -77,7 +77,7 @@ impl Stage {
     pub(super) fn load(&self, proxy: &Running, arguments: &[&str]) -> anyhow::Result<Child> {
         let targets = proxy.targets.iter();
         let mut all = words(targets.flat_map(|target| ["--target", target]));
-        all.extend(words(["--watch", &format!("proxy={}", proxy.child.pid())]));
+        all.extend(proxy.watched());
         all.extend(words(arguments));
         self.start_load(all)
     }

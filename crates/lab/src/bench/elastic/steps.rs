@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::stage::{self, Stage};
 use super::timeline::{Sample, Timeline};
-use super::{Report, failures};
+use crate::bench::findings::{Findings, failures};
 use crate::bench::statistics;
 
 /// Seconds of each phase: quiet, then as fast as it goes.
@@ -21,7 +21,7 @@ const QUIET_RATE: f64 = 2_000.0;
 /// How often the Workers are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
-pub(super) fn run(stage: &Stage, cycles: u32, report: &mut Report) -> anyhow::Result<Timeline> {
+pub(super) fn run(stage: &Stage, cycles: u32, findings: &mut Findings) -> anyhow::Result<Timeline> {
     let heddle = stage.heddle("min: 1, max: 2")?;
     let socket = heddle.dir().join("admin.sock");
     let seconds = f64::from(cycles) * (QUIET_S + BUSY_S) + QUIET_S;
@@ -52,25 +52,25 @@ pub(super) fn run(stage: &Stage, cycles: u32, report: &mut Report) -> anyhow::Re
     let timeline = Timeline { samples, phases };
     let (grew, retired) = delays(&timeline);
     let failed: u64 = outcome.errors.values().sum();
-    report.say(format!(
+    findings.say(format!(
         "\nSteps: load that rises and falls, 64 connections that stay open, {cycles} cycles"
     ));
-    report.say(format!(
+    findings.say(format!(
         "  {} requests, {}",
         outcome.requests,
         failures(&outcome.errors)
     ));
-    report.say(grew.sentence("a second worker came", "no second worker"));
-    report.say(retired.sentence("it had gone", "it did not go"));
-    report.value("steps_failed", Some(failed as f64));
-    report.value("steps_grow_median_s", grew.median());
-    report.value("steps_grow_worst_s", grew.worst());
-    report.value("steps_not_grown", Some(grew.missed() as f64));
-    report.value("steps_retire_median_s", retired.median());
-    report.value("steps_retire_worst_s", retired.worst());
-    report.value("steps_not_retired", Some(retired.missed() as f64));
+    findings.say(grew.sentence("a second worker came", "no second worker"));
+    findings.say(retired.sentence("it had gone", "it did not go"));
+    findings.value("steps_failed", Some(failed as f64));
+    findings.value("steps_grow_median_s", grew.median());
+    findings.value("steps_grow_worst_s", grew.worst());
+    findings.value("steps_not_grown", Some(grew.missed() as f64));
+    findings.value("steps_retire_median_s", retired.median());
+    findings.value("steps_retire_worst_s", retired.worst());
+    findings.value("steps_not_retired", Some(retired.missed() as f64));
     let Timeline { samples, phases } = &timeline;
-    report.rows.push(json!({
+    findings.rows.push(json!({
         "scenario": "steps",
         "requests": outcome.requests,
         "errors": outcome.errors,

@@ -4,14 +4,16 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::plan::{OFFERED_SHARE, Plan};
-use super::stage::{self, Stage};
-use crate::bench::account::{self, Memory};
+use super::proof;
+use crate::bench::account::Memory;
 use crate::bench::child::words;
 use crate::bench::instructions;
 use crate::bench::load::Outcome;
 use crate::bench::report::{Cell, Measure, Run};
+use crate::bench::stage::{self, Stage};
 use crate::bench::syscalls::Method;
-use crate::bench::systems::{Kind, Running, System};
+use crate::bench::systems::{Kind, Running, System, Traffic};
+use crate::bench::wire::Wire;
 
 /// Half a core: little enough that the proxy saturates before the load generator and the upstream.
 const HELD_TO_CORES: f64 = 0.5;
@@ -40,6 +42,7 @@ struct Experiment<'a> {
     method: Option<Method>,
     progress: ProgressBar,
     runs: Vec<Run>,
+    notes: Vec<String>,
 }
 
 /// Runs the whole experiment.
@@ -55,7 +58,7 @@ pub(super) fn run(
         systems,
         MESH_SERVICES * MESH_ENDPOINTS,
         plan.warm_up_s,
-        plan.opaque,
+        plan.traffic,
     )?;
     if let Err(reason) = &stage.groups {
         notes.push(format!("Throughput at half a core was skipped: {reason}"));
@@ -75,9 +78,11 @@ pub(super) fn run(
         method,
         progress,
         runs: Vec::new(),
+        notes: Vec::new(),
     };
     experiment.all()?;
     experiment.progress.finish_and_clear();
+    notes.append(&mut experiment.notes);
     Ok(experiment.runs)
 }
 
@@ -87,7 +92,7 @@ impl Experiment<'_> {
         for round in 0..self.plan.rounds {
             self.round(round, &rates)?;
         }
-        if !self.plan.opaque {
+        if self.plan.traffic == Traffic::Http {
             for round in 0..self.plan.count_rounds.min(self.plan.rounds) {
                 self.meshes(round)?;
             }
@@ -98,7 +103,15 @@ impl Experiment<'_> {
 
     /// Finds the best of each system in each cell, and from the slowest the rate that all are offered.
     fn calibrate(&mut self) -> anyhow::Result<Vec<f64>> {
+        let pairs = self.plan.traffic == Traffic::MutualTls;
+        let wire = pairs.then(Wire::open);
         let running = self.stage.start_all()?;
+        if let Some(wire) = &wire {
+            let work = self.stage.work(1, 1);
+            let found = proof::of_all(self.stage.systems, &running, &work, wire)?;
+            self.notes.extend(found);
+        }
+        drop(wire);
         let mut rates = Vec::new();
         for &cell in &self.plan.cells {
             let mut slowest = f64::INFINITY;
@@ -123,7 +136,7 @@ impl Experiment<'_> {
     fn round(&mut self, round: usize, rates: &[f64]) -> anyhow::Result<()> {
         let running = self.stage.start_all()?;
         for (index, proxy) in running.iter().enumerate() {
-            let memory = account::memory(proxy.child.pid());
+            let memory = proxy.memory();
             self.record_memory(
                 Label::new(round, index, Measure::MemoryIdle, Cell::NONE),
                 memory,
@@ -213,7 +226,7 @@ impl Experiment<'_> {
         }
         let counted = method
             .count(
-                proxy.child.pid(),
+                &proxy.pids(),
                 &command,
                 &self.stage.client,
                 self.stage.dir.path(),
@@ -233,7 +246,7 @@ impl Experiment<'_> {
         for index in self.stage.order(round) {
             self.say(index, "memory");
             let proxy = self.stage.systems[index].start(&mesh, &self.stage.place(index), &[])?;
-            let idle = account::memory(proxy.child.pid());
+            let idle = proxy.memory();
             self.record_memory(
                 Label::new(round, index, Measure::MemoryConfigured, Cell::NONE),
                 idle,

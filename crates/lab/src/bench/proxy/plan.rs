@@ -1,6 +1,7 @@
 //! How long the experiment runs, and over which cells.
 
 use crate::bench::report::Cell;
+use crate::bench::systems::Traffic;
 
 /// The part of the slowest system's best that all are offered.
 pub(super) const OFFERED_SHARE: f64 = 0.7;
@@ -17,8 +18,8 @@ pub(super) struct Plan {
     pub(super) window_s: f64,
     /// Rounds in which memory and system calls are read; they hardly vary.
     pub(super) count_rounds: usize,
-    /// Whether connections are passed on as bytes: then only CPU, latency and throughput are measured.
-    pub(super) opaque: bool,
+    /// What is carried. Memory of a mesh and instructions are measured for HTTP alone.
+    pub(super) traffic: Traffic,
 }
 
 const SMALL: u64 = 128;
@@ -42,7 +43,7 @@ impl Plan {
             main_window_s: 3.0,
             window_s: 2.0,
             count_rounds: 3,
-            opaque: false,
+            traffic: Traffic::Http,
         }
     }
 
@@ -68,16 +69,24 @@ impl Plan {
             main_window_s: 2.0,
             window_s: 1.2,
             count_rounds: 1,
-            opaque: false,
+            traffic: Traffic::Http,
         }
     }
 
-    /// The same for opaque connections: the main cell alone, since what a proxy does not read does not
-    /// matter to it.
-    pub(super) fn opaque(self) -> Plan {
+    /// The same for other traffic. For opaque connections the main cell alone, since what a proxy does
+    /// not read does not matter to it; for pairs each of the main cell's two sizes by itself.
+    pub(super) fn carrying(self, traffic: Traffic) -> Plan {
+        let main = self.main();
+        let worth_it = |cell: &Cell| match traffic {
+            Traffic::Http => true,
+            Traffic::Opaque => *cell == main,
+            Traffic::MutualTls => {
+                cell.connections == main.connections || cell.body_bytes == main.body_bytes
+            }
+        };
         Plan {
-            cells: vec![self.main()],
-            opaque: true,
+            cells: self.cells.iter().copied().filter(worth_it).collect(),
+            traffic,
             ..self
         }
     }

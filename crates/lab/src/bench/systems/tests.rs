@@ -1,16 +1,14 @@
 use super::*;
+use crate::bench::authority;
 
 fn rendered(template: &str) -> String {
+    rendered_for(template, &Work::new(2, 3, 9000))
+}
+
+fn rendered_for(template: &str, work: &Work) -> String {
     let listen = "127.0.0.1:8000".parse().expect("address");
     let admin = "127.0.0.1:8001".parse().expect("address");
-    render(
-        template,
-        &Work::new(2, 3, 9000),
-        listen,
-        admin,
-        Path::new("/run/lab"),
-    )
-    .expect("renders")
+    configuration(template, work, listen, admin, Path::new("/run/lab")).expect("renders")
 }
 
 #[test]
@@ -67,17 +65,20 @@ fn a_status_yields_the_addresses_for_anybody() {
         listener("echo0", "null", "127.64.0.2:8080"),
     ];
     let json = |listeners: &[String]| format!(r#"{{"listeners":[{}]}}"#, listeners.join(","));
-    assert_eq!(targets_from_status(json(&only_one).as_bytes(), &work), None);
+    assert_eq!(
+        targets_from_status(json(&only_one).as_bytes(), &work, None),
+        None
+    );
     let [first, second] = only_one;
     let all = [first, second, listener("echo1", "null", "127.64.0.3:8080")];
     assert_eq!(
-        targets_from_status(json(&all).as_bytes(), &work),
+        targets_from_status(json(&all).as_bytes(), &work, None),
         Some(vec![
             "echo0.lab@127.64.0.2:8080".to_owned(),
             "echo1.lab@127.64.0.3:8080".to_owned()
         ])
     );
-    assert_eq!(targets_from_status(b"not ready", &work), None);
+    assert_eq!(targets_from_status(b"not ready", &work, None), None);
 }
 
 #[test]
@@ -93,4 +94,31 @@ fn versions_are_found_in_what_programs_say() {
     );
     assert_eq!(version("heddle 0.1.0"), Some("0.1.0"));
     assert_eq!(version("none"), None);
+}
+
+#[test]
+fn both_kinds_of_pairs_get_the_same_policy_and_identities() {
+    let work = Work {
+        traffic: Traffic::MutualTls,
+        ..Work::new(1, 1, 9000)
+    };
+    let identity = |account| authority::identity(account).expect("a name").to_string();
+    let near = rendered_for(include_str!("../../../peers/envoy.yaml.j2"), &work);
+    assert_eq!(near.matches("UpstreamTlsContext").count(), 2, "{near}");
+    assert!(near.contains(&identity("far")) && near.contains("/run/lab/near.key"));
+    let far = rendered_for(include_str!("../../../peers/envoy-far.yaml.j2"), &work);
+    assert!(far.contains(&identity("near")) && far.contains("/run/lab/far.key"));
+    assert!(far.contains("require_client_certificate: true"));
+    let heddle = rendered_for(include_str!("../../../peers/heddle.yaml.j2"), &work);
+    assert!(heddle.contains("nodeName: near") && heddle.contains("nodeName: far"));
+    assert!(heddle.contains("serviceAccount: { name: near }"));
+    for text in [near, far, heddle] {
+        assert!(!text.contains("{{") && !text.contains("{%"), "{text}");
+    }
+    let (method, path) = ALLOWED;
+    assert!(method == "GET" && path.starts_with("/api/v1/"));
+    for (method, path) in REFUSED {
+        // each for one reason alone
+        assert!((method == "GET") != path.starts_with("/api/v1/"));
+    }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Pair {
     doors: BTreeMap<&'static str, SocketAddr>,
     /// Of each node.
     workers: f64,
+    /// Of the next mesh.
+    generation: AtomicU64,
 }
 
 impl Pair {
@@ -93,6 +95,7 @@ impl Pair {
             mesh_address,
             doors,
             workers: settings.workers.min as f64,
+            generation: AtomicU64::new(1),
         };
         pair.identify(&pair.authority, NOW + DAY);
         pair.apply(&pair.mesh);
@@ -103,9 +106,15 @@ impl Pair {
     pub(crate) fn identify(&self, authority: &Authority, until: u64) {
         let trust = self.trust(&[authority], Denied::default());
         for side in [&self.calling, &self.called] {
-            side.proxy
-                .identify(Arc::new(self.identities(side, authority, &trust, until)));
+            self.give(side, self.identities(side, authority, &trust, until));
         }
+    }
+
+    /// Lets a node call and be called as these, and waits until it does.
+    pub(crate) fn give(&self, side: &Side, identities: Identities) {
+        side.proxy.identify(Arc::new(identities));
+        // What is ordered later is obeyed later.
+        self.apply_to(side, &self.mesh);
     }
 
     pub(crate) fn trust(&self, authorities: &[&Authority], denied: Denied) -> Arc<Trust> {
@@ -137,12 +146,17 @@ impl Pair {
     /// Serves a mesh on both nodes, and waits until they do.
     pub(crate) fn apply(&self, mesh: &Mesh) {
         for side in [&self.calling, &self.called] {
-            let part = mesh.for_node(&side.name);
-            part.check_invariants().unwrap();
-            side.proxy.apply(&part);
-            let generation = mesh.generation as f64 * self.workers;
-            side.expect("heddle_worker_config_generation", &[], generation);
+            self.apply_to(side, mesh);
         }
+    }
+
+    fn apply_to(&self, side: &Side, mesh: &Mesh) {
+        let mut part = mesh.for_node(&side.name);
+        part.check_invariants().unwrap();
+        part.generation = self.generation.fetch_add(1, Ordering::Relaxed);
+        side.proxy.apply(&part);
+        let generation = part.generation as f64 * self.workers;
+        side.expect("heddle_worker_config_generation", &[], generation);
     }
 
     /// Puts policies before the echo workload.

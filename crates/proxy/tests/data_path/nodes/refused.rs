@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use heddle_model::{AppProtocol, SpiffeId, TrustDomain};
+use heddle_model::{AppProtocol, Mode, SpiffeId, TrustDomain};
 use heddle_proxy::Settings;
 use heddle_transport::fixture::{Authority, DAY, NOW};
 use heddle_transport::{Denied, Identities, Session, Trust};
@@ -214,7 +214,7 @@ fn an_identity_that_is_not_there_is_not_called() {
     let node = SpiffeId::node(domain(), node_name("called"));
     let leaf = |id: &SpiffeId| pair.authority.leaf(id, NOW - DAY, NOW + DAY);
     let other = Identities::new(trust, pair.clock(), leaf(&node), [leaf(&id("other"))]);
-    pair.called.proxy.identify(Arc::new(other.unwrap()));
+    pair.give(&pair.called, other.unwrap());
     let (status, reason) = pair.get("shop");
     assert_eq!((status, reason.as_deref()), (503, Some("peer_refused")));
     let refused = ["reason=\"unknown_server\""];
@@ -229,7 +229,7 @@ fn a_caller_without_a_certificate_stays_here() {
     let node = SpiffeId::node(domain(), node_name("calling"));
     let node = pair.authority.leaf(&node, NOW - DAY, NOW + DAY);
     let none = Identities::new(trust, pair.clock(), node, []).unwrap();
-    pair.calling.proxy.identify(Arc::new(none));
+    pair.give(&pair.calling, none);
     let (status, reason) = pair.get("shop");
     assert_eq!((status, reason.as_deref()), (503, Some("identity_missing")));
     assert_eq!(
@@ -267,6 +267,18 @@ fn policies_of_the_called_node_decide() {
     // Its own node knows the reason too.
     pair.calling
         .expect("heddle_requests_rejected_total", &["policy_denied"], 2.0);
+}
+
+#[test]
+fn in_strict_mode_nobody_is_served_who_has_proven_nothing() {
+    let mut pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    for workload in &mut pair.mesh.workloads {
+        workload.mode = Mode::Strict;
+    }
+    pair.apply(&pair.mesh);
+    assert_eq!(pair.get("shop").0, 200);
+    let (status, reason) = pair.get("unidentified");
+    assert_eq!((status, reason.as_deref()), (403, Some("policy_denied")));
 }
 
 #[test]
@@ -332,7 +344,7 @@ fn a_node_that_only_trusts_others_is_not_spoken_to() {
     let other = Authority::new();
     let trust: Arc<Trust> = pair.trust(&[&other], Denied::default());
     let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
-    pair.called.proxy.identify(Arc::new(identities));
+    pair.give(&pair.called, identities);
     let (status, reason) = pair.get("shop");
     assert_eq!((status, reason.as_deref()), (503, Some("peer_refused")));
     // It is tried as often as any endpoint.

@@ -1,6 +1,5 @@
 //! Whom to believe changes while connections are open.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,7 +40,7 @@ fn whoever_is_denied_is_cut_off_at_once_and_nobody_else() {
     let trust = pair.trust(&[&pair.authority], denied(&id("intruder")));
     let began = Instant::now();
     let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
-    pair.called.proxy.identify(Arc::new(identities));
+    pair.give(&pair.called, identities);
     assert_eq!(intruder.rest(), b"");
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     let reason = ["identity_revoked"];
@@ -68,7 +67,7 @@ fn a_request_under_way_of_somebody_denied_ends() {
     let trust = pair.trust(&[&pair.authority], denied(&id("intruder")));
     let began = Instant::now();
     let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
-    pair.called.proxy.identify(Arc::new(identities));
+    pair.give(&pair.called, identities);
     let response = client.response();
     assert_eq!(response.status(), 503);
     assert_eq!(response.field("heddle-reason"), Some("identity_revoked"));
@@ -148,7 +147,7 @@ fn nobody_notices_that_leaves_are_renewed_and_the_root_is_replaced() {
         let identify = |side, authority, trust: &_| {
             let identities = pair.identities(side, authority, trust, NOW + DAY);
             let side: &super::pair::Side = side;
-            side.proxy.identify(Arc::new(identities));
+            pair.give(side, identities);
             pause();
         };
         // Renewed a few times, then begin, switch and finish, one node after the other.

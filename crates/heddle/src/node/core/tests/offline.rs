@@ -9,7 +9,7 @@ fn a_site_lives_through_seven_days_offline() {
     let site = Authority::open(&folder, &domain(), settings, at(START)).unwrap();
     let time = Time::new(START);
     let mut one = Sim::join(&site, "edge-1", &["web"], time.clone());
-    let mut two = Sim::join(&site, "edge-2", &["cart", "db"], time.clone());
+    let mut two = Sim::join(&site, "edge-2", &["cart", "db"], time);
     let (mut serials, mut passed) = (BTreeSet::new(), 0);
     while passed < 7 * DAY {
         // Both have the same machine's clock.
@@ -35,7 +35,7 @@ fn a_node_on_its_own_serves_until_its_certificates_expire() {
     let site = Authority::open(&folder, &domain(), settings, at(START)).unwrap();
     let time = Time::new(START);
     let mut one = Sim::join(&site, "edge-1", &["web"], time.clone());
-    let mut two = Sim::join(&site, "edge-2", &["cart"], time.clone());
+    let mut two = Sim::join(&site, "edge-2", &["cart"], time);
     let until = one.core.status(one.now()).serves_until.unwrap();
     assert_eq!(until, START + DAY);
     let mut seen = Vec::new();
@@ -99,7 +99,7 @@ fn a_reboot_at_1970_goes_on_with_what_is_valid_and_refuses_what_had_expired() {
     let site = Authority::open(&folder, &domain(), settings, at(START)).unwrap();
     let time = Time::new(START);
     let mut one = Sim::join(&site, "edge-1", &["web"], time.clone());
-    let mut two = Sim::join(&site, "edge-2", &["cart"], time.clone());
+    let mut two = Sim::join(&site, "edge-2", &["cart"], time);
     let stale = Arc::clone(&one.identities);
     for _ in 0..3 * 24 {
         one.step(Some(&site), HOUR);
@@ -146,7 +146,7 @@ fn the_floor_outlives_the_process_and_is_not_written_all_the_time() {
     let settings = AuthoritySettings::default();
     let authority = Authority::open(&dir.path().join("a"), &domain(), settings, at(START)).unwrap();
     let time = Time::new(START);
-    let mut one = Sim::join(&authority, "edge-1", &["web"], time.clone());
+    let mut one = Sim::join(&authority, "edge-1", &["web"], time);
     let mut written = BTreeSet::new();
     for _ in 0..DAY / 30 {
         one.step(None, 30);

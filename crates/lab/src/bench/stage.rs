@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::bench::cgroup::Group;
-use crate::bench::child::{Child, Place, words};
-use crate::bench::load::Outcome;
-use crate::bench::report::Cell;
-use crate::bench::systems::{Running, System, Work};
-use crate::bench::upstream::Serving;
+use super::cgroup::Group;
+use super::child::{Child, Place, words};
+use super::load::Outcome;
+use super::report::Cell;
+use super::systems::{Running, System, Traffic, Work};
+use super::upstream::Serving;
 
 /// Everything that runs, except the proxies themselves. Fields end in this order: a group can only be
 /// removed once nobody is inside.
@@ -23,7 +23,7 @@ pub(super) struct Stage<'a> {
     pub(super) dir: tempfile::TempDir,
     lab: PathBuf,
     warm_up_s: f64,
-    opaque: bool,
+    traffic: Traffic,
     _load_group: Option<Group>,
     /// One group per system, or why there is none.
     pub(super) groups: Result<Vec<Group>, String>,
@@ -38,7 +38,7 @@ impl<'a> Stage<'a> {
         systems: &'a [System],
         addresses: u32,
         warm_up_s: f64,
-        opaque: bool,
+        traffic: Traffic,
     ) -> anyhow::Result<Stage<'a>> {
         let groups: anyhow::Result<Vec<Group>> = systems
             .iter()
@@ -64,7 +64,7 @@ impl<'a> Stage<'a> {
             dir,
             lab: std::env::current_exe()?,
             warm_up_s,
-            opaque,
+            traffic,
             _load_group: load_group,
             groups: groups.map_err(|error| format!("{error:#}")),
         })
@@ -73,7 +73,7 @@ impl<'a> Stage<'a> {
     /// So many services with so many endpoints each, all of them the upstream.
     pub(super) fn work(&self, services: u32, endpoints: u32) -> Work {
         Work {
-            opaque: self.opaque,
+            traffic: self.traffic,
             ..Work::new(services, endpoints, self.upstream.port)
         }
     }
@@ -139,7 +139,7 @@ impl<'a> Stage<'a> {
         let mut command = self.load_command(&proxy.targets, cell);
         command.extend(words(["--seconds", &seconds.to_string()]));
         command.extend(words(["--warm-up", &self.warm_up_s.to_string()]));
-        command.extend(words(["--watch", &format!("proxy={}", proxy.child.pid())]));
+        command.extend(proxy.watched());
         command.extend(words([
             "--watch",
             &format!("upstream={}", self.upstream.child.pid()),

@@ -1,4 +1,4 @@
-//! Where the authority keeps what it must not lose.
+//! Where a process keeps what it must not lose: the authority of a control plane, the identity of a node.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,18 +9,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use rustix::process::geteuid;
 
-/// As root.
-const SYSTEM: &str = "/var/lib/heddle/control";
+/// As root (Filesystem Hierarchy Standard, section 5.8).
+const SYSTEM: &str = "/var/lib/heddle";
 
-/// The folder that was given, else the default. The folders above it are made for us alone; the folder
-/// itself is the authority's to make.
+/// The folder that was given, else the default for `whose` state. The folders above it are made for us
+/// alone; the folder itself is its user's to make.
 ///
 /// # Errors
 /// When there is no default, or a folder cannot be made.
-pub(crate) fn folder(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+pub(crate) fn folder(given: Option<PathBuf>, whose: &str) -> anyhow::Result<PathBuf> {
     let folder = match given {
         Some(given) => given,
         None => default(
+            whose,
             env::var_os("XDG_STATE_HOME"),
             env::home_dir(),
             geteuid().is_root(),
@@ -39,15 +40,20 @@ pub(crate) fn folder(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
 
 /// The XDG base directory specification has state that outlives a process, and is no configuration, in
 /// `$XDG_STATE_HOME`; a relative path there is to be ignored.
-fn default(state_home: Option<OsString>, home: Option<PathBuf>, is_root: bool) -> Option<PathBuf> {
+fn default(
+    whose: &str,
+    state_home: Option<OsString>,
+    home: Option<PathBuf>,
+    is_root: bool,
+) -> Option<PathBuf> {
     if is_root {
-        return Some(PathBuf::from(SYSTEM));
+        return Some(Path::new(SYSTEM).join(whose));
     }
     let is_absolute = |path: &PathBuf| path.is_absolute();
     let state_home = state_home.map(PathBuf::from).filter(is_absolute);
     let home = home.filter(is_absolute);
     let state = state_home.or_else(|| Some(home?.join(".local/state")))?;
-    Some(state.join("heddle/control"))
+    Some(state.join("heddle").join(whose))
 }
 
 #[cfg(test)]
@@ -76,7 +82,7 @@ mod tests {
             (Some("/s"), home(), true, Some("/var/lib/heddle/control")),
             (None, None, false, None),
         ] {
-            let found = default(state_home.map(Into::into), home, is_root);
+            let found = default("control", state_home.map(Into::into), home, is_root);
             assert_eq!(found, wanted.map(PathBuf::from));
         }
     }

@@ -1,0 +1,180 @@
+//! How a node's agent starts: with what is on the disk, or by joining.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use heddle_control::authority::JoinToken;
+use heddle_model::{Mesh, NodeName};
+use heddle_transport::Clock;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::super::core::Core;
+use super::super::courier::Courier;
+use super::super::join::{JoinFailure, NewNode, join};
+use super::super::random::{Backoff, Random};
+use super::super::state::{Found, State, check_mesh};
+use super::super::view::View;
+use super::{Agent, blocking, generations};
+use crate::exit::{Exit, Failure};
+use crate::serving::Change;
+use crate::time::utc;
+
+/// Events that may wait.
+const EVENTS: usize = 16;
+/// Waits between two attempts to join.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// What a node starts with.
+pub(in super::super) struct Setup {
+    pub(in super::super) name: NodeName,
+    pub(in super::super) control: String,
+    /// Where the mesh listener is.
+    pub(in super::super) listen: SocketAddr,
+    pub(in super::super) clock: Arc<Clock>,
+    pub(in super::super) state: State,
+    pub(in super::super) found: Found,
+    /// There when the node has not joined yet.
+    pub(in super::super) token: Option<JoinToken>,
+}
+
+/// Runs until nobody takes its changes; what it fails with is the last of them.
+pub(in super::super) async fn run(setup: Setup, view: Arc<View>, changes: mpsc::Sender<Change>) {
+    if let Err(failure) = go(setup, view, &changes).await {
+        // Nobody takes it when the process ends.
+        let _ = changes.send(Change::Failed(failure)).await;
+    }
+}
+
+async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Result<(), Failure> {
+    let Setup {
+        name,
+        control,
+        listen,
+        clock,
+        state,
+        found,
+        token,
+    } = setup;
+    let state = Arc::new(state);
+    // Joining tells us the time, too.
+    let floor_on_disk = clock.floor();
+    let mut disk_problem = None;
+    let mut mesh = found.mesh;
+    let (joined, leaves) = match (found.joined, token) {
+        (_, Some(token)) => {
+            let new = join_at_last(&control, &name, &token, &clock, &view).await?;
+            let joined = (Arc::clone(&new.leaf), new.trusted.clone());
+            tracing::info!(id = %new.leaf.id(), until = utc(new.leaf.not_after()), "joined");
+            // Its certificate is of use although the next start needs another token.
+            disk_problem = save_joined(&state, new).await.err();
+            // It may have been of another mesh before.
+            mesh = mesh.filter(|(_, mesh)| check_mesh(mesh, &joined.1).is_ok());
+            (joined, Vec::new())
+        }
+        (Some(joined), None) => (joined, found.leaves),
+        (None, None) => return Err(anyhow!("a node that has not joined needs a token").into()),
+    };
+    let durable = match disk_problem {
+        None => generations(&joined.1),
+        Some(_) => (0, 0),
+    };
+    let now = view.now(clock.now());
+    let random = Random::from_system();
+    let core = Core::new(
+        (Arc::clone(&clock), floor_on_disk),
+        joined,
+        leaves,
+        control.clone(),
+        random,
+        now,
+    );
+    let core = Arc::new(Mutex::new(core.map_err(|error| anyhow!(error))?));
+    view.joined(Arc::clone(&core));
+    let (credentials, shown) = watch::channel(None);
+    let (sender, events) = mpsc::channel(EVENTS);
+    let mut agent = Agent {
+        core,
+        view,
+        clock,
+        state,
+        changes: changes.clone(),
+        credentials,
+        orders: None,
+        peer: None,
+        mesh: None,
+        unconfirmed: None,
+        durable,
+        built: None,
+        held_back: None,
+    };
+    agent.disk(disk_problem.map_or(Ok(()), Err));
+    agent.begin(mesh, &found.problems).await;
+    agent.show();
+    let courier = Courier {
+        control,
+        name,
+        listen,
+        clock: Arc::clone(&agent.clock),
+        credentials: shown,
+        events: sender,
+    };
+    tokio::spawn(courier.run());
+    agent.follow(events).await
+}
+
+/// Tries until it is decided.
+async fn join_at_last(
+    control: &str,
+    name: &NodeName,
+    token: &JoinToken,
+    clock: &Arc<Clock>,
+    view: &View,
+) -> Result<NewNode, Failure> {
+    let mut random = Random::from_system();
+    let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
+    loop {
+        match join(control, name, token, clock).await {
+            Ok(new) => return Ok(new),
+            Err(JoinFailure::ForGood(why)) => {
+                return Err(Failure::new(Exit::Failed, anyhow!("not joined: {why}")));
+            }
+            Err(JoinFailure::ForNow(why)) => {
+                tracing::warn!(control, "not joined yet, trying again: {why}");
+                view.not_joined(why);
+                sleep(backoff.failed(&mut random)).await;
+            }
+        }
+    }
+}
+
+async fn save_joined(state: &Arc<State>, new: NewNode) -> Result<(), String> {
+    blocking(state, move |state| {
+        let id = new.leaf.id();
+        state.save_joined((id, new.key.pkcs8(), &new.chain), &new.trusted)
+    })
+    .await
+}
+
+impl Agent {
+    /// Begins with what was found on the disk.
+    async fn begin(&mut self, mesh: Option<(String, Mesh)>, problems: &[String]) {
+        for problem in problems {
+            tracing::error!("{problem}");
+        }
+        let found = (!problems.is_empty()).then(|| problems.join("; "));
+        self.core().problem("found", found);
+        let Some((epoch, mesh)) = mesh else { return };
+        tracing::info!(
+            generation = mesh.generation,
+            "going on with the mesh of the last run"
+        );
+        self.mesh = Some((epoch, mesh.generation));
+        self.want(&mesh).await;
+        // There is nobody to ask yet, so there is nothing to wait for.
+        self.held_back = Some((Box::new(mesh), Instant::now()));
+    }
+}

@@ -1,0 +1,529 @@
+//! `heddle node` and `heddle check`, with a control plane.
+
+use std::fs;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{Folder, Heddle, as_str, backend_at, eventually, get, heddle, text};
+
+const CART: &str = "spiffe://cluster.local/ns/shop/sa/cart";
+
+/// `web` on one node calls `cart` on another. Names and addresses differ between tests.
+fn mesh(number: u8) -> (Folder, String) {
+    let cart = backend_at([127, 9, number, 1], "cart");
+    let port = cart.port();
+    let namespace = format!("shop{number}");
+    let folder = Folder::new();
+    let mesh = "
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: cart, namespace: NS}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: web, namespace: NS}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: cart, namespace: NS}
+spec: {selector: {app: cart}, ports: [{name: http, port: 80, targetPort: PORT}]}
+---
+apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {name: cart, namespace: NS, labels: {app: cart}}
+spec: {nodeName: n2, address: 127.9.NUMBER.1, serviceAccountName: cart, ports: [{port: PORT}]}
+---
+apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {name: web, namespace: NS}
+spec: {nodeName: n1, address: 127.9.NUMBER.2, serviceAccountName: web}
+";
+    let mesh = mesh
+        .replace("NS", &namespace)
+        .replace("PORT", &port.to_string())
+        .replace("NUMBER", &number.to_string());
+    folder.write("a.yaml", &mesh);
+    (folder, namespace)
+}
+
+/// A port that was free a moment ago.
+fn free_address() -> SocketAddr {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    free.expect("a port")
+}
+
+/// Makes a token and puts it into a file.
+fn token(folder: &Folder, node: &str) -> PathBuf {
+    let socket = folder.socket();
+    let made = heddle(&["token", "create", node, "--socket", as_str(&socket)]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let path = folder.path(&format!("{node}.token"));
+    let mut file = fs::File::create(&path).expect("a file");
+    file.write_all(&made.stdout).expect("written");
+    path
+}
+
+fn join(folder: &Folder, name: &str, control: SocketAddr) -> Heddle {
+    let token = token(folder, name);
+    let node = Heddle::node(folder, name, control, &["--token-file", as_str(&token)]);
+    node.stderr_line("listening for other nodes");
+    node
+}
+
+/// Asks a node how it is: exit code and answer.
+fn check(folder: &Folder, name: &str) -> (Option<i32>, Value) {
+    let socket = folder.path(&format!("{name}.sock"));
+    let output = heddle(&["check", "--socket", as_str(&socket), "--output", "json"]);
+    let answer = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (output.status.code(), answer)
+}
+
+fn is_well(folder: &Folder, name: &str, identities: usize) -> bool {
+    let (code, status) = check(folder, name);
+    let held = status["identities"].as_array().map_or(0, |all| {
+        all.iter().filter(|held| held["not_after"].is_u64()).count()
+    });
+    code == Some(0) && held == identities
+}
+
+/// Starts a node that is expected to end by itself; says how.
+fn refused(
+    folder: &Folder,
+    name: &str,
+    control: SocketAddr,
+    more: &[&str],
+) -> (Option<i32>, String) {
+    let (control, state) = (control.to_string(), folder.path(name));
+    let socket = folder.path(&format!("{name}.sock"));
+    let fixed = [
+        "node",
+        "--name",
+        name,
+        "--control",
+        &control,
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics",
+        "none",
+        "--state",
+        as_str(&state),
+        "--socket",
+        as_str(&socket),
+    ];
+    let output = heddle(&[&fixed, more].concat());
+    (output.status.code(), text(&output.stderr))
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.expect("after 1970").as_secs()
+}
+
+#[test]
+fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {
+    let (folder, namespace) = mesh(1);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let one = join(&folder, "n1", at);
+    let two = join(&folder, "n2", at);
+    eventually("both have their identities", || {
+        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    });
+    one.stdout_line("SERVICE");
+    two.stdout_line("SERVICE");
+    let (service, caller) = (format!("{namespace}/cart"), format!("{namespace}/web"));
+    let address = one.address(&service, Some(&caller));
+    eventually("the request is answered", || {
+        get(address, "cart", "/") == (200, "cart".to_owned())
+    });
+
+    let shown = heddle(&["check", "--socket", as_str(&folder.path("n2.sock"))]);
+    let shown = text(&shown.stdout);
+    for expected in [
+        "node n2 of cluster.local: all is well, 2 of 2 identities, other nodes connect at 127.0.0.1:",
+        ": connected for ",
+        "trust: bundle 1 with 1 root, deny-list 0 with 0 entries in force",
+        "service lasts until 2",
+        "spiffe://cluster.local/heddle/node/n2 ",
+        "/sa/cart ",
+    ] {
+        assert!(shown.contains(expected), "{expected:?} is not in\n{shown}");
+    }
+    let status = heddle(&[
+        "status",
+        "--brief",
+        "--socket",
+        as_str(&folder.path("n2.sock")),
+    ]);
+    let status = text(&status.stdout);
+    assert!(
+        status.contains("node n2 of cluster.local: all is well"),
+        "{status}"
+    );
+    let (_, metrics) = get(two.metrics(), "x", "/metrics");
+    for expected in [
+        "heddle_control_connected 1\n",
+        "heddle_clock_degraded 0\n",
+        "heddle_identity_renewals_total 0\n",
+        "heddle_identity_renewal_failures_total 0\n",
+        &format!(
+            "heddle_identity_expiry_timestamp_seconds{{spiffe_id=\"{}\"}} ",
+            CART.replace("shop", &namespace)
+        ),
+    ] {
+        assert!(
+            metrics.contains(expected),
+            "{expected:?} is not in\n{metrics}"
+        );
+    }
+    // A control plane is asked with another command, and a heddle that is alone needs no identities.
+    let asked = heddle(&["check", "--socket", as_str(&folder.socket())]);
+    assert!(text(&asked.stderr).contains("a control plane answers there"));
+}
+
+#[test]
+fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
+    let (folder, namespace) = mesh(2);
+    let at = free_address();
+    let control = Heddle::control_at(&folder, at, &[]);
+    let one = join(&folder, "n1", at);
+    let two = join(&folder, "n2", at);
+    eventually("both have their identities", || {
+        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    });
+    let (service, caller) = (format!("{namespace}/cart"), format!("{namespace}/web"));
+    let answers = |one: &Heddle| get(one.address(&service, Some(&caller)), "cart", "/").0 == 200;
+    one.stdout_line("SERVICE");
+    eventually("the request is answered", || answers(&one));
+
+    control.signal(Signal::TERM);
+    assert_eq!(control.ended().code(), Some(0));
+    one.stderr_line("the control plane is not reached");
+    eventually("the node says so", || {
+        check(&folder, "n1").1["control"]["connected"] == false
+    });
+    assert!(answers(&one));
+    // Both start again from the disk. The token that is still named is not looked at.
+    for node in [one, two] {
+        node.signal(Signal::TERM);
+        assert_eq!(node.ended().code(), Some(0));
+    }
+    let token = folder.path("n1.token");
+    let two = Heddle::node(&folder, "n2", at, &[]);
+    let one = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&token)]);
+    one.stderr_line("the token is not used");
+    one.stdout_line("SERVICE");
+    two.stdout_line("SERVICE");
+    // They do not know yet where the other is now; it says so as soon as there is a control plane.
+    let (code, status) = check(&folder, "n1");
+    assert_eq!(
+        (code, &status["control"]["connected"]),
+        (Some(0), &false.into())
+    );
+    assert_eq!(status["identities"].as_array().map(Vec::len), Some(2));
+
+    let _control = Heddle::control_at(&folder, at, &[]);
+    eventually("both are connected again", || {
+        ["n1", "n2"]
+            .iter()
+            .all(|name| check(&folder, name).1["control"]["connected"] == true)
+    });
+    eventually("the request is answered again", || answers(&one));
+}
+
+#[test]
+fn a_control_plane_that_is_not_the_tokens_is_sent_no_secret() {
+    let (folder, _) = mesh(3);
+    let (other, _) = mesh(4);
+    let (_control, _) = Heddle::control(&folder, &[]);
+    let (stranger, at) = Heddle::control(&other, &[]);
+    let token = token(&folder, "n1");
+    let (code, said) = refused(&folder, "n1", at, &["--token-file", as_str(&token)]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("does not show the root that the token names"),
+        "{said}"
+    );
+    assert!(!folder.path("n1/node.leaf").exists());
+    stranger.signal(Signal::TERM);
+    // Whoever is asked to join, says so.
+    for line in stranger.stderr_before("stopping") {
+        assert!(!line.contains("join"), "{line}");
+    }
+}
+
+#[test]
+fn a_token_is_for_one_node_and_one_use() {
+    let (folder, _) = mesh(5);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let path = token(&folder, "n1");
+    let (code, said) = refused(&folder, "n2", at, &["--token-file", as_str(&path)]);
+    assert!(
+        code == Some(1) && said.contains("heddle token create"),
+        "{said}"
+    );
+    let node = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&path)]);
+    node.stderr_line("joined");
+    let (code, said) = refused(&folder, "n3", at, &["--token-file", as_str(&path)]);
+    assert!(
+        code == Some(1) && said.contains("heddle token create"),
+        "{said}"
+    );
+    // Another process does not take the state of one that runs.
+    let socket = folder.path("other.sock");
+    let (code, said) = refused(&folder, "n1", at, &[]);
+    assert!(code == Some(5) && said.contains("another heddle"), "{said}");
+    let state = folder.path("n1");
+    let control = at.to_string();
+    let second = heddle(&[
+        "node",
+        "--name",
+        "n1",
+        "--control",
+        &control,
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics",
+        "none",
+        "--state",
+        as_str(&state),
+        "--socket",
+        as_str(&socket),
+    ]);
+    let said = text(&second.stderr);
+    assert!(
+        second.status.code() == Some(5) && said.contains("another process"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_node_without_a_token_or_with_none_says_what_to_do() {
+    let (folder, _) = mesh(6);
+    let at = free_address();
+    let (code, said) = refused(&folder, "n1", at, &[]);
+    assert!(code == Some(1) && said.contains("--token-file"), "{said}");
+    let path = folder.path("token");
+    fs::write(&path, "heddle-x.y.z").expect("written");
+    let (code, said) = refused(&folder, "n1", at, &["--token-file", as_str(&path)]);
+    assert!(code == Some(1) && said.contains("holds no token"), "{said}");
+    let (code, said) = refused(&folder, "n1", at, &["--token-file", "-"]);
+    assert!(code == Some(1) && said.contains("- is empty"), "{said}");
+    let (code, said) = refused(&folder, "n1", at, &["--token-file", "/nowhere/token"]);
+    assert!(code == Some(1) && said.contains("/nowhere/token"), "{said}");
+}
+
+#[test]
+fn a_node_waits_for_its_control_plane_to_join() {
+    let (folder, _) = mesh(7);
+    let at = free_address();
+    let control = Heddle::control_at(&folder, at, &[]);
+    let path = token(&folder, "n1");
+    control.signal(Signal::TERM);
+    assert_eq!(control.ended().code(), Some(0));
+    let node = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&path)]);
+    node.stderr_line("not joined yet");
+    let (code, status) = check(&folder, "n1");
+    assert_eq!(code, Some(6));
+    let problem = status["problems"][0].as_str().expect("a problem");
+    assert!(problem.contains("has not joined yet"), "{problem}");
+    assert_eq!(get(node.metrics(), "x", "/ready").0, 503);
+    let _control = Heddle::control_at(&folder, at, &[]);
+    node.stderr_line("joined");
+    eventually("it is well", || is_well(&folder, "n1", 2));
+    eventually("it is ready", || {
+        get(node.metrics(), "x", "/ready").0 == 200
+    });
+}
+
+#[test]
+fn state_that_is_damaged_is_named_and_never_replaced() {
+    let (folder, _) = mesh(8);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let node = join(&folder, "n1", at);
+    eventually("it has its identities", || is_well(&folder, "n1", 2));
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+    // Even a token does not make it overwrite what may be needed.
+    let token = token(&folder, "n1");
+    for (file, remedy) in [
+        ("node.leaf", "join with a new token"),
+        ("trust.json", "bring it back from a backup"),
+        ("floor", "remove it if the clock is right"),
+    ] {
+        let path = folder.path(&format!("n1/{file}"));
+        let good = fs::read(&path).expect("it is there");
+        fs::write(&path, b"damaged").expect("written");
+        let (code, said) = refused(&folder, "n1", at, &["--token-file", as_str(&token)]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(file) && said.contains(remedy), "{said}");
+        assert_eq!(fs::read(&path).expect("it is there"), b"damaged");
+        fs::write(&path, good).expect("written");
+    }
+    // Without its mesh it starts, and says so.
+    fs::write(folder.path("n1/mesh.json"), b"damaged").expect("written");
+    let node = Heddle::node(&folder, "n1", at, &[]);
+    node.stderr_line("mesh.json cannot be used");
+    node.stdout_line("SERVICE");
+}
+
+/// The system's clock is behind what was certain: nothing stops, and it is said.
+#[test]
+fn a_clock_below_the_floor_is_degraded_and_goes_on() {
+    let (folder, _) = mesh(9);
+    let at = free_address();
+    let control = Heddle::control_at(&folder, at, &[]);
+    let node = join(&folder, "n1", at);
+    eventually("it has its identities", || is_well(&folder, "n1", 2));
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+    control.signal(Signal::TERM);
+    assert_eq!(control.ended().code(), Some(0));
+
+    let floor = folder.path("n1/floor");
+    fs::write(&floor, format!("{}\n", now() + 3_600)).expect("written");
+    let node = Heddle::node(&folder, "n1", at, &[]);
+    node.stdout_line("SERVICE");
+    let (code, status) = check(&folder, "n1");
+    assert_eq!(
+        (code, &status["clock"]["degraded"]),
+        (Some(6), &true.into())
+    );
+    let (_, metrics) = get(node.metrics(), "x", "/metrics");
+    assert!(metrics.contains("heddle_clock_degraded 1\n"));
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+
+    // Later than its certificate: that has expired, whatever the system's clock shows.
+    fs::write(&floor, format!("{}\n", now() + 2 * 86_400)).expect("written");
+    let (code, said) = refused(&folder, "n1", at, &[]);
+    assert!(
+        code == Some(1) && said.contains("its certificate has expired"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
+    let (folder, namespace) = mesh(10);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let one = join(&folder, "n1", at);
+    let _two = join(&folder, "n2", at);
+    eventually("both have their identities", || {
+        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    });
+    let socket = folder.socket();
+    let operate = |words: &[&str]| {
+        let done = heddle(&[words, &["--socket", as_str(&socket)]].concat());
+        assert!(done.status.success(), "{words:?}: {}", text(&done.stderr));
+    };
+    operate(&["root", "rotate", "--wait", "20s"]);
+    for name in ["n1", "n2"] {
+        assert_eq!(check(&folder, name).1["trust"]["roots"], 2);
+    }
+    let (service, caller) = (format!("{namespace}/cart"), format!("{namespace}/web"));
+    let address = one.address(&service, Some(&caller));
+    eventually("the request is answered", || {
+        get(address, "cart", "/").0 == 200
+    });
+
+    let web = format!("spiffe://cluster.local/ns/{namespace}/sa/web");
+    operate(&["deny", "add", &web, "--reason", "test", "--life", "1h"]);
+    eventually("the caller is refused", || {
+        get(address, "cart", "/").0 == 503
+    });
+    operate(&["deny", "remove", &web]);
+    eventually("the caller is let in again", || {
+        get(address, "cart", "/").0 == 200
+    });
+    operate(&[
+        "deny",
+        "add",
+        "spiffe://cluster.local/heddle/node/n2",
+        "--reason",
+        "lost",
+        "--life",
+        "1h",
+    ]);
+    eventually("the node is told nothing any more", || {
+        let control = &check(&folder, "n2").1["control"];
+        let why = control["problem"].as_str().unwrap_or_default();
+        control["connected"] == false && why.contains("deny-list")
+    });
+    let (code, status) = check(&folder, "n2");
+    assert!(
+        code == Some(6)
+            && status
+                .to_string()
+                .contains("nothing comes of the control plane")
+    );
+}
+
+/// A certificate that was found on the disk is taken to be as old as it says, an hour at least: of one that
+/// lives for five minutes half is over.
+#[test]
+fn certificates_are_renewed_while_requests_go_on() {
+    let (folder, namespace) = mesh(11);
+    let config = folder.path("control.yaml");
+    fs::write(&config, "control: {leaf_life_s: 300}\n").expect("written");
+    let (_control, at) = Heddle::control(&folder, &["--config", as_str(&config)]);
+    let one = join(&folder, "n1", at);
+    let _two = join(&folder, "n2", at);
+    eventually("both have their identities", || {
+        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    });
+    one.signal(Signal::TERM);
+    assert_eq!(one.ended().code(), Some(0));
+    let before = fs::read(folder.path("n1/node.leaf")).expect("a leaf");
+    let one = Heddle::node(&folder, "n1", at, &[]);
+    one.stdout_line("SERVICE");
+    let (service, caller) = (format!("{namespace}/cart"), format!("{namespace}/web"));
+    let address = one.address(&service, Some(&caller));
+    eventually("the other node is known", || {
+        get(address, "cart", "/").0 == 200
+    });
+    eventually("both certificates are renewed", || {
+        assert_eq!(get(address, "cart", "/").0, 200);
+        check(&folder, "n1").1["renewals"] == 2
+    });
+    eventually("it is connected with the new one", || {
+        check(&folder, "n1").1["control"]["connected"] == true
+    });
+    assert!(is_well(&folder, "n1", 2));
+    assert_ne!(
+        fs::read(folder.path("n1/node.leaf")).expect("a leaf"),
+        before
+    );
+    assert_eq!(get(address, "cart", "/").0, 200);
+}
+
+#[test]
+fn no_secret_is_ever_logged() {
+    let (folder, _) = mesh(12);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let token = token(&folder, "n1");
+    let node = Heddle::node(
+        &folder,
+        "n1",
+        at,
+        &["--token-file", as_str(&token), "--log-level", "trace"],
+    );
+    eventually("it has its identities", || is_well(&folder, "n1", 2));
+    node.signal(Signal::TERM);
+    let token = fs::read_to_string(&token).expect("a token");
+    let secret = token.split('.').nth(1).expect("a secret").to_owned();
+    let leaf = fs::read_to_string(folder.path("n1/node.leaf")).expect("a leaf");
+    // The lines of the key that are the key's own: what comes before is the same for all.
+    let key: Vec<&str> = leaf
+        .lines()
+        .skip(3)
+        .take_while(|line| !line.starts_with('-'))
+        .collect();
+    assert!(!key.is_empty());
+    for line in node.stderr_before("stopped") {
+        assert!(
+            !line.contains(&secret) && !key.iter().any(|text| line.contains(text)),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! A certificate authority of the experiment's own: the root of a mesh, and leaves for peers that have no
+//! authority of theirs. P-256, as everywhere in Heddle.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use anyhow::Context;
+use heddle_model::{ServiceAccountName, SpiffeId, TrustDomain};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+use time::{Duration, OffsetDateTime};
+
+/// The trust domain of every mesh of the experiments: the default.
+const TRUST_DOMAIN: &str = "cluster.local";
+/// The namespace of everything in it.
+const NAMESPACE: &str = "lab";
+
+/// Longer than any experiment.
+const LIFE: Duration = Duration::days(60);
+
+/// The identity of a service account of the experiments.
+///
+/// # Errors
+/// When that is no name.
+pub(super) fn identity(account: &str) -> anyhow::Result<SpiffeId> {
+    let account = ServiceAccountName::new(NAMESPACE, account).context("an account's name")?;
+    let domain = TrustDomain::parse(TRUST_DOMAIN).context("trust domain")?;
+    Ok(SpiffeId::workload(domain, account))
+}
+
+/// An authority with its key.
+pub(super) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    root: String,
+    root_key: String,
+}
+
+/// A certificate and its key, both in PEM.
+pub(super) struct Certified {
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+impl Authority {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When the library fails.
+    pub(super) fn new() -> anyhow::Result<Authority> {
+        let key = KeyPair::generate()?;
+        let mut params = valid_now()?;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "heddle-lab");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.subject_alt_names = vec![uri(&format!("spiffe://{TRUST_DOMAIN}"))?];
+        Ok(Authority {
+            root: params.self_signed(&key)?.pem(),
+            root_key: key.serialize_pem(),
+            issuer: Issuer::new(params, key),
+        })
+    }
+
+    /// A leaf for a service account.
+    ///
+    /// # Errors
+    /// When the library fails, or the account's name is none.
+    pub(super) fn leaf(&self, account: &str) -> anyhow::Result<Certified> {
+        let key = KeyPair::generate()?;
+        let mut params = valid_now()?;
+        params.subject_alt_names = vec![uri(&identity(account)?.to_string())?];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        Ok(Certified {
+            certificate: params.signed_by(&key, &self.issuer)?.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+
+    /// Writes `root.pem`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn write_root(&self, dir: &Path) -> anyhow::Result<()> {
+        write_private(&dir.join("root.pem"), &self.root)
+    }
+
+    /// Makes a folder with `root.pem` and `root.key`, which a control plane takes for its own.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn hand_over(&self, dir: &Path) -> anyhow::Result<()> {
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(dir)
+            .with_context(|| format!("cannot make {}", dir.display()))?;
+        self.write_root(dir)?;
+        write_private(&dir.join("root.key"), &self.root_key)
+    }
+}
+
+impl Certified {
+    /// Writes `NAME.pem` and `NAME.key`.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub(super) fn write(&self, dir: &Path, name: &str) -> anyhow::Result<()> {
+        write_private(&dir.join(format!("{name}.pem")), &self.certificate)?;
+        write_private(&dir.join(format!("{name}.key")), &self.key)
+    }
+}
+
+fn valid_now() -> anyhow::Result<CertificateParams> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name = DistinguishedName::new();
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - Duration::HOUR;
+    params.not_after = now + LIFE;
+    Ok(params)
+}
+
+fn uri(text: &str) -> anyhow::Result<SanType> {
+    Ok(SanType::URI(text.try_into()?))
+}
+
+/// Writes a file that nobody else may read.
+///
+/// # Errors
+/// When it cannot be written, or exists.
+pub(super) fn write_private(file: &Path, text: &str) -> anyhow::Result<()> {
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write {}", file.display()))
+}

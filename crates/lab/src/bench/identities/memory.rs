@@ -1,0 +1,190 @@
+//! Two thousand pairs of identities with a connection each.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use serde_json::json;
+
+use crate::bench::account;
+use crate::bench::ask;
+use crate::bench::authority::Authority;
+use crate::bench::child::Place;
+use crate::bench::findings::{Findings, shown};
+use crate::bench::nodes::{self, Nodes, Site};
+use crate::bench::statistics;
+use crate::bench::systems::{System, Work, render};
+use crate::bench::upstream::Serving;
+
+/// Service accounts on each node.
+const ACCOUNTS: u32 = 45;
+const PAIRS: usize = (ACCOUNTS * ACCOUNTS) as usize;
+/// How long the nodes may take until they serve everything, and until every connection stands.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// What is not settled after that belongs to the figure.
+const SETTLES_IN: Duration = Duration::from_secs(2);
+const REQUEST: &[u8] = b"GET /api/v1/items/16 HTTP/1.1\r\nHost: lab\r\n\r\n";
+
+/// Descriptors that the lab, and each node, needs at most.
+const DESCRIPTORS: u64 = 16_384;
+
+/// What one round found.
+struct Grown {
+    near_mib: f64,
+    far_mib: f64,
+    /// What the larger of the nodes held before.
+    before_mib: f64,
+    connections: usize,
+}
+
+pub(super) fn run(heddle: &System, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
+    raise_descriptors()?;
+    findings.say(format!(
+        "\nMemory: {ACCOUNTS} accounts call {ACCOUNTS}, {PAIRS} pairs of identities, a connection each"
+    ));
+    let mut worst: Option<f64> = None;
+    for protocol in ["tcp", "http"] {
+        let mut all = Vec::new();
+        for round in 0..rounds {
+            eprintln!("memory, {protocol}: round {} of {rounds}", round + 1);
+            all.push(grow(heddle, protocol).with_context(|| format!("memory, {protocol}"))?);
+        }
+        let median =
+            |pick: fn(&Grown) -> f64| statistics::median(&all.iter().map(pick).collect::<Vec<_>>());
+        let (near, far) = (median(|g| g.near_mib), median(|g| g.far_mib));
+        findings.say(format!(
+            "  {protocol:5} near node {:>6} MiB more, far node {:>6} MiB more (each held up to {} MiB before)",
+            shown(near, 1),
+            shown(far, 1),
+            shown(median(|g| g.before_mib), 1),
+        ));
+        worst = [worst, near, far].into_iter().flatten().reduce(f64::max);
+        findings.rows.push(json!({
+            "scenario": "memory",
+            "protocol": protocol,
+            "rounds": all.iter().map(|grown| json!({
+                "near_mib": grown.near_mib, "far_mib": grown.far_mib,
+                "before_mib": grown.before_mib, "connections": grown.connections,
+            })).collect::<Vec<_>>(),
+        }));
+    }
+    findings.value("identities_mib", worst);
+    let per_pair_kib = worst.map(|mib| mib * 1024.0 / PAIRS as f64);
+    findings.value("identities_pair_kib", per_pair_kib);
+    Ok(())
+}
+
+/// One mesh, from its start to all its connections.
+fn grow(heddle: &System, protocol: &str) -> anyhow::Result<Grown> {
+    let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+    let upstream = Serving::start(ACCOUNTS, &Place::default(), dir.path())?;
+    let work = Work::new(ACCOUNTS, 1, upstream.port);
+    let template = include_str!("../../../peers/heddle-identities.yaml.j2");
+    let manifest = render(
+        template,
+        minijinja::context! { services => work.services, protocol },
+    )?;
+    nodes::write_manifest(dir.path(), &manifest)?;
+    let mut mesh = Nodes::start(&Site {
+        heddle: &heddle.program,
+        dir: dir.path(),
+        place: &Place::default(),
+        settings: None,
+        root: &Authority::new()?,
+    })?;
+    let (program, socket) = (mesh.near.heddle.clone(), mesh.near.socket.clone());
+    let pairs = mesh.near.child.wait_until(PATIENCE, || {
+        let pairs = pairs_of(&nodes::status(&program, &socket)?)?;
+        (pairs.len() == PAIRS).then_some(pairs)
+    })?;
+    let end = Instant::now() + PATIENCE;
+    // One before the others: what is made once for all of them is not theirs.
+    let last = pairs.values().next_back().context("no pair")?;
+    drop(connect(*last, end)?);
+    thread::park_timeout(SETTLES_IN);
+    let rss_mib = |mesh: &Nodes| -> anyhow::Result<[f64; 2]> {
+        let mib = |pid| Ok::<_, anyhow::Error>(account::memory(pid)?.rss_kib as f64 / 1024.0);
+        Ok([mib(mesh.near.child.pid())?, mib(mesh.far.child.pid())?])
+    };
+    let before = rss_mib(&mesh)?;
+    let open = pairs.values().map(|address| connect(*address, end));
+    let open: Vec<TcpStream> = open.collect::<anyhow::Result<_>>()?;
+    thread::park_timeout(SETTLES_IN);
+    let connections = established(&fs::read_to_string("/proc/net/tcp")?, mesh.far.mesh.port());
+    anyhow::ensure!(
+        connections >= PAIRS,
+        "only {connections} connections stand between the nodes for {PAIRS} pairs"
+    );
+    let after = rss_mib(&mesh)?;
+    drop(open);
+    Ok(Grown {
+        near_mib: after[0] - before[0],
+        far_mib: after[1] - before[1],
+        before_mib: before[0].max(before[1]),
+        connections,
+    })
+}
+
+/// The listeners of the callers `nearN` for the Services `echoN`, out of a node's status.
+fn pairs_of(status: &[u8]) -> Option<BTreeMap<(String, String), SocketAddr>> {
+    let status: serde_json::Value = serde_json::from_slice(status).ok()?;
+    let listeners = status.get("listeners")?.as_array()?;
+    let pair = |listener: &serde_json::Value| {
+        let text = |field: &str| Some(listener.get(field)?.as_str()?.to_owned());
+        let (caller, service) = (text("caller")?, text("service")?);
+        let ours = caller.starts_with("lab/near") && service.starts_with("lab/echo");
+        ours.then_some(((caller, service), text("address")?.parse().ok()?))
+    };
+    Some(listeners.iter().filter_map(pair).collect())
+}
+
+/// A connection on which one request was answered. Certificates may still be on their way.
+fn connect(address: SocketAddr, end: Instant) -> anyhow::Result<TcpStream> {
+    loop {
+        let tried = TcpStream::connect(address)
+            .map_err(anyhow::Error::from)
+            .and_then(|stream| Ok((ask::answer(&stream, REQUEST)?, stream)));
+        match tried {
+            Ok((200, stream)) => return Ok(stream),
+            Ok((status, _)) if Instant::now() > end => {
+                anyhow::bail!("{address} answers {status}")
+            }
+            Err(error) if Instant::now() > end => return Err(error.context(address)),
+            _ => thread::park_timeout(Duration::from_millis(50)),
+        }
+    }
+}
+
+/// Established connections to a port, out of `/proc/net/tcp`: as seen by those who called.
+fn established(table: &str, port: u16) -> usize {
+    let called = |line: &&str| {
+        let mut fields = line.split_ascii_whitespace().skip(2);
+        let remote = fields.next().and_then(|remote| remote.rsplit_once(':'));
+        let to_port = remote.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port));
+        to_port && fields.next() == Some("01")
+    };
+    table.lines().skip(1).filter(called).count()
+}
+
+/// The lab holds a client of each pair, and its children inherit what it may have open.
+fn raise_descriptors() -> anyhow::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= DESCRIPTORS);
+    if !enough(limit.current) {
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit).context("the limit of open files")?;
+    }
+    anyhow::ensure!(
+        enough(limit.current),
+        "{DESCRIPTORS} open files are needed, the limit is {:?} (raise it: ulimit -Hn)",
+        limit.current
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

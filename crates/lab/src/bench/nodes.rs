@@ -1,0 +1,163 @@
+//! A mesh of two Heddle nodes and their control plane, all on this machine.
+//!
+//! ```text
+//! manifests ─▶ heddle control ─▶ heddle node near, heddle node far
+//! ```
+//!
+//! The nodes join with tokens that the control plane's operator commands make, as anybody's would.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::authority::{Authority, write_private};
+use super::child::{Child, Place, words};
+
+/// How long the control plane may take until it makes a token.
+const CONTROL_WITHIN: Duration = Duration::from_secs(20);
+/// Node names that the manifests use.
+pub(super) const NEAR: &str = "near";
+pub(super) const FAR: &str = "far";
+
+/// What a mesh is started from.
+pub(super) struct Site<'a> {
+    pub(super) heddle: &'a Path,
+    /// Holds the manifests in `mesh/`; everything else goes beside.
+    pub(super) dir: &'a Path,
+    /// Where the nodes run.
+    pub(super) place: &'a Place,
+    /// A settings file for the nodes.
+    pub(super) settings: Option<&'a Path>,
+    /// Whose root is the mesh's.
+    pub(super) root: &'a Authority,
+}
+
+/// A mesh that runs. The nodes end before the control plane.
+pub(super) struct Nodes {
+    pub(super) near: Node,
+    pub(super) far: Node,
+    pub(super) control: Child,
+}
+
+/// A node's process.
+pub(super) struct Node {
+    pub(super) child: Child,
+    /// Where it takes connections of other nodes.
+    pub(super) mesh: SocketAddr,
+    pub(super) heddle: PathBuf,
+    pub(super) socket: PathBuf,
+}
+
+impl Nodes {
+    /// Starts the three and lets the nodes join. They may not serve yet.
+    ///
+    /// # Errors
+    /// When one does not start; the end of its log is quoted.
+    pub(super) fn start(site: &Site) -> anyhow::Result<Nodes> {
+        let state = site.dir.join("control");
+        site.root.hand_over(&state)?;
+        let listen = free_address()?;
+        let socket = site.dir.join("control.sock");
+        let mut command = words([site.heddle.as_os_str(), "control".as_ref()]);
+        command.push(site.dir.join("mesh").into());
+        command.extend(words([
+            "--listen",
+            &listen.to_string(),
+            "--metrics",
+            "none",
+        ]));
+        command.extend(with("--state", &state));
+        command.extend(with("--socket", &socket));
+        // Not where the nodes are measured.
+        let place = Place {
+            core: site.place.core.map(|_| 1),
+            groups: Vec::new(),
+        };
+        let log = site.dir.join("control.log");
+        let mut control = Child::start("heddle control", &place, &command, &log, false)?;
+        let token = |name| token(site.heddle, &socket, name);
+        let near_token = control.wait_until(CONTROL_WITHIN, || token(NEAR).ok())?;
+        let far_token = token(FAR)?;
+        Ok(Nodes {
+            near: Node::start(site, NEAR, listen, &near_token)?,
+            far: Node::start(site, FAR, listen, &far_token)?,
+            control,
+        })
+    }
+}
+
+impl Node {
+    fn start(site: &Site, name: &str, control: SocketAddr, token: &str) -> anyhow::Result<Node> {
+        let file = site.dir.join(format!("{name}.token"));
+        write_private(&file, token)?;
+        let mesh = free_address()?;
+        let socket = site.dir.join(format!("{name}.sock"));
+        let mut command = words([site.heddle.as_os_str(), "node".as_ref()]);
+        command.extend(words(["--name", name, "--metrics", "127.0.0.1:0"]));
+        command.extend(words(["--control", &control.to_string()]));
+        command.extend(words(["--listen", &mesh.to_string()]));
+        command.extend(with("--token-file", &file));
+        command.extend(with("--state", &site.dir.join(name)));
+        command.extend(with("--socket", &socket));
+        command.extend(site.settings.iter().flat_map(|file| with("--config", file)));
+        let log = site.dir.join(format!("{name}.log"));
+        let child = Child::start(
+            &format!("heddle node {name}"),
+            site.place,
+            &command,
+            &log,
+            false,
+        )?;
+        Ok(Node {
+            child,
+            mesh,
+            heddle: site.heddle.to_owned(),
+            socket,
+        })
+    }
+}
+
+/// What a Heddle says of itself in JSON; none while it does not.
+pub(super) fn status(heddle: &Path, socket: &Path) -> Option<Vec<u8>> {
+    let mut command = Command::new(heddle);
+    command.arg("status").args(with("--socket", socket));
+    let output = command.args(["--output", "json"]).output().ok()?;
+    Some(output.stdout)
+}
+
+/// A token with which that node may join.
+fn token(heddle: &Path, socket: &Path, node: &str) -> anyhow::Result<String> {
+    let mut command = Command::new(heddle);
+    command.args(["token", "create", node, "--output", "json"]);
+    let output = command.args(with("--socket", socket)).output()?;
+    let said = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    anyhow::ensure!(output.status.success(), "no token for {node}: {}", said());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let token = json["token"].as_str();
+    Ok(token.context("the answer holds no token")?.to_owned())
+}
+
+fn with(flag: &str, value: &Path) -> [OsString; 2] {
+    [flag.into(), value.into()]
+}
+
+/// A loopback address that nobody listens on. Another process could take it before the proxy does, and
+/// then the proxy says so.
+pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// Makes the folder of manifests with this one in it.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn write_manifest(dir: &Path, text: &str) -> anyhow::Result<()> {
+    let mesh = dir.join("mesh");
+    fs::create_dir(&mesh)?;
+    fs::write(mesh.join("lab.yaml"), text).context("the manifest")
+}

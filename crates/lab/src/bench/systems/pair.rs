@@ -1,0 +1,159 @@
+//! Two proxies of the same kind, with mutual TLS between them.
+
+use std::fs;
+use std::net::SocketAddr;
+
+use anyhow::bail;
+
+use super::{
+    Endpoint, Kind, READY_WITHIN, Running, Service, System, Work, configuration,
+    targets_from_status,
+};
+use crate::bench::ask;
+use crate::bench::authority::Authority;
+use crate::bench::child::{Child, Place};
+use crate::bench::nodes::{self, NEAR, Nodes, Site, free_address};
+
+/// What the policy at the second proxy lets the first one's identity do, and nothing else.
+pub(in crate::bench) const ALLOWED: (&str, &str) = ("GET", "/api/v1/items/128");
+/// What it refuses with 403, though the first proxy passes it on.
+pub(in crate::bench) const REFUSED: [(&str, &str); 2] = [
+    ("GET", "/api/v2/items/128"),
+    ("DELETE", "/api/v1/items/128"),
+];
+
+impl System {
+    /// Starts a pair, whose certificates this authority issues, and waits until a request comes through.
+    ///
+    /// # Errors
+    /// When one does not start, or no request comes through in time.
+    pub(in crate::bench) fn start_pair(
+        &self,
+        work: &Work,
+        place: &Place,
+        root: &Authority,
+    ) -> anyhow::Result<Running> {
+        let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+        match self.kind {
+            Kind::Envoy => self.envoys(work, place, root, dir),
+            Kind::Heddle => self.heddles(work, place, root, dir),
+            Kind::Haproxy | Kind::Nginx => bail!("{} is not measured in pairs", self.name),
+        }
+    }
+
+    fn envoys(
+        &self,
+        work: &Work,
+        place: &Place,
+        authority: &Authority,
+        dir: tempfile::TempDir,
+    ) -> anyhow::Result<Running> {
+        authority.write_root(dir.path())?;
+        for account in ["near", "far"] {
+            authority.leaf(account)?.write(dir.path(), account)?;
+        }
+        let (listen, between) = (free_address()?, free_address()?);
+        let start = |name: &str, template, work: &Work, listen| {
+            let config = dir.path().join(format!("{name}.yaml"));
+            let text = configuration(template, work, listen, free_address()?, dir.path())?;
+            fs::write(&config, text)?;
+            let mut command = vec![self.program.clone().into()];
+            command.extend(self.arguments(&config, dir.path()));
+            let log = dir.path().join(format!("{name}.log"));
+            Child::start(
+                &format!("{} {name}", self.name),
+                place,
+                &command,
+                &log,
+                false,
+            )
+        };
+        let far = start(
+            "far",
+            include_str!("../../../peers/envoy-far.yaml.j2"),
+            work,
+            between,
+        )?;
+        let onward = work.by_way_of(between)?;
+        let mut near = start(
+            "near",
+            include_str!("../../../peers/envoy.yaml.j2"),
+            &onward,
+            listen,
+        )?;
+        let target = |service: &Service| format!("{}@{listen}", service.host);
+        let targets: Vec<String> = work.services.iter().map(target).collect();
+        near.wait_until(READY_WITHIN, || comes_through(&targets))?;
+        Ok(Running {
+            proxies: vec![near, far],
+            targets,
+            between: Some(between),
+            _beside: Vec::new(),
+            dir,
+        })
+    }
+
+    fn heddles(
+        &self,
+        work: &Work,
+        place: &Place,
+        authority: &Authority,
+        dir: tempfile::TempDir,
+    ) -> anyhow::Result<Running> {
+        let template = include_str!("../../../peers/heddle.yaml.j2");
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        nodes::write_manifest(
+            dir.path(),
+            &configuration(template, work, nowhere, nowhere, dir.path())?,
+        )?;
+        let mut nodes = Nodes::start(&Site {
+            heddle: &self.program,
+            dir: dir.path(),
+            place,
+            settings: self.settings.as_deref(),
+            root: authority,
+        })?;
+        let near = &mut nodes.near;
+        let (heddle, socket) = (near.heddle.clone(), near.socket.clone());
+        let targets = near.child.wait_until(READY_WITHIN, || {
+            let status = nodes::status(&heddle, &socket)?;
+            let targets = targets_from_status(&status, work, Some(NEAR))?;
+            comes_through(&targets)?;
+            Some(targets)
+        })?;
+        Ok(Running {
+            between: Some(nodes.far.mesh),
+            proxies: vec![nodes.near.child, nodes.far.child],
+            targets,
+            _beside: vec![nodes.control],
+            dir,
+        })
+    }
+}
+
+impl Work {
+    /// The same work for a proxy that hands everything on to another.
+    fn by_way_of(&self, next: SocketAddr) -> anyhow::Result<Work> {
+        let SocketAddr::V4(next) = next else {
+            bail!("{next} is no IPv4 address");
+        };
+        let service = |service: &Service| Service {
+            endpoints: vec![Endpoint {
+                address: *next.ip(),
+                port: next.port(),
+            }],
+            ..service.clone()
+        };
+        Ok(Work {
+            services: self.services.iter().map(service).collect(),
+            ..self.clone()
+        })
+    }
+}
+
+/// Whether each target answers what is allowed.
+fn comes_through(targets: &[String]) -> Option<()> {
+    let (method, path) = ALLOWED;
+    let answers = |target: &String| matches!(ask::status(target, method, path, "ready"), Ok(200));
+    targets.iter().all(answers).then_some(())
+}
