@@ -262,7 +262,9 @@ impl Drop for Unproven {
     }
 }
 
-/// Whether a peer is believed, and neither its certificate nor ours has expired.
+/// Whether a peer is believed, and whoever vouches for it, and neither its certificate nor ours has expired.
 fn holds(proof: &Proof, identities: &Identities) -> bool {
-    identities.clock().now() <= proof.not_after && identities.check(&proof.peer).is_ok()
+    identities.clock().now() <= proof.not_after
+        && identities.trust().trusts(proof.root)
+        && identities.check(&proof.peer).is_ok()
 }

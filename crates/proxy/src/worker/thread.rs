@@ -226,8 +226,7 @@ impl Worker {
 
     fn identify(&self, identities: Arc<Identities>) {
         self.alarms.distrust(|proof| holds(proof, &identities));
-        self.upstreams
-            .distrust(|peer| identities.check(peer).is_ok());
+        self.upstreams.distrust(|proof| holds(proof, &identities));
         drop(self.identities.replace(Some(identities)));
     }
 
