@@ -164,9 +164,8 @@ impl Handshake {
         let secured = Secured::new(self.session, root, self.caller, now, now_s);
         let secured = secured.ok_or(Broken::Refused(Refusal::Anonymous))?;
         let mut side = Side::secured(self.stream, secured);
-        if let Some(proof) = side.proof() {
-            identities.check(&proof.peer).map_err(Broken::Refused)?;
-        }
+        // By what holds now: it may have changed since the handshake began.
+        worker.check(&side).map_err(Broken::Refused)?;
         let kept = side.inbox.extend_from_slice(&worker.pool, &self.early);
         kept.map_err(|_| Broken::Memory)?;
         Ok(side)

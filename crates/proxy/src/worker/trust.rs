@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use heddle_transport::Identities;
+use heddle_transport::{Identities, Refusal};
 
 use super::{Millis, Worker};
 use crate::io::{Proof, Side};
@@ -40,10 +40,20 @@ impl Worker {
 
     /// Whether what a connection to another node rests on still holds.
     pub(crate) fn believes(&self, side: &Side) -> bool {
-        side.proof().is_none_or(|proof| {
-            let identities = self.identities.borrow();
-            identities.as_deref().is_some_and(|now| holds(proof, now))
-        })
+        self.check(side).is_ok()
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check(&self, side: &Side) -> Result<(), Refusal> {
+        let Some(proof) = side.proof() else {
+            return Ok(());
+        };
+        let identities = self.identities.borrow();
+        let identities = identities.as_deref().ok_or(Refusal::UnknownAuthority)?;
+        check(proof, identities)
     }
 
     /// A place for one more connection from another node that has not proven who it is.
@@ -67,9 +77,21 @@ impl Drop for Unproven {
     }
 }
 
-/// Whether a peer is believed, and whoever vouches for it, and neither its certificate nor ours has expired.
 fn holds(proof: &Proof, identities: &Identities) -> bool {
-    identities.clock().now() <= proof.not_after
-        && identities.trust().trusts(proof.root)
-        && identities.check(&proof.peer).is_ok()
+    check(proof, identities).is_ok()
+}
+
+/// Whether a peer is believed, and whoever vouches for it, and neither its certificate nor ours has expired.
+///
+/// # Errors
+/// Why not.
+fn check(proof: &Proof, identities: &Identities) -> Result<(), Refusal> {
+    identities.check(&proof.peer)?;
+    if !identities.trust().trusts(proof.root) {
+        return Err(Refusal::UnknownAuthority);
+    }
+    match identities.clock().now() <= proof.not_after {
+        true => Ok(()),
+        false => Err(Refusal::Expired),
+    }
 }
