@@ -117,7 +117,10 @@ async fn scenes(
     let verdict = Verdict::new(stage.shopper.tally(), failed, phases, guarded, rotated);
     stage.screen.say(&verdict.to_string());
     if options.stay {
-        stage.screen.say("staying until Ctrl-C");
+        stage.screen.say(
+            "staying until Ctrl-C; in two and a half minutes every certificate is renewed by the new \
+             root, and in six the old one is dropped",
+        );
         let invitation = invitation(stage.mesh).await?;
         stage.screen.quote(&invitation);
         stage.play(Duration::MAX).await?;

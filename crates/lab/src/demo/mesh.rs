@@ -239,10 +239,10 @@ impl Mesh {
     }
 
     /// The end of what every process and its services have written.
-    pub(super) fn last_words(&self) -> String {
-        let nodes = self.nodes.iter().map(|node| node.process.last_words());
-        let all: Vec<String> = nodes.chain([self.control.last_words()]).collect();
-        all.join("\n")
+    pub(super) fn last_words(&mut self) -> String {
+        let nodes = self.nodes.iter_mut().map(|node| &mut node.process);
+        let all = nodes.chain([&mut self.control]).map(Process::last_words);
+        all.collect::<Vec<_>>().join("\n")
     }
 
     /// Asks every process to finish, the nodes first, and waits until they have.

@@ -64,12 +64,16 @@ impl Process {
         }
     }
 
-    /// The end of what it and what it runs have written.
-    pub(super) fn last_words(&self) -> String {
+    /// Whether it has ended, and the end of what it and what it runs have written.
+    pub(super) fn last_words(&mut self) -> String {
+        let ended = match self.child.try_wait() {
+            Ok(Some(status)) => format!(", which ended: {status}"),
+            _ => String::new(),
+        };
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
-        format!("-- {}\n{}", self.what, last.join("\n"))
+        format!("-- {}{ended}\n{}", self.what, last.join("\n"))
     }
 
     /// Asks it to finish, and waits until it has.

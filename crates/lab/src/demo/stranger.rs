@@ -15,6 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+#[cfg(test)]
+mod tests;
+
 /// How long the port may take to turn somebody away.
 const LIMIT: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes.
