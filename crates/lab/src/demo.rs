@@ -84,7 +84,7 @@ async fn tell(options: &Options) -> anyhow::Result<()> {
     }
     let stopped = mesh.stop().await;
     if let Some(verdict) = outcome? {
-        verdict.into_result()?;
+        verdict.result()?;
     }
     stopped
 }
@@ -117,6 +117,8 @@ async fn scenes(
     let verdict = Verdict::new(stage.shopper.tally(), failed, phases, guarded, rotated);
     stage.screen.say(&verdict.to_string());
     if options.stay {
+        // Nobody stays with what is not as promised.
+        verdict.result()?;
         stage.screen.say(
             "staying until Ctrl-C; in two and a half minutes every certificate is renewed by the new \
              root, and in six the old one is dropped",

@@ -145,7 +145,7 @@ impl Verdict {
     /// # Errors
     /// A page failed, a request failed behind a page, the traffic did not follow the route, or policy or
     /// root did not do what they are for.
-    pub(super) fn into_result(self) -> anyhow::Result<()> {
+    pub(super) fn result(&self) -> anyhow::Result<()> {
         let mut complaints = Vec::new();
         if self.all.failures > 0 {
             complaints.push(format!(

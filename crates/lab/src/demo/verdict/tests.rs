@@ -44,7 +44,7 @@ fn good() -> Verdict {
 }
 
 fn judge(verdict: Verdict) -> Result<(), String> {
-    verdict.into_result().map_err(|error| error.to_string())
+    verdict.result().map_err(|error| error.to_string())
 }
 
 #[test]
