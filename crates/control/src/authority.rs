@@ -261,10 +261,14 @@ impl Authority {
         let state = &inner.roots.state;
         let generation = state.generation;
         let is_behind = |node: &&NodeName| confirmed(node).is_none_or(|own| own < generation);
+        let mut count = 0;
+        let nodes = nodes.into_iter().inspect(|_| count += 1);
+        let unconfirmed = nodes.filter(is_behind).cloned().collect();
         RotationStatus {
             stage: state.stage,
             generation,
-            unconfirmed: nodes.into_iter().filter(is_behind).cloned().collect(),
+            nodes: count,
+            unconfirmed,
             old_until: state.old_until,
             finish_from: state
                 .old_until

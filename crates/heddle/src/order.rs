@@ -25,7 +25,11 @@ pub(crate) enum Order {
     /// Where the root stands: [`RootStatus`].
     RootStatus,
     /// Begin a rotation, or go on with one: [`RootStatus`]. By force: whatever it waits for.
-    RootRotate { force: bool },
+    RootRotate {
+        force: bool,
+        #[serde(default)]
+        supplied: Option<SuppliedRoot>,
+    },
     /// Give a rotation up: [`RootStatus`].
     RootCancel,
     /// Refuse an identity or a certificate: [`DenyStatus`]. Without a time, for as long as makes sense.
@@ -40,6 +44,16 @@ pub(crate) enum Order {
     DenyRemove { what: String },
     /// Sign a site's request, in PEM: [`SiteSigned`].
     SiteSign { request: String, life_s: u64 },
+}
+
+/// Where a root is that is not to be made. The files are read by the control plane: no key travels.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SuppliedRoot {
+    /// The certificate in PEM.
+    pub(crate) certificate: PathBuf,
+    /// Its private key in PEM, unencrypted.
+    pub(crate) key: PathBuf,
 }
 
 /// A new join token. Its text is shown once, and cleared when this is dropped.
@@ -111,7 +125,7 @@ pub(crate) struct RootStatus {
     pub(crate) sha256: String,
     /// When what signs expires, in seconds since 1970.
     pub(crate) expires: u64,
-    /// How many nodes there are that may hold a certificate.
+    /// How many nodes there are that may hold a certificate and are not denied.
     pub(crate) nodes: usize,
     /// Those that have not confirmed this generation.
     pub(crate) waits_for: Vec<String>,

@@ -158,7 +158,10 @@ impl Handshake {
     /// When the peer is not believed after all: a session that was resumed verified no certificate.
     pub(crate) fn finish(self, worker: &Worker, identities: &Identities) -> Result<Side, Broken> {
         let now_s = identities.clock().now();
-        let secured = Secured::new(self.session, self.caller, worker.clock.now(), now_s);
+        let root = identities.root_of(&self.session);
+        let root = root.ok_or(Broken::Refused(Refusal::UnknownAuthority))?;
+        let now = worker.clock.now();
+        let secured = Secured::new(self.session, root, self.caller, now, now_s);
         let secured = secured.ok_or(Broken::Refused(Refusal::Anonymous))?;
         let mut side = Side::secured(self.stream, secured);
         if let Some(proof) = side.proof() {

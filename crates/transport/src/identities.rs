@@ -4,18 +4,21 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use heddle_model::{ServiceAccountName, SpiffeId};
 use rustls::client::{ClientSessionMemoryCache, Resumption, UnbufferedClientConnection};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{ServerName, UnixTime};
 use rustls::server::{ClientHello, ResolvesServerCert, UnbufferedServerConnection};
 use rustls::sign::CertifiedKey;
 use rustls::sign::SingleCertAndKey;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
+use webpki::KeyUsage;
 
 use crate::suites::provider;
 use crate::tickets::Tickets;
+use crate::trust::RootId;
 use crate::verify::Verifier;
 use crate::{Clock, Leaf, Peer, Refusal, Session, Trust};
 
@@ -157,6 +160,24 @@ impl Identities {
     /// Why not.
     pub fn check(&self, peer: &Peer) -> Result<(), Refusal> {
         self.trust.check(peer, self.clock.now())
+    }
+
+    /// The root that vouches for the peer of an established session; `None` when none does.
+    ///
+    /// A session is resumed only among these identities, so that it was one of these roots.
+    pub fn root_of(&self, session: &Session) -> Option<RootId> {
+        if let Some(only) = self.trust.only_root() {
+            return Some(only);
+        }
+        let (leaf, rest) = session.certificates()?.split_first()?;
+        let usage = match session.is_client() {
+            true => KeyUsage::server_auth(),
+            false => KeyUsage::client_auth(),
+        };
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(self.clock.now()));
+        let verifier = Verifier::new(Arc::clone(&self.trust));
+        let (_, root) = verifier.verify_path(leaf, rest, usage, now).ok()?;
+        root
     }
 
     /// When the certificate of an account expires, in seconds since 1970.

@@ -33,4 +33,4 @@ pub use identities::{ALPN, Identities, NoIdentity};
 pub use leaf::{Leaf, LeafError, Peer};
 pub use refusal::Refusal;
 pub use session::{MAX_PLAINTEXT, MAX_SEALED, Received, Session, TlsError};
-pub use trust::{Denied, Trust, TrustError};
+pub use trust::{Denied, RootId, Trust, TrustError};

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use heddle_model::SpiffeId;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, InsufficientSizeError,
@@ -120,6 +121,18 @@ impl Session {
         self.server.as_ref()
     }
 
+    /// What the peer showed, in this handshake or the one that is resumed.
+    pub(crate) fn certificates(&self) -> Option<&[CertificateDer<'static>]> {
+        match &self.machine {
+            Machine::Client(machine) => machine.peer_certificates(),
+            Machine::Server(machine) => machine.peer_certificates(),
+        }
+    }
+
+    pub(crate) fn is_client(&self) -> bool {
+        matches!(self.role, Role::Client(_))
+    }
+
     /// When the first of both certificates expires, in seconds since 1970. Meaningful once the
     /// session is established.
     pub fn not_after(&self) -> u64 {
@@ -212,14 +225,14 @@ impl Session {
 
     /// Learns who the peer is, and holds it against whom we called.
     fn establish(&mut self) -> Result<(), TlsError> {
-        let (certificates, protocol) = match &self.machine {
-            Machine::Client(machine) => (machine.peer_certificates(), machine.alpn_protocol()),
-            Machine::Server(machine) => (machine.peer_certificates(), machine.alpn_protocol()),
+        let protocol = match &self.machine {
+            Machine::Client(machine) => machine.alpn_protocol(),
+            Machine::Server(machine) => machine.alpn_protocol(),
         };
         if protocol != Some(ALPN) {
             return Err(TlsError::Refused(Refusal::Protocol));
         }
-        let leaf = certificates.and_then(<[_]>::first);
+        let leaf = self.certificates().and_then(<[_]>::first);
         let leaf = leaf.ok_or(TlsError::Refused(Refusal::Anonymous))?;
         let peer = Peer::read(leaf).map_err(TlsError::Refused)?;
         let server = match &self.role {

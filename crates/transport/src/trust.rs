@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use heddle_model::{SpiffeId, TrustDomain};
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use webpki::anchor_from_trusted_cert;
@@ -23,11 +24,17 @@ pub struct Denied {
     pub ids: BTreeSet<SpiffeId>,
 }
 
+/// A root, told apart from others: the SHA-256 of its certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RootId([u8; 32]);
+
 /// Whom to believe.
 #[derive(Clone)]
 pub struct Trust {
     domain: TrustDomain,
     roots: Vec<TrustAnchor<'static>>,
+    /// Of the roots, in their order.
+    ids: Vec<RootId>,
     denied: Denied,
 }
 
@@ -48,6 +55,7 @@ impl Trust {
         if count > MAX_DENIED {
             return Err(TrustError::Denied(count));
         }
+        let ids = roots.iter().map(|root| RootId::of(root)).collect();
         let roots = roots.iter().map(|root| {
             let root = CertificateDer::from(root.as_slice());
             let anchor = anchor_from_trusted_cert(&root);
@@ -58,6 +66,7 @@ impl Trust {
         Ok(Trust {
             domain,
             roots: roots.collect::<Result<_, _>>()?,
+            ids,
             denied,
         })
     }
@@ -69,6 +78,25 @@ impl Trust {
 
     pub(crate) fn roots(&self) -> &[TrustAnchor<'static>] {
         &self.roots
+    }
+
+    /// Whether a root is one of those that are trusted.
+    pub fn trusts(&self, root: RootId) -> bool {
+        self.ids.contains(&root)
+    }
+
+    /// The only root that is trusted, if there is only one.
+    pub(crate) fn only_root(&self) -> Option<RootId> {
+        match *self.ids {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Which of the roots an anchor is.
+    pub(crate) fn root_of(&self, anchor: &TrustAnchor<'_>) -> Option<RootId> {
+        let at = self.roots.iter().position(|root| root == anchor)?;
+        self.ids.get(at).copied()
     }
 
     /// Whether a peer that was believed once still is, at `now` (seconds since 1970).
@@ -90,6 +118,14 @@ impl Trust {
             return Err(Refusal::Denied);
         }
         Ok(())
+    }
+}
+
+impl RootId {
+    fn of(der: &[u8]) -> Self {
+        let mut id = [0; 32];
+        id.copy_from_slice(digest(&SHA256, der).as_ref());
+        RootId(id)
     }
 }
 

@@ -15,6 +15,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use webpki::{EndEntityCert, KeyUsage};
 
+use crate::trust::RootId;
 use crate::{Peer, Refusal, Trust};
 
 /// Verifies chains against a [`Trust`].
@@ -52,12 +53,24 @@ impl Verifier {
         usage: KeyUsage,
         now: UnixTime,
     ) -> Result<Peer, Refusal> {
+        let (peer, _) = self.verify_path(leaf, rest, usage, now)?;
+        Ok(peer)
+    }
+
+    /// The same, and which root vouches for it.
+    pub(crate) fn verify_path(
+        &self,
+        leaf: &CertificateDer<'_>,
+        rest: &[CertificateDer<'_>],
+        usage: KeyUsage,
+        now: UnixTime,
+    ) -> Result<(Peer, Option<RootId>), Refusal> {
         let bad = |error: webpki::Error| refusal(&error);
         // The form first: it is cheap, and a foreign domain is worth being named.
         let peer = Peer::read(leaf)?;
         self.trust.check(&peer, now.as_secs())?;
         let certificate = EndEntityCert::try_from(leaf).map_err(bad)?;
-        certificate
+        let path = certificate
             .verify_for_usage(
                 self.algorithms.all,
                 self.trust.roots(),
@@ -68,7 +81,7 @@ impl Verifier {
                 None,
             )
             .map_err(bad)?;
-        Ok(peer)
+        Ok((peer, self.trust.root_of(path.anchor())))
     }
 }
 

@@ -46,6 +46,8 @@ pub struct RotationStatus {
     pub stage: Stage,
     /// The generation of the bundle that nodes should have confirmed.
     pub generation: u64,
+    /// How many should.
+    pub nodes: usize,
     /// The nodes that have not confirmed it.
     pub unconfirmed: Vec<NodeName>,
     /// Until when something may be in use that the old root signed, in seconds since 1970; only while

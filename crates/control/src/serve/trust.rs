@@ -55,7 +55,7 @@ impl server::Authority for AuthorityService {
             Ok((node, response)) => {
                 shared.succeeded(source);
                 shared.counters.joined.fetch_add(1, Relaxed);
-                info!(%node, address = ?peer.address, "a node joined");
+                info!(%node, address = peer.address.map(display), "a node joined");
                 Ok(Response::new(response))
             }
             Err(refused) => {
@@ -65,7 +65,12 @@ impl server::Authority for AuthorityService {
                     reason,
                     status,
                 } = refused;
-                warn!(node, address = ?peer.address, reason, "a node did not join");
+                warn!(
+                    node,
+                    address = peer.address.map(display),
+                    reason,
+                    "a node did not join"
+                );
                 Err(*status)
             }
         }

@@ -1,17 +1,18 @@
 //! `heddle root`.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use heddle_control::authority::shown_time;
 use heddle_control::printable;
 
 use super::Asked;
 use crate::exit::{Exit, Failure};
 use crate::life;
-use crate::order::{Order, RootStage, RootStatus};
+use crate::order::{Order, RootStage, RootStatus, SuppliedRoot};
 use crate::table::count;
 use crate::time::duration;
 
@@ -57,6 +58,7 @@ enum Command {
   heddle root rotate
   heddle root rotate --wait 10m
   heddle root rotate --force
+  heddle root rotate --certificate next.pem --key next.key
 
 Exit codes:
   0  the new root signs
@@ -68,6 +70,12 @@ Exit codes:
         /// signs already, drop the old one although what it signed may be in use
         #[arg(long)]
         force: bool,
+        /// Take this root in place of making one: its certificate in PEM
+        #[arg(long, value_name = "FILE", requires = "key")]
+        certificate: Option<PathBuf>,
+        /// With --certificate: its private key in PEM, of ECDSA P-256 or P-384, unencrypted
+        #[arg(long, value_name = "FILE", requires = "certificate")]
+        key: Option<PathBuf>,
         /// Wait for nodes for so long [default: without end]
         #[arg(long, value_name = "TIME", value_parser = life::parse)]
         wait: Option<Duration>,
@@ -88,7 +96,16 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
             let status: RootStatus = asked.order(&Order::RootStatus)?;
             asked.show(&status, text)
         }
-        Command::Rotate { force, wait, asked } => rotate(&asked, force, wait),
+        Command::Rotate {
+            force,
+            certificate,
+            key,
+            wait,
+            asked,
+        } => {
+            let supplied = certificate.zip(key).map(supplied).transpose()?;
+            rotate(&asked, &Order::RootRotate { force, supplied }, wait)
+        }
         Command::Cancel { asked } => {
             let status: RootStatus = asked.order(&Order::RootCancel)?;
             asked.show(&status, |_| {
@@ -99,9 +116,20 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn rotate(asked: &Asked, force: bool, wait: Option<Duration>) -> Result<(), Failure> {
+/// The control plane reads the files, from wherever it was started.
+fn supplied((certificate, key): (PathBuf, PathBuf)) -> Result<SuppliedRoot, Failure> {
+    let absolute = |path: PathBuf| {
+        std::path::absolute(&path).with_context(|| format!("cannot find {}", path.display()))
+    };
+    Ok(SuppliedRoot {
+        certificate: absolute(certificate)?,
+        key: absolute(key)?,
+    })
+}
+
+fn rotate(asked: &Asked, order: &Order, wait: Option<Duration>) -> Result<(), Failure> {
     let began = Instant::now();
-    let mut status: RootStatus = asked.order(&Order::RootRotate { force })?;
+    let mut status: RootStatus = asked.order(order)?;
     let mut said = None;
     while status.stage == RootStage::Begun {
         if said.as_ref() != Some(&status.waits_for) {

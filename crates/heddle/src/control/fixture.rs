@@ -1,5 +1,6 @@
 //! A control plane's parts for tests, with a clock that only the test moves.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -21,7 +22,7 @@ pub(super) struct Fixture {
     pub(super) nodes: Nodes,
     pub(super) clock: Arc<Clock>,
     time: Arc<AtomicU64>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 pub(super) fn at(seconds: u64) -> UnixTime {
@@ -46,8 +47,13 @@ impl Fixture {
             nodes: Nodes::default(),
             clock: Arc::new(Clock::with(0, move || read.load(Relaxed))),
             time,
-            _dir: dir,
+            dir,
         }
+    }
+
+    /// The authority's folder.
+    pub(super) fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
     }
 
     pub(super) fn set_time(&self, seconds: u64) {

@@ -73,7 +73,7 @@ fn gauges(encoder: &mut Encoder<'_>, status: &ControlStatus, door: &Door) {
         ),
         (
             "heddle_control_nodes_known",
-            "Nodes whose own certificate has not expired, connected or not.",
+            "Nodes whose own certificate is good, connected or not.",
             count(status.root.nodes),
         ),
         (

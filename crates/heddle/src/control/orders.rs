@@ -1,20 +1,25 @@
 //! What operators want of the authority, done.
 
 use std::fmt::Display;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::time::Duration;
 
 use heddle_control::authority::{
     Authority, CertificateRequest, Denied, DenyEntry, MAX_DENY_LIFE, NextRoot, RotationRefusal,
-    Serial, Stage, TokenId, UnixTime,
+    Serial, Stage, TokenId, UnixTime, shown_time,
 };
 use heddle_control::printable;
 use heddle_control::serve::Nodes;
 use heddle_model::{NodeName, SpiffeId};
 use serde::Serialize;
+use zeroize::Zeroizing;
 
 use crate::admin::Answer;
 use crate::order::{
-    Changed, DenyStatus, Order, RootStage, RootStatus, SiteSigned, TokenCreated, TokenStatus,
+    Changed, DenyStatus, Order, RootStage, RootStatus, SiteSigned, SuppliedRoot, TokenCreated,
+    TokenStatus,
 };
 
 #[cfg(test)]
@@ -22,6 +27,8 @@ mod tests;
 
 /// How long a certificate is refused of which only the serial number is known: no leaf lives for longer.
 const SERIAL_LIFE_S: u64 = 90 * 86_400;
+/// Longest file with a certificate or a key in it, in bytes.
+const MAX_PEM_BYTES: usize = 64 * 1024;
 
 /// Does what an order says, and answers. It writes to the disk, and so blocks.
 pub(super) fn execute(authority: &Authority, nodes: &Nodes, now: UnixTime, order: Order) -> Answer {
@@ -35,7 +42,7 @@ pub(super) fn execute(authority: &Authority, nodes: &Nodes, now: UnixTime, order
         Order::TokenList => orders.tokens(),
         Order::TokenRevoke { id } => orders.revoke_token(&id),
         Order::RootStatus => answer(&orders.root()),
-        Order::RootRotate { force } => orders.rotate(force),
+        Order::RootRotate { force, supplied } => orders.rotate(force, supplied.as_ref()),
         Order::RootCancel => orders.cancel(),
         Order::DenyAdd {
             what,
@@ -134,11 +141,25 @@ impl Orders<'_> {
         root_status(self.authority, self.nodes, self.now)
     }
 
-    fn rotate(&self, force: bool) -> Done {
+    fn rotate(&self, force: bool, supplied: Option<&SuppliedRoot>) -> Done {
         let stage = |orders: &Self| orders.authority.rotation([], |_| None).stage;
         let mut began = false;
+        if supplied.is_some() && stage(self) != Stage::Steady {
+            return Err(refused(
+                "a rotation is under way already (leave --certificate and --key out to go on with it)",
+            ));
+        }
         if stage(self) == Stage::Steady {
-            let begun = self.authority.begin_rotation(&NextRoot::Make, self.now);
+            let begun = match supplied {
+                None => self.authority.begin_rotation(&NextRoot::Make, self.now),
+                Some(SuppliedRoot { certificate, key }) => {
+                    let next = NextRoot::Supply {
+                        certificate: &read(certificate)?,
+                        key: &read(key)?,
+                    };
+                    self.authority.begin_rotation(&next, self.now)
+                }
+            };
             begun.map_err(refused)?;
             began = true;
             tracing::info!("a rotation has begun: every node is told to trust a new root, too");
@@ -197,7 +218,7 @@ impl Orders<'_> {
         };
         let done = self.authority.deny(what.clone(), entry, self.now);
         done.map_err(refused)?;
-        tracing::info!(%what, reason, until, "denied");
+        tracing::info!(%what, reason, "denied until {}", shown_time(until));
         answer(&deny_status(&what, reason, until))
     }
 
@@ -240,6 +261,31 @@ impl Orders<'_> {
             roots_pem: signed.roots_pem,
             not_after: signed.not_after,
         })
+    }
+}
+
+/// A file that may hold a key.
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Refused> {
+    let failed = |error: std::io::Error| {
+        let name = path.display().to_string();
+        refused(format!(
+            "cannot read {}: {error} (the control plane reads it, as its own user)",
+            printable(&name)
+        ))
+    };
+    // Not longer than this: a buffer that grew would leave copies of a key behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_PEM_BYTES + 1));
+    let file = File::open(path).map_err(failed)?;
+    let within = u64::try_from(MAX_PEM_BYTES).unwrap_or(u64::MAX);
+    let length = file
+        .take(within + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    match length > MAX_PEM_BYTES {
+        true => Err(refused(
+            "a file is longer than any certificate or key in PEM",
+        )),
+        false => Ok(bytes),
     }
 }
 
@@ -289,7 +335,7 @@ pub(super) fn root_status(authority: &Authority, nodes: &Nodes, now: UnixTime) -
         generation: status.generation,
         sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         expires: authority.expires(),
-        nodes: authority.members(now).len(),
+        nodes: status.nodes,
         waits_for: waits_for.iter().map(ToString::to_string).collect(),
         old_until: status.old_until,
         finish_from: status.finish_from,

@@ -3,7 +3,7 @@
 use std::fs::{Permissions, metadata, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -391,9 +391,36 @@ async fn who_is_denied_is_told_nothing_and_comes_in_no_more() {
             one.issue(&client, CART).await.expect_err("refused");
         }
     }
-    control.stderr_line("denied");
+    control.stderr_line("reason=\"denied\"");
     let refused = operate(&folder, "token create n1");
     assert!(text(&refused.stderr).contains("heddle deny remove"));
+}
+
+/// Who is refused in the handshake learns it by an alert, and the operator by the log: once for many.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_of_another_mesh_is_refused_and_the_log_says_why() {
+    let (folder, elsewhere) = (mesh(), mesh());
+    let (control, at) = Heddle::control(&folder, &[]);
+    let (_other, other_at) = Heddle::control(&elsewhere, &[]);
+    let mut node = join(&folder, at, "n1").await;
+    node.show(join(&elsewhere, other_at, "n1").await);
+    for _ in 0..3 {
+        if let Ok(client) = node.client().await {
+            node.issue(&client, CART).await.expect_err("refused");
+        }
+    }
+    let counted = "handshakes_refused_total{reason=\"unknown_authority\"} 3\n";
+    eventually("they are counted", || {
+        get(control.metrics(), "x", "/metrics").1.contains(counted)
+    });
+    control.signal(Signal::TERM);
+    let said = control.stderr_before("stopping");
+    let reason = "reason=\"unknown_authority\"";
+    assert_eq!(
+        said.iter().filter(|line| line.contains(reason)).count(),
+        1,
+        "{said:#?}"
+    );
 }
 
 #[test]
@@ -477,4 +504,28 @@ fn every_metric_is_listed() {
         );
     }
     assert!(metrics.contains("# HELP heddle_control_nodes "));
+}
+
+#[test]
+fn a_control_plane_is_found_where_it_usually_is() {
+    let folder = mesh();
+    let socket = folder.path("heddle-control.sock");
+    let status = |more: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_heddle"))
+            .arg("status")
+            .args(more)
+            .env("XDG_RUNTIME_DIR", folder.path(""))
+            .output();
+        output.expect("it runs")
+    };
+    // Where `heddle up` usually is there is nobody here, and nobody is at the other's.
+    let (_control, _) = Heddle::control_asked_at(socket, &folder, &[]);
+    assert!(text(&status(&["--control"]).stdout).contains("control plane of cluster.local"));
+    let nobody = status(&[]);
+    assert_eq!(nobody.status.code(), Some(4));
+    let said = text(&nobody.stderr);
+    assert!(
+        said.contains("a control plane is here: ask it with --control"),
+        "{said}"
+    );
 }

@@ -139,11 +139,22 @@ impl Heddle {
     /// Starts `heddle control`, with its state beside the manifests, and waits until nodes are served;
     /// says where.
     pub(crate) fn control(folder: &Folder, more: &[&str]) -> (Heddle, SocketAddr) {
+        Self::control_asked_at(folder.socket(), folder, more)
+    }
+
+    /// The same, with the admin socket elsewhere.
+    pub(crate) fn control_asked_at(
+        socket: PathBuf,
+        folder: &Folder,
+        more: &[&str],
+    ) -> (Heddle, SocketAddr) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
         command
             .args(["control", "--listen", "127.0.0.1:0", "--state"])
-            .arg(folder.path("state"));
-        let heddle = Self::spawn(command, folder, more);
+            .arg(folder.path("state"))
+            .arg(folder.manifests())
+            .args(more);
+        let heddle = Self::spawn_at(command, socket);
         let line = heddle.stderr_line("nodes are served at");
         let address = line.rsplit(' ').next().and_then(|at| at.parse().ok());
         (heddle, address.expect("an address"))

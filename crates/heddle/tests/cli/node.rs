@@ -85,6 +85,11 @@ impl TestNode {
         self.control = control;
     }
 
+    /// Shows somebody else's certificate from now on, and its key.
+    pub(crate) fn show(&mut self, other: TestNode) {
+        self.leaf = other.leaf;
+    }
+
     pub(crate) fn believe(&mut self, update: &TrustUpdate) {
         let Some(bundle) = &update.bundle else { return };
         let roots: Vec<_> = bundle.roots.iter().map(|root| root.to_vec()).collect();

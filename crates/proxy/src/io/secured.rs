@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use heddle_model::{ServiceAccountName, SpiffeId};
-use heddle_transport::{MAX_PLAINTEXT, MAX_SEALED, Peer, Session, TlsError};
+use heddle_transport::{MAX_PLAINTEXT, MAX_SEALED, Peer, RootId, Session, TlsError};
 use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::RecvFlags;
 use tokio::io::Interest;
@@ -43,6 +43,8 @@ const ENDING: Duration = Duration::from_secs(30);
 pub(crate) struct Proof {
     /// Who is at the other end.
     pub(crate) peer: Peer,
+    /// Who vouches for it.
+    pub(crate) root: RootId,
     /// When the first of both certificates expires, in seconds since 1970.
     pub(crate) not_after: u64,
 }
@@ -68,10 +70,11 @@ pub(crate) struct Secured {
 }
 
 impl Secured {
-    /// A session that is established; `None` for one that is not. `now_s` is the time by which certificates
+    /// A session that is established, and the root that vouches for its peer; `None` for one that is not. `now_s` is the time by which certificates
     /// are judged, in seconds since 1970.
     pub(crate) fn new(
         session: Session,
+        root: RootId,
         caller: Option<ServiceAccountName>,
         now: Instant,
         now_s: u64,
@@ -81,7 +84,11 @@ impl Secured {
         let left = Duration::from_secs(not_after.saturating_sub(now_s).min(MAX_LIFE_S));
         Some(Box::new(Secured {
             session,
-            proof: Arc::new(Proof { peer, not_after }),
+            proof: Arc::new(Proof {
+                peer,
+                root,
+                not_after,
+            }),
             caller,
             ends: now + left.saturating_sub(ENDING),
             sealed: Vec::new(),

@@ -18,10 +18,9 @@ use std::time::Instant;
 use foldhash::fast::RandomState;
 use heddle_model::{ServiceAccountName, ServiceName};
 use heddle_telemetry::WorkerStats;
-use heddle_transport::Peer;
 
 use crate::balance::Load;
-use crate::io::Side;
+use crate::io::{Proof, Side};
 use crate::parcel;
 use crate::settings::Bounds;
 use crate::worker::Millis;
@@ -320,12 +319,10 @@ impl Upstreams {
     }
 
     /// Closes every idle connection whose peer is not believed any more.
-    pub(crate) fn distrust(&self, is_believed: impl Fn(&Peer) -> bool) {
+    pub(crate) fn distrust(&self, is_believed: impl Fn(&Proof) -> bool) {
         for endpoint in self.by_place.borrow().values() {
             self.drop_idle(endpoint, |idle| {
-                idle.side
-                    .proof()
-                    .is_some_and(|proof| !is_believed(&proof.peer))
+                idle.side.proof().is_some_and(|proof| !is_believed(proof))
             });
         }
     }

@@ -12,6 +12,7 @@ mod pace;
 mod sync;
 mod thread;
 mod timer;
+mod trust;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,7 +30,6 @@ use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::failure::Reason;
 use crate::inbound::Inbound;
-use crate::io::{Proof, Side};
 use crate::permits::Permits;
 use crate::pump::Blocks;
 use crate::route::PortIndex;
@@ -108,29 +108,6 @@ impl Worker {
     /// The configuration for a request that begins now.
     pub(crate) fn bound(&self) -> Rc<Bound> {
         Rc::clone(&self.bound.borrow())
-    }
-
-    /// Whom this node can call and be called as now.
-    pub(crate) fn identities(&self) -> Option<Arc<Identities>> {
-        self.identities.borrow().clone()
-    }
-
-    /// A place for one more connection from another node that has not proven who it is.
-    pub(crate) fn unproven(self: &Rc<Self>) -> Option<Unproven> {
-        let unproven = self.unproven.get();
-        if unproven >= self.unproven_limit.get() {
-            return None;
-        }
-        self.unproven.set(unproven + 1);
-        Some(Unproven(Rc::clone(self)))
-    }
-
-    /// Whether what a connection to another node rests on still holds.
-    pub(crate) fn believes(&self, side: &Side) -> bool {
-        side.proof().is_none_or(|proof| {
-            let identities = self.identities.borrow();
-            identities.as_deref().is_some_and(|now| holds(proof, now))
-        })
     }
 
     /// The series of opaque connections from a source to a destination.
@@ -250,19 +227,4 @@ impl Worker {
     pub(crate) fn connections(&self) -> usize {
         usize::try_from(self.stats.connections_active.get()).unwrap_or(0)
     }
-}
-
-/// The place of a connection that has not proven who it is.
-pub(crate) struct Unproven(Rc<Worker>);
-
-impl Drop for Unproven {
-    fn drop(&mut self) {
-        let unproven = &self.0.unproven;
-        unproven.set(unproven.get().saturating_sub(1));
-    }
-}
-
-/// Whether a peer is believed, and neither its certificate nor ours has expired.
-fn holds(proof: &Proof, identities: &Identities) -> bool {
-    identities.clock().now() <= proof.not_after && identities.check(&proof.peer).is_ok()
 }

@@ -13,7 +13,6 @@ use std::time::{Instant, SystemTime};
 use std::{io, thread};
 
 use heddle_telemetry::{AccessLog, Registry, WorkerStats};
-use heddle_transport::Identities;
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
 use rustix::thread::gettid;
@@ -24,7 +23,7 @@ use super::alarm::SWEEP_MS;
 use super::timer::Timer;
 use super::{
     Alarms, Bound, Clock, Command, Gate, INTAKE_BOUND, Intake, Millis, Moves, Pace, Shown, WorkKey,
-    Worker, holds,
+    Worker,
 };
 use crate::balance::Random;
 use crate::collaborator::Scratch;
@@ -222,27 +221,6 @@ impl Worker {
         // Series that are in use are kept by who uses them.
         self.tcp.borrow_mut().clear();
         self.upstreams.forget_unused();
-    }
-
-    fn identify(&self, identities: Arc<Identities>) {
-        self.alarms.distrust(|proof| holds(proof, &identities));
-        self.upstreams
-            .distrust(|peer| identities.check(peer).is_ok());
-        drop(self.identities.replace(Some(identities)));
-    }
-
-    /// Ends what rests on a certificate that has expired.
-    fn expire(&self, now: Millis) {
-        let identities = self.identities.borrow();
-        let Some(identities) = identities.as_deref() else {
-            return;
-        };
-        if now.saturating_sub(self.expires_looked.get()) < TIDY_MS {
-            return;
-        }
-        self.expires_looked.set(now);
-        let now_s = identities.clock().now();
-        self.alarms.distrust(|proof| now_s <= proof.not_after);
     }
 
     /// What is done now and then, off the path of any request.

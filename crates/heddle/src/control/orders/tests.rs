@@ -152,3 +152,33 @@ fn a_rotation_is_one_order_and_force_goes_a_step_further() {
     assert_eq!(finished["stage"], "steady");
     assert_eq!(finished["sha256"], switched["sha256"]);
 }
+
+#[test]
+fn a_root_that_is_supplied_is_read_by_the_control_plane() {
+    let (fixture, other) = (Fixture::new(), Fixture::new());
+    let rotate = |certificate: &str, key: &str| {
+        let folder = other.state();
+        let supplied = json!({"certificate": folder.join(certificate), "key": folder.join(key)});
+        json!({"root-rotate": {"force": false, "supplied": supplied}})
+    };
+    for (certificate, key, reason) in [
+        ("none.pem", "root.key", "cannot read"),
+        ("root.key", "root.pem", "the new root"),
+        ("root.pem", "state.json", "the new root"),
+    ] {
+        let (status, said) = order(&fixture, &rotate(certificate, key));
+        assert!(status == 409 && said.contains(reason), "{said}");
+    }
+    let begun = done(&fixture, &rotate("root.pem", "root.key"));
+    assert_eq!(begun["stage"], "begun");
+    let (status, said) = order(&fixture, &rotate("root.pem", "root.key"));
+    assert!(
+        status == 409 && said.contains("under way already"),
+        "{said}"
+    );
+    done(&fixture, &json!({"root-rotate": {"force": true}}));
+    assert_eq!(
+        fixture.authority.root_sha256(),
+        other.authority.root_sha256()
+    );
+}
