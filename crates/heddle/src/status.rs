@@ -182,6 +182,13 @@ pub(crate) struct TrustStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct HeldStatus {
     pub(crate) spiffe_id: String,
+    /// The serial number of its certificate, in hexadecimal, as `heddle deny add` takes it.
+    #[serde(default)]
+    pub(crate) serial: Option<String>,
+    /// SHA-256 of the root that vouches for it, as `heddle root status` has it; absent when no root that is
+    /// trusted does.
+    #[serde(default)]
+    pub(crate) root_sha256: Option<String>,
     /// Absent until there is a certificate.
     pub(crate) not_after: Option<u64>,
     pub(crate) renew_at: Option<u64>,

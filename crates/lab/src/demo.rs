@@ -1,50 +1,51 @@
-//! `heddle-lab demo`: a small bookstore on this machine, with real traffic through one proxy.
+//! `heddle-lab demo`: a small bookstore on two nodes of this machine, with real traffic between them.
 //!
-//! The story is told in order: start the mesh, send a shopper through it, change a route while
-//! the shopper goes on, see the traffic follow, and judge. It fails when any page failed or the
-//! traffic did not follow, so that it is a test as well.
+//! The story is told in order: start the mesh, send a shopper through it, and while the shopper goes on
+//! change a route, keep an intruder out, and replace the root; then judge. It fails when any page failed or
+//! anything was not as promised, so that it is a test as well.
 
+mod acts;
+mod answers;
+mod caller;
 mod manifests;
 mod mesh;
 mod metrics;
 mod place;
+mod process;
+mod program;
 mod screen;
 mod shopper;
+mod stage;
+mod stranger;
 mod verdict;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use manifests::Manifests;
-use mesh::{Mesh, Status};
-use metrics::History;
+use mesh::{Mesh, NODES};
 use place::Place;
-use screen::Screen;
 use shopper::Shopper;
-use verdict::{Phase, Verdict};
+use stage::Stage;
+use verdict::Verdict;
 
-/// The workload that calls the bookstore.
+/// The workload that calls the bookstore, on the first node.
 const SHOPPER: &str = "bookstore/shopper";
 /// The Service that the shopper calls.
 const FRONT: &str = "bookstore/productpage";
-/// The share of readers that get reviews v2, before and after the edit.
-const SHARES: [f64; 2] = [0.1, 0.5];
-/// How long a route's change may take to show in what the shopper sees.
-const SETTLING: Duration = Duration::from_secs(1);
 
-/// Show a small bookstore mesh on this machine, with real traffic.
+/// Show a small bookstore mesh of two nodes on this machine, with real traffic.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Go on until Ctrl-C
+    /// Go on until Ctrl-C, and say how to look around
     #[arg(long)]
     stay: bool,
-    /// Seconds to send traffic, 6 to 86400
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(6..=86_400))]
+    /// Seconds to send traffic, 10 to 86400
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=86_400))]
     seconds: u64,
     /// Pages that the shopper opens per second, 10 to 2000
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(10..=2_000))]
@@ -57,7 +58,7 @@ pub(crate) struct Options {
 /// Tells the story.
 ///
 /// # Errors
-/// Another demo runs, the mesh does not start, a page failed, or the traffic did not follow the route.
+/// Another demo runs, the mesh does not start, a page failed, or something was not as promised.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -83,7 +84,7 @@ async fn tell(options: &Options) -> anyhow::Result<()> {
     }
     let stopped = mesh.stop().await;
     if let Some(verdict) = outcome? {
-        verdict.into_result()?;
+        verdict.result()?;
     }
     stopped
 }
@@ -94,7 +95,8 @@ async fn scenes(
     manifests: &Manifests,
     mesh: &mut Mesh,
 ) -> anyhow::Result<Verdict> {
-    let status = mesh.ready().await?;
+    mesh.join().await?;
+    let status = mesh.status(NODES[0]).await?;
     let page = format!(
         "http://{}/products/1",
         status.address(Some(SHOPPER), FRONT)?
@@ -102,104 +104,84 @@ async fn scenes(
     shopper::first_page(&page)
         .await
         .context("the bookstore does not answer")?;
-    introduce(mesh, &status, manifests)?;
+    introduce(mesh, manifests).await?;
 
-    let mut stage = Stage::open(mesh, Shopper::start(&page, options.rate)).await?;
-    let half = Duration::from_secs(options.seconds) / 2;
+    let shopper = Shopper::start(&page, options.rate);
+    let mut stage = Stage::open(mesh, shopper).await?;
+    let length = Duration::from_secs(options.seconds);
+    let phases = acts::share(&mut stage, manifests, length / 2).await?;
+    let guarded = acts::guard(&mut stage, manifests, length / 4).await?;
+    let rotated = acts::rotate(&mut stage, manifests, length / 4).await?;
 
-    stage
-        .screen
-        .say("90 % of the readers get reviews v1, 10 % get v2");
-    let before = stage.play(half, SHARES[0]).await?;
-
-    let generation = mesh.metrics().await?.generation();
-    manifests.set_weights(50, 50)?;
-    let effect = mesh.newer_than(generation).await?;
-    stage.screen.say(&format!(
-        "{} edited: 50 / 50, in effect after {} ms",
-        manifests.route().display(),
-        effect.as_millis()
-    ));
-    sleep(SETTLING.saturating_sub(effect)).await;
-    let after = stage.play(half.saturating_sub(SETTLING), SHARES[1]).await?;
-
-    let verdict = stage.judge([before, after]).await?;
+    let failed = stage.failed().await?;
+    let verdict = Verdict::new(stage.shopper.tally(), failed, phases, guarded, rotated);
     stage.screen.say(&verdict.to_string());
     if options.stay {
-        stage.screen.say("staying until Ctrl-C");
-        stage.play(Duration::MAX, SHARES[1]).await?;
+        // Nobody stays with what is not as promised.
+        verdict.result()?;
+        stage.screen.say(
+            "staying until Ctrl-C; in two and a half minutes every certificate is renewed by the new \
+             root, and in six the old one is dropped",
+        );
+        let invitation = invitation(stage.mesh).await?;
+        stage.screen.quote(&invitation);
+        stage.play(Duration::MAX).await?;
     }
     Ok(verdict)
 }
 
-/// Says where things are, and what to try from another terminal.
-fn introduce(mesh: &Mesh, status: &Status, manifests: &Manifests) -> anyhow::Result<()> {
-    let anybody = status.address(None, FRONT)?;
+/// Says what runs where, and who is who.
+async fn introduce(mesh: &Mesh, manifests: &Manifests) -> anyhow::Result<()> {
     println!(
-        "The bookstore is up, from the manifests in {}",
+        "The bookstore is up: a control plane and two nodes, from the manifests in {}",
         manifests.dir().display()
     );
-    println!("Try from another terminal:");
-    println!("  curl http://{anybody}/products/1");
-    if let Some(proxy) = status.forward_proxy(SHOPPER) {
-        println!("  http_proxy=http://{proxy} curl -H 'end-user: editor' http://reviews/reviews/1");
+    println!("  {:<7} {:<16} WORKLOADS", "NODE", "FOR OTHER NODES");
+    for node in mesh.nodes() {
+        let address = mesh.check(node.name).await?.mesh_address;
+        let address = address.map_or("-".to_owned(), |address| address.to_string());
+        let names = node.workloads.iter().map(|name| screen::short(name));
+        let names: Vec<&str> = names.collect();
+        println!("  {:<7} {address:<16} {}", node.name, names.join(", "));
     }
-    println!("  {}\n", mesh.status_command());
+    println!("Each node joined with a token of its own. What heddle check says of them:");
+    for line in acts::identities(mesh).await?.lines() {
+        println!("  {line}");
+    }
+    println!();
     Ok(())
 }
 
-/// The shopper, and the screen that shows what the proxy counts.
-struct Stage<'mesh> {
-    mesh: &'mesh Mesh,
-    shopper: Shopper,
-    /// What had failed before the shopper came: the first page is asked for until it is there.
-    failed_before: u64,
-    history: History,
-    screen: Screen,
-}
-
-impl<'mesh> Stage<'mesh> {
-    async fn open(mesh: &'mesh Mesh, shopper: Shopper) -> anyhow::Result<Self> {
-        let reading = mesh.metrics().await?;
-        let failed_before = reading.failed();
-        let mut history = History::default();
-        history.push(Instant::now(), reading, shopper.tally().versions);
-        Ok(Self {
-            mesh,
-            shopper,
-            failed_before,
-            history,
-            screen: Screen::new(),
-        })
-    }
-
-    /// Shows the traffic for `length`, and says what the shopper saw meanwhile.
-    async fn play(&mut self, length: Duration, expected: f64) -> anyhow::Result<Phase> {
-        self.history.restart();
-        let begun = self.shopper.tally();
-        let started = Instant::now();
-        let mut frames = interval(Duration::from_millis(500));
-        frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while started.elapsed() < length {
-            frames.tick().await;
-            let reading = self.mesh.metrics().await?;
-            self.history
-                .push(Instant::now(), reading, self.shopper.tally().versions);
-            self.screen.show(&self.history);
+/// What to try from another terminal.
+async fn invitation(mesh: &Mesh) -> anyhow::Result<String> {
+    let status = mesh.status(NODES[0]).await?;
+    let anybody = status.address(None, FRONT)?;
+    let mut all = vec![
+        "Try from another terminal:".to_owned(),
+        format!("  curl http://{anybody}/products/1"),
+    ];
+    for (caller, what) in [
+        (SHOPPER, "-H 'end-user: editor' http://reviews/reviews/1"),
+        (acts::INTRUDER, "-i http://details/details/1"),
+        (acts::READER, "-i http://reviews/reviews/1"),
+    ] {
+        if let Some(proxy) = status.forward_proxy(caller) {
+            all.push(format!("  http_proxy=http://{proxy} curl {what}"));
         }
-        self.screen.settle(&self.history);
-        Ok(Phase {
-            seen: self.shopper.tally().since(&begun),
-            expected,
-        })
     }
-
-    async fn judge(&self, phases: [Phase; 2]) -> anyhow::Result<Verdict> {
-        let failed = self.mesh.metrics().await?.failed();
-        Ok(Verdict::new(
-            self.shopper.tally(),
-            failed.saturating_sub(self.failed_before),
-            phases,
-        ))
+    for node in mesh.nodes() {
+        all.push(format!("  {}", mesh.heddle.typed("check", &node.socket)));
     }
+    let control = &mesh.control_socket;
+    let first = &mesh.node(NODES[0])?.socket;
+    all.push(format!("  {}", mesh.heddle.typed("status", first)));
+    for command in [
+        "status",
+        "root status",
+        "root rotate",
+        "deny add spiffe://cluster.local/ns/bookstore/sa/reader --reason trying --life 5m",
+    ] {
+        all.push(format!("  {}", mesh.heddle.typed(command, control)));
+    }
+    Ok(all.join("\n"))
 }

@@ -110,14 +110,14 @@ impl Board {
         }
     }
 
-    /// Makes a new generation whenever a node comes, goes or moves. It never ends.
+    /// Makes a new generation whenever a node comes, moves or is forgotten. It never ends.
     pub async fn follow_nodes(&self) {
-        let mut present = self.shared.nodes.watch_present();
+        let mut reached = self.shared.nodes.watch_reached();
         let mut rested = Instant::now();
         // The sender is the nodes' own, which we hold.
-        while present.changed().await.is_ok() {
+        while reached.changed().await.is_ok() {
             sleep_until(rested.max(Instant::now() + GATHER)).await;
-            let nodes = u32::try_from(present.borrow_and_update().len());
+            let nodes = u32::try_from(reached.borrow_and_update().len());
             let rest = REST_PER_NODE.saturating_mul(nodes.unwrap_or(u32::MAX));
             rested = Instant::now() + rest.min(LONGEST_REST);
             let generation = &self.shared.generation;
@@ -147,7 +147,7 @@ impl Shared {
     fn whole(&self) -> Option<Mesh> {
         let mesh = self.newest().mesh.clone()?;
         let mut mesh = Mesh::clone(&mesh);
-        mesh.nodes = nodes(&self.nodes.present());
+        mesh.nodes = nodes(&self.nodes.reached());
         Some(mesh)
     }
 
@@ -157,10 +157,10 @@ impl Shared {
     }
 }
 
-fn nodes(present: &Present) -> Vec<Node> {
+fn nodes(reached: &Present) -> Vec<Node> {
     let node = |(name, address): (&NodeName, &_)| Node {
         name: name.clone(),
         address: *address,
     };
-    present.iter().map(node).collect()
+    reached.iter().map(node).collect()
 }

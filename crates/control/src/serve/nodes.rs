@@ -23,6 +23,9 @@ pub struct Nodes {
 struct Shared {
     known: Mutex<Known>,
     present: watch::Sender<Arc<Present>>,
+    /// The same, and those that are away where they were last: that a node has lost us says nothing about
+    /// whether others reach it.
+    reached: watch::Sender<Arc<Present>>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +59,7 @@ impl Default for Nodes {
             shared: Arc::new(Shared {
                 known: Mutex::default(),
                 present: watch::channel(Arc::default()).0,
+                reached: watch::channel(Arc::default()).0,
             }),
         }
     }
@@ -65,6 +69,28 @@ impl Nodes {
     /// Those that are present, by name.
     pub fn present(&self) -> Arc<Present> {
         Arc::clone(&self.shared.present.borrow())
+    }
+
+    /// Where other nodes reach nodes, present ones and those that are away and not [forgotten](Nodes::forget).
+    pub fn reached(&self) -> Arc<Present> {
+        Arc::clone(&self.shared.reached.borrow())
+    }
+
+    /// Those of [`Nodes::reached`] that are not present.
+    pub fn away(&self) -> Vec<NodeName> {
+        let present = self.present();
+        let reached = self.reached();
+        let away = reached.keys().filter(|name| !present.contains_key(*name));
+        away.cloned().collect()
+    }
+
+    /// Tells nobody any more where a node is that is away. One that is present stays.
+    pub fn forget(&self, name: &NodeName) {
+        let known = self.lock();
+        let node = known.nodes.get(name);
+        if node.is_none_or(|node| node.present.is_none()) {
+            publish(&self.shared.reached, name, None);
+        }
     }
 
     /// Another node that is present at the same address.
@@ -80,6 +106,11 @@ impl Nodes {
         self.shared.present.subscribe()
     }
 
+    /// Tells of each change of [`Nodes::reached`]; who is slow sees the newest.
+    pub fn watch_reached(&self) -> watch::Receiver<Arc<Present>> {
+        self.shared.reached.subscribe()
+    }
+
     /// What a node has confirmed since this control plane runs, if anything.
     pub fn confirmed(&self, node: &NodeName) -> Option<Confirmed> {
         let known = self.lock();
@@ -92,7 +123,7 @@ impl Nodes {
     /// Takes down what a node has in force; says whether there was room for the node.
     pub(super) fn confirm(&self, name: &NodeName, confirmed: Confirmed) -> bool {
         let mut known = self.lock();
-        let Some(node) = known.node(name) else {
+        let Some(node) = self.node(&mut known, name) else {
             return false;
         };
         node.bundle = confirmed.bundle;
@@ -106,8 +137,9 @@ impl Nodes {
         let mut known = self.lock();
         known.visits += 1;
         let visit = known.visits;
-        known.node(name)?.present = Some((visit, address));
-        self.publish(name, Some(address));
+        self.node(&mut known, name)?.present = Some((visit, address));
+        publish(&self.shared.present, name, Some(address));
+        publish(&self.shared.reached, name, Some(address));
         Some(Presence {
             nodes: self.clone(),
             name: name.clone(),
@@ -115,20 +147,18 @@ impl Nodes {
         })
     }
 
-    /// Tells of one change. Called with the lock in hand, so that changes are told in their order.
-    fn publish(&self, name: &NodeName, address: Option<SocketAddr>) {
-        self.shared.present.send_if_modified(|present| {
-            if present.get(name).copied() == address {
-                return false;
-            }
-            // Copied only while somebody looks at the last one.
-            let present = Arc::make_mut(present);
-            match address {
-                Some(address) => present.insert(name.clone(), address),
-                None => present.remove(name),
-            };
-            true
-        });
+    /// The entry of a node, made if there is room for it. One that is absent makes room.
+    fn node<'known>(&self, known: &'known mut Known, name: &NodeName) -> Option<&'known mut Node> {
+        if !known.nodes.contains_key(name) && known.nodes.len() >= MAX_NODES {
+            let mut absent = known
+                .nodes
+                .iter()
+                .filter(|(_, node)| node.present.is_none());
+            let absent = absent.next()?.0.clone();
+            known.nodes.remove(&absent);
+            publish(&self.shared.reached, &absent, None);
+        }
+        Some(known.nodes.entry(name.clone()).or_default())
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -138,16 +168,20 @@ impl Nodes {
     }
 }
 
-impl Known {
-    /// The entry of a node, made if there is room for it. One that is absent makes room.
-    fn node(&mut self, name: &NodeName) -> Option<&mut Node> {
-        if !self.nodes.contains_key(name) && self.nodes.len() >= MAX_NODES {
-            let mut absent = self.nodes.iter().filter(|(_, node)| node.present.is_none());
-            let absent = absent.next()?.0.clone();
-            self.nodes.remove(&absent);
+/// Tells of one change. Called with the lock in hand, so that changes are told in their order.
+fn publish(told: &watch::Sender<Arc<Present>>, name: &NodeName, address: Option<SocketAddr>) {
+    told.send_if_modified(|present| {
+        if present.get(name).copied() == address {
+            return false;
         }
-        Some(self.nodes.entry(name.clone()).or_default())
-    }
+        // Copied only while somebody looks at the last one.
+        let present = Arc::make_mut(present);
+        match address {
+            Some(address) => present.insert(name.clone(), address),
+            None => present.remove(name),
+        };
+        true
+    });
 }
 
 /// A node is present while this lives.
@@ -165,7 +199,7 @@ impl Drop for Presence {
             && node.present.is_some_and(|(visit, _)| visit == self.visit)
         {
             node.present = None;
-            self.nodes.publish(&self.name, None);
+            publish(&self.nodes.shared.present, &self.name, None);
         }
     }
 }

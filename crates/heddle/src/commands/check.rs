@@ -177,7 +177,16 @@ fn identities(all: &[HeldStatus], now: u64) -> String {
             0 => String::new(),
             failures => format!("{} failed", count(failures, "attempt")),
         };
-        [held.spiffe_id.clone(), expires, left, renewed, attempts]
+        let root = held.root_sha256.as_deref().unwrap_or("-");
+        let root = root.get(..16).unwrap_or(root).to_owned();
+        [
+            held.spiffe_id.clone(),
+            root,
+            expires,
+            left,
+            renewed,
+            attempts,
+        ]
     });
-    table::render(["IDENTITY", "EXPIRES", "IN", "RENEWED", ""], rows)
+    table::render(["IDENTITY", "ROOT", "EXPIRES", "IN", "RENEWED", ""], rows)
 }

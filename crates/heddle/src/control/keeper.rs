@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use heddle_control::authority::{Authority, Stage, UnixTime, shown_time};
 use heddle_control::serve::Nodes;
+use heddle_model::SpiffeId;
 use heddle_telemetry::Seldom;
 use heddle_transport::Clock;
 use tokio::time::MissedTickBehavior;
@@ -85,6 +86,7 @@ impl Keeper {
             Ok(Some(stage)) => self.advanced(stage),
             Err(error) => self.failed("rotation", &error.to_string()),
         }
+        self.forget(at);
         if let Err(error) = self.door.refresh() {
             self.failed("renewal", &format!("{error:#}"));
         }
@@ -97,6 +99,25 @@ impl Keeper {
                 shown_time(expires),
                 duration(expires.saturating_sub(now))
             );
+        }
+    }
+
+    /// A node that is away stays where it was for the others, until it is denied or its certificate has
+    /// expired: a line that is cut between it and us is no reason to cut it off from them.
+    fn forget(&self, now: UnixTime) {
+        let away = self.nodes.away();
+        if away.is_empty() {
+            return;
+        }
+        let members = self.authority.members(now);
+        let denied = self.authority.trust().denied;
+        for name in away {
+            let is_member = members.iter().any(|member| member.node == name);
+            let id = SpiffeId::node(self.authority.trust_domain().clone(), name.clone());
+            if !is_member || denied.denies(&id, None, now).is_some() {
+                tracing::info!(node = %name, "a node is away, and is not believed any more");
+                self.nodes.forget(&name);
+            }
         }
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct Core {
     trust: Arc<Trust>,
     trust_until: Option<u64>,
     leaves: BTreeMap<SpiffeId, Arc<Leaf>>,
+    /// Which root vouches for each, once it was looked for among those that are trusted now.
+    signers: BTreeMap<SpiffeId, String>,
     keeper: Keeper,
     link: Link,
     /// A time that was certain, and since when it is known: since then time has gone on.
@@ -85,6 +87,7 @@ impl Core {
             trust,
             trusted,
             leaves: leaves.chain([(id.clone(), own)]).collect(),
+            signers: BTreeMap::new(),
             own: id,
             keeper,
             link: Link {
@@ -159,6 +162,8 @@ impl Core {
         self.keeper.hold(id, validity, Some(now));
         if self.keeper.wants(id) {
             self.leaves.insert(id.clone(), leaf);
+            self.signers.remove(id);
+            self.name_signers();
             self.is_stale = true;
         }
         Ok(())
@@ -200,6 +205,7 @@ impl Core {
         self.trust = next.in_force(now).map_err(|error| error.to_string())?;
         self.trust_until = next.next_end(now);
         self.trusted = next;
+        self.signers.clear();
         self.is_stale = true;
         self.doubt();
         Ok(())
@@ -216,6 +222,19 @@ impl Core {
                 Ok(()) | Err(Refusal::Expired | Refusal::NotYetValid)
             ) {
                 self.keeper.renew(id);
+            }
+        }
+        self.name_signers();
+    }
+
+    /// Finds out which root signed what came since, and forgets what is gone.
+    fn name_signers(&mut self) {
+        self.signers.retain(|id, _| self.leaves.contains_key(id));
+        for (id, leaf) in &self.leaves {
+            if !self.signers.contains_key(id)
+                && let Some(root) = self.trusted.signer(leaf)
+            {
+                self.signers.insert(id.clone(), root);
             }
         }
     }

@@ -1,11 +1,13 @@
 //! Whom a node trusts: the bundle and the deny-list that it was told, and what of that is in force now.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use heddle_model::{SpiffeId, TrustDomain};
-use heddle_transport::{Denied, Trust, TrustError};
+use heddle_transport::{Denied, Leaf, Trust, TrustError};
 use heddle_xds::{
     Bundle, DenyEntry, DenyList, MAX_CERTIFICATE_BYTES, MAX_DENIED, MAX_ROOTS, TrustUpdate,
 };
@@ -57,6 +59,19 @@ impl Trusted {
         }
         let roots: Vec<Vec<u8>> = self.bundle.roots.iter().map(|root| root.to_vec()).collect();
         Trust::new(self.domain.clone(), &roots, denied).map(Arc::new)
+    }
+
+    /// The SHA-256 of the root that vouches for a certificate of ours, in hexadecimal; none when it is not
+    /// trusted any more.
+    pub(crate) fn signer(&self, leaf: &Leaf) -> Option<String> {
+        let vouches = |root: &&CertificateDer<'static>| {
+            let alone = [root.to_vec()];
+            let trust = Trust::new(self.domain.clone(), &alone, Denied::default());
+            // Nothing outlives its issuer, so that this is a time at which its whole chain is valid.
+            trust.is_ok_and(|trust| leaf.verify(&Arc::new(trust), leaf.not_after()).is_ok())
+        };
+        let root = self.bundle.roots.iter().find(vouches)?;
+        Some(hexadecimal(digest(&SHA256, root).as_ref()))
     }
 
     /// When the next entry of the deny-list ends, in seconds since 1970.
@@ -141,6 +156,14 @@ impl Trusted {
         trusted.in_force(0).map_err(|error| error.to_string())?;
         Ok(trusted)
     }
+}
+
+/// Bytes as serial numbers and digests are written.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// The file.

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-/// Built in, so that the program needs nothing beside it.
+use super::mesh::NODES;
+
+/// The example's, built in, so that the program needs nothing beside it.
 const FILES: [(&str, &str); 4] = [
     (
         "namespace.yaml",
@@ -30,6 +32,36 @@ const FILES: [(&str, &str); 4] = [
     ),
 ];
 
+/// What comes while the mesh runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Extra {
+    /// A workload that has no business with details.
+    Intruder,
+    /// A policy that says so.
+    Policy,
+    /// A workload that comes after the root was replaced.
+    Reader,
+}
+
+impl Extra {
+    /// Its file.
+    pub(super) fn file(self) -> &'static str {
+        match self {
+            Extra::Intruder => "intruder.yaml",
+            Extra::Policy => "policy.yaml",
+            Extra::Reader => "reader.yaml",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Extra::Intruder => include_str!("manifests/intruder.yaml"),
+            Extra::Policy => include_str!("manifests/policy.yaml"),
+            Extra::Reader => include_str!("manifests/reader.yaml"),
+        }
+    }
+}
+
 /// A folder of manifests in a folder of our own; removed when dropped.
 pub(super) struct Manifests {
     dir: PathBuf,
@@ -37,7 +69,7 @@ pub(super) struct Manifests {
 }
 
 impl Manifests {
-    /// Writes the manifests as they are in the repository.
+    /// Writes the manifests of the example, with each workload on a node.
     ///
     /// # Errors
     /// The folder for temporary files cannot be written to.
@@ -49,16 +81,25 @@ impl Manifests {
         let dir = scratch.path().join("manifests");
         fs::create_dir(&dir)?;
         for (name, text) in FILES {
-            fs::write(dir.join(name), text).with_context(|| format!("cannot write {name}"))?;
+            fs::write(dir.join(name), placed(text))
+                .with_context(|| format!("cannot write {name}"))?;
         }
         Ok(Self { dir, scratch })
+    }
+
+    /// Adds a file while the mesh runs.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn add(&self, extra: Extra) -> anyhow::Result<()> {
+        self.put(extra.file(), extra.text())
     }
 
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A folder beside them, for what the mesh writes; it is not watched.
+    /// A folder around it, for what the mesh writes; nothing else in it is watched.
     pub(super) fn scratch(&self) -> &Path {
         self.scratch.path()
     }
@@ -68,18 +109,38 @@ impl Manifests {
         self.dir.join("route.yaml")
     }
 
-    /// Edits how the route shares traffic between the versions, the way editors save: the new
-    /// file takes the old one's place at once.
+    /// Edits how the route shares traffic between the versions.
     ///
     /// # Errors
     /// The file is not there, or has not the two weights.
     pub(super) fn set_weights(&self, v1: u32, v2: u32) -> anyhow::Result<()> {
-        let path = self.route();
-        let edited = with_weights(&fs::read_to_string(&path)?, [v1, v2])?;
-        let beside = self.dir.join(".route.yaml.new");
-        fs::write(&beside, edited)?;
-        fs::rename(&beside, &path).context("cannot replace the route")
+        let edited = with_weights(&fs::read_to_string(self.route())?, [v1, v2])?;
+        self.put("route.yaml", &edited)
     }
+
+    /// Writes a file the way editors save: it is there at once, in the old one's place.
+    fn put(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let beside = self.dir.join(format!(".{name}.new"));
+        let written = fs::write(&beside, text);
+        let written = written.and_then(|()| fs::rename(&beside, self.dir.join(name)));
+        written.with_context(|| format!("cannot write {name}"))
+    }
+}
+
+/// The example is for one node: says of each of its workloads which node it is on.
+fn placed(text: &str) -> String {
+    let documents = text.split("\n---\n").map(|document| {
+        let is = |name: &str| document.contains(&format!("\n  name: {name}\n"));
+        let node = match is("shopper") || is("productpage") {
+            true => NODES[0],
+            false => NODES[1],
+        };
+        match document.contains("\nkind: LocalWorkload\n") {
+            true => document.replace("\nspec:\n", &format!("\nspec:\n  nodeName: {node}\n")),
+            false => document.to_owned(),
+        }
+    });
+    documents.collect::<Vec<_>>().join("\n---\n")
 }
 
 /// Where the services will listen, as their commands say.

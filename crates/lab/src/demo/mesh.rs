@@ -1,255 +1,285 @@
-//! The mesh under demonstration: a `heddle up` of our own.
+//! The mesh under demonstration: a `heddle control` and two `heddle node` of our own.
 
-use std::env;
-use std::fs::{self, File};
-use std::io;
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
-use serde::Deserialize;
-use tokio::process::{Child, Command};
-use tokio::time::{sleep, timeout};
+use anyhow::{Context, bail};
+use tokio::time::sleep;
 
+use super::answers::{ControlStatus, Identities, NodeStatus};
 use super::metrics::Reading;
+use super::process::Process;
+use super::program::Program;
 use super::shopper::Browser;
 
-/// How long the mesh may take until it is ready.
+/// The nodes: the shopper and the page are on the first, what the page is made from on the second.
+pub(super) const NODES: [&str; 2] = ["edge-1", "edge-2"];
+/// How long a process may take until it is ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// How long a changed route may take until it is in effect.
-const CHANGE_LIMIT: Duration = Duration::from_secs(5);
-/// How long the mesh may take to finish what it has begun.
-const STOP_LIMIT: Duration = Duration::from_secs(15);
+/// How long a change of the manifests may take until it is in effect.
+const CHANGE_LIMIT: Duration = Duration::from_secs(10);
+/// Certificates live for minutes, the shortest that there are: who stays sees them renewed, and the old
+/// root dropped.
+const SETTINGS: &str = "control: {leaf_life_s: 300, backdate_s: 60}\n";
+/// What `heddle check` ends with when somebody should look: it is still an answer.
+pub(super) const DEGRADED: i32 = 6;
 
-/// A running `heddle up`.
+/// A running mesh.
 pub(super) struct Mesh {
-    heddle: PathBuf,
-    socket: PathBuf,
-    log: PathBuf,
-    child: Child,
-    /// Where the metrics are; known when it is ready.
-    metrics: Option<SocketAddr>,
+    pub(super) heddle: Program,
+    scratch: PathBuf,
+    control: Process,
+    pub(super) control_socket: PathBuf,
+    nodes: Vec<Node>,
     browser: Browser,
 }
 
-/// What `heddle status --output json` says, as far as the demo uses it.
-#[derive(Deserialize)]
-pub(super) struct Status {
-    ready: bool,
+/// A running node.
+pub(super) struct Node {
+    pub(super) name: &'static str,
+    pub(super) socket: PathBuf,
+    process: Process,
+    /// Where the metrics are; known when it is ready.
     metrics: Option<SocketAddr>,
-    listeners: Vec<Listener>,
-}
-
-#[derive(Deserialize)]
-struct Listener {
-    kind: ListenerKind,
-    caller: Option<String>,
-    service: Option<String>,
-    address: SocketAddr,
-}
-
-#[derive(Deserialize, PartialEq)]
-#[serde(rename_all = "kebab-case")]
-enum ListenerKind {
-    Service,
-    ForwardProxy,
-}
-
-impl Status {
-    /// Where `caller` (none: anybody) reaches `service`.
-    ///
-    /// # Errors
-    /// The mesh has no such listener.
-    pub(super) fn address(
-        &self,
-        caller: Option<&str>,
-        service: &str,
-    ) -> anyhow::Result<SocketAddr> {
-        self.listeners
-            .iter()
-            .filter(|listener| listener.kind == ListenerKind::Service)
-            .find(|listener| {
-                listener.caller.as_deref() == caller && listener.service.as_deref() == Some(service)
-            })
-            .map(|listener| listener.address)
-            .with_context(|| format!("the mesh has no address of {service} for {caller:?}"))
-    }
-
-    /// The forward proxy of `caller`, if it has one.
-    pub(super) fn forward_proxy(&self, caller: &str) -> Option<SocketAddr> {
-        self.listeners
-            .iter()
-            .filter(|listener| listener.kind == ListenerKind::ForwardProxy)
-            .find(|listener| listener.caller.as_deref() == Some(caller))
-            .map(|listener| listener.address)
-    }
+    /// The workloads on it, as they are called in metrics.
+    pub(super) workloads: BTreeSet<String>,
 }
 
 impl Mesh {
-    /// Starts `heddle up` on the manifests in `dir`, with its admin socket and its log in `scratch`.
+    /// Starts the control plane on the manifests in `dir`. Everything that is kept or written goes into
+    /// `scratch`.
     ///
     /// # Errors
     /// The program cannot be started.
     pub(super) fn start(heddle: &Path, dir: &Path, scratch: &Path) -> anyhow::Result<Self> {
-        let heddle = find(heddle)?;
-        let (socket, log) = (scratch.join("heddle.sock"), scratch.join("heddle.log"));
-        let output = File::create(&log)?;
-        // By way of `confine`, so that the mesh goes when we do, however that happens.
-        let child = Command::new(env::current_exe()?)
-            .args(["confine", "--parent", &std::process::id().to_string(), "--"])
-            .arg(&heddle)
-            .arg("up")
-            .arg(dir)
-            .arg("--socket")
-            .arg(&socket)
-            .args(["--metrics", "127.0.0.1:0"])
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            // Ctrl-C is for us alone: we stop the mesh when the shopper has gone.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("cannot start {}", heddle.display()))?;
-        let browser = Browser::new();
+        let heddle = Program::find(heddle)?;
+        let at = |name: &str| scratch.join(name);
+        let (socket, settings) = (at("control.sock"), at("control.yaml"));
+        std::fs::write(&settings, SETTINGS)?;
+        let mut arguments = vec![PathBuf::from("control"), dir.to_owned()];
+        for (flag, value) in [
+            ("--state", at("control")),
+            ("--socket", socket.clone()),
+            ("--config", settings),
+            ("--listen", "127.0.0.1:0".into()),
+            ("--metrics", "127.0.0.1:0".into()),
+        ] {
+            arguments.extend([flag.into(), value]);
+        }
+        let control = Process::start(&heddle, "heddle control", arguments, at("control.log"))?;
         Ok(Self {
             heddle,
-            socket,
-            log,
-            child,
-            metrics: None,
-            browser,
+            scratch: scratch.to_owned(),
+            control,
+            control_socket: socket,
+            nodes: Vec::new(),
+            browser: Browser::new(),
         })
     }
 
-    /// Waits until the mesh serves, and says where.
+    /// Waits for the control plane, and has both nodes join, each with a token of its own.
     ///
     /// # Errors
-    /// It ended, or is not ready in time.
-    pub(super) async fn ready(&mut self) -> anyhow::Result<Status> {
+    /// A process ended, or is not ready in time.
+    pub(super) async fn join(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_LIMIT;
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("heddle up ended: {status}");
+        let control = loop {
+            self.control.is_there()?;
+            let socket = &self.control_socket;
+            match self.heddle.answer(&["status"], socket, &[]).await {
+                Ok(ControlStatus {
+                    ready: true,
+                    listen,
+                }) => break listen,
+                Err(error) if Instant::now() > deadline => return Err(error),
+                _ if Instant::now() > deadline => bail!("heddle control is not ready"),
+                _ => sleep(Duration::from_millis(50)).await,
             }
-            match self.status().await {
-                Ok(status) if status.ready => {
-                    self.metrics = status.metrics;
-                    return Ok(status);
+        };
+        for name in NODES {
+            let node = self.start_node(name, control).await?;
+            self.nodes.push(node);
+        }
+        for node in &mut self.nodes {
+            while !node.is_well(&self.heddle).await? {
+                if Instant::now() > deadline {
+                    bail!("{} is not ready within {START_LIMIT:?}", node.name);
                 }
-                outcome if Instant::now() > deadline => {
-                    let said = outcome
-                        .err()
-                        .unwrap_or_else(|| anyhow!("it says so itself"));
-                    return Err(said.context(format!("not ready within {START_LIMIT:?}")));
-                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn start_node(&self, name: &'static str, control: SocketAddr) -> anyhow::Result<Node> {
+        let socket = &self.control_socket;
+        let token = ["token", "create", name];
+        let token = self.heddle.ask(&token, socket, &[]).await?.stdout;
+        let at = |end: &str| self.scratch.join(format!("{name}{end}"));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(at(".token"))?;
+        file.write_all(token.as_bytes())?;
+        let mut arguments: Vec<PathBuf> = vec!["node".into(), "--run".into()];
+        for (flag, value) in [
+            ("--name", name.into()),
+            ("--control", control.to_string().into()),
+            ("--listen", "127.0.0.1:0".into()),
+            ("--token-file", at(".token")),
+            ("--state", at("")),
+            ("--socket", at(".sock")),
+            ("--metrics", "127.0.0.1:0".into()),
+        ] {
+            arguments.extend([flag.into(), value]);
+        }
+        let what = format!("heddle node {name}");
+        let process = Process::start(&self.heddle, &what, arguments, at(".log"))?;
+        Ok(Node {
+            name,
+            socket: at(".sock"),
+            process,
+            metrics: None,
+            workloads: BTreeSet::new(),
+        })
+    }
+
+    pub(super) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The node of this name.
+    ///
+    /// # Errors
+    /// It was not started.
+    pub(super) fn node(&self, name: &str) -> anyhow::Result<&Node> {
+        let node = self.nodes.iter().find(|node| node.name == name);
+        node.with_context(|| format!("there is no node {name}"))
+    }
+
+    /// What a node says of its listeners and workloads.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(super) async fn status(&self, node: &str) -> anyhow::Result<NodeStatus> {
+        self.node(node)?.status(&self.heddle).await
+    }
+
+    /// What a node says of its identities.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(super) async fn check(&self, node: &str) -> anyhow::Result<Identities> {
+        self.node(node)?.check(&self.heddle).await
+    }
+
+    /// Waits until a workload that was added is on a node, and says where it reaches `service`.
+    ///
+    /// # Errors
+    /// It is not there in time.
+    pub(super) async fn arrival(
+        &mut self,
+        node: &str,
+        workload: &str,
+        service: &str,
+    ) -> anyhow::Result<SocketAddr> {
+        let begun = Instant::now();
+        loop {
+            let index = self.nodes.iter().position(|known| known.name == node);
+            let known = &mut self.nodes[index.context("there is no such node")?];
+            let is_well = known.is_well(&self.heddle).await?;
+            let status = known.status(&self.heddle).await?;
+            match status.address(Some(workload), service) {
+                Ok(address) if is_well => return Ok(address),
+                Err(error) if begun.elapsed() > CHANGE_LIMIT => return Err(error),
+                _ if begun.elapsed() > CHANGE_LIMIT => bail!("{node} has not all its identities"),
                 _ => sleep(Duration::from_millis(50)).await,
             }
         }
     }
 
-    async fn status(&self) -> anyhow::Result<Status> {
-        let output = Command::new(&self.heddle)
-            .args(["status", "--output", "json", "--socket"])
-            .arg(&self.socket)
-            .output()
-            .await?;
-        if !output.status.success() {
-            bail!(
-                "heddle status: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
-        }
-        serde_json::from_slice(&output.stdout).context("heddle status is not understood")
-    }
-
-    /// What to type, from this folder, to ask for the status.
-    pub(super) fn status_command(&self) -> String {
-        let here = env::current_dir().unwrap_or_default();
-        let heddle = self.heddle.strip_prefix(here).unwrap_or(&self.heddle);
-        format!(
-            "{} status --socket {}",
-            heddle.display(),
-            self.socket.display()
-        )
-    }
-
-    /// Reads the proxy's metrics.
+    /// Reads what both nodes count.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// It cannot be read.
     pub(super) async fn metrics(&self) -> anyhow::Result<Reading> {
-        let address = self.metrics.context("the mesh serves no metrics")?;
-        let page = self
-            .browser
-            .get(&format!("http://{address}/metrics"), "text/plain")
-            .await?;
-        Ok(Reading::parse(&page))
+        let mut reading = Reading::default();
+        for node in &self.nodes {
+            let address = node.metrics.context("a node serves no metrics")?;
+            let url = format!("http://{address}/metrics");
+            let page = self.browser.get(&url, "text/plain").await;
+            let page = page.with_context(|| format!("the metrics of {}", node.name))?;
+            // What has no namespace is no workload: whoever it is, it is counted where it called.
+            let calls_here =
+                |source: &str| node.workloads.contains(source) || !source.contains('/');
+            reading.add(node.name, &page, calls_here);
+        }
+        Ok(reading)
     }
 
-    /// Waits until the proxy has taken a newer configuration than `generation`, and says how long
-    /// that took.
+    /// Waits until a node has taken a newer configuration than `generation`, and says how long that took.
     ///
     /// # Errors
-    /// It does not within five seconds.
-    pub(super) async fn newer_than(&self, generation: u64) -> anyhow::Result<Duration> {
+    /// It does not in time.
+    pub(super) async fn newer_than(&self, node: &str, generation: u64) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         while begun.elapsed() < CHANGE_LIMIT {
-            if self.metrics().await?.generation() > generation {
+            if self.metrics().await?.generation(node) > generation {
                 return Ok(begun.elapsed());
             }
             sleep(Duration::from_millis(10)).await;
         }
-        bail!("the edited route is not in effect after {CHANGE_LIMIT:?}")
+        bail!("what was edited is not in effect on {node} after {CHANGE_LIMIT:?}")
     }
 
-    /// The end of what the mesh and its services have written.
-    pub(super) fn last_words(&self) -> String {
-        let log = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(30)..].join("\n")
+    /// The end of what every process and its services have written.
+    pub(super) fn last_words(&mut self) -> String {
+        let nodes = self.nodes.iter_mut().map(|node| &mut node.process);
+        let all = nodes.chain([&mut self.control]).map(Process::last_words);
+        all.collect::<Vec<_>>().join("\n")
     }
 
-    /// Asks the mesh to finish, and waits until it has.
+    /// Asks every process to finish, the nodes first, and waits until they have.
     ///
     /// # Errors
-    /// It had already ended, does not end in time, or ends with an error.
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
-        if let Some(status) = self.child.try_wait()? {
-            bail!("heddle up ended by itself: {status}");
+    /// One had already ended, does not end in time, or ends with an error.
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        let mut outcome = Ok(());
+        for node in self.nodes {
+            outcome = outcome.and(node.process.stop().await);
         }
-        self.terminate().context("cannot stop heddle up")?;
-        let status = timeout(STOP_LIMIT, self.child.wait())
-            .await
-            .with_context(|| format!("heddle up did not stop within {STOP_LIMIT:?}"))??;
-        if !status.success() {
-            bail!("heddle up did not stop cleanly: {status}");
-        }
-        Ok(())
-    }
-
-    fn terminate(&self) -> io::Result<()> {
-        let pid = self.child.id().and_then(|id| i32::try_from(id).ok());
-        let pid = pid
-            .and_then(rustix::process::Pid::from_raw)
-            .ok_or(io::ErrorKind::NotFound)?;
-        Ok(rustix::process::kill_process(
-            pid,
-            rustix::process::Signal::TERM,
-        )?)
+        outcome.and(self.control.stop().await)
     }
 }
 
-/// The path of a program, looked for as a shell looks for it.
-fn find(program: &Path) -> anyhow::Result<PathBuf> {
-    if program.components().count() > 1 {
-        return Ok(program.to_owned());
+impl Node {
+    async fn status(&self, heddle: &Program) -> anyhow::Result<NodeStatus> {
+        heddle.answer(&["status"], &self.socket, &[]).await
     }
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .map(|dir| dir.join(program))
-        .find(|found| found.is_file())
-        .with_context(|| format!("there is no {} in PATH", program.display()))
+
+    async fn check(&self, heddle: &Program) -> anyhow::Result<Identities> {
+        heddle.answer(&["check"], &self.socket, &[DEGRADED]).await
+    }
+
+    /// Whether it serves and has all its identities; remembers what is on it.
+    ///
+    /// # Errors
+    /// It has ended.
+    async fn is_well(&mut self, heddle: &Program) -> anyhow::Result<bool> {
+        self.process.is_there()?;
+        // Until it listens on its socket it says nothing at all.
+        let (Ok(status), Ok(identities)) = (self.status(heddle).await, self.check(heddle).await)
+        else {
+            return Ok(false);
+        };
+        self.metrics = status.metrics;
+        self.workloads = status.workloads.into_iter().map(|one| one.name).collect();
+        Ok(status.ready && identities.are_well())
+    }
 }

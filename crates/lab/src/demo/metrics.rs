@@ -1,4 +1,4 @@
-//! What the proxy counts, read from its metrics page.
+//! What the nodes count, read from their metrics pages.
 
 #[cfg(test)]
 mod tests;
@@ -9,9 +9,14 @@ use std::time::{Duration, Instant};
 /// Rates and latencies are of this last stretch of time.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// Who called whom by which route.
+/// The counters of what was refused, each by its reason.
+pub(super) const REJECTED: &str = "heddle_requests_rejected_total";
+pub(super) const HANDSHAKES_REFUSED: &str = "heddle_handshakes_refused_total";
+
+/// Who called whom by which route, as a node counts it.
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Edge {
+    pub(super) node: &'static str,
     pub(super) source: String,
     pub(super) service: String,
     pub(super) route: String,
@@ -68,46 +73,88 @@ impl Traffic {
 /// All counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reading {
+    /// Each request where it was made; the node where it is answered counts it as well.
     traffic: BTreeMap<Edge, Traffic>,
-    generation: u64,
+    /// Of every node and caller, wherever that one is: requests that failed.
+    failed: BTreeMap<(&'static str, String), u64>,
+    /// By node, metric and reason.
+    refused: BTreeMap<(&'static str, &'static str, String), u64>,
+    generation: BTreeMap<&'static str, u64>,
 }
 
 impl Reading {
-    /// Reads Prometheus' text format; lines of other metrics are passed over.
-    pub(super) fn parse(page: &str) -> Self {
-        let mut reading = Self::default();
+    /// Adds a node's page, in Prometheus' text format; lines of other metrics are passed over.
+    /// `calls_here` says which callers are on this node.
+    pub(super) fn add(
+        &mut self,
+        node: &'static str,
+        page: &str,
+        calls_here: impl Fn(&str) -> bool,
+    ) {
         for sample in page.lines().filter_map(Sample::parse) {
+            let is_made_here = || calls_here(sample.label("source"));
             match sample.name {
-                "heddle_http_requests_total" => reading.add_requests(&sample),
-                "heddle_http_request_duration_seconds_bucket" => reading.add_bucket(&sample),
-                "heddle_worker_config_generation" => reading.generation = sample.count(),
+                "heddle_http_requests_total" => {
+                    if !matches!(sample.label("status_class"), "2xx" | "3xx") {
+                        let caller = (node, sample.label("source").to_owned());
+                        *self.failed.entry(caller).or_default() += sample.count();
+                    }
+                    if is_made_here() {
+                        self.add_requests(node, &sample);
+                    }
+                }
+                "heddle_http_request_duration_seconds_bucket" if is_made_here() => {
+                    self.add_bucket(node, &sample);
+                }
+                // The last of its workers to take a configuration counts.
+                "heddle_worker_config_generation" => {
+                    let generation = self.generation.entry(node).or_insert(u64::MAX);
+                    *generation = sample.count().min(*generation);
+                }
+                REJECTED => self.add_refused(node, REJECTED, &sample),
+                HANDSHAKES_REFUSED => self.add_refused(node, HANDSHAKES_REFUSED, &sample),
                 _ => {}
             }
         }
-        reading
     }
 
-    /// Which configuration the proxy's worker has.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation
+    /// Which configuration the proxy of a node has.
+    pub(super) fn generation(&self, node: &str) -> u64 {
+        self.generation.get(node).copied().unwrap_or(0)
     }
 
-    /// How many requests have failed on all edges.
-    pub(super) fn failed(&self) -> u64 {
-        self.traffic.values().map(|traffic| traffic.failed).sum()
+    /// How many requests have failed, anywhere, of all callers but one.
+    pub(super) fn failed_but_of(&self, caller: &str) -> u64 {
+        let all = self.failed.iter();
+        all.filter(|((_, source), _)| source != caller)
+            .map(|(_, count)| count)
+            .sum()
     }
 
-    fn add_requests(&mut self, sample: &Sample<'_>) {
-        let traffic = self.traffic.entry(sample.edge()).or_default();
+    /// What a node has refused for a reason, by one of the counters above.
+    pub(super) fn refused(&self, node: &str, counter: &str, reason: &str) -> u64 {
+        let all = self.refused.iter();
+        all.filter(|((at, name, why), _)| (*at, *name, why.as_str()) == (node, counter, reason))
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    fn add_refused(&mut self, node: &'static str, name: &'static str, sample: &Sample<'_>) {
+        let reason = sample.label("reason").to_owned();
+        *self.refused.entry((node, name, reason)).or_default() += sample.count();
+    }
+
+    fn add_requests(&mut self, node: &'static str, sample: &Sample<'_>) {
+        let traffic = self.traffic.entry(sample.edge(node)).or_default();
         traffic.requests += sample.count();
         if !matches!(sample.label("status_class"), "2xx" | "3xx") {
             traffic.failed += sample.count();
         }
     }
 
-    fn add_bucket(&mut self, sample: &Sample<'_>) {
+    fn add_bucket(&mut self, node: &'static str, sample: &Sample<'_>) {
         if let Ok(bound) = sample.label("le").parse() {
-            let traffic = self.traffic.entry(sample.edge()).or_default();
+            let traffic = self.traffic.entry(sample.edge(node)).or_default();
             traffic.buckets.push((bound, sample.count()));
         }
     }
@@ -208,8 +255,9 @@ impl<'page> Sample<'page> {
         self.value as u64
     }
 
-    fn edge(&self) -> Edge {
+    fn edge(&self, node: &'static str) -> Edge {
         Edge {
+            node,
             source: self.label("source").to_owned(),
             service: self.label("destination_service").to_owned(),
             route: self.label("route").to_owned(),

@@ -34,6 +34,14 @@ impl Screen {
         println!("[{:4.1} s] {text}", self.started.elapsed().as_secs_f64());
     }
 
+    /// Shows what belongs to what was told last, line by line.
+    pub(super) fn quote(&mut self, text: &str) {
+        self.drawn = 0;
+        for line in text.lines() {
+            println!("  {line}");
+        }
+    }
+
     /// Draws the table anew on a terminal; elsewhere nothing.
     pub(super) fn show(&mut self, history: &History) {
         if self.live {
@@ -62,8 +70,8 @@ impl Screen {
     }
 }
 
-/// The traffic of the last seconds, one line for each caller, Service and route, as the proxy
-/// counts it; and what the shopper sees of the split.
+/// The traffic of the last seconds, one line for each caller, Service and route, as the
+/// caller's node counts it; and what the shopper sees of the split.
 fn table(history: &History) -> String {
     let Window {
         length,
@@ -73,8 +81,8 @@ fn table(history: &History) -> String {
     // The one from outside comes first.
     edges.sort_by_key(|(edge, _)| (edge.source != super::SHOPPER, *edge));
     let mut table = format!(
-        "  {:<12} {:<12} {:<8} {:>7} {:>7} {:>9} {:>9}\n",
-        "CALLER", "SERVICE", "ROUTE", "REQ/S", "FAILED", "P50", "P99"
+        "  {:<12} {:<6} {:<12} {:<8} {:>7} {:>7} {:>9} {:>9}\n",
+        "CALLER", "ON", "SERVICE", "ROUTE", "REQ/S", "FAILED", "P50", "P99"
     );
     for (edge, traffic) in &edges {
         table.push_str(&line(edge, traffic, length));
@@ -92,8 +100,9 @@ fn table(history: &History) -> String {
 
 fn line(edge: &Edge, traffic: &Traffic, length: Duration) -> String {
     format!(
-        "  {:<12} {:<12} {:<8} {:>7.1} {:>7} {:>9} {:>9}\n",
+        "  {:<12} {:<6} {:<12} {:<8} {:>7.1} {:>7} {:>9} {:>9}\n",
         short(&edge.source),
+        edge.node,
         short(&edge.service),
         short(&edge.route),
         traffic.requests as f64 / length.as_secs_f64(),
@@ -104,7 +113,7 @@ fn line(edge: &Edge, traffic: &Traffic, length: Duration) -> String {
 }
 
 /// A name without its namespace: the bookstore has only one.
-fn short(name: &str) -> &str {
+pub(super) fn short(name: &str) -> &str {
     match name.split_once('/') {
         Some((_, name)) => name,
         None if name.is_empty() => "-",

@@ -7,10 +7,13 @@ use std::fmt;
 
 use anyhow::bail;
 
+use super::acts::{Guarded, Rotated};
 use super::shopper::Tally;
 
 /// How far a share may be off, in standard deviations of a fair draw: by chance once in 16,000.
 const DEVIATIONS: f64 = 4.0;
+/// What the intruder is to be told when the policy is in effect.
+const REFUSED: &str = "403 policy_denied";
 
 /// What the shopper saw while the route had one split.
 #[derive(Debug)]
@@ -37,47 +40,136 @@ impl Phase {
     }
 }
 
+impl Guarded {
+    /// What was not as promised.
+    fn complaints(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.before != "200" {
+            all.push(format!(
+                "the intruder was told {} before there was a policy",
+                self.before
+            ));
+        }
+        let refused = self.after.get(REFUSED).copied().unwrap_or(0);
+        if refused == 0 || self.after.len() != 1 {
+            all.push(format!(
+                "the intruder should have been told {REFUSED} alone, and was told {:?}",
+                self.after
+            ));
+        }
+        if self.counted != refused {
+            let counted = self.counted;
+            all.push(format!(
+                "the intruder was refused {refused} times, {counted} were counted"
+            ));
+        }
+        for expected in ["refused at", "AuthorizationPolicy bookstore/details"] {
+            if !self.explained.contains(expected) {
+                all.push(format!("heddle explain does not say {expected:?}"));
+            }
+        }
+        for turned in &self.strangers {
+            let (words, reason) = (turned.stranger.words(), turned.stranger.reason());
+            if turned.answer > 0 {
+                all.push(format!("{words} to a node was answered"));
+            }
+            if turned.counted != 1 {
+                let counted = turned.counted;
+                all.push(format!(
+                    "{words} to a node was counted {counted} times as {reason}"
+                ));
+            }
+        }
+        all
+    }
+}
+
+impl Rotated {
+    /// What was not as promised.
+    fn complaints(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        let [old, new] = &self.roots;
+        if old == new || self.stage != "switched" {
+            all.push(format!(
+                "the root was not replaced: the rotation is {}",
+                self.stage
+            ));
+        }
+        if self.trusted.iter().any(|roots| *roots != 2) {
+            let trusted = &self.trusted;
+            all.push(format!("nodes trust {trusted:?} roots where both are due"));
+        }
+        if self.newcomers.as_ref() != Some(new) {
+            all.push("who came afterwards is not identified by the new root".to_owned());
+        }
+        let is_answered = self.answers.get("200").is_some_and(|times| *times > 0);
+        if !is_answered || self.answers.len() != 1 {
+            all.push(format!(
+                "who came afterwards was told {:?} by the other node",
+                self.answers
+            ));
+        }
+        all
+    }
+}
+
 /// What is to be said in the end.
 #[derive(Debug)]
 pub(super) struct Verdict {
     all: Tally,
-    /// Requests that failed anywhere in the mesh, by the proxy's own count.
+    /// Requests that failed anywhere in the mesh, by the nodes' own count.
     failed_inside: u64,
     phases: [Phase; 2],
+    guarded: Guarded,
+    rotated: Rotated,
 }
 
 impl Verdict {
-    /// Judges by everything that the shopper saw, what failed inside, and the two phases.
-    pub(super) fn new(all: Tally, failed_inside: u64, phases: [Phase; 2]) -> Self {
+    /// Judges by everything that the shopper saw, what failed inside, and the three acts.
+    pub(super) fn new(
+        all: Tally,
+        failed_inside: u64,
+        phases: [Phase; 2],
+        guarded: Guarded,
+        rotated: Rotated,
+    ) -> Self {
         Self {
             all,
             failed_inside,
             phases,
+            guarded,
+            rotated,
         }
     }
 
     /// # Errors
-    /// A page failed, a request failed behind a page, or the traffic did not follow the route.
-    pub(super) fn into_result(self) -> anyhow::Result<()> {
+    /// A page failed, a request failed behind a page, the traffic did not follow the route, or policy or
+    /// root did not do what they are for.
+    pub(super) fn result(&self) -> anyhow::Result<()> {
+        let mut complaints = Vec::new();
         if self.all.failures > 0 {
-            bail!(
+            complaints.push(format!(
                 "{} pages failed, first: {}",
                 self.all.failures,
                 self.all.told.join("; ")
-            );
+            ));
         }
         if self.failed_inside > 0 {
-            bail!("{} requests failed inside the mesh", self.failed_inside);
+            let failed = self.failed_inside;
+            complaints.push(format!("{failed} requests failed inside the mesh"));
         }
-        for phase in &self.phases {
-            if !phase.followed() {
-                bail!(
-                    "of {} pages {:.1} % had reviews v2 where the route says {:.0} %",
-                    phase.pages(),
-                    phase.share() * 100.0,
-                    phase.expected * 100.0
-                );
-            }
+        for phase in self.phases.iter().filter(|phase| !phase.followed()) {
+            complaints.push(format!(
+                "of {} pages {:.1} % had reviews v2 where the route says {:.0} %",
+                phase.pages(),
+                phase.share() * 100.0,
+                phase.expected * 100.0
+            ));
+        }
+        complaints.extend(self.guarded.complaints());
+        complaints.extend(self.rotated.complaints());
+        if !complaints.is_empty() {
+            bail!("{}", complaints.join("\n"));
         }
         Ok(())
     }
@@ -87,12 +179,16 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pages: u64 = self.all.versions.iter().sum();
         let [before, after] = &self.phases;
+        let asked: u64 = self.guarded.after.values().sum();
+        let refused = self.guarded.after.get(REFUSED).copied().unwrap_or(0);
         write!(
             f,
-            "{pages} pages, {} failed; reviews v2 went from {:.1} % to {:.1} %",
+            "{pages} pages, {} failed, and {} requests behind them; reviews v2 went from {:.1} % to {:.1} %; \
+             the intruder was refused {refused} times of {asked}; the root was replaced",
             self.all.failures,
+            self.failed_inside,
             before.share() * 100.0,
-            after.share() * 100.0
+            after.share() * 100.0,
         )
     }
 }

@@ -58,7 +58,7 @@ async fn a_node_gets_its_part_with_the_nodes_that_are_there() {
         part = watch.next().await.unwrap().1;
     }
 
-    // Another comes, moves, and goes.
+    // Another comes, moves, and goes. Where it was it may still be reached, until it is forgotten.
     let n2 = control.node("n2").await;
     let second = n2.watch_mesh(&own("n2")).await.unwrap();
     let (_, part) = watch.next().await.unwrap();
@@ -73,6 +73,15 @@ async fn a_node_gets_its_part_with_the_nodes_that_are_there() {
     let (_, part) = watch.next().await.unwrap();
     assert_eq!(part.nodes[1].address, moved.mesh_address);
     drop((third, n2));
+    let mut present = control.nodes.watch_present();
+    present
+        .wait_for(|present| present.len() == 1)
+        .await
+        .unwrap();
+    control.nodes.forget(&node("n1"));
+    assert_eq!(control.nodes.away(), [node("n2")]);
+    assert_eq!(control.nodes.reached().len(), 2);
+    control.nodes.forget(&node("n2"));
     let (_, part) = watch.next().await.unwrap();
     assert_eq!(names(&part), ["n1"]);
     assert_eq!(part.generation, control.board.generation());

@@ -8,6 +8,7 @@ fn status() -> IdentityStatus {
         spiffe_id: format!("spiffe://cluster.local/{id}"),
         not_after,
         renew_at,
+        root_sha256: not_after.map(|_| "0123456789abcdef".repeat(4)),
         ..HeldStatus::default()
     };
     IdentityStatus {
@@ -51,9 +52,9 @@ fn a_node_that_is_well_says_who_it_is_and_for_how_long() {
          clock: 2027-01-15T08:00:00Z\n\
          service lasts until 2027-01-16T08:00:00Z, for 1 d 0 h, if nothing is renewed\n\
          \n\
-         IDENTITY                                   EXPIRES               IN                  RENEWED\n\
-         spiffe://cluster.local/heddle/node/edge-1  2027-01-16T08:00:00Z  1 d 0 h             2027-01-15T19:06:40Z\n\
-         spiffe://cluster.local/ns/shop/sa/cart     -                     no certificate yet  at once\n"
+         IDENTITY                                   ROOT              EXPIRES               IN                  RENEWED\n\
+         spiffe://cluster.local/heddle/node/edge-1  0123456789abcdef  2027-01-16T08:00:00Z  1 d 0 h             2027-01-15T19:06:40Z\n\
+         spiffe://cluster.local/ns/shop/sa/cart     -                 -                     no certificate yet  at once\n"
     );
 }
 

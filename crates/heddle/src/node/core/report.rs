@@ -4,6 +4,7 @@ use heddle_model::SpiffeId;
 
 use super::super::keeper::Kept;
 use super::super::moment::Moment;
+use super::super::trusted::hexadecimal;
 use super::Core;
 use crate::status::{ClockStatus, ControlStatus, HeldStatus, IdentityStatus, TrustStatus};
 use crate::time::{duration, utc};
@@ -44,7 +45,7 @@ impl Core {
                 deny_generation: self.trusted.denied.generation,
                 denied: self.trusted.alive(unix_s),
             }),
-            identities: all.into_iter().map(held).collect(),
+            identities: all.into_iter().map(|one| self.held(one)).collect(),
             serves_until: ends.min(),
             renewals,
             renewal_failures,
@@ -52,6 +53,20 @@ impl Core {
         };
         status.problems = self.look(&status, unix_s);
         status
+    }
+
+    fn held(&self, (id, kept): (&SpiffeId, &Kept)) -> HeldStatus {
+        let leaf = self.leaves.get(id);
+        HeldStatus {
+            spiffe_id: id.to_string(),
+            // All 32 digits: shorter ones are not taken for a serial number.
+            serial: leaf.map(|leaf| format!("{:0>32}", hexadecimal(leaf.serial()))),
+            root_sha256: self.signers.get(id).cloned(),
+            not_after: kept.lease.map(|lease| lease.not_after),
+            renew_at: kept.lease.map(|lease| lease.renew_at.max(lease.obtained)),
+            failures: kept.failures(),
+            failure: kept.failure.clone(),
+        }
     }
 
     /// The node's name.
@@ -97,16 +112,6 @@ impl Core {
         }
         problems.extend(self.problems.values().cloned());
         problems
-    }
-}
-
-fn held((id, kept): (&SpiffeId, &Kept)) -> HeldStatus {
-    HeldStatus {
-        spiffe_id: id.to_string(),
-        not_after: kept.lease.map(|lease| lease.not_after),
-        renew_at: kept.lease.map(|lease| lease.renew_at.max(lease.obtained)),
-        failures: kept.failures(),
-        failure: kept.failure.clone(),
     }
 }
 

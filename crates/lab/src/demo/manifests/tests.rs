@@ -1,4 +1,42 @@
-use super::{Manifests, addresses, with_weights};
+use super::{Extra, Manifests, addresses, with_weights};
+
+#[test]
+fn every_workload_is_on_a_node_and_nothing_else_changes() {
+    let manifests = Manifests::write().unwrap();
+    let text = std::fs::read_to_string(manifests.dir().join("workloads.yaml")).unwrap();
+    let mut placed = Vec::new();
+    for document in text.split("\n---\n") {
+        let value = |key: &str| {
+            let mut lines = document.lines().filter_map(|line| line.split_once(key));
+            let value = lines.next().map(|(_, value)| value.to_owned());
+            assert_eq!(lines.next(), None, "{key} is there once in\n{document}");
+            value.unwrap_or_else(|| panic!("{key} is missing in\n{document}"))
+        };
+        placed.push((value("  name: "), value("  nodeName: ")));
+    }
+    let (first, second): (Vec<_>, Vec<_>) = placed.iter().partition(|(_, node)| node == "edge-1");
+    let names = |all: Vec<&(String, String)>| -> Vec<String> {
+        all.iter().map(|(name, _)| name.clone()).collect()
+    };
+    assert_eq!(names(first), ["productpage", "shopper"]);
+    assert_eq!(
+        names(second),
+        ["details", "reviews-v1", "reviews-v2", "ratings"]
+    );
+    let services = std::fs::read_to_string(manifests.dir().join("services.yaml")).unwrap();
+    assert!(!services.contains("nodeName"));
+}
+
+#[test]
+fn files_that_are_added_leave_nothing_beside_them() {
+    let manifests = Manifests::write().unwrap();
+    for extra in [Extra::Intruder, Extra::Policy, Extra::Reader] {
+        manifests.add(extra).unwrap();
+        let text = std::fs::read_to_string(manifests.dir().join(extra.file())).unwrap();
+        assert!(text.contains("namespace: bookstore"), "{text}");
+    }
+    assert_eq!(std::fs::read_dir(manifests.dir()).unwrap().count(), 7);
+}
 
 #[test]
 fn the_weights_change_and_nothing_else() {

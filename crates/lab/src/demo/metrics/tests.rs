@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{Edge, History, Reading, Sample};
+use super::{Edge, HANDSHAKES_REFUSED, History, REJECTED, Reading, Sample};
 
 const PAGE: &str = r#"# HELP heddle_http_requests_total Finished HTTP requests.
 # TYPE heddle_http_requests_total counter
@@ -10,11 +10,22 @@ heddle_http_request_duration_seconds_bucket{source="ns/a",destination_service="n
 heddle_http_request_duration_seconds_bucket{source="ns/a",destination_service="ns/b",route="",le="0.003"} 90
 heddle_http_request_duration_seconds_bucket{source="ns/a",destination_service="ns/b",route="",le="+Inf"} 100
 heddle_worker_config_generation{worker="0"} 7
+heddle_worker_config_generation{worker="1"} 8
+heddle_requests_rejected_total{worker="0",reason="policy_denied"} 3
+heddle_requests_rejected_total{worker="1",reason="policy_denied"} 2
+heddle_handshakes_refused_total{worker="0",reason="anonymous"} 1
 some_other_metric 3
 "#;
 
+fn read(page: &str) -> Reading {
+    let mut reading = Reading::default();
+    reading.add("edge-1", page, |_| true);
+    reading
+}
+
 fn edge() -> Edge {
     Edge {
+        node: "edge-1",
         source: "ns/a".into(),
         service: "ns/b".into(),
         route: String::new(),
@@ -23,16 +34,31 @@ fn edge() -> Edge {
 
 #[test]
 fn a_page_is_read() {
-    let reading = Reading::parse(PAGE);
+    let reading = read(PAGE);
     let traffic = &reading.traffic[&edge()];
     assert_eq!((traffic.requests, traffic.failed), (100, 10));
-    assert_eq!(reading.generation(), 7);
-    assert_eq!(reading.failed(), 10);
+    assert_eq!(reading.generation("edge-1"), 7, "of the last worker");
+    assert_eq!(reading.refused("edge-1", REJECTED, "policy_denied"), 5);
+    assert_eq!(
+        reading.refused("edge-1", HANDSHAKES_REFUSED, "anonymous"),
+        1
+    );
+    assert_eq!(reading.refused("edge-2", REJECTED, "policy_denied"), 0);
+}
+
+#[test]
+fn a_request_that_two_nodes_count_is_shown_once_and_no_failure_is_lost() {
+    let mut reading = read(PAGE);
+    reading.add("edge-2", PAGE, |_| false);
+    assert_eq!(reading.traffic.len(), 1);
+    assert_eq!(reading.failed_but_of("ns/other"), 20);
+    assert_eq!(reading.failed_but_of("ns/a"), 0);
+    assert_eq!(reading.generation("edge-2"), 7);
 }
 
 #[test]
 fn latencies_are_even_within_a_bucket() {
-    let reading = Reading::parse(PAGE);
+    let reading = read(PAGE);
     let traffic = &reading.traffic[&edge()];
     assert_eq!(traffic.latency(0.25), Some(Duration::from_micros(500)));
     assert_eq!(traffic.latency(0.7), Some(Duration::from_micros(2000)));
@@ -47,7 +73,7 @@ fn latencies_are_even_within_a_bucket() {
 fn a_window_holds_the_last_seconds_only() {
     let start = Instant::now();
     let page = |count: u64| {
-        Reading::parse(&format!(
+        read(&format!(
             "heddle_http_requests_total{{source=\"ns/a\",status_class=\"2xx\"}} {count}"
         ))
     };

@@ -17,24 +17,28 @@ fn each_edge_that_is_used_has_a_line_and_the_split_a_bar() {
             + &sample("productpage", "unused", "", 4)
             + &sample("shopper", "productpage", "", count)
     };
+    let read = |count| {
+        let mut reading = Reading::default();
+        reading.add("edge-1", &page(count), |_| true);
+        reading
+    };
     let now = Instant::now();
     let mut history = History::default();
-    history.push(now, Reading::parse(&page(10)), [10, 0]);
-    history.push(
-        now + Duration::from_secs(2),
-        Reading::parse(&page(110)),
-        [100, 10],
-    );
+    history.push(now, read(10), [10, 0]);
+    history.push(now + Duration::from_secs(2), read(110), [100, 10]);
 
     let table = table(&history);
     let lines: Vec<Vec<&str>> = table
         .lines()
         .map(|line| line.split_whitespace().collect())
         .collect();
-    assert_eq!(lines[1][..5], ["shopper", "productpage", "-", "50.0", "0"]);
     assert_eq!(
-        lines[2][..5],
-        ["productpage", "reviews", "reviews", "50.0", "0"]
+        lines[1][..6],
+        ["shopper", "edge-1", "productpage", "-", "50.0", "0"]
+    );
+    assert_eq!(
+        lines[2][..6],
+        ["productpage", "edge-1", "reviews", "reviews", "50.0", "0"]
     );
     assert_eq!(lines[3][3..], ["v1", "90.0", "%", "██████████████████"]);
     assert_eq!(lines[4][3..], ["v2", "10.0", "%", "██"]);

@@ -1,5 +1,7 @@
-use super::{Phase, Verdict};
+use super::{Phase, REFUSED, Verdict};
+use crate::demo::acts::{Guarded, Rotated, Turned};
 use crate::demo::shopper::Tally;
+use crate::demo::stranger::Stranger;
 
 fn phase(v1: u64, v2: u64, expected: f64) -> Phase {
     Phase {
@@ -11,19 +13,49 @@ fn phase(v1: u64, v2: u64, expected: f64) -> Phase {
     }
 }
 
-fn judge(before: Phase, after: Phase) -> Result<(), String> {
-    let verdict = Verdict::new(Tally::default(), 0, [before, after]);
-    verdict.into_result().map_err(|error| error.to_string())
+fn turned(stranger: Stranger) -> Turned {
+    Turned {
+        stranger,
+        answer: 0,
+        counted: 1,
+    }
+}
+
+/// A demo that went as it should.
+fn good() -> Verdict {
+    let guarded = Guarded {
+        before: "200".to_owned(),
+        after: [(REFUSED.to_owned(), 40)].into(),
+        counted: 40,
+        explained:
+            "refused at …: no rule allows it\nrules[0] of AuthorizationPolicy bookstore/details"
+                .to_owned(),
+        strangers: Stranger::ALL.map(turned).into(),
+    };
+    let rotated = Rotated {
+        roots: ["old".to_owned(), "new".to_owned()],
+        stage: "switched".to_owned(),
+        trusted: vec![2, 2],
+        newcomers: Some("new".to_owned()),
+        answers: [("200".to_owned(), 30)].into(),
+    };
+    let phases = [phase(452, 48, 0.1), phase(251, 249, 0.5)];
+    Verdict::new(Tally::default(), 0, phases, guarded, rotated)
+}
+
+fn judge(verdict: Verdict) -> Result<(), String> {
+    verdict.result().map_err(|error| error.to_string())
 }
 
 #[test]
-fn traffic_that_follows_is_good() {
-    assert_eq!(judge(phase(452, 48, 0.1), phase(251, 249, 0.5)), Ok(()));
+fn what_is_as_promised_is_good() {
+    assert_eq!(judge(good()), Ok(()));
 }
 
 #[test]
 fn traffic_that_stays_where_it_was_is_bad() {
-    let error = judge(phase(452, 48, 0.1), phase(452, 48, 0.5)).unwrap_err();
+    let phases = [phase(452, 48, 0.1), phase(452, 48, 0.5)];
+    let error = judge(Verdict { phases, ..good() }).unwrap_err();
     assert_eq!(
         error,
         "of 500 pages 9.6 % had reviews v2 where the route says 50 %"
@@ -32,7 +64,8 @@ fn traffic_that_stays_where_it_was_is_bad() {
 
 #[test]
 fn no_traffic_is_bad() {
-    assert!(judge(phase(0, 0, 0.1), phase(1, 1, 0.5)).is_err());
+    let phases = [phase(0, 0, 0.1), phase(1, 1, 0.5)];
+    assert!(judge(Verdict { phases, ..good() }).is_err());
 }
 
 #[test]
@@ -42,19 +75,73 @@ fn one_failed_page_is_bad() {
         told: vec!["broken".to_owned()],
         ..Tally::default()
     };
-    let verdict = Verdict::new(all, 0, [phase(90, 10, 0.1), phase(50, 50, 0.5)]);
-    assert_eq!(
-        verdict.into_result().unwrap_err().to_string(),
-        "1 pages failed, first: broken"
-    );
+    let error = judge(Verdict { all, ..good() }).unwrap_err();
+    assert_eq!(error, "1 pages failed, first: broken");
 }
 
 #[test]
 fn a_failure_that_no_page_shows_is_bad() {
-    let verdict = Verdict::new(
-        Tally::default(),
-        2,
-        [phase(90, 10, 0.1), phase(50, 50, 0.5)],
-    );
-    assert!(verdict.into_result().is_err());
+    let failed_inside = 2;
+    let verdict = Verdict {
+        failed_inside,
+        ..good()
+    };
+    assert!(judge(verdict).is_err());
+}
+
+#[test]
+fn a_policy_that_does_not_hold_is_bad() {
+    type Change = fn(&mut Guarded);
+    let cases: [(Change, &str); 8] = [
+        (|guarded| guarded.before = "503".to_owned(), "told 503"),
+        (|guarded| guarded.after.clear(), "alone"),
+        (
+            |guarded| _ = guarded.after.insert("200".to_owned(), 1),
+            "\"200\": 1",
+        ),
+        (|guarded| guarded.counted = 39, "39 were counted"),
+        (|guarded| guarded.counted = 41, "41 were counted"),
+        (
+            |guarded| guarded.explained = "allowed at …".to_owned(),
+            "heddle explain",
+        ),
+        (
+            |guarded| guarded.strangers[0].answer = 100,
+            "HTTP without TLS to a node was answered",
+        ),
+        (
+            |guarded| guarded.strangers[1].counted = 0,
+            "counted 0 times as anonymous",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut verdict = good();
+        change(&mut verdict.guarded);
+        let error = judge(verdict).unwrap_err();
+        assert!(error.contains(expected), "{expected:?} is not in {error}");
+    }
+}
+
+#[test]
+fn a_root_that_was_not_replaced_is_bad() {
+    type Change = fn(&mut Rotated);
+    let cases: [(Change, &str); 5] = [
+        (|rotated| rotated.stage = "begun".to_owned(), "is begun"),
+        (|rotated| rotated.trusted = vec![2, 1], "[2, 1] roots"),
+        (
+            |rotated| rotated.newcomers = Some("old".to_owned()),
+            "not identified by the new root",
+        ),
+        (|rotated| rotated.newcomers = None, "not identified"),
+        (
+            |rotated| _ = rotated.answers.insert("503 overloaded".to_owned(), 1),
+            "503 overloaded",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut verdict = good();
+        change(&mut verdict.rotated);
+        let error = judge(verdict).unwrap_err();
+        assert!(error.contains(expected), "{expected:?} is not in {error}");
+    }
 }

@@ -94,7 +94,17 @@ fn a_new_root_is_followed() {
     for _ in 0..13 {
         two.step(Some(&authority), HOUR);
     }
-    // One is of the old root still, the other of the new one.
+    // One is of the old root still, the other of the new one, and it can be seen which is which.
+    let roots = |sim: &Sim| -> Vec<String> {
+        let all = sim.core.status(sim.now()).identities;
+        all.into_iter()
+            .filter_map(|held| held.root_sha256)
+            .collect()
+    };
+    let ([old, _], [new, _]) = (&roots(&one)[..], &roots(&two)[..]) else {
+        panic!("two identities each, whose root is known");
+    };
+    assert_ne!(old, new);
     assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
     // Forced: what the old root signed is believed by nobody, and asked for anew at once.
     authority
@@ -105,6 +115,7 @@ fn a_new_root_is_followed() {
     one.step(Some(&authority), 1);
     two.step(Some(&authority), 1);
     assert_eq!(one.core.trusted().bundle.roots.len(), 1);
+    assert_eq!(roots(&one), roots(&two));
     assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
 }
 

@@ -1,0 +1,174 @@
+//! The second act: a policy keeps an intruder out, and the port between the nodes everybody without a
+//! certificate.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::time::sleep;
+
+use super::INTRUDER;
+use crate::demo::caller::{Answers, Caller, ask, told};
+use crate::demo::manifests::{Extra, Manifests};
+use crate::demo::mesh::NODES;
+use crate::demo::metrics::{HANDSHAKES_REFUSED, REJECTED};
+use crate::demo::stage::Stage;
+use crate::demo::stranger::Stranger;
+
+/// What the intruder calls.
+const DETAILS: &str = "bookstore/details";
+const PATH: &str = "/details/1";
+/// What it is asked for in TLS.
+const SERVER_NAME: &str = "details.bookstore.sa.cluster.local";
+/// The reason for which a policy refuses.
+const REASON: &str = "policy_denied";
+/// How long a node may take to count a stranger whom it turned away.
+const COUNT_LIMIT: Duration = Duration::from_secs(5);
+
+/// What was seen of the policy.
+#[derive(Clone, Debug, Default)]
+pub(in crate::demo) struct Guarded {
+    /// What the intruder was told before there was a policy.
+    pub(in crate::demo) before: String,
+    /// What it was told afterwards, and how often.
+    pub(in crate::demo) after: Answers,
+    /// How many requests the node of details says it refused meanwhile.
+    pub(in crate::demo) counted: u64,
+    /// What `heddle explain` says.
+    pub(in crate::demo) explained: String,
+    pub(in crate::demo) strangers: Vec<Turned>,
+}
+
+/// What became of a stranger.
+#[derive(Clone, Debug)]
+pub(in crate::demo) struct Turned {
+    pub(in crate::demo) stranger: Stranger,
+    /// Bytes of an answer, of which there should be none.
+    pub(in crate::demo) answer: usize,
+    /// How many were counted by the reason meanwhile.
+    pub(in crate::demo) counted: u64,
+}
+
+/// Plays it for `length`.
+///
+/// # Errors
+/// The intruder does not arrive, the policy does not take effect, or a node does not answer.
+pub(in crate::demo) async fn guard(
+    stage: &mut Stage<'_>,
+    manifests: &Manifests,
+    length: Duration,
+) -> anyhow::Result<Guarded> {
+    let began = Instant::now();
+    let [front, back] = NODES;
+    manifests.add(Extra::Intruder)?;
+    let address = stage.mesh.arrival(front, INTRUDER, DETAILS).await?;
+    let url = format!("http://{address}{PATH}");
+    let before = ask(&url).await.context("the intruder's first request")?;
+    stage.screen.say(&format!(
+        "an intruder comes to {front} with an identity of its own, asks details, and is told {before}"
+    ));
+
+    let generation = stage.mesh.metrics().await?.generation(back);
+    manifests.add(Extra::Policy)?;
+    let effect = stage.mesh.newer_than(back, generation).await?;
+    stage.screen.say(&format!(
+        "{} written: only productpage may call details, in effect on {back} after {} ms",
+        Extra::Policy.file(),
+        effect.as_millis()
+    ));
+    let refused_before = stage.mesh.metrics().await?.refused(back, REJECTED, REASON);
+    let intruder = Caller::start(&url);
+
+    let explain = ["explain", INTRUDER, DETAILS, "GET", PATH];
+    let control = &stage.mesh.control_socket;
+    let explained = stage.mesh.heddle.ask(&explain, control, &[]).await?.stdout;
+    stage.screen.say("heddle explain:");
+    stage.screen.quote(&explained);
+    let strangers = strangers(stage).await?;
+    stage.play_out(began, length).await?;
+
+    let (after, counted) = stop(stage, intruder, refused_before).await?;
+    stage.screen.say(&format!(
+        "the intruder was told {}; {back} counts {counted}:",
+        told(&after)
+    ));
+    let counter = format!("{REJECTED}{{reason=\"{REASON}\"}} {counted}");
+    stage.screen.quote(&counter);
+    Ok(Guarded {
+        before,
+        after,
+        counted,
+        explained,
+        strangers,
+    })
+}
+
+/// Ends the intruder, and says what it was told and what was counted: that is to be the same, and may take
+/// a moment to be published.
+async fn stop(
+    stage: &Stage<'_>,
+    intruder: Caller,
+    refused_before: u64,
+) -> anyhow::Result<(Answers, u64)> {
+    let answers = intruder.finish().await;
+    let asked: u64 = answers.values().sum();
+    let deadline = Instant::now() + COUNT_LIMIT;
+    loop {
+        let refused = stage.mesh.metrics().await?;
+        let counted = refused.refused(NODES[1], REJECTED, REASON) - refused_before;
+        if counted >= asked || Instant::now() > deadline {
+            return Ok((answers, counted));
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Sends every stranger to the port where the second node takes connections of the first.
+async fn strangers(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Turned>> {
+    let back = NODES[1];
+    let address = stage.mesh.check(back).await?.mesh_address;
+    let address = address.context("the node says nothing of its mesh address")?;
+    let mut all = Vec::new();
+    for stranger in Stranger::ALL {
+        let turned = turn_away(stage, stranger, address).await?;
+        let answer = match turned.answer {
+            0 => "no answer".to_owned(),
+            bytes => format!("an answer of {bytes} bytes"),
+        };
+        stage.screen.say(&format!(
+            "{} to {back}'s port for other nodes: {answer}; {back} counts:",
+            stranger.words()
+        ));
+        let (reason, counted) = (stranger.reason(), turned.counted);
+        let counter = format!("{HANDSHAKES_REFUSED}{{reason=\"{reason}\"}} {counted}");
+        stage.screen.quote(&counter);
+        all.push(turned);
+    }
+    Ok(all)
+}
+
+async fn turn_away(
+    stage: &Stage<'_>,
+    stranger: Stranger,
+    address: SocketAddr,
+) -> anyhow::Result<Turned> {
+    let mesh = &stage.mesh;
+    let count = async || {
+        let reading = mesh.metrics().await?;
+        anyhow::Ok(reading.refused(NODES[1], HANDSHAKES_REFUSED, stranger.reason()))
+    };
+    let before = count().await?;
+    let answer = stranger.call(address, SERVER_NAME).await?;
+    let deadline = Instant::now() + COUNT_LIMIT;
+    loop {
+        let counted = count().await? - before;
+        if counted > 0 || Instant::now() > deadline {
+            return Ok(Turned {
+                stranger,
+                answer,
+                counted,
+            });
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,50 @@
+//! The first act: a route is edited, and the traffic follows.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::demo::manifests::Manifests;
+use crate::demo::mesh::NODES;
+use crate::demo::stage::Stage;
+use crate::demo::verdict::Phase;
+
+/// The share of readers that get reviews v2, before and after the edit.
+const SHARES: [f64; 2] = [0.1, 0.5];
+/// How long a route's change may take to show in what the shopper sees.
+const SETTLING: Duration = Duration::from_secs(1);
+
+/// Plays it for `length`.
+///
+/// # Errors
+/// The edit does not take effect, or a node does not answer.
+pub(in crate::demo) async fn share(
+    stage: &mut Stage<'_>,
+    manifests: &Manifests,
+    length: Duration,
+) -> anyhow::Result<[Phase; 2]> {
+    let half = length / 2;
+    stage
+        .screen
+        .say("90 % of the readers get reviews v1, 10 % get v2");
+    let before = Phase {
+        seen: stage.play(half).await?,
+        expected: SHARES[0],
+    };
+
+    // Who calls follows the routes.
+    let generation = stage.mesh.metrics().await?.generation(NODES[0]);
+    manifests.set_weights(50, 50)?;
+    let effect = stage.mesh.newer_than(NODES[0], generation).await?;
+    stage.screen.say(&format!(
+        "route.yaml edited: 50 / 50, in effect on {} after {} ms",
+        NODES[0],
+        effect.as_millis()
+    ));
+    sleep(SETTLING.saturating_sub(effect)).await;
+    let after = Phase {
+        seen: stage.play(half.saturating_sub(SETTLING)).await?,
+        expected: SHARES[1],
+    };
+    Ok([before, after])
+}

@@ -1,0 +1,72 @@
+//! The shopper, and the screen that shows what the nodes count, while the acts go on.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::acts::INTRUDER;
+use super::mesh::Mesh;
+use super::metrics::History;
+use super::screen::Screen;
+use super::shopper::{Shopper, Tally};
+
+/// What every act plays on.
+pub(super) struct Stage<'mesh> {
+    pub(super) mesh: &'mesh mut Mesh,
+    pub(super) shopper: Shopper,
+    pub(super) screen: Screen,
+    /// What had failed before the shopper came: the first page is asked for until it is there.
+    failed_before: u64,
+    history: History,
+}
+
+impl<'mesh> Stage<'mesh> {
+    pub(super) async fn open(mesh: &'mesh mut Mesh, shopper: Shopper) -> anyhow::Result<Self> {
+        let reading = mesh.metrics().await?;
+        let failed_before = reading.failed_but_of(INTRUDER);
+        let mut history = History::default();
+        history.push(Instant::now(), reading, shopper.tally().versions);
+        Ok(Self {
+            mesh,
+            shopper,
+            screen: Screen::new(),
+            failed_before,
+            history,
+        })
+    }
+
+    /// Shows the traffic for `length`, and says what the shopper saw meanwhile.
+    pub(super) async fn play(&mut self, length: Duration) -> anyhow::Result<Tally> {
+        self.history.restart();
+        let begun = self.shopper.tally();
+        let started = Instant::now();
+        let mut frames = interval(Duration::from_millis(500));
+        frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while started.elapsed() < length {
+            frames.tick().await;
+            let reading = self.mesh.metrics().await?;
+            self.history
+                .push(Instant::now(), reading, self.shopper.tally().versions);
+            self.screen.show(&self.history);
+        }
+        self.screen.settle(&self.history);
+        Ok(self.shopper.tally().since(&begun))
+    }
+
+    /// The same for what is left of an act that began at `began`, a second at least.
+    pub(super) async fn play_out(
+        &mut self,
+        began: Instant,
+        length: Duration,
+    ) -> anyhow::Result<Tally> {
+        let left = length.saturating_sub(began.elapsed());
+        self.play(left.max(Duration::from_secs(1))).await
+    }
+
+    /// Requests that failed anywhere in the mesh since the shopper came, by the nodes' own count. The
+    /// intruder's do not count: they are to fail.
+    pub(super) async fn failed(&self) -> anyhow::Result<u64> {
+        let failed = self.mesh.metrics().await?.failed_but_of(INTRUDER);
+        Ok(failed.saturating_sub(self.failed_before))
+    }
+}
