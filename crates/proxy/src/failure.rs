@@ -41,6 +41,7 @@ macro_rules! reasons {
         impl Reason {
             /// Every reason code, by [`Reason::index`].
             pub const CODES: &'static [&'static str] = &[$($code,)*];
+            const EACH: &'static [Reason] = &[$(Reason::$name,)*];
             const ALL: &'static [(Blame, u16, Retry, &'static str)] =
                 &[$((Blame::$blame, $status, Retry::$retry, $detail),)*];
         }
@@ -108,6 +109,13 @@ impl Reason {
     /// The stable name that metrics, log and response show.
     pub fn code(self) -> &'static str {
         Self::CODES[self.index()]
+    }
+
+    /// The reason with this name.
+    pub(crate) fn from_code(code: &[u8]) -> Option<Self> {
+        let mut each = Self::EACH.iter();
+        each.find(|reason| reason.code().as_bytes() == code)
+            .copied()
     }
 
     /// Whether nothing of it reached an endpoint, so that another try is safe for any protocol.
@@ -182,5 +190,19 @@ impl Failure {
     pub fn detail(&self) -> &'static str {
         self.reject
             .map_or(self.reason.row().3, |reject| reject.detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_found_by_its_name() {
+        for (index, code) in Reason::CODES.iter().enumerate() {
+            let found = Reason::from_code(code.as_bytes());
+            assert_eq!(found.map(Reason::index), Some(index), "{code}");
+        }
+        assert_eq!(Reason::from_code(b"no-such-reason"), None);
     }
 }

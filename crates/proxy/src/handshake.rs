@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use heddle_model::ServiceAccountName;
 use heddle_transport::{Identities, Received, Refusal, Session, TlsError};
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, Shutdown, shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -23,6 +23,8 @@ use crate::worker::Worker;
 const READ_BYTES: usize = 8 * 1024;
 /// Plaintext that may come with the last message of a handshake, in bytes.
 const MAX_EARLY: usize = 2 * READ_BYTES;
+/// What a peer that is refused may go on to say, in bytes.
+const MAX_UNHEARD: usize = 64 * 1024;
 
 /// A handshake under way.
 pub(crate) struct Handshake {
@@ -38,6 +40,9 @@ pub(crate) struct Handshake {
     sent: usize,
     /// What the peer said after the handshake.
     early: Vec<u8>,
+    /// It was told that nothing more comes, and has said so much since then.
+    parted: bool,
+    unheard: usize,
 }
 
 /// Why a handshake came to nothing.
@@ -81,6 +86,8 @@ impl Handshake {
             out: Vec::new(),
             sent: 0,
             early: Vec::new(),
+            parted: false,
+            unheard: 0,
         }
     }
 
@@ -150,6 +157,29 @@ impl Handshake {
         self.out.clear();
         self.sent = 0;
         Poll::Ready(Ok(()))
+    }
+
+    /// Waits until a peer that was refused has heard why: closing with unread bytes would make the kernel
+    /// reset the connection, and the alert could be lost. Ready when it has gone, or said too much.
+    pub(crate) fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !mem::replace(&mut self.parted, true) {
+            let _gone = shutdown(&self.stream, Shutdown::Write);
+        }
+        let mut bytes = [0; READ_BYTES];
+        while self.unheard < MAX_UNHEARD {
+            if ready!(self.stream.poll_read_ready(cx)).is_err() {
+                return Poll::Ready(());
+            }
+            let got = once(&self.stream, Interest::READABLE, bytes.len(), || {
+                rustix::net::recv(&self.stream, &mut bytes, RecvFlags::empty()).map(|(n, _)| n)
+            });
+            match got {
+                Ok(n) if n > 0 => self.unheard += n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                _ => return Poll::Ready(()),
+            }
+        }
+        Poll::Ready(())
     }
 
     /// The connection, with what the peer said already in its inbox.

@@ -13,6 +13,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use heddle_model::{ServiceAccountName, ServiceName, SpiffeId};
 use heddle_transport::Identities;
@@ -25,6 +26,9 @@ use crate::handshake::{Broken, Handshake};
 use crate::io::Side;
 use crate::listener::{Door, Entry};
 use crate::worker::{Alarm, Worker};
+
+/// How long a peer that is refused may take to hear why.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Whom a connection from another node calls, and who calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,11 +125,20 @@ async fn greeted(
     })?;
     let mut handshake = Handshake::accept(stream, session);
     worker.stats.handshakes.inc();
-    poll_fn(|cx| match alarm.rang() {
+    let shaken = poll_fn(|cx| match alarm.rang() {
         true => Poll::Ready(Err(Failed::Late)),
         false => handshake.poll(cx, worker).map_err(Failed::Handshake),
-    })
-    .await?;
+    });
+    let shaken = shaken.await;
+    if let Err(Failed::Handshake(Broken::Refused(_))) = &shaken {
+        alarm.set(worker.after(FAREWELL));
+        poll_fn(|cx| match alarm.rang() {
+            true => Poll::Ready(()),
+            false => handshake.poll_farewell(cx),
+        })
+        .await;
+    }
+    shaken?;
     let mut side = handshake
         .finish(worker, identities)
         .map_err(Failed::Handshake)?;

@@ -10,9 +10,10 @@ use heddle_wire::http1::{Framing, ResponseHead, protocols};
 use super::exchange::Exchange;
 use super::{Connection, Scratch};
 use crate::failure::{Failure, Reason};
+use crate::handshake::Broken;
 use crate::io::Side;
-use crate::pump::{Broken, Pump};
-use crate::upstream::Upstream;
+use crate::pump::{self, Pump};
+use crate::upstream::{Upstream, refused};
 use crate::worker::Millis;
 
 /// Interim responses that one request may get. A server that is at work for long may say so every
@@ -63,7 +64,10 @@ impl Connection {
                         true => Reason::UpstreamReset,
                         false => Reason::UpstreamTruncated,
                     };
-                    let reason = ended.map_or_else(|error| blame(&error, theirs), |_| theirs);
+                    let reason = match ended {
+                        Ok(_) => theirs,
+                        Err(error) => self.upstream_error(exchange, error, theirs),
+                    };
                     return Poll::Ready(Err(reason.into()));
                 }
                 Poll::Pending => {
@@ -71,6 +75,17 @@ impl Connection {
                     return Poll::Pending;
                 }
             }
+        }
+    }
+
+    /// What an error of the endpoint's connection means: another node says late that it does not believe us.
+    fn upstream_error(&self, exchange: &Exchange, error: io::Error, theirs: Reason) -> Reason {
+        match (Broken::of(error), &exchange.lease) {
+            (broken @ Broken::Refused(_), Some(lease)) => {
+                refused(&self.worker, lease.endpoint(), &broken)
+            }
+            (Broken::Memory, _) => Reason::Memory,
+            _ => theirs,
         }
     }
 
@@ -95,11 +110,13 @@ impl Connection {
             &mut progress,
         );
         match pushed {
-            Poll::Ready(Err(Broken::Source)) => return Err(Reason::ClientGone.into()),
-            Poll::Ready(Err(Broken::Framing(reject))) => return Err(Failure::request(reject)),
-            Poll::Ready(Err(Broken::Memory)) => return Err(Reason::Memory.into()),
+            Poll::Ready(Err(pump::Broken::Source)) => return Err(Reason::ClientGone.into()),
+            Poll::Ready(Err(pump::Broken::Framing(reject))) => {
+                return Err(Failure::request(reject));
+            }
+            Poll::Ready(Err(pump::Broken::Memory)) => return Err(Reason::Memory.into()),
             // An endpoint may answer before it has the whole body, and close its ears.
-            Poll::Ready(Err(Broken::Sink)) => exchange.upload_broken = true,
+            Poll::Ready(Err(pump::Broken::Sink)) => exchange.upload_broken = true,
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
         if progress {
@@ -217,6 +234,9 @@ impl Connection {
             && !self.client.is_ending(worker.clock.now())
             && self.served + 1 < worker.settings.bounds.requests_per_connection;
         let buf = upstream.side.inbox.contiguous(head_bytes, linear);
+        if response.status >= 400 && upstream.side.proof().is_some() {
+            exchange.refused_there = refused_there(response, buf);
+        }
         self.encode_response(exchange, response, buf, !exchange.keep_alive, edits, out);
         exchange.reuse_upstream &= response.keep_alive;
         upstream.side.inbox.consume(head_bytes);
@@ -329,21 +349,26 @@ fn switch(offer: &[u8], response: &ResponseHead, buf: &[u8]) -> Result<(), Reaso
     }
 }
 
+/// Why another node has answered itself instead of the endpoint, as far as it says.
+fn refused_there(response: &ResponseHead, buf: &[u8]) -> Option<Reason> {
+    let mut fields = response.fields.iter();
+    let said = fields.find(|field| field.name.of(buf).eq_ignore_ascii_case(b"heddle-reason"))?;
+    Reason::from_code(said.value.of(buf))
+}
+
 /// What an error of one side means: that side's reason, or that we have no buffer left for it.
 fn blame(error: &io::Error, theirs: Reason) -> Reason {
     match error.kind() {
         io::ErrorKind::OutOfMemory => Reason::Memory,
-        // Another node says late that it does not believe us.
-        io::ErrorKind::InvalidData if theirs == Reason::UpstreamReset => Reason::PeerRefused,
         _ => theirs,
     }
 }
 
-fn upstream_failure(broken: &Broken) -> Failure {
+fn upstream_failure(broken: &pump::Broken) -> Failure {
     match broken {
-        Broken::Source => Reason::UpstreamTruncated.into(),
-        Broken::Framing(reject) => Failure::response(*reject),
-        Broken::Sink => Reason::ClientGone.into(),
-        Broken::Memory => Reason::Memory.into(),
+        pump::Broken::Source => Reason::UpstreamTruncated.into(),
+        pump::Broken::Framing(reject) => Failure::response(*reject),
+        pump::Broken::Sink => Reason::ClientGone.into(),
+        pump::Broken::Memory => Reason::Memory.into(),
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use heddle_wire::http1::{Framing, Method};
 
+use crate::failure::Reason;
 use crate::pump::Pump;
 use crate::route::{Backend, PortIndex, Rule};
 use crate::upstream::Lease;
@@ -61,6 +62,8 @@ pub(super) struct Exchange {
     /// Only the end of the connection tells the client that the answer is whole. Until it is,
     /// closing resets the connection, whatever the reason.
     pub(super) ends_at_close: bool,
+    /// Why another node has answered itself.
+    pub(super) refused_there: Option<Reason>,
     /// Status of the response that was begun; 0 before.
     pub(super) status: u16,
 }
@@ -94,6 +97,7 @@ impl Exchange {
             reuse_upstream: false,
             interim: 0,
             ends_at_close: false,
+            refused_there: None,
             status: 0,
         }
     }

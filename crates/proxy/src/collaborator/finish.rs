@@ -59,6 +59,7 @@ impl Connection {
             .record(exchange.status, duration_us, request_bytes, response_bytes);
 
         let Some(log) = &self.worker.log else { return };
+        let failure = failure.or(exchange.refused_there.map(Failure::from));
         let gone = match (&self.door.entry, port) {
             (Entry::Service { service, .. }, None) => service.to_string(),
             (Entry::Inbound(inbound), None) => inbound.service.to_string(),

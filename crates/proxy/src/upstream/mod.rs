@@ -29,6 +29,7 @@ mod connect;
 mod remote;
 
 pub(crate) use connect::{Call, connect};
+pub(crate) use remote::refused;
 
 /// Tries for one request or connection, the first included.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;

@@ -100,7 +100,7 @@ fn missing(worker: &Worker, door: &Door, error: &NoIdentity) -> Reason {
 }
 
 /// Counts and says why the other node is not spoken to.
-fn refused(worker: &Worker, endpoint: &Endpoint, broken: &Broken) -> Reason {
+pub(crate) fn refused(worker: &Worker, endpoint: &Endpoint, broken: &Broken) -> Reason {
     let endpoint = &endpoint.label;
     match broken {
         Broken::Refused(refusal) => {

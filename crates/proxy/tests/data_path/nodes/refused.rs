@@ -351,4 +351,10 @@ fn a_node_that_only_trusts_others_is_not_spoken_to() {
     let refused = ["reason=\"unknown_authority\""];
     pair.called
         .expect("heddle_handshakes_refused_total", &refused, 3.0);
+    // The other one knows that it was refused.
+    pair.calling.expect(
+        "heddle_handshakes_refused_total",
+        &["reason=\"by_peer\""],
+        3.0,
+    );
 }
