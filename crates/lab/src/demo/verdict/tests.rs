@@ -43,19 +43,19 @@ fn good() -> Verdict {
     Verdict::new(Tally::default(), 0, phases, guarded, rotated)
 }
 
-fn judge(verdict: Verdict) -> Result<(), String> {
+fn judge(verdict: &Verdict) -> Result<(), String> {
     verdict.result().map_err(|error| error.to_string())
 }
 
 #[test]
 fn what_is_as_promised_is_good() {
-    assert_eq!(judge(good()), Ok(()));
+    assert_eq!(judge(&good()), Ok(()));
 }
 
 #[test]
 fn traffic_that_stays_where_it_was_is_bad() {
     let phases = [phase(452, 48, 0.1), phase(452, 48, 0.5)];
-    let error = judge(Verdict { phases, ..good() }).unwrap_err();
+    let error = judge(&Verdict { phases, ..good() }).unwrap_err();
     assert_eq!(
         error,
         "of 500 pages 9.6 % had reviews v2 where the route says 50 %"
@@ -65,7 +65,7 @@ fn traffic_that_stays_where_it_was_is_bad() {
 #[test]
 fn no_traffic_is_bad() {
     let phases = [phase(0, 0, 0.1), phase(1, 1, 0.5)];
-    assert!(judge(Verdict { phases, ..good() }).is_err());
+    assert!(judge(&Verdict { phases, ..good() }).is_err());
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn one_failed_page_is_bad() {
         told: vec!["broken".to_owned()],
         ..Tally::default()
     };
-    let error = judge(Verdict { all, ..good() }).unwrap_err();
+    let error = judge(&Verdict { all, ..good() }).unwrap_err();
     assert_eq!(error, "1 pages failed, first: broken");
 }
 
@@ -86,7 +86,7 @@ fn a_failure_that_no_page_shows_is_bad() {
         failed_inside,
         ..good()
     };
-    assert!(judge(verdict).is_err());
+    assert!(judge(&verdict).is_err());
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_policy_that_does_not_hold_is_bad() {
     for (change, expected) in cases {
         let mut verdict = good();
         change(&mut verdict.guarded);
-        let error = judge(verdict).unwrap_err();
+        let error = judge(&verdict).unwrap_err();
         assert!(error.contains(expected), "{expected:?} is not in {error}");
     }
 }
@@ -141,7 +141,7 @@ fn a_root_that_was_not_replaced_is_bad() {
     for (change, expected) in cases {
         let mut verdict = good();
         change(&mut verdict.rotated);
-        let error = judge(verdict).unwrap_err();
+        let error = judge(&verdict).unwrap_err();
         assert!(error.contains(expected), "{expected:?} is not in {error}");
     }
 }
