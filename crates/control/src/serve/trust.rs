@@ -20,8 +20,9 @@ use tracing::{info, warn};
 
 use super::convert::{bundle, certificate, deny_list};
 use super::nodes::Confirmed;
-use super::peer::Peer;
-use super::{Shared, peer_of};
+use super::peer::{Connection, Peer};
+use super::places::Holding;
+use super::{Shared, connection_of, peer_of};
 use crate::authority::{
     CertificateRequest, IssueError, Issued, JoinError, TokenId, TokenRefusal, TokenSecret, Trust,
     may_issue,
@@ -43,7 +44,9 @@ impl server::Authority for AuthorityService {
     type WatchTrustStream = Answers<WatchTrustResponse>;
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
-        let peer = peer_of(&request)?;
+        let Connection { peer, holding } = connection_of(&request)?.clone();
+        // A token is good once: whoever is being let in does not lose the answer to a newcomer.
+        let _under_way = holding.as_ref().map(Holding::call);
         let source = peer.address.map(|address| address.ip());
         let shared = &self.0;
         if !shared.attempt(source) {
