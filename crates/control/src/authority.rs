@@ -129,8 +129,9 @@ impl Authority {
         let folder = Folder::open(dir)?;
         let lock = folder.lock()?;
         folder.sweep()?;
-        let denied = DenyList::open(&folder)?;
-        let (roots, origin) = roots::open(&folder, trust_domain, &settings, now)?;
+        let denied = DenyList::read(&folder)?;
+        let (mut roots, origin) = roots::open(&folder, trust_domain, &settings, now)?;
+        let denied = DenyList::found_or_first(denied, &folder, &mut roots.state)?;
         let tokens = Tokens::open(Folder::open(&folder.path_of("tokens"))?, now)?;
         let members = Members::open(Folder::open(&folder.path_of("nodes"))?, now)?;
         let (trust, _) = watch::channel(Trust {
