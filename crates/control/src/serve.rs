@@ -47,6 +47,7 @@ pub use peer::{Peer, PeerCertificate};
 
 use accept::Door;
 use limiter::Limiter;
+use seldom::Seldom;
 
 use crate::authority::{Authority, DenyList, UnixTime};
 
@@ -127,6 +128,8 @@ struct Shared {
     bounds: ServeBounds,
     counters: Arc<Counters>,
     limiter: Mutex<Limiter>,
+    /// What was said of leaves that nodes were not issued: they ask as often as they like.
+    unissued: Mutex<Seldom<(NodeName, &'static str)>>,
     /// Places for calls that block.
     blocking: Semaphore,
     /// Whether the server ends: calls that would go on for ever do then.
@@ -182,6 +185,7 @@ impl ControlServer {
                 clock,
                 counters,
                 limiter: Mutex::new(Limiter::new(Instant::now())),
+                unissued: Mutex::default(),
                 blocking: Semaphore::new(bounds.blocking),
                 closing: watch::Sender::new(false),
                 bounds,

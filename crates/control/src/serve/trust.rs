@@ -191,7 +191,10 @@ impl Shared {
             is_placed,
         );
         if let Err(refusal) = verdict {
-            warn!(%node, %wanted, reason = refusal.reason(), "an identity was not issued");
+            let reason = refusal.reason();
+            if let Some(unnamed) = self.may_say(node, reason) {
+                warn!(%node, %wanted, reason, unnamed, "an identity was not issued");
+            }
             return Err(Status::permission_denied(refusal.to_string()));
         }
         let key = CertificateRequest::parse(&request.certificate_request)
@@ -201,7 +204,9 @@ impl Shared {
             .blocking(move || shared.authority.issue(&wanted, &key, now))
             .await?;
         let issued = issued.map_err(|error| {
-            warn!(%node, %error, "an identity could not be issued");
+            if let Some(unnamed) = self.may_say(node, "failed") {
+                warn!(%node, %error, unnamed, "an identity could not be issued");
+            }
             unavailable(&error)
         })?;
         warn_if_shortened(&issued);
@@ -281,6 +286,13 @@ impl Shared {
             true => Ok(()),
             false => Err(Status::resource_exhausted("there are too many nodes")),
         }
+    }
+
+    /// Whether the log is to say why a node was not issued a leaf; and how often it did not since it
+    /// last said so.
+    fn may_say(&self, node: &NodeName, reason: &'static str) -> Option<u64> {
+        let mut said = self.unissued.lock().unwrap_or_else(PoisonError::into_inner);
+        said.may_name((node.clone(), reason), Instant::now())
     }
 
     fn attempt(&self, source: Option<IpAddr>) -> bool {
