@@ -83,6 +83,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     let first = first_mesh(&mut watcher, dir).await?;
 
     let nodes = Nodes::default();
+    remember(&authority, &nodes, at(&clock)());
     let board = Board::new(nodes.clone()).context("no random bytes")?;
     let door = Arc::new(Door::open(Arc::clone(&authority), Arc::clone(&clock))?);
     let keeper = Keeper::new(
@@ -191,6 +192,15 @@ fn open(state: &Path, settings: &Settings, clock: &Clock) -> Result<Authority, F
         }
     }
     Ok(authority)
+}
+
+/// Tells nodes that come back where those are that have not yet: they may be reached all the same.
+fn remember(authority: &Authority, nodes: &Nodes, now: UnixTime) {
+    for member in authority.welcome(now) {
+        if let Some(address) = member.address {
+            nodes.remember(&member.node, address);
+        }
+    }
 }
 
 /// The folder as it is now. At the start a mistake is refused: there is no last good state yet.

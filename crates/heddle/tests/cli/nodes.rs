@@ -231,6 +231,40 @@ fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
     eventually("the request is answered again", || answers(&one));
 }
 
+/// The control plane comes back elsewhere, so that only the caller's node finds it.
+#[test]
+fn a_node_that_has_not_come_back_to_a_restarted_control_plane_is_reached() {
+    let (folder, namespace) = mesh(13);
+    let (control, at) = Heddle::control(&folder, &[]);
+    let one = join(&folder, "n1", at);
+    let _two = join(&folder, "n2", at);
+    eventually("both have their identities", || {
+        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    });
+    one.stdout_line("SERVICE");
+    for process in [one, control] {
+        process.signal(Signal::TERM);
+        assert_eq!(process.ended().code(), Some(0));
+    }
+
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let one = Heddle::node(&folder, "n1", at, &[]);
+    one.stdout_line("SERVICE");
+    eventually("the caller's node is back", || {
+        check(&folder, "n1").1["control"]["connected"] == true
+    });
+    assert_eq!(check(&folder, "n2").1["control"]["connected"], false);
+    let (service, caller) = (format!("{namespace}/cart"), format!("{namespace}/web"));
+    eventually("the request is answered", || {
+        get(one.address(&service, Some(&caller)), "cart", "/") == (200, "cart".to_owned())
+    });
+    // A mesh without the other would have come by now: every node is told its part when it connects.
+    assert_eq!(
+        get(one.address(&service, Some(&caller)), "cart", "/").0,
+        200
+    );
+}
+
 #[test]
 fn a_control_plane_that_is_not_the_tokens_is_sent_no_secret() {
     let (folder, _) = mesh(3);
