@@ -347,6 +347,24 @@ fn a_node_without_a_token_or_with_none_says_what_to_do() {
     assert!(code == Some(1) && said.contains("/nowhere/token"), "{said}");
 }
 
+/// What is the control plane's to say is not ignored: somebody would rely on it.
+#[test]
+fn a_node_refuses_settings_of_the_mesh() {
+    let folder = Folder::new();
+    let file = folder.path("node.yaml");
+    let nobody = "127.0.0.1:1".parse().expect("an address");
+    for field in ["mode: strict", "trust_domain: prod.example.org"] {
+        fs::write(&file, format!("drain: {{}}\nmesh:\n  {field}\n")).expect("written");
+        let (code, said) = refused(&folder, "n1", nobody, &["--config", as_str(&file)]);
+        let (name, _) = field.split_once(':').unwrap_or_default();
+        let expected =
+            format!("node.yaml:3: mesh.{name}: a node is told this by its control plane");
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains(&expected), "{said}");
+    }
+    assert!(!folder.path("n1").exists());
+}
+
 #[test]
 fn a_node_waits_for_its_control_plane_to_join() {
     let (folder, _) = mesh(7);
