@@ -176,6 +176,30 @@ fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {
             "{expected:?} is not in\n{metrics}"
         );
     }
+    // The caller's node says where to ask, in a form that works there; the control plane knows both.
+    let explain = |from: &str, more: &[&str]| {
+        let output = heddle(&[&["explain", from, &service], more].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let (n1, n2, control) = (
+        folder.path("n1.sock"),
+        folder.path("n2.sock"),
+        folder.socket(),
+    );
+    let said = explain(&caller, &["--socket", as_str(&n1)]);
+    let account = format!("{namespace}/sa/web");
+    let command = format!("on that node: heddle explain {account} {service}\n");
+    assert!(said.contains(&command), "{said}");
+    let said = explain(&account, &["--socket", as_str(&n2)]);
+    assert!(said.contains("allowed at"), "{said}");
+    let control = ["--control", "--socket", as_str(&control)];
+    assert!(explain(&caller, &control).contains("allowed at"));
+    for command in [["config", "dump"], ["status", "--brief"]] {
+        let output = heddle(&[&command[..], &control].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+
     // A control plane is asked with another command, and a heddle that is alone needs no identities.
     let asked = heddle(&["check", "--socket", as_str(&folder.socket())]);
     assert!(text(&asked.stderr).contains("a control plane answers there"));
