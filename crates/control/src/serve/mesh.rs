@@ -18,6 +18,7 @@ use tracing::{error, info, warn};
 use super::nodes::Presence;
 use super::peer::Peer;
 use super::{Shared, peer_of};
+use crate::authority::is_reachable;
 
 /// What is left of a message for all but the mesh, in bytes.
 const MESSAGE_MARGIN: usize = 1_024;
@@ -76,6 +77,7 @@ impl server::Mesh for MeshService {
         let presence =
             presence.ok_or_else(|| Status::resource_exhausted("there are too many nodes"))?;
         info!(%node, %address, "a node is present");
+        shared.note_address(node).await?;
         if let Some(other) = shared.nodes.other_at(node, address) {
             warn!(
                 %node, %other, %address,
@@ -142,6 +144,20 @@ impl Shared {
         }
     }
 
+    /// Writes down where a node is, so that a restart does not cut it off from the others. When that
+    /// fails it is present all the same.
+    async fn note_address(self: &Arc<Self>, node: &NodeName) -> Result<(), Status> {
+        let (shared, name) = (Arc::clone(self), node.clone());
+        let noted = self.blocking(move || {
+            let newest = || shared.nodes.reached().get(&name).copied();
+            shared.authority.note_address(&name, newest)
+        });
+        if let Err(why) = noted.await? {
+            error!(%node, "where it is could not be written down: {why}");
+        }
+        Ok(())
+    }
+
     async fn slice(self: &Arc<Self>, node: &NodeName) -> Result<MeshSlice, Status> {
         let (shared, name) = (Arc::clone(self), node.clone());
         let slice = self.blocking(move || (shared.mesh.for_node)(&name)).await?;
@@ -158,11 +174,7 @@ impl Shared {
 /// An address that other nodes can connect to.
 fn mesh_address(text: &str) -> Result<SocketAddr, Status> {
     let address: Option<SocketAddr> = text.parse().ok();
-    let is_usable = |address: &SocketAddr| {
-        let ip = address.ip();
-        address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
-    };
-    address.filter(is_usable).ok_or_else(|| {
+    address.filter(is_reachable).ok_or_else(|| {
         Status::invalid_argument("mesh_address is no address and port that others could reach")
     })
 }

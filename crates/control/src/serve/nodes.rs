@@ -84,6 +84,15 @@ impl Nodes {
         away.cloned().collect()
     }
 
+    /// Tells where a node was reached before this control plane began; one that is known stays as it is.
+    pub fn remember(&self, name: &NodeName, address: SocketAddr) {
+        // Who changes something holds the lock.
+        let _known = self.lock();
+        if !self.shared.reached.borrow().contains_key(name) {
+            publish(&self.shared.reached, name, Some(address));
+        }
+    }
+
     /// Tells nobody any more where a node is that is away. One that is present stays.
     pub fn forget(&self, name: &NodeName) {
         let known = self.lock();
