@@ -128,8 +128,8 @@ struct Shared {
     bounds: ServeBounds,
     counters: Arc<Counters>,
     limiter: Mutex<Limiter>,
-    /// What was said of leaves that nodes were not issued: they ask as often as they like.
-    unissued: Mutex<Seldom<(NodeName, &'static str)>>,
+    /// What was said of nodes, which decide how often they do what is worth a warning.
+    said: Mutex<Seldom<(NodeName, &'static str)>>,
     /// Places for calls that block.
     blocking: Semaphore,
     /// Whether the server ends: calls that would go on for ever do then.
@@ -185,7 +185,7 @@ impl ControlServer {
                 clock,
                 counters,
                 limiter: Mutex::new(Limiter::new(Instant::now())),
-                unissued: Mutex::default(),
+                said: Mutex::default(),
                 blocking: Semaphore::new(bounds.blocking),
                 closing: watch::Sender::new(false),
                 bounds,

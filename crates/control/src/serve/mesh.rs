@@ -78,7 +78,18 @@ impl server::Mesh for MeshService {
             presence.ok_or_else(|| Status::resource_exhausted("there are too many nodes"))?;
         info!(%node, %address, "a node is present");
         shared.note_address(node).await?;
-        if let Some(other) = shared.nodes.other_at(node, address) {
+        if let [other, ..] = shared.nodes.also_at(node)[..]
+            && let Some(unnamed) = shared.may_say(node, "two_addresses")
+        {
+            warn!(
+                %node, %address, %other, unnamed,
+                "a node is at two addresses at once: it has just moved, or two machines have its identity \
+                 (if its state folder was copied, deny the node, and let each join under a name of its own)"
+            );
+        }
+        if let Some(other) = shared.nodes.other_at(node, address)
+            && shared.may_say(node, "shared_address").is_some()
+        {
             warn!(
                 %node, %other, %address,
                 "two nodes say that they are at one address: one of them cannot be reached"
@@ -87,11 +98,15 @@ impl server::Mesh for MeshService {
         let same_epoch = request.last_epoch == shared.mesh.epoch;
         let has = same_epoch.then_some(request.last_generation);
         let (answers, stream) = mpsc::channel(1);
+        let node = node.clone();
         tokio::spawn(async move {
-            if let Err(status) = shared.tell_mesh(&peer, presence, has, &answers).await {
+            let told = shared.clone().tell_mesh(&peer, presence, has, &answers);
+            if let Err(status) = told.await {
                 // Whoever listens is told; otherwise there is nobody to tell.
                 let _ = answers.send(Err(status)).await;
             }
+            // Where it is now may be where another of its connections said. It fails when we end.
+            let _ = shared.note_address(&node).await;
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }

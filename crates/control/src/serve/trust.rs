@@ -288,10 +288,9 @@ impl Shared {
         }
     }
 
-    /// Whether the log is to say why a node was not issued a leaf; and how often it did not since it
-    /// last said so.
-    fn may_say(&self, node: &NodeName, reason: &'static str) -> Option<u64> {
-        let mut said = self.unissued.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Whether the log is to say something of a node now; and how often it did not since it last did.
+    pub(super) fn may_say(&self, node: &NodeName, reason: &'static str) -> Option<u64> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.may_name((node.clone(), reason), Instant::now())
     }
 
