@@ -390,6 +390,23 @@ fn a_node_refuses_settings_of_the_mesh() {
 }
 
 #[test]
+fn a_node_that_waits_for_its_token_can_be_stopped() {
+    for (name, signal) in [("n1", Signal::TERM), ("n2", Signal::INT)] {
+        let (folder, _) = mesh(6);
+        let pipe = folder.path("token");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.is_ok_and(|made| made.success()));
+        let more = ["--token-file", as_str(&pipe)];
+        let node = Heddle::node(&folder, name, free_address(), &more);
+        // Opens only when it is there to read; whoever holds the pipe open says nothing.
+        let silent = fs::OpenOptions::new().write(true).open(&pipe);
+        node.signal(signal);
+        assert_eq!(node.ended().code(), Some(0));
+        drop(silent);
+    }
+}
+
+#[test]
 fn a_node_waits_for_its_control_plane_to_join() {
     let (folder, _) = mesh(7);
     let at = free_address();
