@@ -115,7 +115,8 @@ async fn serve(options: Options, settings: Settings, output: Output) -> Result<E
     serving::serve(doors, settings, output, served).await
 }
 
-/// A node that joined, and whose certificate has not expired, needs no token, whatever it was given.
+/// A node that joined, and whose certificate has not expired, needs no token, whatever it was given, but for
+/// one of an authority whose root it does not trust: it has missed that the root was replaced.
 async fn token_if_needed(
     found: &Found,
     token: Option<&Path>,
@@ -123,7 +124,21 @@ async fn token_if_needed(
     clock: &Clock,
 ) -> Result<Option<JoinToken>, Failure> {
     let why = match &found.joined {
-        Some((leaf, _)) if leaf.not_after() >= clock.now() => {
+        Some((leaf, trusted)) if leaf.not_after() >= clock.now() => {
+            // One that comes by standard input or a pipe is there once, and nobody may write another.
+            let file = token.filter(|token| *token != Path::new("-") && token.is_file());
+            let given = match file {
+                Some(file) => join::read_token(file).await.ok(),
+                None => None,
+            };
+            if let Some(token) = given
+                && !trusted.has_root(&token.root_sha256)
+            {
+                tracing::warn!(
+                    "the token is of a root that this node does not trust: it joins anew with it"
+                );
+                return Ok(Some(token));
+            }
             if token.is_some() {
                 tracing::info!("the node has joined already: the token is not used");
             }

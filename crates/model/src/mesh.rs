@@ -67,6 +67,18 @@ impl Mesh {
         find(&self.nodes, name, |node| &node.name)
     }
 
+    /// The nodes that have endpoints and whose address is not known, each once: nobody can be reached there.
+    /// Only of a [`Mesh::for_node`], whose own endpoints name their workloads.
+    pub fn unreached_nodes(&self) -> BTreeSet<&NodeName> {
+        let ports = self.services.iter().flat_map(|service| &service.ports);
+        let endpoints = ports.flat_map(|port| &port.endpoints);
+        endpoints
+            .filter(|endpoint| endpoint.workload.is_none())
+            .filter_map(|endpoint| endpoint.node.as_ref())
+            .filter(|name| self.node(name).is_none())
+            .collect()
+    }
+
     /// What one node needs: every Service and endpoint, its own workloads, and the policies that
     /// concern them. Endpoints of other nodes keep account and node and lose their workload.
     ///

@@ -62,6 +62,8 @@ pub(crate) struct Undecided {
     bare: bool,
     /// Another node was told that the endpoint is connected.
     told: bool,
+    /// The client has begun to speak, and it is not clear what.
+    in_suspense: bool,
 }
 
 /// What was found out.
@@ -100,6 +102,7 @@ impl Undecided {
             listening: false,
             bare: false,
             told: false,
+            in_suspense: false,
         }
     }
 
@@ -342,7 +345,11 @@ impl Undecided {
             }
         }
         let pool = self.worker.pool.clone();
-        let silent = self.client.inbox.is_empty();
+        let has_upstream = upstream.is_some();
+        // What came with the first words of another node is looked at before anything is read.
+        if !silent && let Some(verdict) = self.judge(false, has_upstream) {
+            return Poll::Ready(verdict);
+        }
         while let Poll::Ready(read) = self.client.poll_fill(cx, &pool, pool.block_size()) {
             let ended = match read {
                 Ok(n) => n == 0,
@@ -352,21 +359,12 @@ impl Undecided {
                 // What it had begun to say is not passed on as if it were whole.
                 Err(_) => return Poll::Ready(Verdict::Failed(Reason::ClientReset)),
             };
-            let full = self.client.inbox.len() >= SNIFF_BYTES;
-            match self.first_bytes() {
-                Beginning::Request => return Poll::Ready(Verdict::Http),
-                Beginning::Other => return Poll::Ready(Verdict::Opaque),
-                // Nothing but a long request line, or many empty ones: refusing is the parser's part.
-                Beginning::Unclear if full => return Poll::Ready(Verdict::Http),
-                // That the client has said everything is passed on like the rest of it.
-                Beginning::Unclear if ended && upstream.is_some() => {
-                    return Poll::Ready(Verdict::Opaque);
-                }
-                Beginning::Unclear if ended => return Poll::Ready(Verdict::Gone),
-                Beginning::Unclear => {}
+            if let Some(verdict) = self.judge(ended, has_upstream) {
+                return Poll::Ready(verdict);
             }
         }
-        if upstream.is_some() && silent && !self.client.inbox.is_empty() {
+        let has_begun = !self.client.inbox.is_empty();
+        if has_upstream && has_begun && !mem::replace(&mut self.in_suspense, true) {
             self.alarm.set(self.worker.after(SUSPENSE));
         }
         // A greeting, the end of the stream or a reset: whatever it is, it is passed on.
@@ -376,6 +374,21 @@ impl Undecided {
                 spoke.map(|()| Verdict::Opaque)
             }
             None => Poll::Pending,
+        }
+    }
+
+    /// What the client's first bytes say, if they say it yet.
+    fn judge(&self, ended: bool, has_upstream: bool) -> Option<Verdict> {
+        let full = self.client.inbox.len() >= SNIFF_BYTES;
+        match self.first_bytes() {
+            Beginning::Request => Some(Verdict::Http),
+            Beginning::Other => Some(Verdict::Opaque),
+            // Nothing but a long request line, or many empty ones: refusing is the parser's part.
+            Beginning::Unclear if full => Some(Verdict::Http),
+            // That the client has said everything is passed on like the rest of it.
+            Beginning::Unclear if ended && has_upstream => Some(Verdict::Opaque),
+            Beginning::Unclear if ended => Some(Verdict::Gone),
+            Beginning::Unclear => None,
         }
     }
 

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use heddle_model::{ServiceAccountName, ServiceName, SpiffeId};
+use heddle_model::{ServiceAccountName, ServiceName, SpiffeId, Subject};
 use heddle_transport::Identities;
 use heddle_wire::preface::{Kind, Preface, Status};
 use tokio::net::TcpStream;
@@ -60,7 +60,7 @@ enum Failed {
     Preface(String),
     Late,
     Gone,
-    /// So many have not proven yet who they are.
+    /// It had to make room for another that has not proven who it is either.
     Full,
 }
 
@@ -94,9 +94,13 @@ impl Greeting {
             Poll::Ready(())
         })
         .await;
-        let greeted = match worker.unproven() {
-            Some(_place) => greeted(&worker, &identities, &alarm, stream).await,
-            None => Err(Failed::Full),
+        let greeted = {
+            let place = worker.unproven(&alarm);
+            let greeted = greeted(&worker, &identities, &alarm, stream).await;
+            match greeted {
+                Err(Failed::Late) if place.is_evicted() => Err(Failed::Full),
+                greeted => greeted,
+            }
         };
         drop(alarm);
         match greeted {
@@ -142,8 +146,12 @@ async fn greeted(
     let mut side = handshake
         .finish(worker, identities)
         .map_err(Failed::Handshake)?;
-    let inbound = poll_fn(|cx| poll_preface(cx, worker, alarm, &mut side)).await?;
-    Ok((side, inbound))
+    // Whoever is shut out while it says whom it calls gets no further.
+    alarm.rests_on(&side);
+    let inbound = poll_fn(|cx| poll_preface(cx, worker, alarm, &mut side)).await;
+    let refused = |refusal| Failed::Handshake(Broken::Refused(refusal));
+    worker.check(&side).map_err(refused)?;
+    Ok((side, inbound?))
 }
 
 fn poll_preface(
@@ -177,14 +185,20 @@ fn understand(preface: &Preface<'_>, side: &Side) -> Result<Inbound, Failed> {
     let bad = |why: &str| Failed::Preface(why.to_owned());
     let service = ServiceName::new(preface.namespace, preface.service);
     let called = side.called().and_then(SpiffeId::service_account);
-    let caller = side.proof().map(|proof| &proof.peer.id);
+    let caller = side.proof().ok_or(bad("nobody calls"))?;
+    let caller = match &caller.peer.id.subject {
+        Subject::Workload(_) => Some(caller.peer.id.clone()),
+        // A node speaks for callers that it does not know.
+        Subject::Node(_) => None,
+        Subject::Control => return Err(bad("the control plane calls no workload")),
+    };
     Ok(Inbound {
         service: service.map_err(|error| bad(&error.to_string()))?,
         port: preface.port,
         endpoint: preface.endpoint,
         account: called.ok_or(bad("no workload was called"))?.clone(),
         // A node speaks for callers that it does not know.
-        caller: caller.filter(|id| id.service_account().is_some()).cloned(),
+        caller,
         kind: preface.kind,
     })
 }

@@ -1,12 +1,12 @@
 //! The handle of a running data plane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use heddle_model::Mesh;
+use heddle_model::{Mesh, NodeName};
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
 use serde::Serialize;
@@ -19,10 +19,15 @@ use crate::{Entry, Settings};
 #[cfg(test)]
 mod tests;
 
+/// Nodes that are named when they cannot be reached; of more the number is.
+const NAMED_NODES: usize = 10;
+
 /// A running data plane. Dropping it cuts every connection; [`Proxy::drain`] lets them finish.
 pub struct Proxy {
     manager: manager::Handle,
     workers_limit: usize,
+    /// Nodes of the newest mesh that cannot be reached.
+    unreached: Mutex<BTreeSet<NodeName>>,
     /// Dropped last, and with it the Manager and its Workers.
     _end: End,
 }
@@ -103,12 +108,14 @@ impl Proxy {
         Ok(Proxy {
             manager,
             workers_limit,
+            unreached: Mutex::default(),
             _end: end,
         })
     }
 
     /// Serves every request that begins from now on by this configuration. Connections stay.
     pub fn apply(&self, mesh: &Mesh) {
+        self.say_unreached(mesh);
         self.order(Order::Apply(Arc::new(Snapshot::new(mesh))));
     }
 
@@ -133,6 +140,25 @@ impl Proxy {
     /// experiments that want connections to move.
     pub fn rotate(&self) {
         self.order(Order::Rotate);
+    }
+
+    /// Says which nodes cannot be reached, when that changes.
+    fn say_unreached(&self, mesh: &Mesh) {
+        let now: BTreeSet<NodeName> = mesh.unreached_nodes().into_iter().cloned().collect();
+        let mut said = self
+            .unreached
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *said != now && !now.is_empty() {
+            let names: Vec<&str> = now.iter().take(NAMED_NODES).map(NodeName::as_str).collect();
+            tracing::warn!(
+                nodes = now.len(),
+                "nodes with endpoints that nobody can reach, since they have not joined, or are away for \
+                 long: {}",
+                names.join(", ")
+            );
+        }
+        *said = now;
     }
 
     fn order(&self, order: Order) {

@@ -60,7 +60,7 @@ impl Default for Timeouts {
 pub struct Bounds {
     /// Client connections of the process; one more is closed at once and counted.
     pub connections: usize,
-    /// Connections from other nodes that have not proven yet who they are; one more is closed at once.
+    /// Connections from other nodes that have not proven yet who they are; the oldest makes room for one more.
     pub handshakes: usize,
     /// Upstream connections for each endpoint. Each Worker has its share of them, at least one.
     pub connections_per_endpoint: usize,

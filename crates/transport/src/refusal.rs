@@ -111,7 +111,9 @@ impl fmt::Display for Refusal {
             Refusal::Denied => f.write_str("it is on the deny-list"),
             Refusal::BadCertificate(why) => write!(f, "its certificate is refused: {why}"),
             Refusal::Protocol => f.write_str("it knows no version of the protocol that we know"),
-            Refusal::UnknownServer => f.write_str("it asked for an identity that is not here"),
+            Refusal::UnknownServer => f.write_str(
+                "it asked for an identity that is not here, or whose certificate here has expired",
+            ),
             Refusal::ByPeer(alert) => write!(f, "it refused: {alert}"),
             Refusal::Tls(why) => write!(f, "it broke the rules of TLS: {why}"),
         }

@@ -47,8 +47,8 @@ pub(crate) struct Args {
     /// 0.0.0.0 the one from which this node reaches the control plane
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
-    /// The token to join with, in a file or from standard input (`-`); not looked at by a node that has
-    /// joined
+    /// The token to join with, in a file or from standard input (`-`); not used by a node that has joined,
+    /// but for one in a file whose root the node does not trust: then it joins anew
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Where the node keeps its keys, certificates and mesh

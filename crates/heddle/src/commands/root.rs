@@ -18,6 +18,8 @@ use crate::time::duration;
 
 /// So many nodes are named that something waits for.
 const NAMED: usize = 10;
+/// How long force waits for nodes to confirm that they trust a new root.
+const FORCE_WAITS: Duration = Duration::from_secs(5);
 /// How often it is asked how far a rotation is.
 const ASK_EVERY: Duration = Duration::from_millis(300);
 
@@ -104,7 +106,14 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
             asked,
         } => {
             let supplied = certificate.zip(key).map(supplied).transpose()?;
-            rotate(&asked, &Order::RootRotate { force, supplied }, wait)
+            let order = Order::RootRotate {
+                force: false,
+                supplied,
+            };
+            match force {
+                false => rotate(&asked, &order, wait),
+                true => rotate_by_force(&asked, &order),
+            }
         }
         Command::Cancel { asked } => {
             let status: RootStatus = asked.order(&Order::RootCancel)?;
@@ -154,6 +163,28 @@ fn rotate(asked: &Asked, order: &Order, wait: Option<Duration>) -> Result<(), Fa
     asked.show(&status, text)
 }
 
+/// Nodes that are there confirm within moments: only those that are not are gone on without.
+fn rotate_by_force(asked: &Asked, begin: &Order) -> Result<(), Failure> {
+    let status: RootStatus = asked.order(&Order::RootStatus)?;
+    if status.stage == RootStage::Steady {
+        let mut status: RootStatus = asked.order(begin)?;
+        let began = Instant::now();
+        while status.stage == RootStage::Begun && began.elapsed() < FORCE_WAITS {
+            thread::park_timeout(ASK_EVERY);
+            status = asked.order(&Order::RootStatus)?;
+        }
+        if status.stage != RootStage::Begun {
+            return asked.show(&status, text);
+        }
+    }
+    let force = Order::RootRotate {
+        force: true,
+        supplied: None,
+    };
+    let status: RootStatus = asked.order(&force)?;
+    asked.show(&status, text)
+}
+
 fn waiting(status: &RootStatus) -> String {
     let waits = &status.waits_for;
     if waits.is_empty() {
@@ -187,7 +218,10 @@ pub(super) fn text(status: &RootStatus) -> String {
         RootStage::Steady => writeln!(
             out,
             "no rotation under way; trusted by {}",
-            count(status.nodes, "node")
+            match status.waits_for.is_empty() {
+                true => count(status.nodes, "node"),
+                false => format!("all nodes but these: {}", waiting(status)),
+            }
         ),
         RootStage::Begun => writeln!(
             out,

@@ -339,11 +339,6 @@ fn deny_status(what: &Denied, reason: String, until: u64) -> DenyStatus {
 pub(super) fn root_status(authority: &Authority, nodes: &Nodes, now: UnixTime) -> RootStatus {
     let confirmed = |node: &_| nodes.confirmed(node).map(|confirmed| confirmed.bundle);
     let status = authority.rotation_of_members(confirmed, now);
-    let waits_for = match status.stage {
-        // Nothing does.
-        Stage::Steady => Vec::new(),
-        Stage::Begun | Stage::Switched => status.unconfirmed,
-    };
     let digest = authority.root_sha256();
     RootStatus {
         stage: match status.stage {
@@ -355,7 +350,7 @@ pub(super) fn root_status(authority: &Authority, nodes: &Nodes, now: UnixTime) -
         sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         expires: authority.expires(),
         nodes: status.nodes,
-        waits_for: waits_for.iter().map(ToString::to_string).collect(),
+        waits_for: status.unconfirmed.iter().map(ToString::to_string).collect(),
         old_until: status.old_until,
         finish_from: status.finish_from,
         now: now.as_secs(),

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use aws_lc_rs::digest::{SHA256, digest};
 use heddle_control::authority::JoinToken;
 use heddle_model::{NodeName, SpiffeId};
 use heddle_transport::control::{ConnectError, Connector};
@@ -175,10 +174,6 @@ fn check(
     if trust_domain != control.trust_domain {
         return Err(format!("it says {trust_domain} and is {control}"));
     }
-    let is_named = |root: &CertificateDer<'_>| digest(&SHA256, root).as_ref() == token.root_sha256;
-    if !bundle.roots.iter().any(is_named) {
-        return Err("the token's root is not among those to trust".to_owned());
-    }
     let own = SpiffeId::node(trust_domain.clone(), name.clone());
     let chain = certificate.chain.iter().map(|der| der.to_vec()).collect();
     let leaf = Leaf::new(chain, key.pkcs8()).map_err(|error| error.to_string())?;
@@ -193,6 +188,9 @@ fn check(
         bundle,
         denied: DenyList::default(),
     };
+    if !trusted.has_root(&token.root_sha256) {
+        return Err("the token's root is not among those to trust".to_owned());
+    }
     let trust = trusted
         .in_force(clock.now())
         .map_err(|error| error.to_string())?;

@@ -74,6 +74,12 @@ impl Trusted {
         Some(hexadecimal(digest(&SHA256, root).as_ref()))
     }
 
+    /// Whether a root with this SHA-256 is trusted.
+    pub(crate) fn has_root(&self, sha256: &[u8; 32]) -> bool {
+        let mut roots = self.bundle.roots.iter();
+        roots.any(|root| digest(&SHA256, root).as_ref() == sha256)
+    }
+
     /// When the next entry of the deny-list ends, in seconds since 1970.
     pub(crate) fn next_end(&self, unix_s: u64) -> Option<u64> {
         let entries = self.denied.entries.iter().map(|entry| entry.expires);

@@ -552,6 +552,26 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
     );
 }
 
+#[test]
+fn a_node_that_missed_a_new_root_joins_anew() {
+    let (folder, _) = mesh(12);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let one = join(&folder, "n1", at);
+    eventually("it has its identities", || is_well(&folder, "n1", 2));
+    one.signal(Signal::TERM);
+    assert_eq!(one.ended().code(), Some(0));
+    let socket = folder.socket();
+    // It is away while the root is replaced, and the old one dropped.
+    for _ in 0..2 {
+        let rotated = heddle(&["root", "rotate", "--force", "--socket", as_str(&socket)]);
+        assert!(rotated.status.success(), "{}", text(&rotated.stderr));
+    }
+    let token = token(&folder, "n1");
+    let one = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&token)]);
+    one.stderr_line("it joins anew");
+    eventually("it is a node again", || is_well(&folder, "n1", 2));
+}
+
 /// A certificate that was found on the disk is taken to be as old as it says, an hour at least: of one that
 /// lives for five minutes half is over.
 #[test]

@@ -116,3 +116,20 @@ fn a_mesh_can_be_read_back() {
     let json = serde_json::to_string(&mesh).unwrap();
     assert_eq!(serde_json::from_str::<Mesh>(&json).unwrap(), mesh);
 }
+
+#[test]
+fn nodes_without_an_address_are_known() {
+    let names = [Some("a"), Some("b")];
+    let part = placed(names).for_node(&NodeName::parse("a").unwrap());
+    let unreached = |mesh: &Mesh| -> Vec<String> {
+        let nodes = mesh.unreached_nodes();
+        nodes.into_iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(unreached(&part), ["b"]);
+    let mut reached = part;
+    reached.nodes = vec![Node {
+        name: NodeName::parse("b").unwrap(),
+        address: ([127, 0, 0, 1], 1).into(),
+    }];
+    assert!(unreached(&reached).is_empty());
+}

@@ -57,6 +57,7 @@ pub(super) async fn join(
     written.map_err(|_| Reason::ServiceGone)?;
     let kept = side.outbox.extend_from_slice(&worker.pool, &preface);
     kept.map_err(|_| Reason::Memory)?;
+    alarm.rests_on(&side);
     if call.kind == Kind::Bytes {
         let status = poll_fn(|cx| match alarm.rang() {
             true => Poll::Ready(Err(Reason::ConnectTimeout)),
@@ -66,6 +67,9 @@ pub(super) async fn join(
             return Err(reason);
         }
     }
+    // Whoever was shut out meanwhile is sent nothing.
+    let held = worker.check(&side);
+    held.map_err(|refusal| refused(worker, endpoint, &Broken::Refused(refusal)))?;
     Ok(side)
 }
 

@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
@@ -187,6 +187,11 @@ impl Alarm {
         *self.bell.waker.borrow_mut() = Some(waker.clone());
     }
 
+    /// A way to ring it from outside of its task.
+    pub(crate) fn rope(&self) -> Rope {
+        Rope(Rc::downgrade(&self.bell))
+    }
+
     /// Replaces the deadline.
     pub(crate) fn set(&self, due: Millis) {
         self.bell.rang.set(false);
@@ -251,6 +256,18 @@ impl Alarm {
     pub(crate) fn take_revoked(&self) -> Option<Reason> {
         self.bell.flow.set(None);
         self.bell.revoked.take()
+    }
+}
+
+/// Rings an alarm as long as there is one.
+#[derive(Debug)]
+pub(crate) struct Rope(Weak<Bell>);
+
+impl Rope {
+    pub(crate) fn pull(&self) {
+        if let Some(bell) = self.0.upgrade() {
+            bell.ring();
+        }
     }
 }
 

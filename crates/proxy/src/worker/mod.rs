@@ -69,7 +69,7 @@ pub(crate) struct Worker {
     identities: RefCell<Option<Arc<Identities>>>,
     pub(crate) pace: Pace,
     /// Connections from other nodes that have not proven who they are, and how many there may be.
-    unproven: Cell<usize>,
+    unproven: RefCell<trust::UnprovenOnes>,
     unproven_limit: Cell<usize>,
     /// Reused by every request, between two awaits only.
     pub(crate) scratch: RefCell<Scratch>,

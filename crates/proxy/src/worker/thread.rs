@@ -189,7 +189,7 @@ impl Worker {
             bound: RefCell::new(bound),
             identities: RefCell::default(),
             pace: Pace::default(),
-            unproven: Cell::new(0),
+            unproven: RefCell::default(),
             unproven_limit: Cell::new(settings.bounds.handshakes),
             scratch: RefCell::new(Scratch::new()),
             random: RefCell::new(Random::new(seed)),

@@ -1,11 +1,14 @@
 //! What connections between nodes rest on, and whether it still holds.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use heddle_transport::{Identities, Refusal};
 
-use super::{Millis, Worker};
+use super::alarm::Rope;
+use super::{Alarm, Millis, Worker};
 use crate::io::{Proof, Side};
 
 /// How often it is looked whether a certificate has expired, in milliseconds.
@@ -56,24 +59,46 @@ impl Worker {
         check(proof, identities)
     }
 
-    /// A place for one more connection from another node that has not proven who it is.
-    pub(crate) fn unproven(self: &Rc<Self>) -> Option<Unproven> {
-        let unproven = self.unproven.get();
-        if unproven >= self.unproven_limit.get() {
-            return None;
+    /// A place for one more connection from another node that has not proven who it is. Where there is
+    /// none left the oldest makes room: whoever is honest needs milliseconds.
+    pub(crate) fn unproven(self: &Rc<Self>, alarm: &Alarm) -> Unproven {
+        let evicted = Rc::new(Cell::new(false));
+        let mut all = self.unproven.borrow_mut();
+        if all.len() >= self.unproven_limit.get().max(1)
+            && let Some((oldest, rope)) = all.pop_front()
+        {
+            oldest.set(true);
+            rope.pull();
         }
-        self.unproven.set(unproven + 1);
-        Some(Unproven(Rc::clone(self)))
+        all.push_back((Rc::clone(&evicted), alarm.rope()));
+        Unproven {
+            worker: Rc::clone(self),
+            evicted,
+        }
     }
 }
 
+/// Connections that have not proven who they are, the oldest first: whether they had to make room, and
+/// how they are told.
+pub(super) type UnprovenOnes = VecDeque<(Rc<Cell<bool>>, Rope)>;
+
 /// The place of a connection that has not proven who it is.
-pub(crate) struct Unproven(Rc<Worker>);
+pub(crate) struct Unproven {
+    worker: Rc<Worker>,
+    evicted: Rc<Cell<bool>>,
+}
+
+impl Unproven {
+    /// Whether it has to make room for another.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.evicted.get()
+    }
+}
 
 impl Drop for Unproven {
     fn drop(&mut self) {
-        let unproven = &self.0.unproven;
-        unproven.set(unproven.get().saturating_sub(1));
+        let mut all = self.worker.unproven.borrow_mut();
+        all.retain(|(one, _)| !Rc::ptr_eq(one, &self.evicted));
     }
 }
 

@@ -13,7 +13,7 @@ use heddle_transport::{Denied, Identities, Session, Trust};
 
 use super::pair::{Pair, domain, id, node_name};
 use crate::policy::{account, allow};
-use crate::support::{PATIENCE, serve};
+use crate::support::{PATIENCE, Upstream, serve};
 
 /// A client of the mesh's own protocol that a test has in hand.
 struct Intruder {
@@ -186,24 +186,74 @@ fn plaintext_and_nonsense_are_no_handshake() {
 }
 
 #[test]
-fn those_who_prove_nothing_are_few_and_do_not_stay() {
+fn those_who_prove_nothing_are_few_and_keep_nobody_out() {
     let mut settings = Settings::default();
     settings.bounds.handshakes = 4;
-    settings.timeouts.request_head = Duration::from_millis(500);
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
-    assert_eq!(pair.get("shop").0, 200);
     let mut silent: Vec<_> = (0..6)
         .map(|_| TcpStream::connect(pair.mesh_address).unwrap())
         .collect();
-    assert_eq!(pair.get("shop").0, 200, "who has proven it is served");
-    for stream in &mut silent {
+    // The oldest make room: for each other, and for whoever is honest.
+    pair.called
+        .expect("heddle_handshakes_failed_total", &[], 2.0);
+    for caller in ["shop", "intruder"] {
+        assert_eq!(pair.get(caller).0, 200, "{caller}");
+    }
+    for stream in &mut silent[..2] {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let ended = stream.read(&mut [0; 1]);
         assert!(!matches!(ended, Ok(1..)), "{ended:?}");
     }
+}
+
+#[test]
+fn those_who_prove_nothing_do_not_stay() {
+    let mut settings = Settings::default();
+    settings.timeouts.request_head = Duration::from_millis(300);
+    let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
+    let mut silent = TcpStream::connect(pair.mesh_address).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    let ended = silent.read(&mut [0; 1]);
+    assert!(!matches!(ended, Ok(1..)), "{ended:?}");
     pair.called
-        .expect("heddle_handshakes_failed_total", &[], 6.0);
-    assert_eq!(pair.get("intruder").0, 200, "there is room again");
+        .expect("heddle_handshakes_failed_total", &[], 1.0);
+}
+
+#[test]
+fn whoever_is_denied_before_it_has_said_whom_it_calls_gets_no_further() {
+    let endpoint = serve(|_| "ok".into());
+    let pair = Pair::new(endpoint, AppProtocol::Http);
+    let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
+    let bytes = preface(1, endpoint, "echo");
+    intruder.send(&bytes[..10]);
+    // It is over the handshake when another one is.
+    assert_eq!(pair.get("intruder").0, 200);
+    let denied = Denied {
+        ids: [id("shop")].into(),
+        ..Denied::default()
+    };
+    let trust = pair.trust(&[&pair.authority], denied);
+    pair.give(
+        &pair.called,
+        pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY),
+    );
+    intruder.send(&bytes[10..]);
+    intruder.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(intruder.rest(), b"");
+    let reason = ["reason=\"denied\""];
+    pair.called
+        .expect("heddle_handshakes_refused_total", &reason, 1.0);
+}
+
+#[test]
+fn what_follows_the_preface_at_once_is_heard_on_an_undeclared_port() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Undeclared);
+    let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
+    let mut bytes = preface(2, upstream.address, "echo");
+    bytes.extend_from_slice(b"\0\x01hello");
+    intruder.send(&bytes);
+    assert_eq!(upstream.accept().exact(7), b"\0\x01hello");
 }
 
 #[test]
