@@ -407,6 +407,22 @@ fn a_node_that_waits_for_its_token_can_be_stopped() {
 }
 
 #[test]
+fn a_node_that_has_joined_waits_for_no_token() {
+    let (folder, _) = mesh(6);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let node = join(&folder, "n1", at);
+    eventually("it has joined", || is_well(&folder, "n1", 2));
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+    let pipe = folder.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|made| made.success()));
+    let node = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&pipe)]);
+    node.stderr_line("the token is not used");
+    node.stderr_line("listening for other nodes");
+}
+
+#[test]
 fn a_node_waits_for_its_control_plane_to_join() {
     let (folder, _) = mesh(7);
     let at = free_address();
