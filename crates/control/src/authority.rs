@@ -16,6 +16,7 @@
 //!
 //! Private keys are in the folder and in the memory of this process, nowhere else.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,6 +53,7 @@ pub use deny::{
 pub use error::{AuthorityError, Lost};
 pub use folder::{Folder, FolderError, Lock};
 pub use issue::{IssueError, Issued, JoinError};
+pub(crate) use members::is_reachable;
 pub use members::{MAX_MEMBERS, Member};
 pub use permission::{Asker, IssuanceRefusal, may_issue};
 pub(crate) use random::hex as random_text;
@@ -129,8 +131,9 @@ impl Authority {
         let folder = Folder::open(dir)?;
         let lock = folder.lock()?;
         folder.sweep()?;
-        let denied = DenyList::open(&folder)?;
-        let (roots, origin) = roots::open(&folder, trust_domain, &settings, now)?;
+        let denied = DenyList::read(&folder)?;
+        let (mut roots, origin) = roots::open(&folder, trust_domain, &settings, now)?;
+        let denied = DenyList::found_or_first(denied, &folder, &mut roots.state)?;
         let tokens = Tokens::open(Folder::open(&folder.path_of("tokens"))?, now)?;
         let members = Members::open(Folder::open(&folder.path_of("nodes"))?, now)?;
         let (trust, _) = watch::channel(Trust {
@@ -250,6 +253,23 @@ impl Authority {
         self.lock().members.list(now)
     }
 
+    /// Writes down where a node is reached, for after a restart; of who is no member nothing is kept.
+    /// `newest` is asked when it is this call's turn, so that of two calls the later one counts.
+    ///
+    /// # Errors
+    /// [`FolderError`] when it could not be made durable: then what was written before is kept.
+    pub fn note_address(
+        &self,
+        node: &NodeName,
+        newest: impl FnOnce() -> Option<SocketAddr>,
+    ) -> Result<(), FolderError> {
+        let mut inner = self.lock();
+        match newest() {
+            Some(address) => inner.members.note_address(node, address),
+            None => Ok(()),
+        }
+    }
+
     /// Where a rotation stands. `confirmed` says of a node which generation of the bundle it has
     /// confirmed; `nodes` are those that should.
     pub fn rotation<'a>(
@@ -276,18 +296,24 @@ impl Authority {
         }
     }
 
-    /// Where a rotation stands, for every node that may hold a certificate and is not denied.
-    pub fn rotation_of_members(
-        &self,
-        confirmed: impl Fn(&NodeName) -> Option<u64>,
-        now: UnixTime,
-    ) -> RotationStatus {
+    /// The nodes that may hold a certificate of their own and are not denied, by name.
+    pub fn welcome(&self, now: UnixTime) -> Vec<Member> {
         let denied = self.trust().denied;
         let mut members = self.members(now);
         members.retain(|member| {
             let id = SpiffeId::node(self.trust_domain.clone(), member.node.clone());
             denied.denies(&id, None, now).is_none()
         });
+        members
+    }
+
+    /// Where a rotation stands, for every node that may hold a certificate and is not denied.
+    pub fn rotation_of_members(
+        &self,
+        confirmed: impl Fn(&NodeName) -> Option<u64>,
+        now: UnixTime,
+    ) -> RotationStatus {
+        let members = self.welcome(now);
         self.rotation(members.iter().map(|member| &member.node), confirmed)
     }
 

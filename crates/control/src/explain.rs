@@ -3,6 +3,7 @@
 //! The decision is the proxy's own ([`heddle_model::Guard::decide`]); what is added is who is meant, which
 //! endpoints there are, and what would change the outcome.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -164,10 +165,12 @@ pub fn explain(
             )
         }));
     }
+    notes.extend(unknown_nodes(mesh, explained));
     let question = Question {
         mesh,
         caller: identity.as_ref(),
         request,
+        destination,
         opaque: &opaque,
     };
     Ok(Explanation {
@@ -196,13 +199,21 @@ fn identify(mesh: &Mesh, caller: &Caller) -> Result<(String, Option<SpiffeId>), 
                 let names: Vec<String> = known_workloads(mesh);
                 let otherwise = "name a workload as NAMESPACE/NAME, a service account as \
                                  NAMESPACE/sa/NAME, or write anonymous";
-                return Err(Unexplained {
-                    reason: format!("there is no workload {name}"),
-                    remedy: did_you_mean(
-                        &name.to_string(),
-                        names.iter().map(String::as_str),
-                        otherwise,
-                    ),
+                let names = names.iter().map(String::as_str);
+                let remedy = did_you_mean(&name.to_string(), names, otherwise);
+                return Err(match mesh.nodes.is_empty() {
+                    true => Unexplained {
+                        reason: format!("there is no workload {name}"),
+                        remedy,
+                    },
+                    false => Unexplained {
+                        reason: format!("there is no workload {name} here"),
+                        remedy: format!(
+                            "{remedy}; of a workload on another node, name the service account: \
+                             NAMESPACE/sa/NAME, {}/sa/{} if it is called the same",
+                            name.namespace, name.name
+                        ),
+                    },
                 });
             };
             let account = &workload.service_account;
@@ -210,6 +221,22 @@ fn identify(mesh: &Mesh, caller: &Caller) -> Result<(String, Option<SpiffeId>), 
             Ok((shown, Some(id(account))))
         }
     }
+}
+
+/// Endpoints are there only while it is known where their node is.
+fn unknown_nodes(mesh: &Mesh, endpoints: &[Endpoint]) -> Vec<String> {
+    let is_known = |name: &&NodeName| mesh.nodes.iter().any(|node| node.name == **name);
+    let named = endpoints
+        .iter()
+        .filter_map(|endpoint| endpoint.node.as_ref());
+    let unknown: BTreeSet<&NodeName> = named.filter(|name| !is_known(name)).collect();
+    let note = |name: &NodeName| {
+        format!(
+            "node {name} is not there: it has not joined, or was away until its certificate \
+             expired; callers on other nodes get 503 no_endpoint"
+        )
+    };
+    unknown.into_iter().map(note).collect()
 }
 
 fn known_workloads(mesh: &Mesh) -> Vec<String> {

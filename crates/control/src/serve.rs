@@ -34,6 +34,8 @@ mod limiter;
 mod mesh;
 mod nodes;
 mod peer;
+mod places;
+mod seldom;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -45,6 +47,7 @@ pub use peer::{Peer, PeerCertificate};
 
 use accept::Door;
 use limiter::Limiter;
+use seldom::Seldom;
 
 use crate::authority::{Authority, DenyList, UnixTime};
 
@@ -56,9 +59,9 @@ pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
 pub struct ServeBounds {
     /// Connections at once: at least as many as there are nodes, and some.
     pub connections: usize,
-    /// Connections at once whose peers have shown no certificate.
+    /// Connections at once whose peers have shown no certificate. The oldest makes room for one more.
     pub unidentified: usize,
-    /// Handshakes at once.
+    /// Handshakes at once. The oldest makes room for one more.
     pub handshakes: usize,
     /// How long a handshake may take.
     pub handshake_wait: Duration,
@@ -92,7 +95,7 @@ impl Default for ServeBounds {
 pub struct Counters {
     /// Connections that were served.
     pub connections: AtomicU64,
-    /// Handshakes that failed or took too long.
+    /// Handshakes that failed, took too long, or made room for others.
     pub handshakes_failed: AtomicU64,
     /// Connections without a certificate that were closed because there were too many.
     pub unidentified_refused: AtomicU64,
@@ -125,6 +128,8 @@ struct Shared {
     bounds: ServeBounds,
     counters: Arc<Counters>,
     limiter: Mutex<Limiter>,
+    /// What was said of nodes, which decide how often they do what is worth a warning.
+    said: Mutex<Seldom<(NodeName, &'static str)>>,
     /// Places for calls that block.
     blocking: Semaphore,
     /// Whether the server ends: calls that would go on for ever do then.
@@ -180,6 +185,7 @@ impl ControlServer {
                 clock,
                 counters,
                 limiter: Mutex::new(Limiter::new(Instant::now())),
+                said: Mutex::default(),
                 blocking: Semaphore::new(bounds.blocking),
                 closing: watch::Sender::new(false),
                 bounds,
@@ -271,8 +277,13 @@ const ENDS: &str = "the control plane is shutting down";
 
 /// Whoever sent a request.
 fn peer_of<T>(request: &Request<T>) -> Result<Peer, Status> {
-    let peer = request.extensions().get::<Peer>().cloned();
-    peer.ok_or_else(|| Status::internal("the connection has no peer"))
+    connection_of(request).map(|connection| connection.peer.clone())
+}
+
+/// What a request came over.
+fn connection_of<T>(request: &Request<T>) -> Result<&peer::Connection, Status> {
+    let connection = request.extensions().get();
+    connection.ok_or_else(|| Status::internal("the connection has no peer"))
 }
 
 /// Why a control plane cannot go on serving.

@@ -60,6 +60,42 @@ fn unanswered(error: ClientError) -> Failure {
     Failure::new(exit, error)
 }
 
+/// Which process a command asks that any may be asked.
+#[derive(Debug, clap::Args)]
+struct At {
+    /// The admin socket of the running heddle [default: as for `heddle up`, with --control as for
+    /// `heddle control`]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Ask the control plane
+    #[arg(long)]
+    control: bool,
+}
+
+impl At {
+    fn location(&self) -> Location {
+        let given = self.socket.clone();
+        match self.control {
+            true => Location::control(given),
+            false => Location::new(given),
+        }
+    }
+
+    /// What `path` of its admin interface answers. Nobody there, it is said that a control plane is.
+    fn get(&self, path: &str) -> Result<String, Failure> {
+        let location = self.location();
+        admin::get(&location, path).map_err(|error| {
+            let other = Location::control(None);
+            let is_there = !location.is_given && !self.control && other.path.exists();
+            let failure = unanswered(error);
+            match is_there {
+                true => failure.with("a control plane is here: ask it with --control"),
+                false => failure,
+            }
+        })
+    }
+}
+
 /// How a command asks a control plane.
 #[derive(Debug, clap::Args)]
 struct Asked {

@@ -1,7 +1,7 @@
 //! `heddle control`: the certificate authority, and the mesh for every node of it.
 //!
 //! ```text
-//! bind ─► open authority ─► load folder ─► serve ─┬─► folder changed ─► board ─► every node
+//! bind ─► load folder ─► open authority ─► serve ─┬─► folder changed ─► board ─► every node
 //!                                                 ├─► question, order ─► answer
 //!                                                 ├─► every half second: leaf, trust, rotation
 //!                                                 └─► SIGTERM ─► end calls ─► end
@@ -76,13 +76,15 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     let (_socket, admin) = start::admin_socket(&location)?;
     let metrics = start::metrics_listener(settings.control.metrics)?;
     let (listener, listen) = node_listener(settings.control.listen)?;
+    // A root is made only when nothing else is in the way of serving: it is what people back up.
+    let mut watcher = Watcher::with(dir, settings.mesh.options_by_node());
+    let first = first_mesh(&mut watcher, dir).await?;
     let clock = Arc::new(Clock::new(0));
     let state = state_folder::folder(settings.control.state.clone(), "control")?;
     let authority = Arc::new(open(&state, settings, &clock)?);
-    let mut watcher = Watcher::with(dir, settings.mesh.options_by_node());
-    let first = first_mesh(&mut watcher, dir).await?;
 
     let nodes = Nodes::default();
+    remember(&authority, &nodes, at(&clock)());
     let board = Board::new(nodes.clone()).context("no random bytes")?;
     let door = Arc::new(Door::open(Arc::clone(&authority), Arc::clone(&clock))?);
     let keeper = Keeper::new(
@@ -191,6 +193,15 @@ fn open(state: &Path, settings: &Settings, clock: &Clock) -> Result<Authority, F
         }
     }
     Ok(authority)
+}
+
+/// Tells nodes that come back where those are that have not yet: they may be reached all the same.
+fn remember(authority: &Authority, nodes: &Nodes, now: UnixTime) {
+    for member in authority.welcome(now) {
+        if let Some(address) = member.address {
+            nodes.remember(&member.node, address);
+        }
+    }
 }
 
 /// The folder as it is now. At the start a mistake is refused: there is no last good state yet.

@@ -2,22 +2,19 @@
 
 use std::io;
 
-use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
-};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 /// Leaves no core file behind and lets no other process of the same user read our memory, so that no key
-/// ends up on a disk or in a crash report. Processes that we start are not concerned: they get the limit
-/// that they may raise again, and the kernel lets a new program be dumped.
+/// ends up on a disk or in a crash report. The limit cannot be raised again, by us or by processes that we
+/// start: those leave no core files either.
 ///
 /// # Errors
 /// When the kernel refuses, which it does not of itself.
 pub(crate) fn keep_memory_to_ourselves() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    let limit = getrlimit(Resource::Core);
     let none = Rlimit {
         current: Some(0),
-        maximum: limit.maximum,
+        maximum: Some(0),
     };
     setrlimit(Resource::Core, none)?;
     Ok(())
@@ -33,6 +30,8 @@ mod tests {
     fn a_process_with_keys_leaves_no_core_file() {
         keep_memory_to_ourselves().expect("the kernel agrees");
         assert_eq!(dumpable_behavior(), Ok(DumpableBehavior::NotDumpable));
-        assert_eq!(getrlimit(Resource::Core).current, Some(0));
+        let limit = getrlimit(Resource::Core);
+        assert_eq!((limit.current, limit.maximum), (Some(0), Some(0)));
+        keep_memory_to_ourselves().expect("and agrees again");
     }
 }

@@ -71,7 +71,7 @@ pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure>
 }
 
 async fn serve(options: Options, settings: Settings, output: Output) -> Result<Exit, Failure> {
-    let doors = Doors::open(&settings)?;
+    let mut doors = Doors::open(&settings)?;
     let Options {
         name,
         control,
@@ -83,7 +83,14 @@ async fn serve(options: Options, settings: Settings, output: Output) -> Result<E
     let state = State::open(&folder).map_err(unusable)?;
     let clock = Arc::new(Clock::new(state.floor().map_err(unusable)?));
     let found = state.load(&name).map_err(unusable)?;
-    let token = token_if_needed(&found, token.as_deref(), &name, &clock)?;
+    let token = tokio::select! {
+        token = token_if_needed(&found, token.as_deref(), &name, &clock) => token?,
+        // Whoever should write the token into a pipe may never do.
+        () = doors.stopped() => {
+            tracing::info!("stopped while waiting for the token");
+            return Ok(Exit::Ok);
+        }
+    };
     let (socket, listen) = serving::bind_mesh(listen)?;
     let view = View::new(name.clone(), control.clone(), listen, Arc::clone(&clock));
     let view = Arc::new(view);
@@ -110,7 +117,7 @@ async fn serve(options: Options, settings: Settings, output: Output) -> Result<E
 
 /// A node that joined, and whose certificate has not expired, needs no token, whatever it was given, but for
 /// one of an authority whose root it does not trust: it has missed that the root was replaced.
-fn token_if_needed(
+async fn token_if_needed(
     found: &Found,
     token: Option<&Path>,
     name: &NodeName,
@@ -118,9 +125,12 @@ fn token_if_needed(
 ) -> Result<Option<JoinToken>, Failure> {
     let why = match &found.joined {
         Some((leaf, trusted)) if leaf.not_after() >= clock.now() => {
-            // One that comes by standard input is there once.
-            let file = token.filter(|token| *token != Path::new("-"));
-            let given = file.and_then(|file| join::read_token(file).ok());
+            // One that comes by standard input or a pipe is there once, and nobody may write another.
+            let file = token.filter(|token| *token != Path::new("-") && token.is_file());
+            let given = match file {
+                Some(file) => join::read_token(file).await.ok(),
+                None => None,
+            };
             if let Some(token) = given
                 && !trusted.has_root(&token.root_sha256)
             {
@@ -138,7 +148,7 @@ fn token_if_needed(
         None => "it has not joined yet".to_owned(),
     };
     match token {
-        Some(token) => Ok(Some(join::read_token(token)?)),
+        Some(token) => Ok(Some(join::read_token(token).await?)),
         None => Err(anyhow!(
             "node {name} needs a token, {why}: make one where the control plane runs (heddle token create \
              {name}) and hand it over with --token-file"

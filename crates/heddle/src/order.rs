@@ -176,6 +176,10 @@ pub(crate) struct NodeStatus {
     pub(crate) name: String,
     /// Where other nodes reach it; absent while it is away.
     pub(crate) address: Option<SocketAddr>,
+    /// Where it says it is besides, over another connection: it has just moved, or two machines have its
+    /// identity.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) also_at: Vec<SocketAddr>,
     /// When its certificate expires, in seconds since 1970; absent when it holds none.
     pub(crate) certificate_until: Option<u64>,
     /// The generations of the roots and of the deny-list that it has confirmed since this run began.

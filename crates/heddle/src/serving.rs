@@ -125,6 +125,11 @@ impl Doors {
             log: start::access_log(settings)?,
         })
     }
+
+    /// Waits for a signal that ends the process, for as long as nothing is served.
+    pub(crate) async fn stopped(&mut self) {
+        while self.signals.next().await != Signal::Stop {}
+    }
 }
 
 /// What is served, and how it changes.

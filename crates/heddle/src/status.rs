@@ -191,6 +191,9 @@ pub(crate) struct HeldStatus {
     pub(crate) root_sha256: Option<String>,
     /// Absent until there is a certificate.
     pub(crate) not_after: Option<u64>,
+    /// Why others do not believe it, though it has not expired.
+    #[serde(default)]
+    pub(crate) refused: Option<String>,
     pub(crate) renew_at: Option<u64>,
     /// Attempts to get one that failed since the last that did not.
     pub(crate) failures: u32,

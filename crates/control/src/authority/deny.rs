@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::UnixTime;
 use super::certificate::Serial;
-use super::error::AuthorityError;
+use super::error::{AuthorityError, Lost};
 use super::folder::{Folder, FolderError};
+use super::roots::{self, State};
 
 /// Entries that there may be at once.
 pub const MAX_DENIED: usize = 10_000;
@@ -105,9 +106,10 @@ impl DenyList {
         self.entries.iter()
     }
 
-    pub(super) fn open(folder: &Folder) -> Result<Self, AuthorityError> {
+    /// Reads the list, if there is one.
+    pub(super) fn read(folder: &Folder) -> Result<Option<Self>, AuthorityError> {
         let Some(bytes) = folder.read(FILE, MAX_FILE_BYTES)? else {
-            return Ok(Self::default());
+            return Ok(None);
         };
         let corrupt = |why: String| AuthorityError::corrupt(folder, FILE, why);
         let file: File =
@@ -127,10 +129,38 @@ impl DenyList {
             } = entry;
             (what, DenyEntry { reason, expires })
         };
-        Ok(Self {
+        Ok(Some(Self {
             generation: file.generation,
             entries: file.entries.into_iter().map(entry).collect(),
-        })
+        }))
+    }
+
+    /// The list that was read, or in a folder that never had one an empty one, written. From then on
+    /// the state says that there is one, so that a list that was mislaid is never taken for an empty one.
+    pub(super) fn found_or_first(
+        found: Option<Self>,
+        folder: &Folder,
+        state: &mut State,
+    ) -> Result<Self, AuthorityError> {
+        if state.has_deny_list {
+            let lost = || AuthorityError::Lost(folder.path_of(FILE), Lost::DenyList);
+            return found.ok_or_else(lost);
+        }
+        let list = match found {
+            Some(list) => list,
+            None => {
+                let first = Self::default();
+                first.save(folder)?;
+                first
+            }
+        };
+        let next = State {
+            has_deny_list: true,
+            ..state.clone()
+        };
+        roots::save(folder, &next)?;
+        *state = next;
+        Ok(list)
     }
 
     /// The list with one more entry; one for the same is replaced.

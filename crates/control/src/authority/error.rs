@@ -33,6 +33,8 @@ pub enum Lost {
     State,
     /// A file that the others speak of is not there.
     File,
+    /// The deny-list is not there, and was.
+    DenyList,
     /// There are a root's key and a site's intermediate.
     TwoSigners,
     /// A root is another than the state file says.
@@ -88,6 +90,11 @@ impl fmt::Display for Lost {
             Self::File => f.write_str(
                 "it is not there (restore or supply it; when this authority has never run, remove \
                  the other files of its folder instead)",
+            ),
+            Self::DenyList => f.write_str(
+                "it is not there, and whom it refused would be let in again (restore it from a backup; to \
+                 begin with a list that refuses nobody, put {\"version\":1,\"generation\":0,\"entries\":[]} \
+                 into it, with mode 0600)",
             ),
             Self::TwoSigners => f.write_str(
                 "the folder holds root.key and an intermediate (keep one: root.key to sign with \

@@ -47,6 +47,10 @@ pub(super) struct State {
     /// Until when anything is valid that the old root signed; set while two are trusted and the new
     /// one signs.
     pub(super) old_until: Option<u64>,
+    /// Whether there is a file with the deny-list. Folders that were made before it was recorded do not
+    /// say so, and are asked once.
+    #[serde(default)]
+    pub(super) has_deny_list: bool,
 }
 
 /// A root and the file it is in.
@@ -144,6 +148,7 @@ fn fresh(trust_domain: &TrustDomain, site: bool, settings: &AuthoritySettings) -
         longest_leaf_s: settings.leaf_life.as_secs(),
         sites_until: 0,
         old_until: None,
+        has_deny_list: false,
     }
 }
 

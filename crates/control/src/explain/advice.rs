@@ -4,6 +4,8 @@ use heddle_model::{
     Access, Decider, Guard, Mode, Policy, PolicyAction, PolicyRule, SpiffeId, Unmet, Workload,
 };
 
+use super::{Destination, Request};
+
 /// How many rules that nearly allow something are named.
 const MAX_NEAR: usize = 3;
 
@@ -30,6 +32,44 @@ pub(super) fn refused(
             vec!["wait for the control plane, which has not sent all policies".to_owned()]
         }
         Decider::Probe | Decider::Default => Vec::new(),
+    }
+}
+
+/// How to ask another node, which may not know the caller's workload, and who knows all of them.
+pub(super) fn elsewhere(
+    caller: Option<&SpiffeId>,
+    destination: &Destination,
+    request: Option<&Request>,
+) -> Vec<String> {
+    let from = match caller.and_then(SpiffeId::service_account) {
+        Some(account) => format!("{}/sa/{}", account.namespace, account.name),
+        None => "anonymous".to_owned(),
+    };
+    let mut command = format!("heddle explain {from} {destination}");
+    if let Some(Request {
+        method,
+        path,
+        query,
+    }) = request
+    {
+        let target = match query.as_str() {
+            "" => path.clone(),
+            query => format!("{path}?{query}"),
+        };
+        command += &format!(" {method} {}", for_shell(&target));
+    }
+    vec![
+        format!("on that node: {command}"),
+        format!("where the control plane runs: {command} --control"),
+    ]
+}
+
+/// A word that every shell takes as it is.
+fn for_shell(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    match word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 

@@ -7,13 +7,15 @@ use heddle_model::{
     Access, AppProtocol, Connect, Decider, Endpoint, Guard, HttpAccess, Mesh, SpiffeId, Verdict,
 };
 
-use super::{ExplainedEndpoint, Outcome, Request, advice};
+use super::{Destination, ExplainedEndpoint, Outcome, Request, advice};
 
 /// What is asked of every endpoint.
 pub(super) struct Question<'q> {
     pub(super) mesh: &'q Mesh,
     pub(super) caller: Option<&'q SpiffeId>,
     pub(super) request: Option<&'q Request>,
+    /// Who is called, as it was asked.
+    pub(super) destination: &'q Destination,
     /// Those that pass bytes, of which no request can be seen.
     pub(super) opaque: &'q BTreeSet<SocketAddr>,
 }
@@ -70,7 +72,10 @@ impl<'q> Question<'q> {
         let known = endpoint.workload.as_ref();
         let Some(workload) = known.and_then(|name| self.mesh.workload(name)) else {
             answer.reason = match &endpoint.node {
-                Some(node) => format!("node {node} decides: ask there"),
+                Some(node) => {
+                    answer.advice = advice::elsewhere(self.caller, self.destination, self.request);
+                    format!("node {node} decides: ask there, or the control plane")
+                }
                 None => "it is outside the mesh: nobody asks who calls".to_owned(),
             };
             return answer;

@@ -226,9 +226,44 @@ fn a_node_sends_to_the_node_that_decides() {
         &other,
         &"shop/sa/web".parse().unwrap(),
         &"shop/reviews".parse().unwrap(),
-        None,
+        Some(&Request::new("GET", "/it's?a=b").unwrap()),
     );
-    let endpoint = answer.unwrap().endpoints.remove(1);
+    let mut answer = answer.unwrap();
+    let endpoint = answer.endpoints.remove(1);
     assert_eq!(endpoint.outcome, Outcome::Elsewhere);
-    assert_eq!(endpoint.reason, "node one decides: ask there");
+    assert_eq!(
+        endpoint.reason,
+        "node one decides: ask there, or the control plane"
+    );
+    let command = r"heddle explain shop/sa/web shop/reviews GET '/it'\''s?a=b'";
+    assert_eq!(
+        endpoint.advice,
+        [
+            format!("on that node: {command}"),
+            format!("where the control plane runs: {command} --control"),
+        ]
+    );
+    // Nobody has said where that node is.
+    let missing = |answer: &Explanation| {
+        let said = |note: &String| note.starts_with("node one is not there: it has not joined");
+        answer.notes.iter().any(said)
+    };
+    assert!(missing(&answer), "{:?}", answer.notes);
+
+    // Where it is known, nothing is said; and a workload of another node is known by its account only.
+    let mut there = mesh.for_node(&NodeName::parse("two").unwrap());
+    there.nodes = vec![heddle_model::Node {
+        name: NodeName::parse("one").unwrap(),
+        address: "192.0.2.1:15008".parse().unwrap(),
+    }];
+    let ask = |from: &str| {
+        let (from, to) = (from.parse().unwrap(), "shop/reviews".parse().unwrap());
+        explain(&there, &from, &to, None)
+    };
+    assert!(!missing(&ask("shop/sa/web").unwrap()));
+    let said = ask("shop/web").unwrap_err().to_string();
+    assert!(
+        said.contains("name the service account: NAMESPACE/sa/NAME, shop/sa/web if"),
+        "{said}"
+    );
 }

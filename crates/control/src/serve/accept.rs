@@ -2,16 +2,19 @@
 //!
 //! ```text
 //!   accept ──▶ handshake ──▶ identified? ── yes ──▶ served until its certificate expires or a root goes
-//!     │ one place  │ in time       └── no, but a place ──▶ served for a minute
+//!     │ a place    │ in time       └── no ──▶ a place of the few, served for a minute
 //!     │ each       └── failed: counted, closed
-//!     └── no place: waits
+//!     └── too many connections: waits
 //! ```
+//!
+//! Who has not shown who it is takes no place from others for long: when all are taken, the oldest
+//! handshake, or the oldest connection without a certificate, makes room for the newest.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -19,6 +22,8 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::peer::{Peer, PeerStream};
+use super::places::Places;
+use super::seldom::Seldom;
 use super::{Clock, Counters, ServeBounds};
 use crate::authority::{Authority, Bundle, Serial, Trust};
 
@@ -34,8 +39,10 @@ pub(super) struct Door {
     counters: Arc<Counters>,
     authority: Arc<Authority>,
     connections: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
-    unidentified: Arc<Semaphore>,
+    handshakes: Arc<Places>,
+    unidentified: Arc<Places>,
+    /// What was said of too little room.
+    said: Mutex<Seldom<&'static str>>,
 }
 
 impl Door {
@@ -45,11 +52,11 @@ impl Door {
         counters: Arc<Counters>,
         authority: Arc<Authority>,
     ) -> Self {
-        let places = |count| Arc::new(Semaphore::new(count));
         Self {
-            connections: places(bounds.connections),
-            handshakes: places(bounds.handshakes),
-            unidentified: places(bounds.unidentified),
+            connections: Arc::new(Semaphore::new(bounds.connections)),
+            handshakes: Places::new(bounds.handshakes),
+            unidentified: Places::new(bounds.unidentified),
+            said: Mutex::default(),
             bounds,
             clock,
             counters,
@@ -71,9 +78,7 @@ impl Door {
         let handshake = Arc::new(handshake);
         loop {
             // Whoever finds no place waits in the kernel's queue, which is bounded too.
-            let connection = Arc::clone(&self.connections).acquire_owned().await;
-            let shaking = Arc::clone(&self.handshakes).acquire_owned().await;
-            let (Ok(connection), Ok(shaking)) = (connection, shaking) else {
+            let Ok(connection) = Arc::clone(&self.connections).acquire_owned().await else {
                 return;
             };
             let accepted = tokio::select! {
@@ -88,6 +93,10 @@ impl Door {
                     continue;
                 }
             };
+            let (shaking, leave, displaced) = self.handshakes.take();
+            if displaced {
+                self.say("handshakes");
+            }
             let (door, handshake) = (Arc::clone(&self), Arc::clone(&handshake));
             let ready = ready.clone();
             tokio::spawn(async move {
@@ -95,18 +104,21 @@ impl Door {
                 // Before the handshake: a root that goes while hands are shaken counts as gone.
                 let trust = door.authority.watch_trust();
                 let shaken = handshake(stream, address);
-                let shaken = timeout(door.bounds.handshake_wait, shaken).await;
+                let shaken = tokio::select! {
+                    shaken = timeout(door.bounds.handshake_wait, shaken) => Some(shaken),
+                    () = leave.told() => None,
+                };
                 drop(shaking);
                 let failed = match shaken {
-                    Ok(Ok((io, peer))) => {
-                        if let Some(stream) = door.admit(io, peer, connection, trust) {
-                            // Nobody takes it when the server ends.
-                            let _ = ready.send(Ok(stream)).await;
-                        }
+                    Some(Ok(Ok((io, peer)))) => {
+                        let stream = door.admit(io, peer, connection, trust);
+                        // Nobody takes it when the server ends.
+                        let _ = ready.send(Ok(stream)).await;
                         return;
                     }
-                    Ok(Err(error)) => error.to_string(),
-                    Err(_) => "it took too long".to_owned(),
+                    Some(Ok(Err(error))) => error.to_string(),
+                    Some(Err(_)) => "it took too long".to_owned(),
+                    None => "it made room for others".to_owned(),
                 };
                 door.counters.handshakes_failed.fetch_add(1, Relaxed);
                 debug!(%address, reason = failed, "a handshake failed");
@@ -114,15 +126,15 @@ impl Door {
         }
     }
 
-    /// Finds a place for a connection, and says when it ends.
+    /// Finds a place for a connection, at another's cost if need be, and says when it ends.
     pub(super) fn admit<IO>(
         &self,
         io: IO,
         peer: Peer,
         connection: OwnedSemaphorePermit,
         trust: watch::Receiver<Trust>,
-    ) -> Option<PeerStream<IO>> {
-        let mut places = vec![connection];
+    ) -> PeerStream<IO> {
+        let mut place = None;
         let mut spread = Duration::ZERO;
         let life = match &peer.certificate {
             Some(certificate) => {
@@ -133,11 +145,12 @@ impl Door {
                 Duration::from_secs(left)
             }
             None => {
-                let Ok(place) = Arc::clone(&self.unidentified).try_acquire_owned() else {
+                let (taken, leave, displaced) = self.unidentified.take();
+                if displaced {
                     self.counters.unidentified_refused.fetch_add(1, Relaxed);
-                    return None;
-                };
-                places.push(place);
+                    self.say("connections without a certificate");
+                }
+                place = Some((taken, leave));
                 self.bounds.unidentified_life
             }
         };
@@ -147,7 +160,19 @@ impl Door {
             root_gone(trust, &roots).await;
             sleep(spread).await;
         };
-        Some(PeerStream::new(io, peer, life, distrusted, places))
+        PeerStream::new(io, peer, life, distrusted, (connection, place))
+    }
+
+    /// Warns that there is no room, now and then.
+    fn say(&self, what: &'static str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(unnamed) = said.may_name(what, Instant::now()) {
+            warn!(
+                what,
+                since_last = unnamed + 1,
+                "too many at once, the oldest made room (is somebody flooding the control plane?)"
+            );
+        }
     }
 }
 

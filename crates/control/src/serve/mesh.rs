@@ -18,6 +18,7 @@ use tracing::{error, info, warn};
 use super::nodes::Presence;
 use super::peer::Peer;
 use super::{Shared, peer_of};
+use crate::authority::is_reachable;
 
 /// What is left of a message for all but the mesh, in bytes.
 const MESSAGE_MARGIN: usize = 1_024;
@@ -76,7 +77,19 @@ impl server::Mesh for MeshService {
         let presence =
             presence.ok_or_else(|| Status::resource_exhausted("there are too many nodes"))?;
         info!(%node, %address, "a node is present");
-        if let Some(other) = shared.nodes.other_at(node, address) {
+        shared.note_address(node).await?;
+        if let [other, ..] = shared.nodes.also_at(node)[..]
+            && let Some(unnamed) = shared.may_say(node, "two_addresses")
+        {
+            warn!(
+                %node, %address, %other, unnamed,
+                "a node is at two addresses at once: it has just moved, or two machines have its identity \
+                 (if its state folder was copied, deny the node, and let each join under a name of its own)"
+            );
+        }
+        if let Some(other) = shared.nodes.other_at(node, address)
+            && shared.may_say(node, "shared_address").is_some()
+        {
             warn!(
                 %node, %other, %address,
                 "two nodes say that they are at one address: one of them cannot be reached"
@@ -85,11 +98,15 @@ impl server::Mesh for MeshService {
         let same_epoch = request.last_epoch == shared.mesh.epoch;
         let has = same_epoch.then_some(request.last_generation);
         let (answers, stream) = mpsc::channel(1);
+        let node = node.clone();
         tokio::spawn(async move {
-            if let Err(status) = shared.tell_mesh(&peer, presence, has, &answers).await {
+            let told = shared.clone().tell_mesh(&peer, presence, has, &answers);
+            if let Err(status) = told.await {
                 // Whoever listens is told; otherwise there is nobody to tell.
                 let _ = answers.send(Err(status)).await;
             }
+            // Where it is now may be where another of its connections said. It fails when we end.
+            let _ = shared.note_address(&node).await;
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
@@ -142,6 +159,20 @@ impl Shared {
         }
     }
 
+    /// Writes down where a node is, so that a restart does not cut it off from the others. When that
+    /// fails it is present all the same.
+    async fn note_address(self: &Arc<Self>, node: &NodeName) -> Result<(), Status> {
+        let (shared, name) = (Arc::clone(self), node.clone());
+        let noted = self.blocking(move || {
+            let newest = || shared.nodes.reached().get(&name).copied();
+            shared.authority.note_address(&name, newest)
+        });
+        if let Err(why) = noted.await? {
+            error!(%node, "where it is could not be written down: {why}");
+        }
+        Ok(())
+    }
+
     async fn slice(self: &Arc<Self>, node: &NodeName) -> Result<MeshSlice, Status> {
         let (shared, name) = (Arc::clone(self), node.clone());
         let slice = self.blocking(move || (shared.mesh.for_node)(&name)).await?;
@@ -158,11 +189,7 @@ impl Shared {
 /// An address that other nodes can connect to.
 fn mesh_address(text: &str) -> Result<SocketAddr, Status> {
     let address: Option<SocketAddr> = text.parse().ok();
-    let is_usable = |address: &SocketAddr| {
-        let ip = address.ip();
-        address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
-    };
-    address.filter(is_usable).ok_or_else(|| {
+    address.filter(is_reachable).ok_or_else(|| {
         Status::invalid_argument("mesh_address is no address and port that others could reach")
     })
 }

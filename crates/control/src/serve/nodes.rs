@@ -9,6 +9,8 @@ use tokio::sync::watch;
 
 /// Nodes that are known at once.
 const MAX_NODES: usize = 10_000;
+/// Presences of one node that are known at once: the oldest makes room.
+const MAX_PRESENCES: usize = 64;
 
 /// The nodes that are present, and where other nodes reach them.
 pub type Present = BTreeMap<NodeName, SocketAddr>;
@@ -31,17 +33,26 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Known {
     nodes: BTreeMap<NodeName, Node>,
-    /// Numbers the presences, so that an old one that ends late does not end a new one.
+    /// Numbers the presences, so that the newest is known, and an old one that ends late ends no other.
     visits: u64,
 }
 
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 struct Node {
-    /// The presence that counts, and where it is reached.
-    present: Option<(u64, SocketAddr)>,
+    /// Where it is reached, by presence. The newest counts; those before it are connections that have not
+    /// ended yet, or of another machine with the same identity.
+    present: BTreeMap<u64, SocketAddr>,
     /// Generations of the bundle and of the deny-list that it has in force.
     bundle: u64,
     denied: u64,
+}
+
+impl Node {
+    /// Where others are told to reach it.
+    fn newest(&self) -> Option<SocketAddr> {
+        let (_, address) = self.present.last_key_value()?;
+        Some(*address)
+    }
 }
 
 /// What a node has confirmed.
@@ -84,11 +95,20 @@ impl Nodes {
         away.cloned().collect()
     }
 
+    /// Tells where a node was reached before this control plane began; one that is known stays as it is.
+    pub fn remember(&self, name: &NodeName, address: SocketAddr) {
+        // Who changes something holds the lock.
+        let _known = self.lock();
+        if !self.shared.reached.borrow().contains_key(name) {
+            publish(&self.shared.reached, name, Some(address));
+        }
+    }
+
     /// Tells nobody any more where a node is that is away. One that is present stays.
     pub fn forget(&self, name: &NodeName) {
         let known = self.lock();
         let node = known.nodes.get(name);
-        if node.is_none_or(|node| node.present.is_none()) {
+        if node.is_none_or(|node| node.present.is_empty()) {
             publish(&self.shared.reached, name, None);
         }
     }
@@ -99,6 +119,21 @@ impl Nodes {
         let mut others = present.iter().filter(|(name, _)| *name != node);
         let other = others.find(|(_, at)| **at == address)?;
         Some(other.0.clone())
+    }
+
+    /// Where a present node says it is, besides where others are told to reach it. Not for long, that is a
+    /// node that has moved; for long, two machines have one node's identity.
+    pub fn also_at(&self, name: &NodeName) -> Vec<SocketAddr> {
+        let known = self.lock();
+        let Some(node) = known.nodes.get(name) else {
+            return Vec::new();
+        };
+        let told = node.newest();
+        let mut others: Vec<_> = node.present.values().copied().collect();
+        others.retain(|address| Some(*address) != told);
+        others.sort_unstable();
+        others.dedup();
+        others
     }
 
     /// Tells of each change of [`Nodes::present`]; who is slow sees the newest.
@@ -131,13 +166,17 @@ impl Nodes {
         true
     }
 
-    /// Counts a node as present, at an address, for as long as what is returned lives. A later presence
-    /// replaces this one. `None` when there are too many nodes.
+    /// Counts a node as present, at an address, for as long as what is returned lives. While there is a
+    /// later presence, that one says where it is. `None` when there are too many nodes.
     pub(super) fn arrive(&self, name: &NodeName, address: SocketAddr) -> Option<Presence> {
         let mut known = self.lock();
         known.visits += 1;
         let visit = known.visits;
-        self.node(&mut known, name)?.present = Some((visit, address));
+        let node = self.node(&mut known, name)?;
+        node.present.insert(visit, address);
+        if node.present.len() > MAX_PRESENCES {
+            node.present.pop_first();
+        }
         publish(&self.shared.present, name, Some(address));
         publish(&self.shared.reached, name, Some(address));
         Some(Presence {
@@ -153,7 +192,7 @@ impl Nodes {
             let mut absent = known
                 .nodes
                 .iter()
-                .filter(|(_, node)| node.present.is_none());
+                .filter(|(_, node)| node.present.is_empty());
             let absent = absent.next()?.0.clone();
             known.nodes.remove(&absent);
             publish(&self.shared.reached, &absent, None);
@@ -194,12 +233,17 @@ pub(super) struct Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        let mut known = self.nodes.lock();
-        if let Some(node) = known.nodes.get_mut(&self.name)
-            && node.present.is_some_and(|(visit, _)| visit == self.visit)
-        {
-            node.present = None;
-            publish(&self.nodes.shared.present, &self.name, None);
+        let Self { nodes, name, visit } = self;
+        let mut known = nodes.lock();
+        let Some(node) = known.nodes.get_mut(name) else {
+            return;
+        };
+        node.present.remove(visit);
+        // Another connection of the node may still be there, and is how it is reached now.
+        let address = node.newest();
+        publish(&nodes.shared.present, name, address);
+        if address.is_some() {
+            publish(&nodes.shared.reached, name, address);
         }
     }
 }

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use tonic::Status;
 use tonic::transport::server::Connected;
 
+use super::places::{Holding, Leave, Place};
 use crate::authority::{Asker, DenyList, Serial, UnixTime};
 
 /// Longest life of any connection: a timer does not reach further, and nothing needs it to.
@@ -89,8 +90,18 @@ pub(super) struct PeerStream<IO> {
     io: IO,
     peer: Peer,
     end: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Places that it takes among the connections; free again when it is dropped.
-    _places: Vec<OwnedSemaphorePermit>,
+    /// Its place among the connections; free again when it is dropped, as is the other.
+    _connection: OwnedSemaphorePermit,
+    /// Its place among those without a certificate.
+    place: Option<Place>,
+}
+
+/// What every request of a connection comes with.
+#[derive(Debug, Clone)]
+pub(super) struct Connection {
+    pub(super) peer: Peer,
+    /// The place among those without a certificate.
+    pub(super) holding: Option<Holding>,
 }
 
 impl<IO> PeerStream<IO> {
@@ -99,28 +110,40 @@ impl<IO> PeerStream<IO> {
         peer: Peer,
         life: Duration,
         distrusted: impl Future<Output = ()> + Send + 'static,
-        places: Vec<OwnedSemaphorePermit>,
+        (connection, place): (OwnedSemaphorePermit, Option<(Place, Leave)>),
     ) -> Self {
+        let (place, leave) = place.unzip();
+        let displaced = async move {
+            match leave {
+                Some(leave) => leave.told().await,
+                None => std::future::pending().await,
+            }
+        };
         let end = async move {
             tokio::select! {
                 () = sleep(life.min(LONGEST)) => {}
                 () = distrusted => {}
+                () = displaced => {}
             }
         };
         Self {
             io,
             peer,
             end: Box::pin(end),
-            _places: places,
+            _connection: connection,
+            place,
         }
     }
 }
 
 impl<IO> Connected for PeerStream<IO> {
-    type ConnectInfo = Peer;
+    type ConnectInfo = Connection;
 
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
+    fn connect_info(&self) -> Connection {
+        Connection {
+            peer: self.peer.clone(),
+            holding: self.place.as_ref().map(Place::holding),
+        }
     }
 }
 

@@ -20,8 +20,9 @@ use tracing::{info, warn};
 
 use super::convert::{bundle, certificate, deny_list};
 use super::nodes::Confirmed;
-use super::peer::Peer;
-use super::{Shared, peer_of};
+use super::peer::{Connection, Peer};
+use super::places::Holding;
+use super::{Shared, connection_of, peer_of};
 use crate::authority::{
     CertificateRequest, IssueError, Issued, JoinError, TokenId, TokenRefusal, TokenSecret, Trust,
     may_issue,
@@ -43,7 +44,9 @@ impl server::Authority for AuthorityService {
     type WatchTrustStream = Answers<WatchTrustResponse>;
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
-        let peer = peer_of(&request)?;
+        let Connection { peer, holding } = connection_of(&request)?.clone();
+        // A token is good once: whoever is being let in does not lose the answer to a newcomer.
+        let _under_way = holding.as_ref().map(Holding::call);
         let source = peer.address.map(|address| address.ip());
         let shared = &self.0;
         if !shared.attempt(source) {
@@ -188,7 +191,10 @@ impl Shared {
             is_placed,
         );
         if let Err(refusal) = verdict {
-            warn!(%node, %wanted, reason = refusal.reason(), "an identity was not issued");
+            let reason = refusal.reason();
+            if let Some(unnamed) = self.may_say(node, reason) {
+                warn!(%node, %wanted, reason, unnamed, "an identity was not issued");
+            }
             return Err(Status::permission_denied(refusal.to_string()));
         }
         let key = CertificateRequest::parse(&request.certificate_request)
@@ -198,7 +204,9 @@ impl Shared {
             .blocking(move || shared.authority.issue(&wanted, &key, now))
             .await?;
         let issued = issued.map_err(|error| {
-            warn!(%node, %error, "an identity could not be issued");
+            if let Some(unnamed) = self.may_say(node, "failed") {
+                warn!(%node, %error, unnamed, "an identity could not be issued");
+            }
             unavailable(&error)
         })?;
         warn_if_shortened(&issued);
@@ -278,6 +286,12 @@ impl Shared {
             true => Ok(()),
             false => Err(Status::resource_exhausted("there are too many nodes")),
         }
+    }
+
+    /// Whether the log is to say something of a node now; and how often it did not since it last did.
+    pub(super) fn may_say(&self, node: &NodeName, reason: &'static str) -> Option<u64> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.may_name((node.clone(), reason), Instant::now())
     }
 
     fn attempt(&self, source: Option<IpAddr>) -> bool {

@@ -32,9 +32,10 @@ Exit codes:
   1  failed
   2  wrong command line
   4  no running heddle answers on the admin socket
-  6  degraded: an identity is missing, expired, or has a quarter of its life left without having been
-     renewed; the control plane is away while certificates want to be renewed; the clock is behind what is
-     certain; or what the control plane sent, or the state folder, cannot be used")]
+  6  degraded: an identity is missing, expired, denied, was not issued in three attempts, or has a quarter
+     of its life left without having been renewed; the control plane is away for more than a minute, or
+     while certificates want to be renewed; the clock is behind what is certain; or what the control plane
+     sent, or the state folder, cannot be used")]
 pub(crate) struct Args {
     /// The admin socket of the running heddle [default: as for `heddle up`]
     #[arg(long, value_name = "PATH")]
@@ -122,12 +123,16 @@ pub(super) fn summary(status: &IdentityStatus) -> String {
         Some(address) => format!(", other nodes connect at {address}"),
         None => String::new(),
     };
-    let held = count_identities(&status.identities);
+    let held = count_identities(&status.identities, status.clock.now);
     format!("{}: {state}, {held}{at}", printable(&name))
 }
 
-fn count_identities(all: &[HeldStatus]) -> String {
-    let held = all.iter().filter(|held| held.not_after.is_some()).count();
+/// How many there are that others believe, and how many there should be.
+fn count_identities(all: &[HeldStatus], now: u64) -> String {
+    let serves = |held: &&HeldStatus| {
+        held.refused.is_none() && held.not_after.is_some_and(|until| now <= until)
+    };
+    let held = all.iter().filter(serves).count();
     match all.len() {
         1 => format!("{held} of 1 identity"),
         n => format!("{held} of {n} identities"),
@@ -168,15 +173,17 @@ fn identities(all: &[HeldStatus], now: u64) -> String {
             Some(None) => "EXPIRED".to_owned(),
             Some(Some(left)) => duration(left),
         };
-        let renewed = match held.renew_at {
-            None => "at once".to_owned(),
-            Some(at) if at <= now => "now".to_owned(),
-            Some(at) => utc(at),
+        let renews_at = match held.renew_at {
+            Some(at) if at > now => utc(at),
+            // It is asked for until it comes.
+            _ => "now".to_owned(),
         };
         let attempts = match held.failures {
-            0 => String::new(),
-            failures => format!("{} failed", count(failures, "attempt")),
+            0 => None,
+            failures => Some(format!("{} failed", count(failures, "attempt"))),
         };
+        let refused = held.refused.as_ref().map(|_| "NOT BELIEVED".to_owned());
+        let notes: Vec<String> = refused.into_iter().chain(attempts).collect();
         let root = held.root_sha256.as_deref().unwrap_or("-");
         let root = root.get(..16).unwrap_or(root).to_owned();
         [
@@ -184,9 +191,9 @@ fn identities(all: &[HeldStatus], now: u64) -> String {
             root,
             expires,
             left,
-            renewed,
-            attempts,
+            renews_at,
+            notes.join(", "),
         ]
     });
-    table::render(["IDENTITY", "ROOT", "EXPIRES", "IN", "RENEWED", ""], rows)
+    table::render(["IDENTITY", "ROOT", "EXPIRES", "IN", "RENEWS AT", ""], rows)
 }

@@ -1,10 +1,7 @@
 //! `heddle config`.
 
-use std::path::PathBuf;
-
 use anyhow::Context;
 
-use crate::admin::{self, Location};
 use crate::exit::{Exit, Failure};
 
 /// Look at the configuration of a running heddle
@@ -22,6 +19,7 @@ enum Command {
     #[command(after_help = "Examples:
   heddle config dump
   heddle config dump | jq '.mesh.services[].name'
+  heddle config dump --control
 
 Exit codes:
   0  done
@@ -29,15 +27,14 @@ Exit codes:
   2  wrong command line
   4  no running heddle answers on the admin socket")]
     Dump {
-        /// The admin socket of the running heddle [default: as for `heddle up`]
-        #[arg(long, value_name = "PATH")]
-        socket: Option<PathBuf>,
+        #[command(flatten)]
+        at: super::At,
     },
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
-    let Command::Dump { socket } = args.command;
-    let answer = admin::get(&Location::new(socket), "/config").map_err(super::unanswered)?;
+    let Command::Dump { at } = args.command;
+    let answer = at.get("/config")?;
     let config: serde_json::Value =
         serde_json::from_str(&answer).context("the answer is not understood")?;
     super::print(&format!("{config:#}\n"))?;

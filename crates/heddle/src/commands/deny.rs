@@ -36,7 +36,7 @@ Exit codes:
   2  wrong command line
   4  no running heddle answers on the admin socket")]
     Add {
-        /// A SPIFFE id, or a serial number: 32 hexadecimal digits
+        /// A SPIFFE id, or a serial number: hexadecimal digits, as openssl prints them, of at most 16 bytes
         #[arg(value_name = "SPIFFE-ID|SERIAL")]
         what: String,
         /// Why, for whoever wonders later: at most 256 bytes

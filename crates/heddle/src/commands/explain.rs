@@ -7,7 +7,6 @@ use heddle_control::{Caller, Destination, Request, explain};
 use heddle_model::Mesh;
 use serde::Deserialize;
 
-use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
@@ -16,11 +15,15 @@ use crate::settings::Settings;
 ///
 /// Names the policy and the rule that decide at each endpoint of a Service or workload, and what would
 /// change it. Routes are not followed, and nothing is sent.
+///
+/// A control plane knows every workload, a node only its own: of a caller on another node it knows the
+/// service account, and what another node decides has to be asked there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle explain shop/web shop/reviews GET /reviews/1
   heddle explain shop/sa/cart shop/reviews:80
   heddle explain anonymous shop/db
+  heddle explain shop/web shop/reviews GET /reviews/1 --control
   heddle explain shop/web shop/workload/reviews GET / --dir examples/bookstore
   heddle explain shop/web shop/reviews --output json | jq '.endpoints[].outcome'
 
@@ -44,14 +47,13 @@ pub(crate) struct Args {
     #[arg(value_name = "PATH")]
     path: Option<String>,
     /// Ask this folder of manifests instead of a running heddle
-    #[arg(long, value_name = "DIR", conflicts_with = "socket")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["socket", "control"])]
     dir: Option<PathBuf>,
     /// With --dir: settings of the process, as for `heddle up`
     #[arg(long, value_name = "FILE", requires = "dir")]
     config: Option<PathBuf>,
-    /// The admin socket of the running heddle [default: as for `heddle up`]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    at: super::At,
     /// How to print the answer
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
@@ -79,7 +81,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
                 Failure::new(Exit::Refused, refused)
             })?
         }
-        None => served(args.socket)?,
+        None => served(&args.at)?,
     };
     let explanation = explain(&mesh, &args.from, &args.to, request.as_ref())
         .map_err(|error| Failure::from(anyhow!("{error}")))?;
@@ -91,12 +93,12 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
 }
 
 /// The mesh that a running Heddle serves.
-fn served(socket: Option<PathBuf>) -> Result<Mesh, Failure> {
+fn served(at: &super::At) -> Result<Mesh, Failure> {
     #[derive(Deserialize)]
     struct Config {
         mesh: Mesh,
     }
-    let answer = admin::get(&Location::new(socket), "/config").map_err(super::unanswered)?;
+    let answer = at.get("/config")?;
     let config: Config = serde_json::from_str(&answer)
         .context("the answer is not understood: is it another version of heddle?")?;
     let checked = config.mesh.check_invariants();

@@ -59,8 +59,8 @@ pub(crate) struct Args {
     /// Run the commands of this node's LocalWorkloads, which the control plane chooses
     #[arg(long)]
     run: bool,
-    /// Settings of the process; flags win over the file. What it says of the mesh and of running commands
-    /// does not count here
+    /// Settings of the process; flags win over the file. It may say nothing of the mesh, which the control
+    /// plane describes, and what it says of running commands does not count: that takes --run
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The admin socket [default: $XDG_RUNTIME_DIR/heddle.sock, else /tmp/heddle-UID/heddle.sock]
@@ -82,7 +82,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let mut settings = match &args.config {
-        Some(file) => Settings::load(file).map_err(|error| Failure::new(Exit::Refused, error))?,
+        Some(file) => {
+            Settings::load_for_node(file).map_err(|error| Failure::new(Exit::Refused, error))?
+        }
         None => Settings::default(),
     };
     if args.socket.is_some() {

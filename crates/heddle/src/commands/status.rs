@@ -4,13 +4,11 @@ mod control;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
 
 use anyhow::Context;
 use heddle_control::printable;
 use serde::Deserialize;
 
-use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
 use crate::order::ControlStatus;
@@ -34,12 +32,8 @@ Exit codes:
   2  wrong command line
   4  no running heddle answers on the admin socket")]
 pub(crate) struct Args {
-    /// The admin socket of the running heddle [default: as for `heddle up`]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// Ask the control plane, at its own default socket
-    #[arg(long, conflicts_with = "socket")]
-    control: bool,
+    #[command(flatten)]
+    at: super::At,
     /// How to print it
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
@@ -50,19 +44,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
-    let location = match args.control {
-        true => Location::control(None),
-        false => Location::new(args.socket),
-    };
-    let answer = admin::get(&location, "/status").map_err(|error| {
-        let other = Location::control(None);
-        let is_there = !location.is_given && !args.control && other.path.exists();
-        let failure = super::unanswered(error);
-        match is_there {
-            true => failure.with("a control plane is here: ask it with --control"),
-            false => failure,
-        }
-    })?;
+    let answer = args.at.get("/status")?;
     super::print(&match args.output {
         OutputFormat::Json => answer + "\n",
         OutputFormat::Text => match who(&answer).context("the answer is not understood")? {

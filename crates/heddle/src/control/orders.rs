@@ -29,6 +29,8 @@ mod tests;
 const SERIAL_LIFE_S: u64 = 90 * 86_400;
 /// Longest file with a certificate or a key in it, in bytes.
 const MAX_PEM_BYTES: usize = 64 * 1024;
+/// Digits of the longest serial number that a certificate may have (RFC 5280 section 4.1.2.2).
+const MAX_SERIAL_DIGITS: usize = 40;
 
 /// Does what an order says, and answers. It writes to the disk, and so blocks.
 pub(super) fn execute(authority: &Authority, nodes: &Nodes, now: UnixTime, order: Order) -> Answer {
@@ -293,15 +295,32 @@ fn denied(text: &str) -> Result<Denied, Refused> {
     if let Ok(id) = SpiffeId::parse(text) {
         return Ok(Denied::Identity(id));
     }
-    // As openssl prints it.
-    let serial = text.replace(':', "");
-    Serial::parse(&serial).map(Denied::Serial).ok_or_else(|| {
+    let unknown = || {
         refused(format!(
             "{} is neither a SPIFFE id nor a serial number (write spiffe://DOMAIN/ns/NAMESPACE/sa/NAME, \
-             spiffe://DOMAIN/heddle/node/NAME or 32 hexadecimal digits)",
+             spiffe://DOMAIN/heddle/node/NAME or 1 to 40 hexadecimal digits)",
             printable(text)
         ))
-    })
+    };
+    // As openssl prints it.
+    let digits = text.replace(':', "");
+    if digits.len() > MAX_SERIAL_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(unknown());
+    }
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        return Err(unknown());
+    }
+    // What others sign has up to 20 bytes; what nodes are told has 16.
+    let number = u128::from_str_radix(digits, 16).map_err(|_| {
+        refused(format!(
+            "{} is longer than the 16 bytes of the serial numbers that the deny-list takes (deny the identity of \
+             the certificate instead: its spiffe:// name)",
+            printable(text)
+        ))
+    })?;
+    let serial = Serial::from_be_bytes(&number.to_be_bytes());
+    serial.map(Denied::Serial).ok_or_else(unknown)
 }
 
 fn deny_status(what: &Denied, reason: String, until: u64) -> DenyStatus {

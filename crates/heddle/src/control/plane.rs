@@ -192,6 +192,7 @@ impl Plane {
             let confirmed = nodes.confirmed(&name);
             let id = SpiffeId::node(authority.trust_domain().clone(), name.clone());
             NodeStatus {
+                also_at: nodes.also_at(&name),
                 name: name.to_string(),
                 bundle: confirmed.map(|confirmed| confirmed.bundle),
                 deny_list: confirmed.map(|confirmed| confirmed.denied),

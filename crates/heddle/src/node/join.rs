@@ -13,12 +13,16 @@ use heddle_transport::control::{ConnectError, Connector};
 use heddle_transport::{Clock, Leaf, Refusal};
 use heddle_xds::{Client, ClientError, DenyList, Joined};
 use rustls_pki_types::CertificateDer;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::courier::dial;
 use super::key::LeafKey;
 use super::trusted::Trusted;
+
+#[cfg(test)]
+mod tests;
 
 /// How long a handshake may take.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
@@ -42,33 +46,56 @@ pub(super) enum JoinFailure {
     ForGood(String),
 }
 
-/// Reads a token from a file, or from standard input (`-`).
+/// Reads a token from a file, or from standard input (`-`). Both may wait for whoever writes: that is done
+/// on a thread, which nobody waits for when what is returned is dropped.
 ///
 /// # Errors
 /// When it cannot be read, or is none.
-pub(super) fn read_token(from: &Path) -> anyhow::Result<JoinToken> {
-    let mut text = Zeroizing::new(String::with_capacity(MAX_TOKEN_FILE + 1));
-    let most = u64::try_from(MAX_TOKEN_FILE).unwrap_or(u64::MAX);
-    let read = match from == Path::new("-") {
-        true => std::io::stdin().lock().take(most).read_to_string(&mut text),
-        false => {
-            std::fs::File::open(from).and_then(|file| file.take(most).read_to_string(&mut text))
-        }
+pub(super) async fn read_token(from: &Path) -> anyhow::Result<JoinToken> {
+    let (sender, read) = oneshot::channel();
+    let path = from.to_owned();
+    std::thread::Builder::new()
+        .name("token".to_owned())
+        .spawn(move || {
+            // Nobody takes it when a signal was faster.
+            let _ = sender.send(read_token_waiting(&path));
+        })
+        .context("cannot start a thread")?;
+    read.await.context("the token could not be read")?
+}
+
+fn read_token_waiting(from: &Path) -> anyhow::Result<JoinToken> {
+    let shown = from.display();
+    let text = match from == Path::new("-") {
+        true => read_text(std::io::stdin().lock()),
+        false => std::fs::File::open(from).and_then(read_text),
     };
-    read.with_context(|| format!("cannot read the token from {}", from.display()))?;
-    if text.trim().is_empty() {
-        // What makes the token may have failed at the other end of a pipe.
+    let text = text.with_context(|| format!("cannot read the token from {shown}"))?;
+    if text.len() > MAX_TOKEN_FILE {
         return Err(anyhow!(
-            "{} is empty, there is no token in it",
-            from.display()
+            "{shown} holds more than a token: it is longer than {MAX_TOKEN_FILE} bytes, a token is one line that \
+             begins with heddle- (heddle token create NODE)"
         ));
     }
-    JoinToken::parse(&text).ok_or_else(|| {
+    if text.trim().is_empty() {
+        // What makes the token may have failed at the other end of a pipe.
+        return Err(anyhow!("{shown} is empty, there is no token in it"));
+    }
+    JoinToken::parse(text.trim()).ok_or_else(|| {
         anyhow!(
-            "{} holds no token: a token is one line that begins with heddle- (heddle token create NODE)",
-            from.display()
+            "{shown} holds no token: a token is one line that begins with heddle- (heddle token create NODE)"
         )
     })
+}
+
+/// Reads to the end, and of what is too long one byte too many.
+fn read_text(from: impl Read) -> std::io::Result<Zeroizing<String>> {
+    // A buffer that grew would leave copies of the secret behind.
+    let mut text = Zeroizing::new(String::with_capacity(MAX_TOKEN_FILE + 2));
+    let most = u64::try_from(MAX_TOKEN_FILE).unwrap_or(u64::MAX);
+    from.take(most.saturating_add(1))
+        .read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Tries once to join.

@@ -39,6 +39,22 @@ impl Contradiction {
     }
 }
 
+/// The first field that says what the mesh is: a control plane does, and a node that said otherwise would be
+/// believed to be stricter than it is.
+pub(super) fn not_a_nodes(file: &Path, text: &str) -> Option<SettingsError> {
+    let fields = ["mesh.mode", "mesh.trust_domain"];
+    let (field, line) = fields
+        .into_iter()
+        .find_map(|field| Some((field, line(text, field)?)))?;
+    Some(SettingsError {
+        file: file.to_owned(),
+        line: Some(line),
+        field: field.to_owned(),
+        reason: "a node is told this by its control plane".to_owned(),
+        remedy: "set it there (heddle control --config), and remove it here".to_owned(),
+    })
+}
+
 /// Each field of a section by its name.
 type Section = BTreeMap<String, Spanned<IgnoredAny>>;
 
@@ -46,6 +62,7 @@ type Section = BTreeMap<String, Spanned<IgnoredAny>>;
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Places {
+    mesh: Section,
     workloads: Section,
     proxy: ProxyPlaces,
 }
@@ -61,6 +78,7 @@ fn line(text: &str, field: &str) -> Option<u64> {
     let places: Places = serde_saphyr::from_str(text).ok()?;
     let (section, name) = field.rsplit_once('.')?;
     let section = match section {
+        "mesh" => &places.mesh,
         "workloads" => &places.workloads,
         "proxy.workers" => &places.proxy.workers,
         _ => return None,

@@ -10,7 +10,7 @@ use heddle_model::{Mode, TrustDomain};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::SettingsError;
-use super::contradiction::Contradiction;
+use super::contradiction::{self, Contradiction};
 use super::control::Control;
 use super::proxy::Proxy;
 use super::within::Within;
@@ -229,6 +229,20 @@ impl Settings {
         let text = std::fs::read_to_string(file)
             .map_err(|error| SettingsError::unreadable(file, &error))?;
         Self::parse(file, &text)
+    }
+
+    /// The same for a node of a mesh: what its control plane decides may not be set.
+    ///
+    /// # Errors
+    /// As for [`Settings::load`], and when it sets something of the mesh.
+    pub(crate) fn load_for_node(file: &Path) -> Result<Self, SettingsError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| SettingsError::unreadable(file, &error))?;
+        let settings = Self::parse(file, &text)?;
+        match contradiction::not_a_nodes(file, &text) {
+            Some(error) => Err(error),
+            None => Ok(settings),
+        }
     }
 
     pub(super) fn parse(file: &Path, text: &str) -> Result<Self, SettingsError> {

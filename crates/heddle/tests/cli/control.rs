@@ -240,10 +240,10 @@ fn what_cannot_be_served_is_refused_at_the_start() {
     let folder = mesh();
     let socket = folder.socket();
     let (state, manifests) = (folder.path("state"), folder.manifests());
-    let start = |socket: &Path| {
+    let start_with = |socket: &Path, manifests: &Path, listen: &str| {
         let output = heddle(&[
             "control",
-            as_str(&manifests),
+            as_str(manifests),
             "--socket",
             as_str(socket),
             "--state",
@@ -251,10 +251,25 @@ fn what_cannot_be_served_is_refused_at_the_start() {
             "--metrics",
             "none",
             "--listen",
-            "127.0.0.1:0",
+            listen,
         ]);
         (output.status.code(), text(&output.stderr))
     };
+    let start = |socket: &Path| start_with(socket, &manifests, "127.0.0.1:0");
+    // Whatever is wrong, no root is made that somebody would have to throw away.
+    let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = held.local_addr().expect("an address").to_string();
+    folder.write("b.yaml", "kind: [\n");
+    for (dir, listen, expected) in [
+        (&folder.path("none"), "127.0.0.1:0", 3),
+        (&manifests, "127.0.0.1:0", 3),
+        (&manifests, taken.as_str(), 1),
+    ] {
+        let (code, said) = start_with(&socket, dir, listen);
+        assert_eq!(code, Some(expected), "{said}");
+        assert!(!state.exists(), "{said}");
+    }
+    folder.write("b.yaml", "");
     std::fs::create_dir(&state).expect("a folder");
     set_permissions(&state, Permissions::from_mode(0o755)).expect("a mode");
     let (code, said) = start(&socket);

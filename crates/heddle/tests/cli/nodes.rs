@@ -176,6 +176,30 @@ fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {
             "{expected:?} is not in\n{metrics}"
         );
     }
+    // The caller's node says where to ask, in a form that works there; the control plane knows both.
+    let explain = |from: &str, more: &[&str]| {
+        let output = heddle(&[&["explain", from, &service], more].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let (n1, n2, control) = (
+        folder.path("n1.sock"),
+        folder.path("n2.sock"),
+        folder.socket(),
+    );
+    let said = explain(&caller, &["--socket", as_str(&n1)]);
+    let account = format!("{namespace}/sa/web");
+    let command = format!("on that node: heddle explain {account} {service}\n");
+    assert!(said.contains(&command), "{said}");
+    let said = explain(&account, &["--socket", as_str(&n2)]);
+    assert!(said.contains("allowed at"), "{said}");
+    let control = ["--control", "--socket", as_str(&control)];
+    assert!(explain(&caller, &control).contains("allowed at"));
+    for command in [["config", "dump"], ["status", "--brief"]] {
+        let output = heddle(&[&command[..], &control].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+
     // A control plane is asked with another command, and a heddle that is alone needs no identities.
     let asked = heddle(&["check", "--socket", as_str(&folder.socket())]);
     assert!(text(&asked.stderr).contains("a control plane answers there"));
@@ -229,6 +253,40 @@ fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
             .all(|name| check(&folder, name).1["control"]["connected"] == true)
     });
     eventually("the request is answered again", || answers(&one));
+}
+
+/// The control plane comes back elsewhere, so that only the caller's node finds it.
+#[test]
+fn a_node_that_has_not_come_back_to_a_restarted_control_plane_is_reached() {
+    let (folder, namespace) = mesh(13);
+    let (control, at) = Heddle::control(&folder, &[]);
+    let one = join(&folder, "n1", at);
+    let _two = join(&folder, "n2", at);
+    eventually("both have their identities", || {
+        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    });
+    one.stdout_line("SERVICE");
+    for process in [one, control] {
+        process.signal(Signal::TERM);
+        assert_eq!(process.ended().code(), Some(0));
+    }
+
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let one = Heddle::node(&folder, "n1", at, &[]);
+    one.stdout_line("SERVICE");
+    eventually("the caller's node is back", || {
+        check(&folder, "n1").1["control"]["connected"] == true
+    });
+    assert_eq!(check(&folder, "n2").1["control"]["connected"], false);
+    let (service, caller) = (format!("{namespace}/cart"), format!("{namespace}/web"));
+    eventually("the request is answered", || {
+        get(one.address(&service, Some(&caller)), "cart", "/") == (200, "cart".to_owned())
+    });
+    // A mesh without the other would have come by now: every node is told its part when it connects.
+    assert_eq!(
+        get(one.address(&service, Some(&caller)), "cart", "/").0,
+        200
+    );
 }
 
 #[test]
@@ -311,6 +369,57 @@ fn a_node_without_a_token_or_with_none_says_what_to_do() {
     assert!(code == Some(1) && said.contains("- is empty"), "{said}");
     let (code, said) = refused(&folder, "n1", at, &["--token-file", "/nowhere/token"]);
     assert!(code == Some(1) && said.contains("/nowhere/token"), "{said}");
+}
+
+/// What is the control plane's to say is not ignored: somebody would rely on it.
+#[test]
+fn a_node_refuses_settings_of_the_mesh() {
+    let folder = Folder::new();
+    let file = folder.path("node.yaml");
+    let nobody = "127.0.0.1:1".parse().expect("an address");
+    for field in ["mode: strict", "trust_domain: prod.example.org"] {
+        fs::write(&file, format!("drain: {{}}\nmesh:\n  {field}\n")).expect("written");
+        let (code, said) = refused(&folder, "n1", nobody, &["--config", as_str(&file)]);
+        let (name, _) = field.split_once(':').unwrap_or_default();
+        let expected =
+            format!("node.yaml:3: mesh.{name}: a node is told this by its control plane");
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains(&expected), "{said}");
+    }
+    assert!(!folder.path("n1").exists());
+}
+
+#[test]
+fn a_node_that_waits_for_its_token_can_be_stopped() {
+    for (name, signal) in [("n1", Signal::TERM), ("n2", Signal::INT)] {
+        let (folder, _) = mesh(6);
+        let pipe = folder.path("token");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.is_ok_and(|made| made.success()));
+        let more = ["--token-file", as_str(&pipe)];
+        let node = Heddle::node(&folder, name, free_address(), &more);
+        // Opens only when it is there to read; whoever holds the pipe open says nothing.
+        let silent = fs::OpenOptions::new().write(true).open(&pipe);
+        node.signal(signal);
+        assert_eq!(node.ended().code(), Some(0));
+        drop(silent);
+    }
+}
+
+#[test]
+fn a_node_that_has_joined_waits_for_no_token() {
+    let (folder, _) = mesh(6);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let node = join(&folder, "n1", at);
+    eventually("it has joined", || is_well(&folder, "n1", 2));
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+    let pipe = folder.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|made| made.success()));
+    let node = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&pipe)]);
+    node.stderr_line("the token is not used");
+    node.stderr_line("listening for other nodes");
 }
 
 #[test]

@@ -153,3 +153,58 @@ fn a_request_travels_as_pem() {
         assert_eq!(said, Err(RequestFault::Malformed));
     }
 }
+
+/// Who looks after a restart finds the address that was last; nothing is written that is there already.
+#[test]
+fn where_a_member_is_reached_survives_restarts_and_renewals() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    let authority = place.open();
+    join(&authority, "n1");
+    let (old, new) = (
+        "192.0.2.7:15008".parse().ok(),
+        "[2001:db8::7]:15008".parse().ok(),
+    );
+    authority.note_address(&node("n1"), || old).unwrap();
+    authority.note_address(&node("n1"), || new).unwrap();
+    authority.note_address(&node("stranger"), || new).unwrap();
+    let entry = std::fs::read_dir(place.dir.join("nodes")).unwrap().next();
+    let path = entry.unwrap().unwrap().path();
+    let file = || std::fs::metadata(&path).unwrap().ino();
+    let written = file();
+    authority.note_address(&node("n1"), || new).unwrap();
+    assert_eq!(file(), written, "it is written again though it is the same");
+    let later = NOW + HOUR;
+    authority
+        .issue(&node_id("n1"), &request(), at(later))
+        .unwrap();
+    drop(authority);
+
+    let authority = place.try_open(later).unwrap();
+    let expected = Member {
+        node: node("n1"),
+        until: later + DAY,
+        address: new,
+    };
+    assert_eq!(
+        authority.members(at(later)),
+        std::slice::from_ref(&expected)
+    );
+    assert_eq!(authority.welcome(at(later)), [expected]);
+    let entry = DenyEntry {
+        reason: "it is gone".to_owned(),
+        expires: NOW + 10 * DAY,
+    };
+    authority
+        .deny(Denied::Identity(node_id("n1")), entry, at(later))
+        .unwrap();
+    assert_eq!(authority.welcome(at(later)), []);
+    drop(authority);
+
+    let text = std::fs::read_to_string(&path).unwrap();
+    for address in ["0.0.0.0:15008", "192.0.2.7:0", "224.0.0.1:15008"] {
+        std::fs::write(&path, text.replace("[2001:db8::7]:15008", address)).unwrap();
+        let said = place.error();
+        assert!(said.contains("none that others could reach"), "{said}");
+    }
+}

@@ -162,19 +162,14 @@ fn damage_is_an_error_and_never_a_new_root() {
             "no state, a key",
             &|p| {
                 remove(p, "state.json");
+                remove(p, "deny.json");
                 remove(p, "root.pem");
             },
             "root.pem: it is not there",
         ),
         (
             "no state, a deny-list",
-            &|p| {
-                remove(p, "state.json");
-                p.put(
-                    "deny.json",
-                    "{\"version\":1,\"generation\":0,\"entries\":[]}",
-                );
-            },
+            &|p| remove(p, "state.json"),
             "state.json: it is gone",
         ),
         (
@@ -184,6 +179,11 @@ fn damage_is_an_error_and_never_a_new_root() {
                 p.put("root-2.pem", &p.read("root.pem"));
             },
             "state.json: it is gone",
+        ),
+        (
+            "no deny-list",
+            &|p| remove(p, "deny.json"),
+            "deny.json: it is not there, and whom it refused would be let in",
         ),
         (
             "deny-list",
@@ -214,6 +214,35 @@ fn damage_is_an_error_and_never_a_new_root() {
         let error = place.error();
         assert!(error.contains(wanted), "{name}: {error}");
         assert_eq!(files(&place), before, "{name}");
+    }
+}
+
+/// Folders of before have a list only when somebody was denied, and do not say so.
+#[test]
+fn a_folder_of_before_is_asked_once_whether_it_has_a_deny_list() {
+    for list in [
+        None,
+        Some("{\"version\":1,\"generation\":7,\"entries\":[]}"),
+    ] {
+        let place = Place::new();
+        drop(place.open());
+        edit(&place, ",\n  \"has_deny_list\": true", "");
+        match list {
+            Some(list) => place.put("deny.json", list),
+            None => remove(&place, "deny.json"),
+        }
+        let generation = list.map_or(0, |_| 7);
+        assert_eq!(place.open().trust().denied.generation, generation);
+        assert_eq!(place.open().trust().denied.generation, generation);
+        remove(&place, "deny.json");
+        let error = place.error();
+        assert!(error.contains("deny.json: it is not there"), "{error}");
+        // What the error says helps.
+        place.put(
+            "deny.json",
+            "{\"version\":1,\"generation\":0,\"entries\":[]}",
+        );
+        assert_eq!(place.open().trust().denied.entries().len(), 0);
     }
 }
 

@@ -33,27 +33,31 @@ async fn strangers_are_few_and_do_not_stay() {
         ..ServeBounds::default()
     };
     let control = Control::with(bounds);
-    let mut first = control.pipe(None, "192.0.2.1").await.unwrap();
-    let _second = control.pipe(None, "192.0.2.1").await.unwrap();
-    assert!(control.pipe(None, "192.0.2.1").await.is_none());
+    let mut first = control.pipe(None, "192.0.2.1").await;
+    let mut second = control.pipe(None, "192.0.2.1").await;
+    let begun = tokio::time::Instant::now();
+    let mut bytes = Vec::new();
+    // The oldest makes room for one more, which is served at once.
+    let third = control.stranger("192.0.2.2").await;
+    let _ = first.read_to_end(&mut bytes).await;
+    assert_eq!(begun.elapsed().as_secs(), 0);
     assert_eq!(control.counters.unidentified_refused.load(Relaxed), 1);
+    let token = control.token("n2");
+    assert!(join(&third, &token, "n2").await.is_ok());
     // Nodes have places of their own.
     let node = control.node("n1").await;
     assert!(node.watch_trust(0, 0).await.is_ok());
 
-    let begun = tokio::time::Instant::now();
-    let mut bytes = Vec::new();
-    let _ = first.read_to_end(&mut bytes).await;
-    assert!(begun.elapsed() <= bounds.unidentified_life + Duration::from_secs(1));
-    while control.pipe(None, "192.0.2.1").await.is_none() {
-        tokio::task::yield_now().await;
-    }
+    let _ = second.read_to_end(&mut bytes).await;
+    let lived = begun.elapsed();
+    assert!(lived >= bounds.unidentified_life - Duration::from_secs(1));
+    assert!(lived <= bounds.unidentified_life + Duration::from_secs(1));
 }
 
 #[tokio::test]
 async fn what_is_no_http2_is_closed() {
     let control = Control::start();
-    let mut pipe = control.pipe(None, "192.0.2.1").await.unwrap();
+    let mut pipe = control.pipe(None, "192.0.2.1").await;
     pipe.write_all(b"GET / HTTP/1.1\r\nhost: control\r\n\r\n")
         .await
         .unwrap();
@@ -131,9 +135,17 @@ async fn connections_are_accepted_authenticated_and_served() {
         stream
     };
 
+    // Who says nothing does not keep others from the one place that there is.
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        silent.push(connect("").await);
+    }
     let mut bad = connect("bad\n").await;
     assert_eq!(bad.read(&mut [0; 1]).await.unwrap_or(0), 0);
-    assert_eq!(counters.handshakes_failed.load(Relaxed), 1);
+    for mut silent in silent {
+        assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0);
+    }
+    assert_eq!(counters.handshakes_failed.load(Relaxed), 4);
     let node = Client::over(connect("n1\n").await).await.unwrap();
     let mut watch = node.watch_mesh(&own("n1")).await.unwrap();
     assert_eq!(watch.next().await.unwrap().0, "tcp");

@@ -141,3 +141,45 @@ async fn who_is_denied_is_issued_nothing() {
     let why = refused(again.issue(&workload("cart"), &request()).await);
     assert!(why.contains("the identity is on the deny-list"), "{why}");
 }
+
+/// Counts the warnings of this thread.
+struct Warnings(Arc<AtomicU64>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        if event.metadata().target().starts_with("heddle_control") {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// A node decides how often it asks, but not how much is logged.
+#[tokio::test]
+async fn refusals_are_all_counted_and_logged_seldom() {
+    let warnings = Arc::new(AtomicU64::new(0));
+    let _subscribed = tracing::subscriber::set_default(Warnings(Arc::clone(&warnings)));
+    let control = Control::start();
+    let node = control.node("n1").await;
+    for _ in 0..10 {
+        refused(node.issue(&workload("web"), &request()).await);
+        refused(node.issue(&node_id("n2"), &request()).await);
+    }
+    assert_eq!(control.counters.issues_refused.load(Relaxed), 20);
+    assert_eq!(warnings.load(Relaxed), 2);
+}

@@ -88,6 +88,37 @@ async fn a_node_gets_its_part_with_the_nodes_that_are_there() {
 }
 
 #[tokio::test]
+async fn a_control_plane_that_comes_back_knows_where_nodes_were() {
+    let control = Control::empty().await;
+    control.board.put(mesh(TWO_NODES));
+    let stranger = control.stranger("192.0.2.9").await;
+    join(&stranger, &control.token("n2"), "n2").await.unwrap();
+    let n2 = control.node("n2").await;
+    let mut watch = n2.watch_mesh(&own("n2")).await.unwrap();
+    watch.next().await.unwrap();
+    let address = own("n2").mesh_address;
+    let members = control.authority.members(at(NOW));
+    assert_eq!(members[0].address, Some(address));
+
+    // What it has written down is told until the node says better, and does not make it present.
+    let nodes = Nodes::default();
+    nodes.remember(&node("n2"), address);
+    let board = Board::new(nodes.clone()).unwrap();
+    board.put(mesh(TWO_NODES));
+    assert_eq!(board.mesh().unwrap().nodes[0].address, address);
+    assert!(nodes.present().is_empty());
+    assert_eq!(nodes.away(), [node("n2")]);
+    assert_eq!(nodes.confirmed(&node("n2")), None);
+    let moved = "192.0.2.8:15008".parse().unwrap();
+    let presence = nodes.arrive(&node("n2"), moved).unwrap();
+    nodes.remember(&node("n2"), address);
+    assert_eq!(nodes.reached()[&node("n2")], moved);
+    drop(presence);
+    nodes.forget(&node("n2"));
+    assert!(nodes.reached().is_empty());
+}
+
+#[tokio::test]
 async fn accounts_are_issued_to_the_node_that_the_newest_mesh_names() {
     let control = Control::empty().await;
     control.board.put(mesh(TWO_NODES));

@@ -126,6 +126,50 @@ async fn a_node_is_told_its_mesh_and_counts_as_present() {
         .unwrap();
 }
 
+/// A copy of a node's folder takes the node's place while it is there, and not for longer.
+#[tokio::test]
+async fn when_a_copy_of_a_node_goes_the_node_is_still_there() {
+    let control = Control::start();
+    join(
+        &control.stranger("192.0.2.9").await,
+        &control.token("n1"),
+        "n1",
+    )
+    .await
+    .unwrap();
+    let (real, copy) = (control.node("n1").await, control.node("n1").await);
+    let mut elsewhere = own("n1");
+    elsewhere.mesh_address = "192.0.2.66:15008".parse().unwrap();
+    let (there, away) = (own("n1").mesh_address, elsewhere.mesh_address);
+    let at = |present: &Arc<Present>| present.get(&node("n1")).copied();
+
+    let mut watch = real.watch_mesh(&own("n1")).await.unwrap();
+    watch.next().await.unwrap();
+    assert!(control.nodes.also_at(&node("n1")).is_empty());
+    let copied = copy.watch_mesh(&elsewhere).await.unwrap();
+    assert_eq!(at(&control.nodes.present()), Some(away));
+    assert_eq!(control.nodes.also_at(&node("n1")), [there]);
+
+    drop(copied);
+    let mut reached = control.nodes.watch_reached();
+    let back = reached.wait_for(|reached| at(reached) == Some(there));
+    drop(back.await.unwrap());
+    assert_eq!(at(&control.nodes.present()), Some(there));
+    assert!(control.nodes.also_at(&node("n1")).is_empty());
+    // After a restart it is looked for there, too.
+    while control.authority.members(super::at(NOW))[0].address != Some(there) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    // The other way round: an old presence that ends changes nothing.
+    let _copied = copy.watch_mesh(&elsewhere).await.unwrap();
+    drop(watch);
+    while !control.nodes.also_at(&node("n1")).is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(at(&control.nodes.reached()), Some(away));
+}
+
 #[tokio::test]
 async fn who_reads_slowly_gets_the_newest() {
     let control = Control::start();

@@ -52,9 +52,9 @@ fn a_node_that_is_well_says_who_it_is_and_for_how_long() {
          clock: 2027-01-15T08:00:00Z\n\
          service lasts until 2027-01-16T08:00:00Z, for 1 d 0 h, if nothing is renewed\n\
          \n\
-         IDENTITY                                   ROOT              EXPIRES               IN                  RENEWED\n\
+         IDENTITY                                   ROOT              EXPIRES               IN                  RENEWS AT\n\
          spiffe://cluster.local/heddle/node/edge-1  0123456789abcdef  2027-01-16T08:00:00Z  1 d 0 h             2027-01-15T19:06:40Z\n\
-         spiffe://cluster.local/ns/shop/sa/cart     -                 -                     no certificate yet  at once\n"
+         spiffe://cluster.local/ns/shop/sa/cart     -                 -                     no certificate yet  now\n"
     );
 }
 
@@ -69,14 +69,19 @@ fn a_node_that_is_not_says_what_to_look_at() {
     status.identities[0].not_after = Some(NOW - 1);
     status.identities[0].renew_at = Some(NOW - 40_000);
     status.identities[0].failures = 7;
+    let mut refused = status.identities[0].clone();
+    refused.not_after = Some(NOW + 60);
+    refused.refused = Some("it is on the deny-list".to_owned());
+    status.identities.push(refused);
     let text = text(&status);
     for expected in [
-        ": DEGRADED, 1 problem, ",
+        ": DEGRADED, 1 problem, 0 of 3 identities, ",
         "\n  look here\\u{1b}\n",
         "NOT REACHED for 1 min 1 s: connection refused\n",
         "clock: BEHIND what is certain; 2027-01-15T08:00:00Z counts\n",
         "service has been incomplete since 2027-01-15T07:59:59Z\n",
-        "EXPIRED             now      7 attempts failed\n",
+        "EXPIRED             now        7 attempts failed\n",
+        "1 min 0 s           now        NOT BELIEVED, 7 attempts failed\n",
     ] {
         assert!(text.contains(expected), "{expected:?} is not in {text}");
     }

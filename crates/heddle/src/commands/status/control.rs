@@ -10,6 +10,9 @@ use crate::commands::root;
 use crate::order::{ControlStatus, NodeStatus};
 use crate::table::{self, count};
 
+#[cfg(test)]
+mod tests;
+
 pub(super) fn text(status: &ControlStatus, brief: bool) -> String {
     let state = match (status.draining, status.ready) {
         (true, _) => "stopping",
@@ -59,14 +62,13 @@ fn nodes(status: &ControlStatus) -> String {
     let rows = status.nodes.iter().map(|node| {
         let NodeStatus {
             name,
-            address,
             certificate_until,
             workloads,
             ..
         } = node;
         [
             name.clone(),
-            address.map_or_else(|| away(node).to_owned(), |address| address.to_string()),
+            place(node),
             workloads.to_string(),
             roots(node, status.root.generation),
             certificate_until.map_or_else(|| "none".to_owned(), shown_time),
@@ -76,6 +78,18 @@ fn nodes(status: &ControlStatus) -> String {
         ["NODE", "ADDRESS", "WORKLOADS", "ROOTS", "CERTIFICATE UNTIL"],
         rows,
     )
+}
+
+/// Where it is, or why not. At more than one address, somebody should look.
+fn place(node: &NodeStatus) -> String {
+    let Some(address) = node.address else {
+        return away(node).to_owned();
+    };
+    let mut place = address.to_string();
+    for also in &node.also_at {
+        let _infallible = write!(place, " and {also}");
+    }
+    place
 }
 
 fn away(node: &NodeStatus) -> &'static str {

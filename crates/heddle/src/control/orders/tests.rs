@@ -39,6 +39,19 @@ fn what_is_refused_says_why_and_what_to_do() {
         ),
         (json!("root-cancel"), "no rotation", ""),
         (deny("x"), "neither a SPIFFE id", "write spiffe://"),
+        (deny("0"), "neither a SPIFFE id", "1 to 40 hexadecimal"),
+        (deny(&"a".repeat(41)), "neither a SPIFFE id", "1 to 40"),
+        // What others sign may have more than the 16 bytes that nodes are told.
+        (
+            deny(&"a".repeat(33)),
+            "longer than the 16",
+            "deny the identity",
+        ),
+        (
+            deny(&"a".repeat(40)),
+            "longer than the 16",
+            "deny the identity",
+        ),
         (
             deny("spiffe://cluster.local/heddle/control"),
             "cannot do without",
@@ -119,6 +132,26 @@ fn the_deny_list_has_an_end_where_nobody_names_one() {
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
     done(&fixture, &json!({"deny-remove": {"what": serial}}));
     assert_eq!(done(&fixture, &json!("deny-list")), json!([]));
+}
+
+/// However long it is written, it is the same number.
+#[test]
+fn a_serial_number_may_be_short() {
+    let fixture = Fixture::new();
+    let whole = "ab".repeat(16);
+    for (written, shown) in [
+        ("7", format!("{:0>32}", "7")),
+        ("01:F4", format!("{:0>32}", "1f4")),
+        (&format!("{:0>40}", "1f4"), format!("{:0>32}", "1f4")),
+        (&whole, whole.clone()),
+    ] {
+        let added = done(
+            &fixture,
+            &json!({"deny-add": {"what": written, "reason": "x", "until": null}}),
+        );
+        assert_eq!(added["what"], shown.as_str(), "{written}");
+        done(&fixture, &json!({"deny-remove": {"what": written}}));
+    }
 }
 
 #[test]

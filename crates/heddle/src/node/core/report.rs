@@ -1,6 +1,7 @@
 //! What a node says of its identities, and what of that an operator should look at.
 
 use heddle_model::SpiffeId;
+use heddle_transport::{Peer, Refusal};
 
 use super::super::keeper::Kept;
 use super::super::moment::Moment;
@@ -11,6 +12,10 @@ use crate::time::{duration, utc};
 
 /// Problems of single identities that are told one by one.
 const TOLD: usize = 20;
+/// So often may an identity not be issued before somebody should look, however long the old certificate lasts.
+const SEVERAL: u32 = 3;
+/// So long may the control plane be away before somebody should look, in seconds: a restart takes less.
+const GRACE_S: u64 = 60;
 
 impl Core {
     /// How it stands.
@@ -58,6 +63,7 @@ impl Core {
     fn held(&self, (id, kept): (&SpiffeId, &Kept)) -> HeldStatus {
         let leaf = self.leaves.get(id);
         HeldStatus {
+            refused: self.refused(id),
             spiffe_id: id.to_string(),
             // All 32 digits: shorter ones are not taken for a serial number.
             serial: leaf.map(|leaf| format!("{:0>32}", hexadecimal(leaf.serial()))),
@@ -66,6 +72,25 @@ impl Core {
             renew_at: kept.lease.map(|lease| lease.renew_at.max(lease.obtained)),
             failures: kept.failures(),
             failure: kept.failure.clone(),
+        }
+    }
+
+    /// Why others do not believe a certificate that is there and has not expired.
+    fn refused(&self, id: &SpiffeId) -> Option<String> {
+        let leaf = self.leaves.get(id)?;
+        let shown = Peer {
+            id: id.clone(),
+            serial: leaf.serial().into(),
+            not_before: leaf.not_before(),
+            not_after: leaf.not_after(),
+        };
+        match self.trust.check(&shown, self.clock.now()) {
+            // For these there is a time.
+            Err(Refusal::Expired | Refusal::NotYetValid) => None,
+            Err(Refusal::Denied) => Some("it is on the deny-list: no node talks to it".to_owned()),
+            Err(refusal) => Some(refusal.to_string()),
+            Ok(()) if self.signers.contains_key(id) => None,
+            Ok(()) => Some("no root that is trusted any more vouches for it".to_owned()),
         }
     }
 
@@ -94,17 +119,27 @@ impl Core {
                  start the node with it",
                 self.name()
             ));
-        } else if !self.link.is_up && own.is_some_and(|lease| lease.renew_at <= unix_s) {
-            problems.push(format!(
-                "the control plane was not reached for {}, and certificates want to be renewed",
-                duration(status.control.for_s)
-            ));
+        } else if !self.link.is_up {
+            let time = duration(status.control.for_s);
+            if own.is_some_and(|lease| lease.renew_at <= unix_s) {
+                problems.push(format!(
+                    "the control plane was not reached for {time}, and certificates want to be renewed"
+                ));
+            } else if status.control.for_s > GRACE_S {
+                problems.push(format!(
+                    "the control plane was not reached for {time}: changes do not arrive, and nothing \
+                     can be renewed"
+                ));
+            }
         }
         let late: Vec<String> = self
             .keeper
             .all()
             .filter(|(id, _)| !(is_over && **id == self.own))
-            .filter_map(|(id, kept)| late(id, kept, unix_s))
+            .filter_map(|(id, kept)| match self.refused(id) {
+                Some(why) => Some(format!("{id}: {why}")),
+                None => late(id, kept, unix_s),
+            })
             .collect();
         problems.extend(late.iter().take(TOLD).cloned());
         if late.len() > TOLD {
@@ -115,7 +150,7 @@ impl Core {
     }
 }
 
-/// What is wrong with an identity, if anything is.
+/// What is wrong with an identity that others believe, if anything is.
 fn late(id: &SpiffeId, kept: &Kept, unix_s: u64) -> Option<String> {
     let why = |text: String| match &kept.failure {
         Some(failure) => format!("{text}: {failure}"),
@@ -131,6 +166,10 @@ fn late(id: &SpiffeId, kept: &Kept, unix_s: u64) -> Option<String> {
         Some(lease) if lease.is_late(unix_s) => {
             let at = utc(lease.not_after);
             Some(why(format!("{id} expires at {at} and was not renewed")))
+        }
+        Some(_) if kept.failures() >= SEVERAL => {
+            let attempts = kept.failures();
+            Some(why(format!("{id} was not renewed in {attempts} attempts")))
         }
         Some(_) => None,
     }

@@ -37,6 +37,27 @@ fn an_entry_of_the_deny_list_holds_until_it_ends() {
     assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
 }
 
+/// The certificate has most of its life before it: that nobody takes it is no reason to say that all is well.
+#[test]
+fn a_denied_identity_of_ours_is_something_to_look_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = authority(dir.path());
+    let mut one = Sim::join(&authority, "edge-1", &["web"], Time::new(START));
+    let status = one.core.status(one.now());
+    assert_eq!(status.problems, [""; 0]);
+    deny(&authority, Denied::Identity(id("web")), HOUR);
+    one.meet(&authority);
+    one.step(Some(&authority), 1);
+    let status = one.core.status(one.now());
+    let expected = format!("{}: it is on the deny-list: no node talks to it", id("web"));
+    assert_eq!(status.problems, [expected]);
+    let refused = |held: &crate::status::HeldStatus| held.refused.is_some();
+    let refused: Vec<bool> = status.identities.iter().map(refused).collect();
+    assert_eq!(refused, [false, true]);
+    one.step(Some(&authority), HOUR);
+    assert_eq!(one.core.status(one.now()).problems, [""; 0]);
+}
+
 /// A key that fell into wrong hands is denied by its certificate: the workload goes on with another.
 #[test]
 fn a_denied_certificate_of_ours_is_renewed_at_once() {

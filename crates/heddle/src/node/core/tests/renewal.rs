@@ -43,6 +43,35 @@ fn a_renewal_that_fails_is_tried_again_and_costs_nothing_before_the_certificate_
     assert_eq!((status.renewals, status.problems.len()), (2, 0));
 }
 
+/// Half of its life is left, and something is wrong all the same.
+#[test]
+fn several_attempts_that_fail_and_a_control_plane_that_is_away_are_something_to_look_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = authority(dir.path());
+    let mut one = Sim::join(&authority, "edge-1", &["web"], Time::new(START));
+    let mut seen = Vec::new();
+    for attempt in 1..=3 {
+        one.core.failed(&id("web"), "busy".to_owned(), one.now());
+        let problems = one.core.status(one.now()).problems;
+        seen.push((attempt, problems));
+    }
+    let expected = format!("{} was not renewed in 3 attempts: busy", id("web"));
+    assert_eq!(seen, [(1, vec![]), (2, vec![]), (3, vec![expected])]);
+    one.step(Some(&authority), 13 * HOUR);
+    assert_eq!(one.core.status(one.now()).problems, [""; 0]);
+
+    // A restart of the control plane takes a moment; after that it is said.
+    one.step(None, 1);
+    one.step(None, 60);
+    assert_eq!(one.core.status(one.now()).problems, [""; 0]);
+    one.step(None, 1);
+    let problems = one.core.status(one.now()).problems;
+    assert!(
+        matches!(&problems[..], [one] if one.starts_with("the control plane was not reached for 1 min 1 s: ")),
+        "{problems:?}"
+    );
+}
+
 /// Nodes that started in the same second do not come back in the same second.
 #[test]
 fn nodes_that_joined_together_do_not_renew_together() {
