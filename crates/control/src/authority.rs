@@ -192,6 +192,20 @@ impl Authority {
         signer.certificate.not_after.min(signer.root.not_after)
     }
 
+    /// From when on what signs should be replaced, in seconds since 1970: a quarter of its life is left, or
+    /// 30 days.
+    pub fn replace_from(&self) -> u64 {
+        const LONGEST: u64 = 30 * 86_400;
+        let (expires, from) = (self.expires(), self.signer().certificate.not_before);
+        let quarter = expires.saturating_sub(from) / 4;
+        expires.saturating_sub(quarter.min(LONGEST))
+    }
+
+    /// Whether it is a site's: it signs with an intermediate, and has no key of a root.
+    pub fn is_site(&self) -> bool {
+        self.lock().roots.state.site
+    }
+
     /// Makes a token with which a node of this name may join, once.
     ///
     /// # Errors

@@ -450,6 +450,31 @@ fn a_site_gets_an_authority_of_its_own() {
     let (csr, into_text) = (as_str(&file), as_str(&into));
     let sign = format!("site sign {csr} --life 30d --into {into_text}");
     assert!(told(&folder, &sign).contains("can sign until"));
+    // The site starts, and its renewal is asked for while it runs.
+    let put = |name: &str| std::fs::copy(into.join(name), site.join(name)).expect("copied");
+    let run_site = || {
+        put("intermediate.pem");
+        put("root.pem");
+        let own = ["--state", as_str(&site)];
+        let socket = folder.path("site.sock");
+        Heddle::control_of(&socket, &folder.manifests(), &own)
+    };
+    let running = run_site();
+    running.stderr_line("the site's intermediate for cluster.local in");
+    let socket = folder.path("site.sock");
+    let root = heddle(&["root", "status", "--socket", as_str(&socket)]);
+    let root = text(&root.stdout);
+    assert!(
+        root.contains("a site of root") && root.contains("its intermediate expires"),
+        "{root}"
+    );
+    let again = heddle(&["site", "request", "--state", as_str(&site)]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    std::fs::write(&file, &again.stdout).expect("written");
+    assert!(told(&folder, &sign).contains("can sign until"));
+    running.signal(Signal::TERM);
+    assert!(running.ended().success());
+    run_site().stderr_line("the authority of a site of cluster.local in");
     // The folder is the running control plane's.
     let state = folder.path("state");
     let words: Vec<&str> = sign.split(' ').chain(["--state", as_str(&state)]).collect();
