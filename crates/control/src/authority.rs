@@ -222,9 +222,10 @@ impl Authority {
         inner.tokens.create(node, life, root, now)
     }
 
-    /// The tokens that can be used, by id.
+    /// The tokens that can be used, by id. A root that was replaced takes those along that name it.
     pub fn tokens(&self, now: UnixTime) -> Vec<TokenInfo> {
-        self.lock().tokens.list(now)
+        let inner = self.lock();
+        inner.tokens.list(&inner.roots.signer.root.sha256, now)
     }
 
     /// Takes a token back; says whether there was one.
