@@ -125,6 +125,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     }
     let keeping = tokio::spawn(keeper.run());
     let mut changes = follow(watcher);
+    let mut present = plane.watch_present();
     loop {
         tokio::select! {
             signal = signals.next() => match signal {
@@ -134,6 +135,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
             },
             Some((mesh, report)) = changes.recv() => plane.folder_changed(mesh, &report),
             Some(ask) = questions.recv() => plane.answer(ask),
+            Ok(()) = present.changed() => plane.nodes_changed(),
             ended = &mut served => return Err(ended_early(ended)),
         }
     }

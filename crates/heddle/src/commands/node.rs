@@ -107,7 +107,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     node::run(options, settings)
 }
 
-fn node_name(text: &str) -> Result<NodeName, String> {
+pub(super) fn node_name(text: &str) -> Result<NodeName, String> {
     NodeName::parse(text).map_err(|error| error.to_string())
 }
 

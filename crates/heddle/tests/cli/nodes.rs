@@ -222,7 +222,8 @@ fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
 
     control.signal(Signal::TERM);
     assert_eq!(control.ended().code(), Some(0));
-    one.stderr_line("the control plane is not reached");
+    let said = one.stderr_line("the control plane is not reached");
+    assert!(!said.contains("cannot be reached"), "{said}");
     eventually("the node says so", || {
         check(&folder, "n1").1["control"]["connected"] == false
     });
