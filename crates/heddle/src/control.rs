@@ -186,14 +186,16 @@ fn open(state: &Path, settings: &Settings, clock: &Clock) -> Result<Authority, F
             "a new root for {domain} was made in {folder}, valid until {until}: back the folder up, \
              and keep the backup secret"
         ),
-        Origin::Supplied if authority.is_site() => tracing::info!(
-            "the site's intermediate for {domain} in {folder} is taken, until {until}"
-        ),
+        Origin::Supplied if authority.is_site() => {
+            tracing::info!(
+                "the site's intermediate for {domain} in {folder} is taken, until {until}"
+            );
+        }
         Origin::Supplied => {
             tracing::info!("the root for {domain} in {folder} is taken, until {until}");
         }
         Origin::Kept if authority.is_site() => {
-            tracing::info!("the authority of a site of {domain} in {folder}, until {until}")
+            tracing::info!("the authority of a site of {domain} in {folder}, until {until}");
         }
         Origin::Kept => tracing::info!("the authority of {domain} in {folder}, until {until}"),
         Origin::Replaced => {

@@ -215,7 +215,7 @@ fn operators_commands_have_text_json_and_exit_codes() {
     told(&folder, &format!("deny remove {CART}"));
     assert_eq!(
         operate(&folder, "deny add x --reason y").status.code(),
-        Some(1)
+        Some(2)
     );
 
     assert!(told(&folder, "root status").contains("no rotation under way"));
