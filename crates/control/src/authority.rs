@@ -193,6 +193,20 @@ impl Authority {
         signer.certificate.not_after.min(signer.root.not_after)
     }
 
+    /// From when on what signs should be replaced, in seconds since 1970: a quarter of its life is left, or
+    /// 30 days.
+    pub fn replace_from(&self) -> u64 {
+        const LONGEST: u64 = 30 * 86_400;
+        let (expires, from) = (self.expires(), self.signer().certificate.not_before);
+        let quarter = expires.saturating_sub(from) / 4;
+        expires.saturating_sub(quarter.min(LONGEST))
+    }
+
+    /// Whether it is a site's: it signs with an intermediate, and has no key of a root.
+    pub fn is_site(&self) -> bool {
+        self.lock().roots.state.site
+    }
+
     /// Makes a token with which a node of this name may join, once.
     ///
     /// # Errors
@@ -209,9 +223,10 @@ impl Authority {
         inner.tokens.create(node, life, root, now)
     }
 
-    /// The tokens that can be used, by id.
+    /// The tokens that can be used, by id. A root that was replaced takes those along that name it.
     pub fn tokens(&self, now: UnixTime) -> Vec<TokenInfo> {
-        self.lock().tokens.list(now)
+        let inner = self.lock();
+        inner.tokens.list(&inner.roots.signer.root.sha256, now)
     }
 
     /// Takes a token back; says whether there was one.

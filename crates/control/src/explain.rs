@@ -192,7 +192,7 @@ fn identify(mesh: &Mesh, caller: &Caller) -> Result<(String, Option<SpiffeId>), 
         SpiffeId::workload(mesh.trust_domain.clone(), account.clone())
     };
     match caller {
-        Caller::Anonymous => Ok(("an anonymous caller".to_owned(), None)),
+        Caller::Anonymous => Ok(("an unidentified caller".to_owned(), None)),
         Caller::Account(account) => Ok((format!("service account {account}"), Some(id(account)))),
         Caller::Workload(name) => {
             let Some(workload) = mesh.workload(name) else {

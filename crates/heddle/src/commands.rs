@@ -16,6 +16,7 @@ pub(crate) mod validate;
 pub(crate) mod version;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -58,6 +59,14 @@ fn unanswered(error: ClientError) -> Failure {
         ClientError::Status(..) => Exit::Failed,
     };
     Failure::new(exit, error)
+}
+
+/// Takes an address to listen at. A name may have several, or another tomorrow.
+fn address_and_port(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "this is no numeric address and port: write one such as 127.0.0.1:15008, 0.0.0.0:15008 or [::]:15008"
+            .to_owned()
+    })
 }
 
 /// Which process a command asks that any may be asked.

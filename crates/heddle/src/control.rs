@@ -125,6 +125,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     }
     let keeping = tokio::spawn(keeper.run());
     let mut changes = follow(watcher);
+    let mut present = plane.watch_present();
     loop {
         tokio::select! {
             signal = signals.next() => match signal {
@@ -134,6 +135,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
             },
             Some((mesh, report)) = changes.recv() => plane.folder_changed(mesh, &report),
             Some(ask) = questions.recv() => plane.answer(ask),
+            Ok(()) = present.changed() => plane.nodes_changed(),
             ended = &mut served => return Err(ended_early(ended)),
         }
     }
@@ -184,8 +186,16 @@ fn open(state: &Path, settings: &Settings, clock: &Clock) -> Result<Authority, F
             "a new root for {domain} was made in {folder}, valid until {until}: back the folder up, \
              and keep the backup secret"
         ),
+        Origin::Supplied if authority.is_site() => {
+            tracing::info!(
+                "the site's intermediate for {domain} in {folder} is taken, until {until}"
+            );
+        }
         Origin::Supplied => {
             tracing::info!("the root for {domain} in {folder} is taken, until {until}");
+        }
+        Origin::Kept if authority.is_site() => {
+            tracing::info!("the authority of a site of {domain} in {folder}, until {until}");
         }
         Origin::Kept => tracing::info!("the authority of {domain} in {folder}, until {until}"),
         Origin::Replaced => {

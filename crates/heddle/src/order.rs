@@ -123,6 +123,9 @@ pub(crate) struct RootStatus {
     pub(crate) generation: u64,
     /// SHA-256 of the root that signs, in DER, as a join token has it.
     pub(crate) sha256: String,
+    /// Whether it is a site, which signs with an intermediate.
+    #[serde(default)]
+    pub(crate) site: bool,
     /// When what signs expires, in seconds since 1970.
     pub(crate) expires: u64,
     /// How many nodes there are that may hold a certificate and are not denied.

@@ -52,7 +52,11 @@ pub(crate) fn listeners(all: &[ListenerStatus]) -> String {
             Some(service) => format!("{service}:{}", listener.port),
             None => "every HTTP service, as http_proxy".to_owned(),
         };
-        let caller = listener.caller.as_deref().unwrap_or("anybody").to_owned();
+        let caller = listener
+            .caller
+            .as_deref()
+            .unwrap_or("unidentified")
+            .to_owned();
         let speaks = match listener.protocol.as_str() {
             "undeclared" => "found out",
             declared => declared,
@@ -119,10 +123,10 @@ mod tests {
         ];
         assert_eq!(
             listeners(&all),
-            "SERVICE                            SPEAKS     CALLER   ADDRESS\n\
-             a/any:80                           found out  anybody  127.64.0.1:80\n\
-             a/db:80                            tcp        anybody  127.64.0.1:80\n\
-             every HTTP service, as http_proxy  http       a/w      127.64.0.1:80\n"
+            "SERVICE                            SPEAKS     CALLER        ADDRESS\n\
+             a/any:80                           found out  unidentified  127.64.0.1:80\n\
+             a/db:80                            tcp        unidentified  127.64.0.1:80\n\
+             every HTTP service, as http_proxy  http       a/w           127.64.0.1:80\n"
         );
     }
 

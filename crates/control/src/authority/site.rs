@@ -17,6 +17,8 @@ use super::{Authority, CertificateRequest, UnixTime, pem, roots};
 
 /// How long a site's intermediate may live: a year.
 const MAX_SITE_LIFE: Duration = Duration::from_secs(366 * 86_400);
+/// Longest file with a key in it, in bytes.
+const MAX_KEY_BYTES: usize = 64 * 1024;
 const MIN_SITE_LIFE: Duration = Duration::from_secs(3_600);
 
 /// What a site's authority starts from, besides the key that it made itself.
@@ -88,7 +90,7 @@ impl Authority {
 }
 
 /// Makes the key of a site's authority, in its folder as `intermediate.key`, and the request that the
-/// root's authority signs, in DER. A key that is there already is used again.
+/// root's authority signs, in DER. A key that is there already is used again, and may be in use.
 ///
 /// # Errors
 /// [`AuthorityError`] as [`Authority::open`], and when the folder holds an authority already.
@@ -98,15 +100,22 @@ pub fn request_site(
 ) -> Result<CertificateSigningRequestDer<'static>, AuthorityError> {
     const FILE: &str = "intermediate.key";
     let folder = Folder::open(dir)?;
-    let _lock = folder.lock()?;
-    folder.sweep()?;
+    let lock = match folder.lock() {
+        Ok(lock) => Some(lock),
+        // The site's control plane runs: what is there already can be read beside it.
+        Err(error) if error.is_busy() && folder.read(FILE, MAX_KEY_BYTES)?.is_some() => None,
+        Err(error) => return Err(error.into()),
+    };
+    if lock.is_some() {
+        folder.sweep()?;
+    }
     if folder.names()?.iter().any(|name| name == "root.key") {
         return Err(AuthorityError::Lost(
             folder.path_of("root.key"),
             Lost::TwoSigners,
         ));
     }
-    let key = match folder.read(FILE, 64 * 1024)? {
+    let key = match folder.read(FILE, MAX_KEY_BYTES)? {
         Some(bytes) => CaKey::from_pem(&bytes).map_err(|why| {
             AuthorityError::Certificate(folder.path_of(FILE), CaFault::KeyFile(why))
         })?,

@@ -183,6 +183,9 @@ struct Record {
     secret_sha256: String,
     created: u64,
     expires: u64,
+    /// SHA-256 of the root that the token names, in hexadecimal. Older files do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    root_sha256: Option<String>,
 }
 
 /// The tokens that can be used.
@@ -242,6 +245,7 @@ impl Tokens {
             secret_sha256: random::to_hex(&secret.digest(&id)),
             created: now.as_secs(),
             expires: now.as_secs().saturating_add(life.as_secs().max(1)),
+            root_sha256: Some(random::to_hex(&root_sha256)),
         };
         // A record of names and numbers always has a text.
         let text = serde_json::to_vec(&record).unwrap_or_default();
@@ -292,8 +296,16 @@ impl Tokens {
         self.folder.remove(&file(id))
     }
 
-    pub(super) fn list(&self, now: UnixTime) -> Vec<TokenInfo> {
-        let alive = |record: &&Record| now.as_secs() < record.expires;
+    /// Those that have not expired and name the root that nodes are shown.
+    pub(super) fn list(&self, root_sha256: &[u8; 32], now: UnixTime) -> Vec<TokenInfo> {
+        let root = random::to_hex(root_sha256);
+        let alive = |record: &&Record| {
+            let names_it = record
+                .root_sha256
+                .as_ref()
+                .is_none_or(|named| *named == root);
+            now.as_secs() < record.expires && names_it
+        };
         let info = |(id, record): (&TokenId, &Record)| {
             Some(record).filter(alive).map(|record| TokenInfo {
                 id: id.clone(),

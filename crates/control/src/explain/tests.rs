@@ -58,7 +58,7 @@ fn what_is_allowed_and_why() {
             "anonymous",
             "shop/workload/reviews",
             Some(("GET", "/")),
-            "an anonymous caller → shop/workload/reviews GET /\n  \
+            "an unidentified caller → shop/workload/reviews GET /\n  \
              refused at shop/reviews (127.1.0.1:8080): strict mode: the caller has no identity\n    \
              call through Heddle, so that the caller has an identity\n    \
              or label LocalWorkload shop/reviews or its namespace heddle.dev/mode: permissive",
@@ -67,14 +67,14 @@ fn what_is_allowed_and_why() {
             "anonymous",
             "shop/workload/reviews",
             Some(("GET", "/healthz")),
-            "an anonymous caller → shop/workload/reviews GET /healthz\n  \
+            "an unidentified caller → shop/workload/reviews GET /healthz\n  \
              allowed at shop/reviews (127.1.0.1:8080): a health check of the workload",
         ),
         (
             "anonymous",
             "shop/web",
             None,
-            "an anonymous caller → shop/web\n  \
+            "an unidentified caller → shop/web\n  \
              connect only at shop/web (127.1.0.2:80): a health check of the workload",
         ),
         (
@@ -100,7 +100,7 @@ fn what_is_allowed_and_why() {
             "anonymous",
             "open/db",
             None,
-            "an anonymous caller → open/db\n  \
+            "an unidentified caller → open/db\n  \
              allowed at open/db (127.1.0.3:5432): no policy applies\n    \
              anybody may call: an AuthorizationPolicy of action ALLOW would say who",
         ),

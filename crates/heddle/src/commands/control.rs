@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
     /// Where nodes connect to [default: 127.0.0.1:15012]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = super::address_and_port)]
     listen: Option<SocketAddr>,
     /// Who vouches for the identities of the mesh, the first part of each [default: cluster.local]
     #[arg(long, value_name = "NAME", value_parser = trust_domain)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use heddle_control::authority::{parse_time, shown_time};
 use heddle_control::printable;
+use heddle_model::SpiffeId;
 
 use super::Asked;
 use crate::exit::{Exit, Failure};
@@ -37,7 +38,7 @@ Exit codes:
   4  no running heddle answers on the admin socket")]
     Add {
         /// A SPIFFE id, or a serial number: hexadecimal digits, as openssl prints them, of at most 16 bytes
-        #[arg(value_name = "SPIFFE-ID|SERIAL")]
+        #[arg(value_name = "SPIFFE-ID|SERIAL", value_parser = id_or_serial)]
         what: String,
         /// Why, for whoever wonders later: at most 256 bytes
         #[arg(long, value_name = "TEXT")]
@@ -62,16 +63,35 @@ Exit codes:
     #[command(after_help = "Exit codes: as for `heddle deny add`")]
     Remove {
         /// What `heddle deny list` calls it
-        #[arg(value_name = "SPIFFE-ID|SERIAL")]
+        #[arg(value_name = "SPIFFE-ID|SERIAL", value_parser = id_or_serial)]
         what: String,
         #[command(flatten)]
         asked: Asked,
     },
 }
 
+/// Of a serial number with 20 bytes, the longest there is (RFC 5280 section 4.1.2.2).
+const MAX_SERIAL_DIGITS: usize = 40;
+
 fn time(text: &str) -> Result<u64, String> {
     parse_time(text)
         .ok_or_else(|| format!("`{text}` is no time, expected such as 2030-01-01T00:00:00Z"))
+}
+
+/// The control plane reads it once more; here it is a question of the command line.
+fn id_or_serial(text: &str) -> Result<String, String> {
+    let digits = text.replace(':', "");
+    let is_serial = (1..=MAX_SERIAL_DIGITS).contains(&digits.len())
+        && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_right = SpiffeId::parse(text).is_ok() || is_serial;
+    match is_right {
+        true => Ok(text.to_owned()),
+        false => Err(
+            "neither a SPIFFE id nor a serial number: write spiffe://DOMAIN/ns/NAMESPACE/sa/NAME, \
+             spiffe://DOMAIN/heddle/node/NAME or 1 to 40 hexadecimal digits"
+                .to_owned(),
+        ),
+    }
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {

@@ -59,7 +59,7 @@ pub(crate) struct Args {
     output: OutputFormat,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let request = match (&args.method, &args.path) {
         (Some(method), Some(path)) => {
             let request = Request::new(method, path);

@@ -1,6 +1,6 @@
 //! `heddle node`.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use heddle_model::NodeName;
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     control: String,
     /// Where other nodes connect; they are told the real port for port 0, and for an address such as
     /// 0.0.0.0 the one from which this node reaches the control plane
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = super::address_and_port)]
     listen: SocketAddr,
     /// The token to join with, in a file or from standard input (`-`); not used by a node that has joined,
     /// but for one in a file whose root the node does not trust: then it joins anew
@@ -107,19 +107,72 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     node::run(options, settings)
 }
 
-fn node_name(text: &str) -> Result<NodeName, String> {
+pub(super) fn node_name(text: &str) -> Result<NodeName, String> {
     NodeName::parse(text).map_err(|error| error.to_string())
 }
 
+/// Takes `HOST:PORT`, an address of IPv6 in brackets.
 fn host_and_port(text: &str) -> Result<String, String> {
-    let split = text.rsplit_once(':');
-    let is_right = |(host, port): (&str, &str)| {
-        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    let forms =
+        "write HOST:PORT such as 192.0.2.1:15012, control.example:15012 or [2001:db8::1]:15012";
+    if let Some((_, rest)) = text.split_once("://") {
+        let rest = rest.trim_end_matches('/');
+        return Err(format!(
+            "this is no URL: write {rest}, HOST:PORT without what is before it"
+        ));
+    }
+    let (host, port) = text.rsplit_once(':').ok_or(forms)?;
+    if !port.parse::<u16>().is_ok_and(|port| port > 0) {
+        return Err(format!("{port:?} is no port: {forms}"));
+    }
+    if host.parse::<Ipv6Addr>().is_ok() {
+        return Err(format!(
+            "an address of IPv6 stands in brackets: write [{host}]:{port}"
+        ));
+    }
+    let inner = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let is_right = match inner {
+        Some(inner) => inner.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.chars().all(is_name),
     };
-    match split.is_some_and(is_right) {
+    match is_right {
         true => Ok(text.to_owned()),
-        false => {
-            Err("expected HOST:PORT such as 192.0.2.1:15012 or control.example:15012".to_owned())
+        false => Err(format!(
+            "{host:?} is neither a name nor an address: {forms}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host_and_port;
+
+    #[test]
+    fn a_control_plane_is_named_by_host_and_port() {
+        for right in [
+            "192.0.2.1:15012",
+            "control.example:1",
+            "[::1]:28012",
+            "localhost:1",
+        ] {
+            assert_eq!(host_and_port(right).as_deref(), Ok(right));
+        }
+        for (wrong, said) in [
+            ("http://control:15012/", "write control:15012,"),
+            ("::1:28012", "write [::1]:28012"),
+            ("control", "write HOST:PORT"),
+            ("control:", "is no port"),
+            ("control:0", "is no port"),
+            ("control:65536", "is no port"),
+            (":15012", "neither a name nor an address"),
+            ("[control]:15012", "neither a name nor an address"),
+            ("a/b:15012", "neither a name nor an address"),
+        ] {
+            let refused = host_and_port(wrong).unwrap_err();
+            assert!(refused.contains(said), "{wrong}: {refused}");
         }
     }
 }

@@ -209,11 +209,14 @@ fn waiting(status: &RootStatus) -> String {
 /// Where the root stands, in words.
 pub(super) fn text(status: &RootStatus) -> String {
     let left = duration(status.expires.saturating_sub(status.now));
-    let mut out = format!(
-        "root {}, what signs expires at {}, in {left}\n",
-        status.sha256.get(..16).unwrap_or(&status.sha256),
-        shown_time(status.expires)
-    );
+    let digest = status.sha256.get(..16).unwrap_or(&status.sha256);
+    let (digest, expires) = (printable(digest), shown_time(status.expires));
+    let mut out = match status.site {
+        true => {
+            format!("a site of root {digest}, its intermediate expires at {expires}, in {left}\n")
+        }
+        false => format!("root {digest}, what signs expires at {expires}, in {left}\n"),
+    };
     let _infallible = match status.stage {
         RootStage::Steady => writeln!(
             out,

@@ -42,8 +42,8 @@ pub(crate) struct Args {
 enum Command {
     /// Make the site's key and print a request for its certificate
     ///
-    /// The site's control plane must not run meanwhile. The key stays in the state folder; called again,
-    /// the same key is used again.
+    /// The key stays in the state folder. Called again, for the renewal, the same key is used again, and the
+    /// site's control plane may run meanwhile.
     #[command(after_help = "Exit codes:
   0  made
   1  failed, or the folder is another authority's
@@ -121,10 +121,10 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
             write_into(&into, &signed)?;
             asked.show(&signed, |signed| {
                 format!(
-                    "{} can sign until {}: put intermediate.pem and root.pem into the site's state folder, \
-                     and restart its control plane\n",
-                    into.display(),
-                    shown_time(signed.not_after)
+                    "the site can sign until {}: put intermediate.pem and root.pem from {} into its state \
+                     folder, and restart its control plane\n",
+                    shown_time(signed.not_after),
+                    into.display()
                 )
             })
         }

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     brief: bool,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let answer = args.at.get("/status")?;
     super::print(&match args.output {
         OutputFormat::Json => answer + "\n",

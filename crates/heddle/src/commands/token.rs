@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use heddle_control::authority::shown_time;
 use heddle_control::printable;
+use heddle_model::NodeName;
 
 use super::Asked;
 use crate::cli::OutputFormat;
@@ -41,8 +42,8 @@ Exit codes:
   4  no running heddle answers on the admin socket")]
     Create {
         /// The name of the node that may join with it
-        #[arg(value_name = "NODE")]
-        node: String,
+        #[arg(value_name = "NODE", value_parser = super::node::node_name)]
+        node: NodeName,
         /// How long it can be used, at most 7d
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = life::parse)]
         life: Duration,
@@ -71,7 +72,7 @@ Exit codes: as for `heddle token create`")]
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     match args.command {
-        Command::Create { node, life, asked } => create(node, life, &asked),
+        Command::Create { node, life, asked } => create(&node, life, &asked),
         Command::List { asked } => {
             let tokens: Vec<TokenStatus> = asked.order(&Order::TokenList)?;
             asked.show(&tokens, |tokens| list(tokens))
@@ -84,8 +85,8 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn create(node: String, life: Duration, asked: &Asked) -> Result<(), Failure> {
-    let life_s = life.as_secs();
+fn create(node: &NodeName, life: Duration, asked: &Asked) -> Result<(), Failure> {
+    let (node, life_s) = (node.to_string(), life.as_secs());
     let created: TokenCreated = asked.order(&Order::TokenCreate { node, life_s })?;
     asked.show(&created, |created| created.token.to_string() + "\n")?;
     if asked.output == OutputFormat::Text {

@@ -18,9 +18,9 @@ mod tests;
 
 /// How often it is looked whether something is due.
 const LOOK: Duration = Duration::from_millis(500);
-/// So long before its end a root or a site's certificate is spoken of, and how often.
-const SPEAK_BEFORE_S: u64 = 30 * 86_400;
+/// How often what comes to its end is spoken of, in seconds, and how often at least until then.
 const SPEAK_EVERY_S: u64 = 86_400;
+const SPEAK_TIMES: u64 = 4;
 
 /// Renews the own certificate, goes on with rotations, and speaks of what comes to its end.
 pub(super) struct Keeper {
@@ -91,14 +91,23 @@ impl Keeper {
             self.failed("renewal", &format!("{error:#}"));
         }
         let expires = self.authority.expires();
-        if expires.saturating_sub(now) < SPEAK_BEFORE_S && self.speak_at <= now {
-            self.speak_at = now + SPEAK_EVERY_S;
-            tracing::warn!(
-                "what signs expires at {}, in {}: `heddle root rotate`, or at a site a new \
-                 intermediate",
-                shown_time(expires),
-                duration(expires.saturating_sub(now))
-            );
+        let replace_from = self.authority.replace_from();
+        if now >= replace_from && self.speak_at <= now {
+            let every = (expires - replace_from.min(expires)) / SPEAK_TIMES;
+            self.speak_at = now + every.clamp(1, SPEAK_EVERY_S);
+            tracing::warn!("{}", self.end_of_signer(expires, now));
+        }
+    }
+
+    /// What is said of what signs, before it expires.
+    fn end_of_signer(&self, expires: u64, now: u64) -> String {
+        let (at, left) = (shown_time(expires), duration(expires.saturating_sub(now)));
+        match self.authority.is_site() {
+            true => format!(
+                "this site's intermediate expires at {at}, in {left}: have it signed anew (`heddle site \
+                 request` here, `heddle site sign` where the root is)"
+            ),
+            false => format!("the root expires at {at}, in {left}: `heddle root rotate`"),
         }
     }
 

@@ -348,6 +348,7 @@ pub(super) fn root_status(authority: &Authority, nodes: &Nodes, now: UnixTime) -
         },
         generation: status.generation,
         sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        site: authority.is_site(),
         expires: authority.expires(),
         nodes: status.nodes,
         waits_for: status.unconfirmed.iter().map(ToString::to_string).collect(),

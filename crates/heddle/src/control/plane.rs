@@ -1,6 +1,6 @@
 //! The process's state: what is put up for nodes, and what can be said of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use heddle_control::Report;
 use heddle_control::authority::{Authority, UnixTime};
-use heddle_control::serve::{Board, Counters, Nodes};
+use heddle_control::serve::{Board, Counters, Nodes, Present};
 use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::text;
 use heddle_transport::Clock;
 use serde::Serialize;
+use tokio::sync::watch;
 
 use super::door::Door;
 use super::{metrics, orders};
@@ -46,6 +47,8 @@ pub(super) struct Plane {
     config: ConfigStatus,
     /// How many workloads are on each node.
     placed: BTreeMap<NodeName, usize>,
+    /// Nodes that are here and of which it was said that nothing is on them.
+    said_idle: BTreeSet<NodeName>,
     /// Opened while there are descriptors.
     probe: Probe,
 }
@@ -58,6 +61,7 @@ impl Plane {
             draining: false,
             config: ConfigStatus::default(),
             placed: BTreeMap::new(),
+            said_idle: BTreeSet::new(),
             probe: Probe::open(),
         }
     }
@@ -90,6 +94,25 @@ impl Plane {
             "put up"
         );
         self.parts.board.put(mesh);
+    }
+
+    /// Tells when [`Plane::nodes_changed`] is to be called.
+    pub(super) fn watch_present(&self) -> watch::Receiver<Arc<Present>> {
+        self.parts.nodes.watch_present()
+    }
+
+    /// Nodes came or went. One that is new and has nothing to do may have been given a name with a slip.
+    pub(super) fn nodes_changed(&mut self) {
+        let present = self.parts.nodes.present();
+        self.said_idle.retain(|name| present.contains_key(name));
+        for node in present.keys() {
+            if !self.placed.contains_key(node) && self.said_idle.insert(node.clone()) {
+                tracing::warn!(
+                    %node,
+                    "a node is present that no LocalWorkload is on: is that the name that its nodeName says?"
+                );
+            }
+        }
     }
 
     /// From now on it is on its way out.

@@ -121,7 +121,11 @@ impl From<ClientError> for Broken {
     fn from(error: ClientError) -> Broken {
         Broken {
             is_refusal: !error.is_transient(),
-            why: error.to_string(),
+            why: match error {
+                // That it is not reached is said by whoever says why.
+                ClientError::Unavailable(why) => why,
+                other => other.to_string(),
+            },
         }
     }
 }

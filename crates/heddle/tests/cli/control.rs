@@ -149,10 +149,26 @@ async fn status_is_for_people_and_programs() {
         );
     }
     assert!(!told(&folder, "status --brief").contains("192.0.2.1"));
+    assert!(
+        table.contains(" confirmed") && !table.contains("no LocalWorkload is on"),
+        "{table}"
+    );
+
+    // A name with a slip joins and has nothing to do: that is said.
+    let slip = join(&folder, at, "n-1").await;
+    let client = slip.client().await.expect("let in");
+    let _idle = slip.watch_mesh(&client, "192.0.2.2:15008").await;
+    control.stderr_line("a node is present that no LocalWorkload is on");
+    let idle = "no LocalWorkload is on n-1: is that the name";
+    assert!(told(&folder, "status").contains(idle));
+    drop((_idle, client));
+    eventually("it is gone", || {
+        control.status()["nodes"][0]["address"].is_null()
+    });
 
     // What is asked of a node in the same way works, or says why not.
     let config: Value = serde_json::from_str(&told(&folder, "config dump")).expect("JSON");
-    assert_eq!(config["mesh"]["nodes"][0]["name"], "n1");
+    assert_eq!(config["mesh"]["nodes"][1]["name"], "n1");
     let explained = told(&folder, "explain shop/web shop/cart");
     assert!(explained.contains("shop/cart"), "{explained}");
 
@@ -162,7 +178,7 @@ async fn status_is_for_people_and_programs() {
     let (_, body) = get(metrics, "x", "/metrics");
     for expected in [
         "heddle_control_nodes 1\n",
-        "heddle_control_joins_total 1\n",
+        "heddle_control_joins_total 2\n",
         "heddle_control_join_tokens 1\n",
         "heddle_control_rotation_stage{stage=\"steady\"} 1\n",
         "heddle_control_handshakes_refused_total{reason=\"expired\"} 0\n",
@@ -199,12 +215,16 @@ fn operators_commands_have_text_json_and_exit_codes() {
     told(&folder, &format!("deny remove {CART}"));
     assert_eq!(
         operate(&folder, "deny add x --reason y").status.code(),
-        Some(1)
+        Some(2)
     );
 
     assert!(told(&folder, "root status").contains("no rotation under way"));
     assert_eq!(json(&folder, "root status")["stage"], "steady");
     assert_eq!(operate(&folder, "root cancel").status.code(), Some(1));
+    assert_eq!(
+        operate(&folder, "token create Wrong_Name").status.code(),
+        Some(2)
+    );
     assert_eq!(
         operate(&folder, "token create n1 --life 1w").status.code(),
         Some(2)
@@ -450,6 +470,31 @@ fn a_site_gets_an_authority_of_its_own() {
     let (csr, into_text) = (as_str(&file), as_str(&into));
     let sign = format!("site sign {csr} --life 30d --into {into_text}");
     assert!(told(&folder, &sign).contains("can sign until"));
+    // The site starts, and its renewal is asked for while it runs.
+    let put = |name: &str| std::fs::copy(into.join(name), site.join(name)).expect("copied");
+    let run_site = || {
+        put("intermediate.pem");
+        put("root.pem");
+        let own = ["--state", as_str(&site)];
+        let socket = folder.path("site.sock");
+        Heddle::control_of(&socket, &folder.manifests(), &own)
+    };
+    let running = run_site();
+    running.stderr_line("the site's intermediate for cluster.local in");
+    let socket = folder.path("site.sock");
+    let root = heddle(&["root", "status", "--socket", as_str(&socket)]);
+    let root = text(&root.stdout);
+    assert!(
+        root.contains("a site of root") && root.contains("its intermediate expires"),
+        "{root}"
+    );
+    let again = heddle(&["site", "request", "--state", as_str(&site)]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    std::fs::write(&file, &again.stdout).expect("written");
+    assert!(told(&folder, &sign).contains("can sign until"));
+    running.signal(Signal::TERM);
+    assert!(running.ended().success());
+    run_site().stderr_line("the authority of a site of cluster.local in");
     // The folder is the running control plane's.
     let state = folder.path("state");
     let words: Vec<&str> = sign.split(' ').chain(["--state", as_str(&state)]).collect();

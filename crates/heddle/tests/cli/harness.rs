@@ -160,6 +160,16 @@ impl Heddle {
         (heddle, address.expect("an address"))
     }
 
+    /// Starts `heddle control` with its socket and what else is said, and waits for nothing.
+    pub(crate) fn control_of(socket: &Path, manifests: &Path, more: &[&str]) -> Heddle {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        command
+            .args(["control", "--listen", "127.0.0.1:0"])
+            .arg(manifests)
+            .args(more);
+        Self::spawn_at(command, socket.to_owned())
+    }
+
     fn spawn(mut command: Command, folder: &Folder, more: &[&str]) -> Heddle {
         command.arg(folder.manifests()).args(more);
         Self::spawn_at(command, folder.socket())

@@ -222,7 +222,8 @@ fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
 
     control.signal(Signal::TERM);
     assert_eq!(control.ended().code(), Some(0));
-    one.stderr_line("the control plane is not reached");
+    let said = one.stderr_line("the control plane is not reached");
+    assert!(!said.contains("cannot be reached"), "{said}");
     eventually("the node says so", || {
         check(&folder, "n1").1["control"]["connected"] == false
     });
@@ -369,6 +370,32 @@ fn a_node_without_a_token_or_with_none_says_what_to_do() {
     assert!(code == Some(1) && said.contains("- is empty"), "{said}");
     let (code, said) = refused(&folder, "n1", at, &["--token-file", "/nowhere/token"]);
     assert!(code == Some(1) && said.contains("/nowhere/token"), "{said}");
+}
+
+#[test]
+fn addresses_that_are_none_are_a_wrong_command_line() {
+    for (control, listen, expected) in [
+        (
+            "http://192.0.2.1:15012",
+            "127.0.0.1:0",
+            "write 192.0.2.1:15012",
+        ),
+        ("::1:28012", "127.0.0.1:0", "write [::1]:28012"),
+        ("192.0.2.1:15012", "localhost:1", "no numeric address"),
+    ] {
+        let output = heddle(&[
+            "node",
+            "--name",
+            "n1",
+            "--control",
+            control,
+            "--listen",
+            listen,
+        ]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
 }
 
 /// What is the control plane's to say is not ignored: somebody would rely on it.

@@ -50,7 +50,7 @@ fn status_and_configuration_are_for_people_and_programs() {
     for expected in [
         "ready",
         "told/web:80",
-        "anybody",
+        "unidentified",
         "127.",
         "every HTTP service, as http_proxy",
         "SPEAKS",
@@ -65,7 +65,9 @@ fn status_and_configuration_are_for_people_and_programs() {
     let output = heddle(&["status", "--brief", "--socket", as_str(&folder.socket())]);
     let brief = text(&output.stdout);
     assert!(
-        brief.contains("ready") && brief.contains("\n3 listeners\n") && !brief.contains("anybody"),
+        brief.contains("ready")
+            && brief.contains("\n3 listeners\n")
+            && !brief.contains("unidentified"),
         "{brief}"
     );
 

@@ -31,8 +31,8 @@ pub(super) struct Exchange {
     /// The Service's port that was called.
     pub(super) port: Option<PortIndex>,
     pub(super) rule: Option<Arc<Rule>>,
-    /// Which of the rule's backends.
-    backend: usize,
+    /// Which of the rule's backends; in few bytes, since every connection has room for an exchange.
+    backend: u32,
     /// The port whose endpoints are asked.
     pub(super) target: Option<PortIndex>,
     /// When the whole request must be over, as its route says.
@@ -106,11 +106,12 @@ impl Exchange {
     pub(super) fn backend(&self) -> Option<&Backend> {
         self.rule
             .as_ref()
-            .and_then(|rule| rule.action.backends.get(self.backend))
+            .and_then(|rule| rule.action.backends.get(self.backend as usize))
     }
 
     pub(super) fn set_backend(&mut self, index: usize) {
-        self.backend = index;
+        // A rule has fewer than four thousand million.
+        self.backend = index as u32;
     }
 
     /// Whether a request whose connection broke may be sent again: the connection was an old one,

@@ -254,3 +254,38 @@ fn what_is_no_token_is_not_read() {
         assert!(JoinToken::parse(&bad).is_none(), "{bad}");
     }
 }
+
+/// A node would refuse the authority before it shows such a token: it is none that can be used.
+#[test]
+fn a_token_that_names_a_root_that_was_replaced_is_not_listed() {
+    let place = Place::new();
+    let authority = place.open();
+    let old = token_for(&authority, "n1");
+    let listed = |authority: &Authority| -> Vec<TokenId> {
+        let tokens = authority.tokens(at(NOW));
+        tokens.into_iter().map(|token| token.id).collect()
+    };
+    authority.begin_rotation(&NextRoot::Make, at(NOW)).unwrap();
+    assert_eq!(listed(&authority), std::slice::from_ref(&old.id));
+    authority.switch_rotation(&[], false, at(NOW)).unwrap();
+    assert_eq!(listed(&authority), []);
+    let new = token_for(&authority, "n1");
+    drop(authority);
+    let authority = place.open();
+    assert_eq!(listed(&authority), [new.id]);
+    assert!(authority.revoke_token(&old.id).unwrap());
+
+    // A file of a version that did not write it down is believed.
+    let path = place.dir.join("tokens");
+    let file = std::fs::read_dir(&path).unwrap().next().unwrap().unwrap();
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    let mut record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    record
+        .as_object_mut()
+        .unwrap()
+        .remove("root_sha256")
+        .unwrap();
+    drop(authority);
+    std::fs::write(file.path(), record.to_string()).unwrap();
+    assert_eq!(listed(&place.open()).len(), 1);
+}

@@ -13,6 +13,9 @@ use crate::table::{self, count};
 #[cfg(test)]
 mod tests;
 
+/// Nodes that are named in one line.
+const NAMED: usize = 10;
+
 pub(super) fn text(status: &ControlStatus, brief: bool) -> String {
     let state = match (status.draining, status.ready) {
         (true, _) => "stopping",
@@ -40,6 +43,11 @@ pub(super) fn text(status: &ControlStatus, brief: bool) -> String {
         &status.config,
         &status.folder.display().to_string(),
     ));
+    let _infallible = writeln!(
+        out,
+        "nodes are told mesh generation {}, which counts nodes that come and go, too",
+        status.mesh_generation
+    );
     out.push_str(&root::text(&status.root));
     let here = status.nodes.iter().filter(|node| node.address.is_some());
     let _infallible = writeln!(
@@ -52,6 +60,9 @@ pub(super) fn text(status: &ControlStatus, brief: bool) -> String {
             entries => format!("{entries} entries"),
         }
     );
+    if let Some(idle) = idle(status) {
+        let _infallible = writeln!(out, "{idle}");
+    }
     if !brief && !status.nodes.is_empty() {
         let _infallible = write!(out, "\n{}", nodes(status));
     }
@@ -70,7 +81,7 @@ fn nodes(status: &ControlStatus) -> String {
             name.clone(),
             place(node),
             workloads.to_string(),
-            roots(node, status.root.generation),
+            roots(node, status.root.generation).to_owned(),
             certificate_until.map_or_else(|| "none".to_owned(), shown_time),
         ]
     });
@@ -100,11 +111,29 @@ fn away(node: &NodeStatus) -> &'static str {
     }
 }
 
-/// Whether it trusts the roots of this generation.
-fn roots(node: &NodeStatus, generation: u64) -> String {
+/// Whether it trusts the roots of this generation of the bundle.
+fn roots(node: &NodeStatus, generation: u64) -> &'static str {
     match node.bundle {
-        Some(0) | None => "not confirmed".to_owned(),
-        Some(bundle) if bundle == generation => format!("{bundle}"),
-        Some(bundle) => format!("{bundle}, not {generation}"),
+        Some(0) | None => "not confirmed",
+        Some(bundle) if bundle == generation => "confirmed",
+        Some(_) => "older ones",
     }
+}
+
+/// Nodes that joined and that no workload is on: perhaps their name was mistyped.
+fn idle(status: &ControlStatus) -> Option<String> {
+    let is_idle = |node: &&NodeStatus| {
+        node.workloads == 0 && node.certificate_until.is_some() && !node.denied
+    };
+    let idle = status.nodes.iter().filter(is_idle);
+    let mut names: Vec<&str> = idle.map(|node| node.name.as_str()).collect();
+    let more = match names.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    names.truncate(NAMED);
+    (!names.is_empty()).then(|| {
+        let names = printable(&names.join(", ")).to_string();
+        format!("no LocalWorkload is on {names}{more}: is that the name that its nodeName says?")
+    })
 }

@@ -1,4 +1,4 @@
-use heddle_control::authority::NextRoot;
+use heddle_control::authority::{self, NextRoot};
 
 use super::*;
 use crate::control::fixture::{Fixture, HOUR, NOW, at, node_id};
@@ -64,4 +64,43 @@ async fn it_looks_as_soon_as_trust_changes() {
         tokio::task::yield_now().await;
     }
     running.abort();
+}
+
+/// It is spoken of in time for whoever has to act, and says what helps there.
+#[test]
+fn what_signs_is_spoken_of_relative_to_its_life() {
+    let fixture = Fixture::new();
+    let mut keeper = keeper(&fixture);
+    let authority = &fixture.authority;
+    let expires = authority.expires();
+    assert_eq!(authority.replace_from(), expires - 30 * 24 * HOUR);
+    let said = keeper.end_of_signer(expires, NOW);
+    assert!(said.contains("heddle root rotate"), "{said}");
+    keeper.look();
+    assert_eq!(keeper.speak_at, 0, "nothing is said yet");
+
+    let folder = fixture.state().with_file_name("site");
+    let request = authority::request_site(&folder, authority.trust_domain());
+    let request = authority::CertificateRequest::parse(&request.expect("a request"));
+    let life = Duration::from_secs(20 * HOUR);
+    let signed = authority.sign_site(&request.expect("a request"), life, at(NOW));
+    let signed = signed.expect("signed");
+    for (name, text) in [
+        ("intermediate.pem", signed.intermediate_pem),
+        ("root.pem", signed.roots_pem),
+    ] {
+        std::fs::write(folder.join(name), text).expect("written");
+    }
+    let settings = authority::AuthoritySettings::default();
+    let site = Authority::open(&folder, authority.trust_domain(), settings, at(NOW));
+    let site = Arc::new(site.expect("a site"));
+    assert!(site.is_site() && !authority.is_site());
+    let left = site.expires() - site.replace_from();
+    assert!((5 * HOUR..6 * HOUR).contains(&left), "{left} s are left");
+    keeper.authority = site;
+    let said = keeper.end_of_signer(expires, NOW);
+    assert!(
+        said.contains("heddle site request") && !said.contains("root rotate"),
+        "{said}"
+    );
 }
