@@ -166,7 +166,7 @@ impl Connection {
             .parse(bytes, limits, exchange.method)
             .map_err(Failure::response)?;
         if parsed.is_some() && response.status == 101 {
-            switch(&exchange.offer, response, bytes)?;
+            switch(&self.offer, response, bytes)?;
         }
         Ok(parsed)
     }

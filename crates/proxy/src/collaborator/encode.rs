@@ -33,9 +33,9 @@ impl Connection {
         if request.version == Version::Http10 {
             edits.replace(request.version_span, b"HTTP/1.1");
         }
-        if !exchange.offer.is_empty() {
+        if !self.offer.is_empty() {
             edits.append(b"Connection", b"upgrade");
-            edits.append(b"Upgrade", &exchange.offer);
+            edits.append(b"Upgrade", &self.offer);
         }
 
         let rule = exchange.rule.as_deref();

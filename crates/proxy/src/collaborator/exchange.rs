@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use heddle_wire::http1::{Framing, Method};
 
@@ -10,7 +10,7 @@ use crate::failure::Reason;
 use crate::pump::Pump;
 use crate::route::{Backend, PortIndex, Rule};
 use crate::upstream::Lease;
-use crate::worker::{Bound, Millis, Worker};
+use crate::worker::{Bound, Millis, Worker, millis};
 
 /// What is remembered of a request while it is under way. No part of it is a buffer.
 pub(super) struct Exchange {
@@ -23,9 +23,6 @@ pub(super) struct Exchange {
     pub(super) head_bytes: usize,
     pub(super) head_taken: bool,
     pub(super) http10: bool,
-    /// The protocols that the client offers to speak after the answer, as they are offered to the
-    /// endpoint; empty, and no allocation, for nearly every request.
-    pub(super) offer: Vec<u8>,
     /// Whether the client wants to send another request.
     pub(super) keep_alive: bool,
     /// The Service's port that was called.
@@ -42,8 +39,8 @@ pub(super) struct Exchange {
     /// Limit for each attempt, in milliseconds; 0 for none.
     pub(super) attempt_ms: Millis,
     /// Limit for the wait between the request's last byte and the response's head, where the
-    /// route sets none; zero for none.
-    pub(super) response_head: Duration,
+    /// route sets none, in milliseconds; 0 for none.
+    pub(super) response_head_ms: Millis,
     pub(super) lease: Option<Lease>,
     pub(super) attempts: u32,
     /// Whether the request went out over a pooled connection, which the endpoint may have closed
@@ -78,7 +75,6 @@ impl Exchange {
             head_bytes: 0,
             head_taken: false,
             http10: false,
-            offer: Vec::new(),
             keep_alive: false,
             port: None,
             rule: None,
@@ -87,7 +83,7 @@ impl Exchange {
             request_due: Millis::MAX,
             due: Millis::MAX,
             attempt_ms: 0,
-            response_head: worker.settings.timeouts.response_head,
+            response_head_ms: millis(worker.settings.timeouts.response_head),
             lease: None,
             attempts: 0,
             reused: false,

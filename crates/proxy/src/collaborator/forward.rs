@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use heddle_wire::buffer::Chain;
 use heddle_wire::preface::Kind;
@@ -202,7 +203,7 @@ impl Connection {
     /// When to give up on what the exchange waits for now.
     pub(super) fn response_due(&self, exchange: &Exchange) -> Millis {
         let wait = match exchange.upload.is_done() {
-            true => exchange.response_head,
+            true => Duration::from_millis(exchange.response_head_ms),
             false => self.worker.settings.timeouts.stream_idle,
         };
         self.worker.after(wait).min(exchange.due)

@@ -125,6 +125,9 @@ pub(crate) struct Connection {
     /// The client has said that it will send no more.
     client_ended: bool,
     shown: Shown,
+    /// The protocols that the client offers to speak after the answer under way, as they are offered to the
+    /// endpoint; empty for nearly every request.
+    offer: Vec<u8>,
     called: LastCalled,
     found: LastFound,
     /// The endpoint that answered last.
@@ -197,6 +200,7 @@ impl Connection {
             taken: Taken::default(),
             client_ended: false,
             shown: Shown::default(),
+            offer: Vec::new(),
             called: LastCalled::default(),
             found: LastFound::default(),
             last: None,

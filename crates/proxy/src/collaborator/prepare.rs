@@ -4,7 +4,6 @@
 //! goes into the scratch.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use heddle_model::{AppProtocol, Outcome, ServiceName};
 use heddle_wire::http1::authority::{self, Authority};
@@ -52,8 +51,8 @@ impl Connection {
             self.shown
                 .keep(request.method_span.of(buf), request.path.of(buf));
         }
-        exchange.offer.clear();
-        offer(request, buf, &mut exchange.offer)?;
+        self.offer.clear();
+        offer(request, buf, &mut self.offer)?;
 
         let named = match (request.target_authority, request.host) {
             (Some(target), _) => Some(target.of(buf)),
@@ -134,7 +133,7 @@ impl Connection {
             self.encode_request(exchange, scratch);
             return Ok(Prepared::Forward);
         };
-        let (trusted, offer) = (self.trusted, exchange.offer.as_slice());
+        let (trusted, offer) = (self.trusted, self.offer.as_slice());
         let found = routes.find(&Request {
             method: request.method_span.of(buf),
             path: new_path,
@@ -225,7 +224,7 @@ impl Connection {
         exchange.attempt_ms = attempt.unwrap_or(0);
         // The limits of a request from another node are that node's.
         if request.is_some() || attempt.is_some() || self.door.inbound().is_some() {
-            exchange.response_head = Duration::ZERO;
+            exchange.response_head_ms = 0;
         }
     }
 }

@@ -38,8 +38,7 @@ use crate::upstream::{Endpoint, Place, Upstreams};
 
 pub(crate) use alarm::{Alarm, Alarms, Live};
 pub(crate) use bound::{Bound, SeriesKey};
-use clock::millis;
-pub(crate) use clock::{Clock, Millis};
+pub(crate) use clock::{Clock, Millis, millis};
 pub(crate) use command::Command;
 pub(crate) use gate::{Gate, TaskId, WorkKey};
 pub(crate) use intake::{BOUND as INTAKE_BOUND, Intake};
