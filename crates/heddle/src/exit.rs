@@ -59,7 +59,7 @@ impl Failure {
     pub(crate) fn with(self, more: &str) -> Self {
         Failure {
             exit: self.exit,
-            error: anyhow::anyhow!("{:#} ({more})", self.error),
+            error: anyhow::anyhow!("{} ({more})", on_one_line(&self.error)),
         }
     }
 }
@@ -75,7 +75,34 @@ impl From<anyhow::Error> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // All causes on one line.
-        write!(f, "{:#}", self.error)
+        f.write_str(&on_one_line(&self.error))
+    }
+}
+
+/// An error and all its causes, without those that it says itself.
+fn on_one_line(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::on_one_line;
+
+    #[test]
+    fn every_cause_is_said_once() {
+        let error = anyhow!("denied")
+            .context("a: denied")
+            .context("cannot start");
+        assert_eq!(on_one_line(&error), "cannot start: a: denied");
     }
 }
