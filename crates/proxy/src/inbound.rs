@@ -197,7 +197,6 @@ fn understand(preface: &Preface<'_>, side: &Side) -> Result<Inbound, Failed> {
         port: preface.port,
         endpoint: preface.endpoint,
         account: called.ok_or(bad("no workload was called"))?.clone(),
-        // A node speaks for callers that it does not know.
         caller,
         kind: preface.kind,
     })

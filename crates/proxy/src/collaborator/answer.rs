@@ -82,7 +82,7 @@ impl Connection {
     fn upstream_error(&self, exchange: &Exchange, error: io::Error, theirs: Reason) -> Reason {
         match (Broken::of(error), &exchange.lease) {
             (broken @ Broken::Refused(_), Some(lease)) => {
-                refused(&self.worker, lease.endpoint(), &broken)
+                refused(&self.worker, lease.endpoint(), &self.door, &broken)
             }
             (Broken::Memory, _) => Reason::Memory,
             _ => theirs,

@@ -39,6 +39,9 @@ pub(crate) async fn connect(
     place: Open,
     call: &Call<'_>,
 ) -> Result<Upstream, Reason> {
+    if is_refused(worker, endpoint, call.door) {
+        return Err(Reason::PeerRefused);
+    }
     alarm.set(due);
     let mut connecting = pin!(open_with_room(worker, endpoint.place.dialled()));
     let connected = poll_fn(|cx| {
@@ -74,6 +77,16 @@ pub(crate) async fn connect(
             Err(reason)
         }
     }
+}
+
+/// Whether another node has refused the caller a moment ago.
+fn is_refused(worker: &Worker, endpoint: &Endpoint, door: &Door) -> bool {
+    let via = endpoint.place.via.as_ref();
+    via.is_some_and(|_| {
+        let bound = worker.bound();
+        let caller = bound.snapshot.guards.account(door);
+        endpoint.refuses(caller, worker.clock.now_ms())
+    })
 }
 
 /// Goes on through another node.

@@ -39,6 +39,11 @@ const AVOID_MS: Millis = 500;
 /// Longest time for which an endpoint is passed over, in milliseconds.
 const AVOID_MAX_MS: Millis = 30_000;
 
+/// How long a handshake that was refused is not tried again for the same caller, in milliseconds.
+const REFUSED_MS: Millis = 500;
+/// Callers of which that is remembered, for each endpoint.
+const MAX_REFUSALS: usize = 64;
+
 /// How long nothing more is said of an endpoint that fails again, in milliseconds.
 const SAY_AGAIN_MS: Millis = 10_000;
 
@@ -87,6 +92,8 @@ pub(crate) struct Endpoint {
     idle: RefCell<Vec<Idle>>,
     failures: Cell<u32>,
     avoid_until: Cell<Millis>,
+    /// Callers whose handshakes were refused, and until when it is not tried again in their names.
+    refusals: RefCell<Vec<(Option<ServiceAccountName>, Millis)>>,
     /// When it was last said in the log that it fails; 0 if never.
     said: Cell<Millis>,
     /// Whether that was said of the failures that last.
@@ -371,8 +378,28 @@ impl Endpoint {
             idle: RefCell::default(),
             failures: Cell::new(0),
             avoid_until: Cell::new(0),
+            refusals: RefCell::default(),
             said: Cell::new(0),
             told: Cell::new(false),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Whether a handshake in the name of a caller was refused a moment ago. Each costs both nodes more than
+    /// many requests: a caller that is shut out must not make them as fast as it asks.
+    fn refuses(&self, caller: Option<&ServiceAccountName>, now: Millis) -> bool {
+        let refusals = self.refusals.borrow();
+        let mut refusals = refusals.iter();
+        refusals.any(|(refused, until)| refused.as_ref() == caller && now < *until)
+    }
+
+    /// A handshake in the name of a caller was refused.
+    fn refused(&self, caller: Option<ServiceAccountName>, now: Millis) {
+        let mut refusals = self.refusals.borrow_mut();
+        refusals.retain(|(refused, until)| *refused != caller && now < *until);
+        if refusals.len() < MAX_REFUSALS {
+            refusals.push((caller, now.saturating_add(REFUSED_MS)));
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) async fn join(
     });
     let shaken = shaken.await.ok_or(Reason::ConnectTimeout)?;
     let side = shaken.and_then(|()| handshake.finish(worker, &identities));
-    let mut side = side.map_err(|broken| refused(worker, endpoint, &broken))?;
+    let mut side = side.map_err(|broken| refused(worker, endpoint, call.door, &broken))?;
     let mut preface = Vec::new();
     let written = Preface {
         kind: call.kind,
@@ -61,7 +61,7 @@ pub(super) async fn join(
     if call.kind == Kind::Bytes {
         let status = poll_fn(|cx| match alarm.rang() {
             true => Poll::Ready(Err(Reason::ConnectTimeout)),
-            false => poll_status(cx, worker, endpoint, &mut side),
+            false => poll_status(cx, worker, (endpoint, call.door), &mut side),
         });
         if let Some(reason) = reason_of(status.await?) {
             return Err(reason);
@@ -69,7 +69,7 @@ pub(super) async fn join(
     }
     // Whoever was shut out meanwhile is sent nothing.
     let held = worker.check(&side);
-    held.map_err(|refusal| refused(worker, endpoint, &Broken::Refused(refusal)))?;
+    held.map_err(|refusal| refused(worker, endpoint, call.door, &Broken::Refused(refusal)))?;
     Ok(side)
 }
 
@@ -77,10 +77,10 @@ pub(super) async fn join(
 fn poll_status(
     cx: &mut Context<'_>,
     worker: &Worker,
-    endpoint: &Endpoint,
+    (endpoint, door): (&Endpoint, &Door),
     side: &mut Side,
 ) -> Poll<Result<Status, Reason>> {
-    let fault = |error: io::Error| refused(worker, endpoint, &Broken::of(error));
+    let fault = |error: io::Error| refused(worker, endpoint, door, &Broken::of(error));
     ready!(side.poll_flush(cx)).map_err(fault)?;
     let pool = &worker.pool;
     let n = ready!(side.poll_fill(cx, pool, pool.block_size())).map_err(fault)?;
@@ -104,10 +104,17 @@ fn missing(worker: &Worker, door: &Door, error: &NoIdentity) -> Reason {
 }
 
 /// Counts and says why the other node is not spoken to.
-pub(crate) fn refused(worker: &Worker, endpoint: &Endpoint, broken: &Broken) -> Reason {
-    let endpoint = &endpoint.label;
+pub(crate) fn refused(
+    worker: &Worker,
+    endpoint: &Endpoint,
+    door: &Door,
+    broken: &Broken,
+) -> Reason {
     match broken {
         Broken::Refused(refusal) => {
+            let caller = worker.bound().snapshot.guards.account(door).cloned();
+            endpoint.refused(caller, worker.clock.now_ms());
+            let endpoint = &endpoint.label;
             worker.stats.handshakes_refused.inc(refusal.index());
             let now = worker.clock.now();
             if worker.refused.borrow_mut().may_name(refusal.index(), now) {
@@ -119,6 +126,7 @@ pub(crate) fn refused(worker: &Worker, endpoint: &Endpoint, broken: &Broken) -> 
         Broken::Memory => Reason::Memory,
         Broken::Io(error) => {
             worker.stats.handshakes_failed.inc();
+            let endpoint = &endpoint.label;
             tracing::debug!(%endpoint, %error, "another node left in the middle of a handshake");
             Reason::ConnectFailed
         }

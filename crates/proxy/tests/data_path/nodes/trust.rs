@@ -51,7 +51,7 @@ fn whoever_is_denied_is_cut_off_at_once_and_nobody_else() {
     again.send("x");
     assert_eq!(again.rest(), b"");
     pair.called
-        .expect("heddle_handshakes_refused_total", &["denied"], 3.0);
+        .expect("heddle_handshakes_refused_total", &["denied"], 1.0);
     shop.send("more");
     assert_eq!(shops.exact(4), b"more");
 }
