@@ -1,0 +1,216 @@
+//! What a node needs to start, and what it refuses.
+
+use super::*;
+
+#[test]
+fn a_control_plane_that_is_not_the_tokens_is_sent_no_secret() {
+    let (folder, _) = mesh(3);
+    let (other, _) = mesh(4);
+    let (_control, _) = Heddle::control(&folder, &[]);
+    let (stranger, at) = Heddle::control(&other, &[]);
+    let token = token(&folder, "n1");
+    let (code, said) = refused(&folder, "n1", at, &["--token-file", as_str(&token)]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("does not show the root that the token names"),
+        "{said}"
+    );
+    assert!(!folder.path("n1/node.leaf").exists());
+    stranger.signal(Signal::TERM);
+    // Whoever is asked to join, says so.
+    for line in stranger.stderr_before("stopping") {
+        assert!(!line.contains("join"), "{line}");
+    }
+}
+
+#[test]
+fn a_token_is_for_one_node_and_one_use() {
+    let (folder, _) = mesh(5);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let path = token(&folder, "n1");
+    let (code, said) = refused(&folder, "n2", at, &["--token-file", as_str(&path)]);
+    assert!(
+        code == Some(1) && said.contains("heddle token create"),
+        "{said}"
+    );
+    let node = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&path)]);
+    node.stderr_line("joined");
+    let (code, said) = refused(&folder, "n3", at, &["--token-file", as_str(&path)]);
+    assert!(
+        code == Some(1) && said.contains("heddle token create"),
+        "{said}"
+    );
+    // Another process does not take the state of one that runs.
+    let socket = folder.path("other.sock");
+    let (code, said) = refused(&folder, "n1", at, &[]);
+    assert!(code == Some(5) && said.contains("another heddle"), "{said}");
+    let state = folder.path("n1");
+    let control = at.to_string();
+    let second = heddle(&[
+        "node",
+        "--name",
+        "n1",
+        "--control",
+        &control,
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics",
+        "none",
+        "--state",
+        as_str(&state),
+        "--socket",
+        as_str(&socket),
+    ]);
+    let said = text(&second.stderr);
+    assert!(
+        second.status.code() == Some(5) && said.contains("another process"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_node_without_a_token_or_with_none_says_what_to_do() {
+    let (folder, _) = mesh(6);
+    let at = free_address();
+    let (code, said) = refused(&folder, "n1", at, &[]);
+    assert!(code == Some(1) && said.contains("--token-file"), "{said}");
+    let path = folder.path("token");
+    fs::write(&path, "heddle-x.y.z").expect("written");
+    let (code, said) = refused(&folder, "n1", at, &["--token-file", as_str(&path)]);
+    assert!(code == Some(1) && said.contains("holds no token"), "{said}");
+    let (code, said) = refused(&folder, "n1", at, &["--token-file", "-"]);
+    assert!(code == Some(1) && said.contains("- is empty"), "{said}");
+    let (code, said) = refused(&folder, "n1", at, &["--token-file", "/nowhere/token"]);
+    assert!(code == Some(1) && said.contains("/nowhere/token"), "{said}");
+}
+
+#[test]
+fn addresses_that_are_none_are_a_wrong_command_line() {
+    for (control, listen, expected) in [
+        (
+            "http://192.0.2.1:15012",
+            "127.0.0.1:0",
+            "write 192.0.2.1:15012",
+        ),
+        ("::1:28012", "127.0.0.1:0", "write [::1]:28012"),
+        ("192.0.2.1:15012", "localhost:1", "no numeric address"),
+    ] {
+        let output = heddle(&[
+            "node",
+            "--name",
+            "n1",
+            "--control",
+            control,
+            "--listen",
+            listen,
+        ]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+/// What is the control plane's to say is not ignored: somebody would rely on it.
+#[test]
+fn a_node_refuses_settings_of_the_mesh() {
+    let folder = Folder::new();
+    let file = folder.path("node.yaml");
+    let nobody = "127.0.0.1:1".parse().expect("an address");
+    for field in ["mode: strict", "trust_domain: prod.example.org"] {
+        fs::write(&file, format!("drain: {{}}\nmesh:\n  {field}\n")).expect("written");
+        let (code, said) = refused(&folder, "n1", nobody, &["--config", as_str(&file)]);
+        let (name, _) = field.split_once(':').unwrap_or_default();
+        let expected =
+            format!("node.yaml:3: mesh.{name}: a node is told this by its control plane");
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains(&expected), "{said}");
+    }
+    assert!(!folder.path("n1").exists());
+}
+
+#[test]
+fn a_node_that_waits_for_its_token_can_be_stopped() {
+    for (name, signal) in [("n1", Signal::TERM), ("n2", Signal::INT)] {
+        let (folder, _) = mesh(6);
+        let pipe = folder.path("token");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.is_ok_and(|made| made.success()));
+        let more = ["--token-file", as_str(&pipe)];
+        let node = Heddle::node(&folder, name, free_address(), &more);
+        // Opens only when it is there to read; whoever holds the pipe open says nothing.
+        let silent = fs::OpenOptions::new().write(true).open(&pipe);
+        node.signal(signal);
+        assert_eq!(node.ended().code(), Some(0));
+        drop(silent);
+    }
+}
+
+#[test]
+fn a_node_that_has_joined_waits_for_no_token() {
+    let (folder, _) = mesh(6);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let node = join(&folder, "n1", at);
+    eventually("it has joined", || is_well(&folder, "n1", 2));
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+    let pipe = folder.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|made| made.success()));
+    let node = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&pipe)]);
+    node.stderr_line("the token is not used");
+    node.stderr_line("listening for other nodes");
+}
+
+#[test]
+fn a_node_waits_for_its_control_plane_to_join() {
+    let (folder, _) = mesh(7);
+    let at = free_address();
+    let control = Heddle::control_at(&folder, at, &[]);
+    let path = token(&folder, "n1");
+    control.signal(Signal::TERM);
+    assert_eq!(control.ended().code(), Some(0));
+    let node = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&path)]);
+    node.stderr_line("not joined yet");
+    let (code, status) = check(&folder, "n1");
+    assert_eq!(code, Some(6));
+    let problem = status["problems"][0].as_str().expect("a problem");
+    assert!(problem.contains("has not joined yet"), "{problem}");
+    assert_eq!(get(node.metrics(), "x", "/ready").0, 503);
+    let _control = Heddle::control_at(&folder, at, &[]);
+    node.stderr_line("joined");
+    eventually("it is well", || is_well(&folder, "n1", 2));
+    eventually("it is ready", || {
+        get(node.metrics(), "x", "/ready").0 == 200
+    });
+}
+
+#[test]
+fn state_that_is_damaged_is_named_and_never_replaced() {
+    let (folder, _) = mesh(8);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let node = join(&folder, "n1", at);
+    eventually("it has its identities", || is_well(&folder, "n1", 2));
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+    // Even a token does not make it overwrite what may be needed.
+    let token = token(&folder, "n1");
+    for (file, remedy) in [
+        ("node.leaf", "join with a new token"),
+        ("trust.json", "bring it back from a backup"),
+        ("floor", "remove it if the clock is right"),
+    ] {
+        let path = folder.path(&format!("n1/{file}"));
+        let good = fs::read(&path).expect("it is there");
+        fs::write(&path, b"damaged").expect("written");
+        let (code, said) = refused(&folder, "n1", at, &["--token-file", as_str(&token)]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(file) && said.contains(remedy), "{said}");
+        assert_eq!(fs::read(&path).expect("it is there"), b"damaged");
+        fs::write(&path, good).expect("written");
+    }
+    // Without its mesh it starts, and says so.
+    fs::write(folder.path("n1/mesh.json"), b"damaged").expect("written");
+    let node = Heddle::node(&folder, "n1", at, &[]);
+    node.stderr_line("mesh.json cannot be used");
+    node.stdout_line("SERVICE");
+}
