@@ -186,9 +186,9 @@ async fn who_reads_slowly_gets_the_newest() {
     assert!(seen.is_sorted(), "{seen:?}");
     let sent = control.counters.meshes_sent.load(Relaxed);
     assert_eq!(sent, seen.len() as u64);
-    // What is on its way fills the stream's window and the kernel's buffers, which grow to 6 MiB; the rest is
-    // one.
-    assert!(seen.len() < 80, "{seen:?}");
+    // What is on its way fills the stream's window, 2 MiB and so 21 of these, and two may wait before it; the
+    // rest is one.
+    assert!(seen.len() <= 25, "{seen:?}");
 }
 
 #[tokio::test]
