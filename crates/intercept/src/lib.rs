@@ -15,16 +15,20 @@
 //! |---|---|
 //! | [`channel`] | what holder and proxy say to each other, descriptors included |
 //! | [`client`] | the proxy's end of it |
+//! | [`request`] | what operators ask of the holder |
 
 pub mod channel;
 #[cfg(feature = "client")]
 pub mod client;
+mod exclude;
 #[cfg(feature = "fixture")]
 pub mod fixture;
 mod original;
 mod pod;
+pub mod request;
 
 #[cfg(feature = "client")]
 pub use client::{Client, Event, Sockets, Tell};
+pub use exclude::{Cidr, Exclude, MAX_EXCLUDED, PortRange};
 pub use original::original_destination;
 pub use pod::{Family, Fate, PodId};
