@@ -15,6 +15,8 @@
 //! |---|---|
 //! | [`channel`] | what holder and proxy say to each other, descriptors included |
 //! | [`client`] | the proxy's end of it |
+//! | [`hooks`] | what the kernel is told of pods |
+//! | [`namespace`] | network namespaces |
 //! | [`request`] | what operators ask of the holder |
 
 pub mod channel;
@@ -23,6 +25,8 @@ pub mod client;
 mod exclude;
 #[cfg(feature = "fixture")]
 pub mod fixture;
+pub mod hooks;
+pub mod namespace;
 mod original;
 mod pod;
 pub mod request;
