@@ -7,7 +7,7 @@
 static __always_inline void local(struct bpf_sock_ops *ctx, struct address *to)
 {
     if (ctx->family == AF_INET) {
-        mapped(to, ctx->local_ip4);
+        mapped(to, READ(ctx->local_ip4));
         return;
     }
     to->words[0] = ctx->local_ip6[0];
@@ -19,7 +19,7 @@ static __always_inline void local(struct bpf_sock_ops *ctx, struct address *to)
 static __always_inline void remote(struct bpf_sock_ops *ctx, struct address *to)
 {
     if (ctx->family == AF_INET) {
-        mapped(to, ctx->remote_ip4);
+        mapped(to, READ(ctx->remote_ip4));
         return;
     }
     to->words[0] = ctx->remote_ip6[0];

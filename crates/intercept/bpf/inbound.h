@@ -6,7 +6,7 @@
 static __always_inline void here(struct bpf_sk_lookup *ctx, struct address *to)
 {
     if (ctx->family == AF_INET) {
-        mapped(to, ctx->local_ip4);
+        mapped(to, READ(ctx->local_ip4));
         return;
     }
     to->words[0] = ctx->local_ip6[0];
@@ -18,7 +18,7 @@ static __always_inline void here(struct bpf_sk_lookup *ctx, struct address *to)
 static __always_inline void there(struct bpf_sk_lookup *ctx, struct address *to)
 {
     if (ctx->family == AF_INET) {
-        mapped(to, ctx->remote_ip4);
+        mapped(to, READ(ctx->remote_ip4));
         return;
     }
     to->words[0] = ctx->remote_ip6[0];

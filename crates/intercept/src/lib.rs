@@ -30,6 +30,7 @@ pub mod namespace;
 mod original;
 mod pod;
 pub mod request;
+pub mod sockopt;
 
 #[cfg(feature = "client")]
 pub use client::{Client, Event, Sockets, Tell};

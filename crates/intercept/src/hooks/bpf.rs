@@ -14,7 +14,7 @@ use rustix::fs::fstatfs;
 use super::layout::{self, Address, PodEntry};
 use super::pins::Pins;
 use super::{HookError, MAX_ADDRESSES, Options, Pod, loaded};
-use crate::namespace::netns_cookie;
+use crate::sockopt::netns_cookie;
 use crate::{Cidr, Fate, MAX_EXCLUDED, PodId};
 use tables::{Tables, refused, removed};
 

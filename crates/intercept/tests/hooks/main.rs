@@ -1,0 +1,9 @@
+//! The hooks in a kernel: pods in network namespaces, a node beside them, and connections between them.
+//!
+//! These tests make control groups, namespaces and BPF programs, hence need root. Where something is missing
+//! they say so, loudly, and prove nothing.
+
+mod agent;
+mod inbound;
+mod outbound;
+mod stage;
