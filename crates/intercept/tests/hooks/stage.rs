@@ -295,10 +295,17 @@ fn new_netns() -> OwnedFd {
 
 /// The `ip` program, in the thread's namespace.
 pub(crate) fn ip(arguments: &str) {
-    let mut command = Command::new("ip");
-    let status = command.args(arguments.split(' ')).status();
-    assert!(
-        status.expect("iproute2 is installed").success(),
-        "ip {arguments}"
-    );
+    run("ip", arguments);
+}
+
+/// A program, in the thread's namespace.
+pub(crate) fn run(program: &str, arguments: &str) {
+    let status = Command::new(program).args(arguments.split(' ')).status();
+    let status = status.unwrap_or_else(|error| panic!("{program} is not installed: {error}"));
+    assert!(status.success(), "{program} {arguments}");
+}
+
+/// Does something in a pod's namespace.
+pub(crate) fn within_pod<T>(pod: &Pod, inside: impl FnOnce() -> T) -> T {
+    within(pod.netns.as_fd(), inside).unwrap()
 }
