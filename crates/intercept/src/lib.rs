@@ -18,6 +18,8 @@
 //! | [`hooks`] | what the kernel is told of pods |
 //! | [`namespace`] | network namespaces |
 //! | [`request`] | what operators ask of the holder |
+//! | [`routes`] | how replies to clients' addresses come back to the proxy |
+//! | [`sockopt`] | options of sockets that no crate knows |
 
 pub mod channel;
 #[cfg(feature = "client")]
@@ -30,6 +32,7 @@ pub mod namespace;
 mod original;
 mod pod;
 pub mod request;
+pub mod routes;
 pub mod sockopt;
 
 #[cfg(feature = "client")]

@@ -13,3 +13,4 @@ mod inbound;
 mod outbound;
 mod stage;
 mod states;
+mod transparent;
