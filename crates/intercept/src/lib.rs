@@ -17,18 +17,23 @@
 //! | [`client`] | the proxy's end of it |
 //! | [`request`] | what operators ask of the holder |
 
+pub mod cgroup;
 pub mod channel;
 #[cfg(feature = "client")]
 pub mod client;
 mod exclude;
 #[cfg(feature = "fixture")]
 pub mod fixture;
+pub mod holder;
+pub mod hooks;
+mod namespace;
 mod original;
 mod pod;
 pub mod request;
+mod routes;
 
 #[cfg(feature = "client")]
-pub use client::{Client, Event, Sockets, Tell};
+pub use client::{Client, Event, Sockets, Tell, Teller};
 pub use exclude::{Cidr, Exclude, MAX_EXCLUDED, PortRange};
 pub use original::original_destination;
-pub use pod::{Family, Fate, PodId};
+pub use pod::{Family, Fate, INBOUND_PORT, OUTBOUND_PORT, PodId};
