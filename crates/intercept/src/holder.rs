@@ -117,7 +117,7 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
         what: error.to_string(),
         source: None,
     })?;
-    tracing::info!(hooks = hooks.kind().as_str(), "pods can be enrolled");
+    tracing::info!(hooks = ?hooks.kind(), "pods can be enrolled");
     let memory = Memory::open(config.memory)?;
     let guests = Guests::new(config.requests)
         .map_err(|error| HolderError::new("cannot listen for requests", error))?;

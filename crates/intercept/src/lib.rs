@@ -15,6 +15,9 @@
 //! |---|---|
 //! | [`channel`] | what holder and proxy say to each other, descriptors included |
 //! | [`client`] | the proxy's end of it |
+//! | [`holder`] | who holds on to it all |
+//! | [`hooks`] | what the kernel is told of pods |
+//! | [`namespace`] | network namespaces |
 //! | [`request`] | what operators ask of the holder |
 
 pub mod cgroup;
@@ -26,7 +29,7 @@ mod exclude;
 pub mod fixture;
 pub mod holder;
 pub mod hooks;
-mod namespace;
+pub mod namespace;
 mod original;
 mod pod;
 pub mod request;

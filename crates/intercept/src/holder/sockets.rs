@@ -16,7 +16,7 @@ const BACKLOG: i32 = 4_096;
 
 /// The addresses of a pod, without those that only it can reach itself.
 pub(super) fn addresses(netns: BorrowedFd<'_>) -> io::Result<Vec<IpAddr>> {
-    let all = within(netns, if_addrs::get_if_addrs)?;
+    let all = within(netns, if_addrs::get_if_addrs)??;
     let addresses = all.into_iter().map(|interface| interface.ip());
     let mut addresses: Vec<IpAddr> = addresses.filter(|address| !is_local(address)).collect();
     addresses.sort_unstable();
@@ -42,7 +42,7 @@ pub(super) fn listeners(netns: BorrowedFd<'_>) -> io::Result<(TcpListener, TcpLi
             })
         };
         Ok((listener(OUTBOUND_PORT)?, listener(INBOUND_PORT)?))
-    })
+    })?
 }
 
 /// One socket for both families, where there are both.
@@ -89,5 +89,5 @@ pub(super) fn open(
             socket.bind(&source.into())?;
         }
         Ok(socket.into())
-    })
+    })?
 }

@@ -51,5 +51,10 @@ pub(in crate::commands) fn workload(text: &str) -> Result<WorkloadName, String> 
 }
 
 fn kind(text: &str) -> Result<Kind, String> {
-    Kind::parse(text).ok_or_else(|| "expected auto, bpf or nft".to_owned())
+    match text {
+        "auto" => Ok(Kind::Auto),
+        "bpf" => Ok(Kind::Bpf),
+        "nft" => Ok(Kind::Nft),
+        _ => Err("expected auto, bpf or nft".to_owned()),
+    }
 }
