@@ -281,7 +281,7 @@ impl Connection {
         let last = self.last.as_ref();
         let bound = self.worker.bound();
         let upstream = last.and_then(|endpoint| {
-            let via = endpoint.place.via.as_ref();
+            let via = endpoint.place.via();
             let caller = via.and_then(|_| bound.snapshot.guards.account(&self.door));
             let now = self.worker.clock.now();
             self.worker.upstreams.let_go(endpoint, caller, now)

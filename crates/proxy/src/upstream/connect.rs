@@ -7,23 +7,27 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::Poll;
 
+use heddle_intercept::{Family, PodId};
 use heddle_wire::preface::Kind;
 use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::remote::join;
-use super::{Endpoint, Open, Upstream, Via};
+use super::{Endpoint, Open, Place, Upstream, Via, Way};
 use crate::failure::{Failure, Reason};
 use crate::io::Side;
 use crate::listener::Door;
 use crate::worker::{Alarm, Millis, Worker};
 
-/// For whom an endpoint is connected, and what for: only another node is told.
+/// For whom an endpoint is connected, and what for: another node is told, and a pod of this one sees the
+/// client's address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
     /// By which the caller came: in its name the other node is called.
     pub(crate) door: &'a Door,
     pub(crate) kind: Kind,
+    /// Where the client called from, as its connection shows it.
+    pub(crate) client: SocketAddr,
 }
 
 /// Connects to an endpoint in the place that was reserved for it, by `due`. The endpoint remembers how
@@ -43,7 +47,7 @@ pub(crate) async fn connect(
         return Err(Reason::PeerRefused);
     }
     alarm.set(due);
-    let mut connecting = pin!(open_with_room(worker, endpoint.place.dialled()));
+    let mut connecting = pin!(open_with_room(worker, &endpoint.place, call));
     let connected = poll_fn(|cx| {
         if alarm.rang() {
             return Poll::Ready(None);
@@ -54,8 +58,11 @@ pub(crate) async fn connect(
     let upstreams = &worker.upstreams;
     let now = worker.clock.now_ms();
     match connected {
-        Some(Ok(stream)) => {
-            let side = match endpoint.place.via.as_deref() {
+        Some(Ok((stream, true))) => {
+            Ok(upstreams.opened(endpoint, place, Side::of_one_client(stream)))
+        }
+        Some(Ok((stream, false))) => {
+            let side = match endpoint.place.via() {
                 None => Side::new(stream),
                 // In a box: it would take room in every connection.
                 Some(via) => Box::pin(remote(worker, alarm, stream, (endpoint, via), call)).await?,
@@ -81,7 +88,7 @@ pub(crate) async fn connect(
 
 /// Whether another node has refused the caller a moment ago.
 fn is_refused(worker: &Worker, endpoint: &Endpoint, door: &Door) -> bool {
-    let via = endpoint.place.via.as_ref();
+    let via = endpoint.place.via();
     via.is_some_and(|_| {
         let bound = worker.bound();
         let caller = bound.snapshot.guards.account(door);
@@ -113,12 +120,16 @@ async fn remote(
 }
 
 /// Connects, and if there is no descriptor left gives up what is only kept to save time and tries once
-/// more.
-async fn open_with_room(worker: &Worker, address: SocketAddr) -> io::Result<TcpStream> {
+/// more. Returns also whether the connection speaks with the client's address.
+async fn open_with_room(
+    worker: &Worker,
+    place: &Place,
+    call: &Call<'_>,
+) -> io::Result<(TcpStream, bool)> {
     let mut first = true;
     // One place that waits: the future of every connection has room for it.
     loop {
-        let opened = open(address).await;
+        let opened = open(worker, place, call).await;
         let none_left = matches!(&opened, Err(error) if is_ours(error));
         if !(none_left && mem::take(&mut first) && worker.upstreams.close_idle()) {
             return opened;
@@ -128,14 +139,80 @@ async fn open_with_room(worker: &Worker, address: SocketAddr) -> io::Result<TcpS
 
 /// Connects with Nagle's algorithm off: a request is sent whole and must not wait for the
 /// acknowledgement of the one before.
-async fn open(address: SocketAddr) -> io::Result<TcpStream> {
+async fn open(worker: &Worker, place: &Place, call: &Call<'_>) -> io::Result<(TcpStream, bool)> {
+    if let Some(pod) = place.pod() {
+        // In a box: it would take room in every connection.
+        return Box::pin(open_within(worker, pod, place, call)).await;
+    }
+    let address = place.dialled();
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
         TcpSocket::new_v6()?
     };
     socket.set_nodelay(true)?;
-    socket.connect(address).await
+    Ok((socket.connect(address).await?, false))
+}
+
+/// The same from within a pod, with the client's address where that is to be seen. Its port as well, unless
+/// another connection has it still, or had it a moment ago.
+async fn open_within(
+    worker: &Worker,
+    pod: PodId,
+    place: &Place,
+    call: &Call<'_>,
+) -> io::Result<(TcpStream, bool)> {
+    let sockets = worker.sockets().ok_or(io::ErrorKind::NotConnected)?;
+    let address = place.address;
+    let mut source = seen_address(worker, pod, place, call);
+    loop {
+        let opened = async {
+            let socket = sockets.open(pod, Family::of(address), source).await?;
+            let socket = TcpSocket::from_std_stream(socket.into());
+            socket.set_nodelay(true)?;
+            socket.connect(address).await
+        };
+        match (opened.await, &mut source) {
+            (Err(error), Some(source)) if source.port() != 0 && is_taken(&error) => {
+                source.set_port(0);
+            }
+            (opened, source) => return opened.map(|stream| (stream, source.is_some())),
+        }
+    }
+}
+
+/// The address with which an opaque connection speaks to a pod: the client's. None where there is none to
+/// show, or where the pod calls itself.
+fn seen_address(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> Option<SocketAddr> {
+    let is_shown = call.kind == Kind::Bytes && matches!(place.way, Way::Inside(_));
+    // Of a client on another node only that node knows the address.
+    if !is_shown || call.door.inbound().is_some() {
+        return None;
+    }
+    let ip = match call.client.ip().to_canonical() {
+        // What a pod dials is steered to a listener on its loopback, which it sees as the caller's address.
+        ip if ip.is_loopback() => {
+            let caller = call.door.entry.caller()?;
+            if worker.pods().of(caller) == Some(pod) {
+                return None;
+            }
+            let bound = worker.bound();
+            bound
+                .snapshot
+                .addresses
+                .of(caller, place.address.is_ipv4())?
+        }
+        ip => ip,
+    };
+    let is_other = ip != place.address.ip() && ip.is_ipv4() == place.address.is_ipv4();
+    is_other.then(|| SocketAddr::new(ip, call.client.port()))
+}
+
+/// Whether a source cannot be used because another connection has it.
+fn is_taken(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL))
+        || error.kind() == io::ErrorKind::AddrInUse
 }
 
 /// Whether connecting failed for want of a descriptor, which says nothing about the endpoint.

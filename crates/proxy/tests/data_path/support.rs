@@ -30,6 +30,7 @@ pub(crate) fn service(name: &str, endpoints: &[SocketAddr]) -> Service {
     Service {
         name: ServiceName::parse(name).unwrap(),
         headless: false,
+        addresses: Vec::new(),
         balancer: Balancer::RoundRobin,
         ports: vec![ServicePort {
             name: None,
