@@ -48,7 +48,7 @@ impl Pods {
     /// Listens to the holder.
     pub(super) fn new(channel: OwnedFd, proxy: &Proxy) -> Result<(Client, Pods), Failure> {
         let (client, sockets) = Client::new(channel).context("cannot talk to the holder")?;
-        proxy.reach(sockets);
+        proxy.sockets(sockets);
         let teller = client.teller();
         tell(&teller, Tell::Ready);
         let pods = Pods {
