@@ -2,12 +2,14 @@
 // `handshakes`, where it stands from the client's SYN to the listener's last ACK, or the client's end.
 #pragma once
 
-#define TCP_CLOSED 7 // TCP_CLOSE of the kernel's states, where BPF calls it BPF_TCP_CLOSE
+// States of a connection, as the kernel counts them.
+#define TCP_CONNECTED 1
+#define TCP_CLOSED 7
 
 static __always_inline void local(struct bpf_sock_ops *ctx, struct address *to)
 {
     if (ctx->family == AF_INET) {
-        mapped(to, ctx->local_ip4);
+        mapped(to, READ(ctx->local_ip4));
         return;
     }
     to->words[0] = ctx->local_ip6[0];
@@ -19,7 +21,7 @@ static __always_inline void local(struct bpf_sock_ops *ctx, struct address *to)
 static __always_inline void remote(struct bpf_sock_ops *ctx, struct address *to)
 {
     if (ctx->family == AF_INET) {
-        mapped(to, ctx->remote_ip4);
+        mapped(to, READ(ctx->remote_ip4));
         return;
     }
     to->words[0] = ctx->remote_ip6[0];
@@ -87,16 +89,30 @@ int client(struct bpf_sock_ops *ctx)
     return 1;
 }
 
-// At the cgroup of the listeners, which the sockets that they accept inherit.
-SEC("sockops")
-int server(struct bpf_sock_ops *ctx)
+// The proxy calls a pod's program from within the pod. Where it does so with another's address, the kernel says of
+// its first packet that it came from the network, so that who looks at what arrives has to be told.
+static __always_inline void visit(struct bpf_sock_ops *ctx, bool is_beginning)
 {
-    if (ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
-        return 1;
+    __u64 netns = bpf_get_netns_cookie(ctx);
+    struct visit visit = {.port = ctx->local_port};
+    __u8 yes = 1;
+    remote(ctx, &visit.to);
+    if (!is_own(netns, &visit.to))
+        return;
+    local(ctx, &visit.from);
+    if (!is_beginning)
+        bpf_map_delete_elem(&visits, &visit);
+    else if (!is_own(netns, &visit.from) && !bpf_map_update_elem(&visits, &visit, &yes, BPF_ANY))
+        bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
+}
+
+// A rewritten connection has reached its listener.
+static __always_inline void arrived(struct bpf_sock_ops *ctx)
+{
     struct address here;
     local(ctx, &here);
     if (!is_loopback(&here))
-        return 1;
+        return;
     struct handshake key = {
         .netns = bpf_get_netns_cookie(ctx),
         .port = bpf_ntohl(ctx->remote_port),
@@ -104,11 +120,29 @@ int server(struct bpf_sock_ops *ctx)
     remote(ctx, &key.source);
     struct destination *destination = bpf_map_lookup_elem(&handshakes, &key);
     if (!destination)
-        return 1;
+        return;
     struct destination original = *destination;
     struct bpf_sock *sk = ctx->sk;
     if (sk)
         bpf_sk_storage_get(&destinations, sk, &original, BPF_SK_STORAGE_GET_F_CREATE);
     forget(&key, original.pod);
+}
+
+// At the holder's cgroup, to which its sockets belong and those that its listeners accept.
+SEC("sockops")
+int server(struct bpf_sock_ops *ctx)
+{
+    switch (ctx->op) {
+    case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+        arrived(ctx);
+        break;
+    case BPF_SOCK_OPS_TCP_CONNECT_CB:
+        visit(ctx, true);
+        break;
+    case BPF_SOCK_OPS_STATE_CB:
+        if (ctx->args[1] == TCP_CONNECTED || ctx->args[1] == TCP_CLOSED)
+            visit(ctx, false);
+        break;
+    }
     return 1;
 }

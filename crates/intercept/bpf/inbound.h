@@ -6,7 +6,7 @@
 static __always_inline void here(struct bpf_sk_lookup *ctx, struct address *to)
 {
     if (ctx->family == AF_INET) {
-        mapped(to, ctx->local_ip4);
+        mapped(to, READ(ctx->local_ip4));
         return;
     }
     to->words[0] = ctx->local_ip6[0];
@@ -18,7 +18,7 @@ static __always_inline void here(struct bpf_sk_lookup *ctx, struct address *to)
 static __always_inline void there(struct bpf_sk_lookup *ctx, struct address *to)
 {
     if (ctx->family == AF_INET) {
-        mapped(to, ctx->remote_ip4);
+        mapped(to, READ(ctx->remote_ip4));
         return;
     }
     to->words[0] = ctx->remote_ip6[0];
@@ -33,13 +33,14 @@ static __always_inline bool is_same(const struct address *a, const struct addres
            a->words[3] == b->words[3];
 }
 
-// What the pod says to itself, and what the proxy says to it, which comes in over lo as well. A pod that calls
-// its own address may be seen to arrive at another interface, hence both.
+// What the pod says to itself, and what the proxy says to it. Both travel over lo, but what arrives at an address of
+// another interface may be said to have come in there, hence three questions.
 static __always_inline bool is_from_within(struct bpf_sk_lookup *ctx, const struct address *to)
 {
-    struct address from;
-    there(ctx, &from);
-    return ctx->ingress_ifindex == LOOPBACK_IFINDEX || is_same(to, &from);
+    struct visit visit = {.to = *to, .port = bpf_ntohs(ctx->remote_port)};
+    there(ctx, &visit.from);
+    return ctx->ingress_ifindex == LOOPBACK_IFINDEX || is_same(to, &visit.from) ||
+           bpf_map_lookup_elem(&visits, &visit);
 }
 
 static __always_inline struct pod *pod_at(const struct address *to)

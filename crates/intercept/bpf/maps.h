@@ -68,3 +68,12 @@ struct {
     __type(key, int);
     __type(value, struct destination);
 } destinations SEC(".maps");
+
+// Of the proxy, until they are established.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, 65536);
+    __type(key, struct visit);
+    __type(value, __u8);
+} visits SEC(".maps");

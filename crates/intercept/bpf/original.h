@@ -32,9 +32,13 @@ int original(struct bpf_sockopt *ctx)
     // Each family answers at its own level only.
     if (is_v4(&destination->address) != (ctx->level == SOL_IP))
         return 1;
+    // Read once for both: see READ.
+    void *start = ctx->optval;
+    void *end = ctx->optval_end;
+    asm volatile("" : "+r"(start), "+r"(end));
     if (ctx->level == SOL_IP) {
-        struct answer4 *answer = ctx->optval;
-        if ((void *)(answer + 1) > ctx->optval_end)
+        struct answer4 *answer = start;
+        if ((void *)(answer + 1) > end)
             return 1;
         *answer = (struct answer4){
             .family = AF_INET,
@@ -43,8 +47,8 @@ int original(struct bpf_sockopt *ctx)
         };
         ctx->optlen = sizeof(*answer);
     } else {
-        struct answer6 *answer = ctx->optval;
-        if ((void *)(answer + 1) > ctx->optval_end)
+        struct answer6 *answer = start;
+        if ((void *)(answer + 1) > end)
             return 1;
         *answer = (struct answer6){
             .family = AF_INET6,

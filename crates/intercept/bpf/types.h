@@ -69,3 +69,11 @@ struct destination {
     __u16 reserved;
     __u32 pod;
 };
+
+// A connection that the proxy opens to a pod's program from within, with the address of the program's client.
+struct visit {
+    struct address to;
+    struct address from;
+    __u16 port; // of `from`, host order
+    __u16 reserved;
+};

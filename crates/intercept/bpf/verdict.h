@@ -9,6 +9,15 @@
 // The cgroup of the holder and its proxy, in case it lies below that of the pods. Set when it is loaded.
 const volatile __u64 own_cgroup = 0;
 
+// Reads a field of a context here and now. A compiler makes one read of two families' where it can, at an offset
+// that it computes, which the kernel refuses.
+#define READ(field)                     \
+    ({                                  \
+        __u32 value = (field);          \
+        asm volatile("" : "+r"(value)); \
+        value;                          \
+    })
+
 static __always_inline void mapped(struct address *to, __u32 v4)
 {
     to->words[0] = 0;

@@ -19,6 +19,8 @@
 //! | [`hooks`] | what the kernel is told of pods |
 //! | [`namespace`] | network namespaces |
 //! | [`request`] | what operators ask of the holder |
+//! | [`routes`] | how replies to clients' addresses come back to the proxy |
+//! | [`sockopt`] | options of sockets that no crate knows |
 
 pub mod cgroup;
 pub mod channel;
@@ -33,7 +35,8 @@ pub mod namespace;
 mod original;
 mod pod;
 pub mod request;
-mod routes;
+pub mod routes;
+pub mod sockopt;
 
 #[cfg(feature = "client")]
 pub use client::{Client, Event, Sockets, Tell, Teller};

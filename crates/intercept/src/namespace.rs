@@ -2,8 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -34,39 +33,5 @@ impl Drop for Back {
             eprintln!("heddle: cannot return to the network namespace it started in: {error}");
             std::process::abort();
         }
-    }
-}
-
-/// The number of the namespace that a socket is in, which no other ever has while the machine runs
-/// (`SO_NETNS_COOKIE`).
-///
-/// # Errors
-/// When the kernel does not know this, or `socket` is none.
-pub fn netns_cookie(socket: impl AsFd) -> io::Result<u64> {
-    let mut cookie = 0u64;
-    let size = size_of::<u64>();
-    let Ok(mut length) = libc::socklen_t::try_from(size) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    #[allow(
-        unsafe_code,
-        reason = "no crate that is used here knows this option of sockets"
-    )]
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the pointers are to two variables
-    // of this function that nothing else refers to, and `length` is the size of the first, beyond which the
-    // kernel does not write.
-    let failed = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut length,
-        )
-    };
-    match failed {
-        0 if usize::try_from(length) == Ok(size) => Ok(cookie),
-        0 => Err(io::ErrorKind::InvalidData.into()),
-        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -14,7 +14,7 @@ use rustix::fs::fstatfs;
 use super::layout::{self, Address, PodEntry};
 use super::pins::Pins;
 use super::{HookError, MAX_ADDRESSES, Options, Pod, loaded};
-use crate::namespace::netns_cookie;
+use crate::sockopt::netns_cookie;
 use crate::{Cidr, Fate, MAX_EXCLUDED, PodId};
 use tables::{Tables, refused, removed};
 
@@ -263,9 +263,12 @@ impl Bpf {
         done.and(tables.remove_networks(enrolled.entry.scope, &enrolled.networks))
     }
 
-    /// How many connections are in their handshake: rewritten, and not yet with their listener.
+    /// How many connections are in their handshake: rewritten and not yet with their listener, or of the proxy
+    /// and not yet with a program.
     pub fn handshakes(&self) -> usize {
-        self.tables.handshakes.keys().filter_map(Result::ok).count()
+        let rewritten = self.tables.handshakes.keys().filter_map(Result::ok);
+        let visits = self.tables.visits.keys().filter_map(Result::ok);
+        rewritten.count() + visits.count()
     }
 }
 

@@ -42,35 +42,35 @@ pub enum HookError {
 }
 
 impl HookError {
-    pub(crate) fn lacking(what: impl Into<String>, error: &dyn Error) -> Self {
+    pub(super) fn lacking(what: impl Into<String>, error: &dyn Error) -> Self {
         HookError::Lacking {
             what: what.into(),
             reason: chain(error),
         }
     }
 
-    pub(crate) fn refused(what: impl Into<String>, error: &dyn Error) -> Self {
+    pub(super) fn refused(what: impl Into<String>, error: &dyn Error) -> Self {
         HookError::Refused {
             what: what.into(),
             reason: chain(error),
         }
     }
 
-    pub(crate) fn path(path: &Path, reason: impl Into<String>) -> Self {
+    pub(super) fn path(path: &Path, reason: impl Into<String>) -> Self {
         HookError::Path {
             path: path.to_owned(),
             reason: reason.into(),
         }
     }
 
-    pub(crate) fn pod(pod: PodId, reason: impl Into<String>) -> Self {
+    pub(super) fn pod(pod: PodId, reason: impl Into<String>) -> Self {
         HookError::Pod {
             pod,
             reason: reason.into(),
         }
     }
 
-    pub(crate) fn too_many(what: &str, most: usize) -> Self {
+    pub(super) fn too_many(what: &str, most: usize) -> Self {
         HookError::Refused {
             what: what.to_owned(),
             reason: format!("there may be {most} at most"),
@@ -82,7 +82,7 @@ impl HookError {
 const MAX_REASON: usize = 600;
 
 /// An error with its causes.
-fn chain(error: &dyn Error) -> String {
+pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -22,6 +22,9 @@ pub(super) type Handshake = [u8; 32];
 /// `struct destination`.
 pub(super) type Destination = [u8; 24];
 
+/// `struct visit`.
+pub(super) type Visit = [u8; 36];
+
 const GUARDED: u8 = 1;
 const NETWORKS: u8 = 2;
 

@@ -44,6 +44,9 @@ pub(super) const GUARDS: [(&str, &str, &str); 4] = [
     ("guard_sendmsg6", "yield_sendmsg6", "alive_sendmsg6"),
 ];
 
+/// A link takes no flags: it never minds what else is attached.
+const MODE: CgroupAttachMode = CgroupAttachMode::Single;
+
 /// The object with its tables, of which no program is loaded yet.
 pub(super) fn object(own_cgroup: u64) -> Result<Ebpf, HookError> {
     let mut loader = EbpfLoader::new();
@@ -72,11 +75,10 @@ pub(super) fn attach(
     (name, what): (&str, &str),
     cgroup: BorrowedFd<'_>,
 ) -> Result<(), HookError> {
-    let mode = CgroupAttachMode::AllowMultiple;
     match program(object, name)? {
-        Program::CgroupSockAddr(program) => program.attach(cgroup, mode).map(drop),
-        Program::CgroupSockopt(program) => program.attach(cgroup, mode).map(drop),
-        Program::SockOps(program) => program.attach(cgroup, mode).map(drop),
+        Program::CgroupSockAddr(program) => program.attach(cgroup, MODE).map(drop),
+        Program::CgroupSockopt(program) => program.attach(cgroup, MODE).map(drop),
+        Program::SockOps(program) => program.attach(cgroup, MODE).map(drop),
         _ => return Err(stranger(name)),
     }
     .map_err(|error| unattached(what, &error))
@@ -92,7 +94,7 @@ pub(super) fn link(
     match program(object, name)? {
         Program::CgroupSockAddr(program) => {
             let link = program
-                .attach(to, CgroupAttachMode::AllowMultiple)
+                .attach(to, MODE)
                 .and_then(|id| program.take_link(id))
                 .map_err(|error| unattached(what, &error))?;
             FdLink::try_from(link).map_err(|error| HookError::lacking("BPF links", &error))

@@ -9,6 +9,7 @@
 //! A new holder puts each in the place of the old one with one rename, so that there is no moment without.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,7 +20,7 @@ use aya::maps::{HashMap, Map, MapData};
 use aya::programs::links::{FdLink, PinnedLink};
 use rustix::fs::statfs;
 
-use super::HookError;
+use super::error::{HookError, chain};
 use super::layout::{Address, PodBytes, orphan};
 use super::loaded::GUARDS;
 
@@ -28,7 +29,7 @@ pub(super) const TABLES: [&str; 2] = ["pods", "addresses"];
 /// Before the cookie of a namespace.
 const POD: &str = "pod-";
 /// After what has not yet replaced what was there.
-const NEW: &str = ".new";
+const NEW: &str = "-new";
 /// Of a BPF file system (statfs(2)).
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 
@@ -123,16 +124,16 @@ impl Pins {
         if !path.exists() {
             return Ok(None);
         }
-        let data = MapData::from_pin(&path)
-            .map_err(|error| HookError::path(&path, format!("cannot open it: {error}")))?;
+        let data = MapData::from_pin(&path).map_err(|error| {
+            HookError::path(&path, format!("cannot open it: {}", chain(&error)))
+        })?;
         Ok(HashMap::try_from(Map::HashMap(data)).ok())
     }
 
     /// Keeps a guard of all pods.
     pub(super) fn keep(&self, name: &str, link: FdLink) -> Result<(), HookError> {
         let new = self.0.join(format!("{name}{NEW}"));
-        link.pin(&new)
-            .map_err(|error| HookError::path(&new, format!("cannot be pinned: {error}")))?;
+        link.pin(&new).map_err(|error| unpinned(&new, &error))?;
         self.replace(name)
     }
 
@@ -148,9 +149,7 @@ impl Pins {
             let Some(table) = object.map(name) else {
                 return Err(HookError::path(&new, "there is no such table"));
             };
-            table
-                .pin(&new)
-                .map_err(|error| HookError::path(&new, format!("cannot be pinned: {error}")))?;
+            table.pin(&new).map_err(|error| unpinned(&new, &error))?;
         }
         Ok(())
     }
@@ -170,6 +169,10 @@ impl Pins {
     pub(super) fn remove_pod(&self, cookie: u64) -> Result<(), HookError> {
         remove(&self.0.join(format!("{POD}{cookie}")))
     }
+}
+
+fn unpinned(path: &Path, error: &dyn Error) -> HookError {
+    HookError::path(path, format!("cannot be pinned: {}", chain(error)))
 }
 
 /// Removes everything of ours, and the folder.

@@ -7,7 +7,9 @@ use aya::Ebpf;
 use aya::maps::{Array, HashMap, LpmTrie, MapData, MapError, SockHash};
 
 use crate::Cidr;
-use crate::hooks::layout::{self, Address, Destination, Handshake, Network, Pending, PodBytes};
+use crate::hooks::layout::{
+    self, Address, Destination, Handshake, Network, Pending, PodBytes, Visit,
+};
 use crate::hooks::pins::Orphans;
 use crate::hooks::{HookError, Range, loaded};
 
@@ -18,6 +20,7 @@ pub(super) struct Tables {
     pub(super) addresses: HashMap<MapData, Address, u64>,
     pub(super) listeners: SockHash<MapData, Address>,
     pub(super) handshakes: HashMap<MapData, Handshake, Destination>,
+    pub(super) visits: HashMap<MapData, Visit, u8>,
     networks: LpmTrie<MapData, Network, u8>,
     epoch: Array<MapData, u32>,
 }
@@ -30,6 +33,7 @@ impl Tables {
             addresses: loaded::table(object, "addresses")?,
             listeners: loaded::table(object, "listeners")?,
             handshakes: loaded::table(object, "handshakes")?,
+            visits: loaded::table(object, "visits")?,
             networks: loaded::table(object, "networks")?,
             epoch: loaded::table(object, "epoch")?,
         })
