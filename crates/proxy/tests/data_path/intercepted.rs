@@ -1,0 +1,7 @@
+//! Connections that were steered here on their way to somewhere else.
+
+mod arriving;
+mod bed;
+mod draining;
+mod outbound;
+mod pods;
