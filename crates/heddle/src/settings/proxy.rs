@@ -192,7 +192,6 @@ impl Proxy {
             bounds,
             workers,
             trusted_sources,
-            original_destination: heddle_proxy::OriginalDestination::default(),
         } = self;
         heddle_proxy::Settings {
             timeouts: Timeouts {

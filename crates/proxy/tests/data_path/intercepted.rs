@@ -3,5 +3,6 @@
 mod arriving;
 mod bed;
 mod draining;
+mod nodes;
 mod outbound;
 mod pods;

@@ -7,7 +7,7 @@ use heddle_model::AppProtocol;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use super::bed::{ECHO, SERVICE, Steered, mesh};
-use crate::support::{Client, PATIENCE, Upstream};
+use crate::support::{Client, PATIENCE, Upstream, field};
 
 #[test]
 fn a_program_sees_who_calls_when_bytes_are_passed_on() {
@@ -50,6 +50,16 @@ fn a_pod_that_calls_itself_sees_itself() {
     client.send("hello");
     assert_eq!(upstream.accept().exact(5), b"hello");
     steered.expect_asked(&[(1, None)]);
+}
+
+#[test]
+fn requests_name_the_pod_that_they_come_from() {
+    let upstream = Upstream::at(ECHO);
+    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Http), &["echo"]);
+    let mut client = steered.dial("shop", SERVICE);
+    client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    let head = upstream.accept().head();
+    assert_eq!(field(&head, "x-forwarded-for"), Some("127.30.0.2"));
 }
 
 #[test]
