@@ -120,3 +120,6 @@ impl Addresses {
         all.find(|address| address.is_ipv4() == is_ipv4).copied()
     }
 }
+
+#[cfg(test)]
+mod tests;
