@@ -158,8 +158,8 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
             let _ = client.stream.set_nodelay(true);
             match door.entry {
                 Entry::Mesh => Greeting::new(worker, client.stream, peer).into(),
-                _ => match lead(&worker, &door, &client) {
-                    Ok(door) => enter(worker, door, key, client, peer),
+                _ => match lead(&worker, door, &client, peer) {
+                    Ok((door, peer)) => enter(worker, door, key, client, peer),
                     Err(over) => over,
                 },
             }

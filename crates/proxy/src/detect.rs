@@ -170,12 +170,16 @@ impl Undecided {
                 };
                 match self.by_now(verdict) {
                     Verdict::Http => {
+                        let endpoint = Rc::clone(lease.endpoint());
                         // One that has begun to speak does not speak HTTP.
-                        if upstream.side.is_silent() {
-                            let now = self.worker.clock.now_ms();
-                            let upstreams = &self.worker.upstreams;
-                            upstreams.give_back(lease.endpoint(), upstream, now);
+                        if !upstream.side.is_silent() {
+                            return self.into_http();
                         }
+                        if upstream.side.is_one_clients() {
+                            return self.into_http_with(endpoint, upstream);
+                        }
+                        let now = self.worker.clock.now_ms();
+                        self.worker.upstreams.give_back(&endpoint, upstream, now);
                         self.into_http()
                     }
                     Verdict::Opaque if !self.may_pass_on(lease.endpoint().address) => {
@@ -405,9 +409,19 @@ impl Undecided {
         beginning(inbox.contiguous(inbox.len().min(SNIFF_BYTES), &mut linear))
     }
 
-    fn into_http(mut self) -> Stage {
+    fn into_http(self) -> Stage {
+        self.into_connection().into()
+    }
+
+    /// The same with a connection to an endpoint that is good for nobody else.
+    fn into_http_with(self, endpoint: Rc<Endpoint>, upstream: Upstream) -> Stage {
+        let connection = self.into_connection();
+        connection.with_own(endpoint, upstream).into()
+    }
+
+    fn into_connection(mut self) -> Connection {
         self.say_joined();
-        Connection::new(self.worker, self.door, self.key, self.client, self.peer).into()
+        Connection::new(self.worker, self.door, self.key, self.client, self.peer)
     }
 
     fn into_flow(self, upstream: Upstream, lease: Lease, destination: Arc<str>) -> Flow {

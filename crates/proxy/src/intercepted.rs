@@ -84,22 +84,26 @@ impl Pods {
     }
 }
 
-/// Finds out where a connection that has just been accepted was going: the door that leads there. What
-/// leads nowhere is counted, logged and reset.
+/// Finds out where a connection that has just been accepted was going: the door that leads there, and where
+/// its client is to be said to be. What leads nowhere is counted, logged and reset.
 ///
 /// # Errors
 /// [`Stage::Over`], when it leads nowhere.
 pub(crate) fn lead(
     worker: &Rc<Worker>,
-    door: &Arc<Door>,
+    door: Arc<Door>,
     client: &Side,
-) -> Result<Arc<Door>, Stage> {
+    peer: SocketAddr,
+) -> Result<(Arc<Door>, SocketAddr), Stage> {
     let led = match &door.entry {
-        Entry::Outbound { caller } => outbound(worker, door, caller, client),
-        Entry::Arriving { workload } => arriving(worker, door, workload, client),
-        _ => return Ok(Arc::clone(door)),
+        Entry::Outbound { caller } => outbound(worker, &door, caller, client)
+            .map(|(entry, address)| (entry, seen(worker, caller, peer, address))),
+        Entry::Arriving { workload } => {
+            arriving(worker, &door, workload, client).map(|entry| (entry, peer))
+        }
+        _ => return Ok((door, peer)),
     };
-    led.map(|entry| door.leading(entry))
+    led.map(|(entry, peer)| (door.leading(entry), peer))
         .map_err(|(reason, address)| {
             let origin = Origin {
                 destination: UNKNOWN.into(),
@@ -109,7 +113,7 @@ pub(crate) fn lead(
                 path: Vec::new(),
                 rule: None,
             };
-            origin.fail(worker, door, reason, address, (0, 0));
+            origin.fail(worker, &door, reason, address, (0, 0));
             client.reset_on_close(true);
             Stage::Over
         })
@@ -118,12 +122,31 @@ pub(crate) fn lead(
 /// Why it leads nowhere, and where it was going if that is known.
 type Nowhere = (Reason, Option<SocketAddr>);
 
+/// Where a pod's program calls from. What it dials is steered to a listener on its loopback, so that the
+/// socket says no more than that; others are to see the pod's address.
+fn seen(
+    worker: &Worker,
+    caller: &WorkloadName,
+    peer: SocketAddr,
+    destination: SocketAddr,
+) -> SocketAddr {
+    if !peer.ip().to_canonical().is_loopback() {
+        return peer;
+    }
+    let bound = worker.bound();
+    let addresses = &bound.snapshot.addresses;
+    let own = addresses.of(caller, destination.is_ipv4());
+    let own = own.or_else(|| addresses.first_of(caller));
+    own.map_or(peer, |own| SocketAddr::new(own, peer.port()))
+}
+
+/// What a program of a pod has dialled, and its address.
 fn outbound(
     worker: &Worker,
     door: &Door,
     caller: &WorkloadName,
     client: &Side,
-) -> Result<Entry, Nowhere> {
+) -> Result<(Entry, SocketAddr), Nowhere> {
     let address = original(worker, client).ok_or((Reason::DestinationUnknown, None))?;
     let nowhere = |reason| (reason, Some(address));
     // A pod that dials the listener itself would be led back here for ever.
@@ -140,11 +163,13 @@ fn outbound(
         Found::Service(index) => {
             let named = bound.snapshot.port(index).name.clone();
             let (service, port) = named.ok_or(nowhere(Reason::ServiceGone))?;
-            return Ok(Entry::Service {
-                caller: Some(caller.clone()),
+            let caller = Some(caller.clone());
+            let entry = Entry::Service {
+                caller,
                 service,
                 port,
-            });
+            };
+            return Ok((entry, address));
         }
         Found::Endpoint(index) => {
             let entry = bound.snapshot.port(index);
@@ -160,13 +185,15 @@ fn outbound(
         Found::NoPort => return Err(nowhere(Reason::UnknownPort)),
         Found::Elsewhere => return Err(nowhere(Reason::PortElsewhere)),
     };
-    Ok(Entry::Direct(Direct {
+    let direct = Direct {
         caller: Some(caller.clone()),
         endpoint: address,
         what,
-    }))
+    };
+    Ok((Entry::Direct(direct), address))
 }
 
+/// What has arrived at a pod.
 fn arriving(
     worker: &Worker,
     door: &Door,

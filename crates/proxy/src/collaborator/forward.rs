@@ -108,7 +108,15 @@ impl Connection {
     }
 
     /// An idle connection to the endpoint, if there is one that this caller may use.
-    fn take_idle(&self, exchange: &Exchange, endpoint: &Endpoint) -> Option<Upstream> {
+    fn take_idle(&mut self, exchange: &Exchange, endpoint: &Endpoint) -> Option<Upstream> {
+        if let Some(own) = self.own.take()
+            && std::ptr::eq(&*own.0, endpoint)
+        {
+            let (_, mut upstream) = *own;
+            if upstream.side.is_silent() {
+                return Some(upstream);
+            }
+        }
         // Only another node is told who calls.
         let via = endpoint.place.via();
         let guards = &exchange.bound.snapshot.guards;

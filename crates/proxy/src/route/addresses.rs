@@ -108,9 +108,18 @@ impl Addresses {
         self.hosted.get(workload)?.first().copied()
     }
 
+    /// Whether an address is one of a workload of this node.
+    pub(crate) fn is_of(&self, address: IpAddr, workload: &WorkloadName) -> bool {
+        let all = self.hosted.get(workload);
+        all.is_some_and(|all| all.contains(&address))
+    }
+
     /// An address of a workload of this node, of one family.
     pub(crate) fn of(&self, workload: &WorkloadName, is_ipv4: bool) -> Option<IpAddr> {
         let mut all = self.hosted.get(workload)?.iter();
         all.find(|address| address.is_ipv4() == is_ipv4).copied()
     }
 }
+
+#[cfg(test)]
+mod tests;

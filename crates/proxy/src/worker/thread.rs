@@ -228,8 +228,8 @@ impl Worker {
     /// Reaches these workloads from within their pods from now on. Connections stay, but for idle ones into
     /// pods that are none any more.
     fn enter_pods(&self, pods: Arc<Pods>) {
-        *self.pods.borrow_mut() = Arc::clone(&pods);
         let there: HashSet<PodId> = pods.0.values().copied().collect();
+        *self.pods.borrow_mut() = pods;
         self.upstreams.leave_pods(|pod| there.contains(&pod));
         let snapshot = Arc::clone(&self.bound.borrow().snapshot);
         self.bind(snapshot);
