@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Indices of links are chosen here, so that nothing has to be looked up: lo is 1, a bridge or a pod's
-//! eth0 is 2, a node's eth0 is 3.
+//! eth0 is 2, a node's eth0 is 3, ports of bridges follow.
 
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::packet_route::route::RouteScope;
@@ -30,6 +30,8 @@ use super::plan::{NodePlan, PodPlan};
 const FIRST: u32 = 2;
 /// A node's link to the underlay.
 const UPLINK: u32 = 3;
+/// What the index of port N of a bridge is counted from.
+const PORTS: u32 = 100;
 
 /// Makes the underlay's bridge.
 ///
@@ -58,8 +60,7 @@ pub(super) fn node(
 ) -> anyhow::Result<()> {
     let number = plan.number;
     underlay.inside(async |handle| {
-        let link = format!("to{number}");
-        veth(&handle, &link, (node, "eth0", UPLINK)).await?;
+        veth(&handle, ("to", number), (node, UPLINK)).await?;
         for family in FAMILIES {
             let via = address::underlay(number, family);
             add_route(&handle, FIRST, address::pods(number, family), Some(via)).await?;
@@ -68,6 +69,7 @@ pub(super) fn node(
     })?;
     node.inside(async |handle| {
         bridge(&handle, "pods", number).await?;
+        bring_up(&handle, UPLINK).await?;
         for family in FAMILIES {
             let (own, bits) = (
                 address::underlay(number, family),
@@ -97,15 +99,15 @@ pub(super) fn pods(
     pods: &[(&PodPlan, Namespace)],
 ) -> anyhow::Result<()> {
     node.inside(async |handle| {
-        for (position, (plan, pod)) in pods.iter().enumerate() {
-            let link = format!("p{}", position + 1);
-            let made = veth(&handle, &link, (pod, "eth0", FIRST)).await;
+        for ((plan, pod), port) in pods.iter().zip(1..) {
+            let made = veth(&handle, ("p", port), (pod, FIRST)).await;
             made.with_context(|| plan.workload.to_string())?;
         }
         Ok(())
     })?;
     for (plan, pod) in pods {
         pod.inside(async |handle| {
+            bring_up(&handle, FIRST).await?;
             for family in FAMILIES {
                 let Some(own) = plan.address(family) else {
                     continue;
@@ -153,30 +155,41 @@ async fn bridge(handle: &Handle, name: &str, number: u16) -> anyhow::Result<()> 
         .up()
         .build();
     let done = handle.link().add(message).execute().await;
-    done.with_context(|| {
-        format!("cannot make the bridge {name} (is the kernel built with bridges?)")
-    })
+    made(done, "bridge").with_context(|| format!("cannot make the bridge {name}"))
 }
 
-/// Makes a pair of links: one here, at the bridge, one as `name` with `index` in `other`.
+/// Makes a pair of links: one here, a port of the bridge, and up; one as eth0 with `index` in `other`, which
+/// cannot be set up before both are there.
 async fn veth(
     handle: &Handle,
-    here: &str,
-    (other, name, index): (&Namespace, &str, u32),
+    (prefix, port): (&str, u16),
+    (other, index): (&Namespace, u32),
 ) -> anyhow::Result<()> {
     let peer = LinkMessageBuilder::<LinkUnspec>::new()
-        .name(name)
+        .name("eth0")
         .index(index)
         .setns_by_fd(other.fd().as_raw_fd())
-        .up()
         .build();
-    let message = LinkVeth::new(here, name)
+    let name = format!("{prefix}{port}");
+    let message = LinkVeth::new(&name, "eth0")
+        // The kernel heeds the index of the peer only where this one's is given, too.
+        .index(PORTS + u32::from(port))
         .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
         .controller(FIRST)
         .up()
         .build();
     let done = handle.link().add(message).execute().await;
-    done.with_context(|| format!("cannot make the link {here} (is the kernel built with veth?)"))
+    made(done, "veth").with_context(|| format!("cannot make the link {name}"))
+}
+
+/// Says what to do where the kernel does not know a kind of link.
+fn made(done: Result<(), rtnetlink::Error>, kind: &str) -> anyhow::Result<()> {
+    let unknown = matches!(&done, Err(rtnetlink::Error::NetlinkError(message))
+        if message.raw_code() == -rustix::io::Errno::OPNOTSUPP.raw_os_error());
+    match unknown {
+        true => bail!("the kernel has no links of kind {kind} (modprobe {kind})"),
+        false => Ok(done?),
+    }
 }
 
 async fn add_address(handle: &Handle, link: u32, address: IpAddr, bits: u8) -> anyhow::Result<()> {
