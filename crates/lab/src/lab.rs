@@ -19,6 +19,7 @@ mod dns;
 mod etc;
 mod file;
 mod folder;
+mod heddle;
 mod manifests;
 mod mount;
 mod namespace;
@@ -56,6 +57,7 @@ pub struct Lab {
     plan: Plan,
     folder: Folder,
     groups: Group,
+    programs: Programs,
     is_ours: bool,
 }
 
@@ -95,14 +97,15 @@ impl Lab {
         requirements::check(plan)?;
         let hierarchies = Hierarchies::find()?;
         let folder = Folder::of(&plan.name);
-        let lock = folder.create(plan)?;
+        let lock = folder.create(plan, programs)?;
         let lab = Self {
             plan: plan.clone(),
             groups: hierarchies.lab(&plan.name),
             folder,
+            programs: programs.clone(),
             is_ours: true,
         };
-        let made = lab.make(programs, progress);
+        let made = lab.make(progress);
         drop(lock);
         let made = made.and_then(|()| lab.folder.set_ready());
         match made {
@@ -116,7 +119,7 @@ impl Lab {
         }
     }
 
-    fn make(&self, programs: &Programs, progress: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+    fn make(&self, progress: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
         let mut step = Step::new(progress);
         if let Some(manifests) = &self.plan.manifests {
             manifests.write(&self.folder.manifests())?;
@@ -131,10 +134,17 @@ impl Lab {
             etc::write(&self.plan, pod.plan, &pod.folder())?;
         }
         for node in self.nodes() {
-            node.start_dns(programs)?;
+            node.start_dns()?;
         }
         self.wait_for_dns()?;
         step.done("DNS");
+        if self.plan.carried != Carried::Nothing {
+            let count = self.start_mesh()?;
+            step.done(&format!("control plane and {count} nodes of the mesh"));
+            // Before their programs start, so that nothing of them passes by.
+            let count = self.enrol_pods()?;
+            step.done(&format!("{count} pods enrolled"));
+        }
         let started = self.start_commands()?;
         step.done(&format!("{started} programs of pods"));
         Ok(())
@@ -151,6 +161,9 @@ impl Lab {
         for pod in self.pods() {
             let group = pod.group();
             group.create()?;
+            if self.plan.carried == Carried::Pod {
+                pod.proxy_group().create()?;
+            }
             if let Some(cpus) = pod.plan.cpus {
                 let held = group.hold(cpus);
                 held.with_context(|| format!("pods.{}.cpus", pod.plan.workload))?;
@@ -200,6 +213,7 @@ impl Lab {
         })?;
         Ok(Self {
             groups: Hierarchies::find()?.lab(name),
+            programs: folder.programs()?,
             plan,
             folder,
             is_ours: false,
@@ -342,6 +356,12 @@ impl<'l> Pod<'l> {
         node.child("pods").child(self.plan.file_name())
     }
 
+    /// That of its own proxy.
+    fn proxy_group(&self) -> Group {
+        let node = Node::group_of(self.lab, &self.plan.node);
+        node.child("proxies").child(self.plan.file_name())
+    }
+
     fn folder(&self) -> PathBuf {
         self.lab.folder.pod(&self.plan.file_name())
     }
@@ -420,9 +440,9 @@ impl<'l> Node<'l> {
         }
     }
 
-    fn start_dns(&self, programs: &Programs) -> anyhow::Result<Note> {
+    fn start_dns(&self) -> anyhow::Result<Note> {
         let name = &self.plan.name;
-        let mut command = self.place("dns").service(&programs.lab)?;
+        let mut command = self.place("dns").service(&self.lab.programs.lab)?;
         command
             .arg("dns")
             .arg("--lab")

@@ -16,9 +16,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use serde::de::DeserializeOwned;
 
 use super::file::LabName;
 use super::plan::Plan;
+use super::programs::Programs;
 
 /// Where the folders of labs are.
 const ROOT: &str = "/run/heddle/lab";
@@ -44,7 +46,7 @@ impl Folder {
     ///
     /// # Errors
     /// There is one already, or it is not allowed.
-    pub(super) fn create(&self, plan: &Plan) -> anyhow::Result<Lock> {
+    pub(super) fn create(&self, plan: &Plan, programs: &Programs) -> anyhow::Result<Lock> {
         let shown = self.0.display();
         fs::create_dir_all(ROOT).with_context(|| format!("cannot make {ROOT}"))?;
         match fs::create_dir(&self.0) {
@@ -60,6 +62,7 @@ impl Folder {
         for part in ["logs", "processes", "pods", "nodes"] {
             fs::create_dir(self.0.join(part))?;
         }
+        fs::write(self.programs_file(), serde_json::to_vec(programs)?)?;
         fs::write(self.plan_file(), serde_json::to_vec(plan)?)?;
         Ok(lock)
     }
@@ -86,13 +89,15 @@ impl Folder {
     /// # Errors
     /// There is none, or it was interrupted before it was written.
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
-        let file = self.plan_file();
-        let shown = || file.display().to_string();
-        let size = fs::metadata(&file).with_context(shown)?.len();
-        if size > MAX_PLAN_BYTES {
-            bail!("{}: {size} bytes are no plan of a lab", shown());
-        }
-        serde_json::from_slice(&fs::read(&file).with_context(shown)?).with_context(shown)
+        read(&self.plan_file())
+    }
+
+    /// The programs that it is made of.
+    ///
+    /// # Errors
+    /// As for [`Folder::plan`].
+    pub(super) fn programs(&self) -> anyhow::Result<Programs> {
+        read(&self.programs_file())
     }
 
     /// Says that everything is there.
@@ -113,6 +118,10 @@ impl Folder {
 
     fn plan_file(&self) -> PathBuf {
         self.0.join("lab.json")
+    }
+
+    fn programs_file(&self) -> PathBuf {
+        self.0.join("programs.json")
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -155,6 +164,15 @@ impl Folder {
         let _in_use = fs::remove_dir(ROOT);
         Ok(())
     }
+}
+
+fn read<T: DeserializeOwned>(file: &Path) -> anyhow::Result<T> {
+    let shown = || file.display().to_string();
+    let size = fs::metadata(file).with_context(shown)?.len();
+    if size > MAX_PLAN_BYTES {
+        bail!("{}: with {size} bytes this is none of a lab's", shown());
+    }
+    serde_json::from_slice(&fs::read(file).with_context(shown)?).with_context(shown)
 }
 
 /// Removes the folder that everything of Heddle is in, if nothing is.

@@ -258,7 +258,7 @@ fn complete_pod(
     spec.insert("address".to_owned(), json!(texts[0]));
     spec.remove("addresses");
     if knows_addresses && texts.len() > 1 {
-        spec.insert("addresses".to_owned(), json!(texts));
+        spec.insert("addresses".to_owned(), json!(texts[1..]));
     }
     // A relative path means the folder of the manifest, and the copy is in another.
     if spec.contains_key("command") {
@@ -272,7 +272,7 @@ fn complete_pod(
 fn knows_addresses() -> bool {
     let text = br#"{"apiVersion": "heddle.dev/v1alpha1", "kind": "LocalWorkload",
         "metadata": {"name": "a"},
-        "spec": {"address": "10.0.0.1", "addresses": ["10.0.0.1", "fd00::1"]}}"#;
+        "spec": {"address": "10.0.0.1", "addresses": ["fd00::1"]}}"#;
     heddle_control::load_text(Path::new("addresses.yaml"), text)
         .0
         .is_some()

@@ -4,9 +4,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use serde::{Deserialize, Serialize};
 
 /// Where they are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Programs {
     /// `heddle-lab`, for what runs beside the mesh.
     pub lab: PathBuf,
