@@ -178,7 +178,7 @@ impl Pods {
         }
         let (outbound, inbound) =
             sockets::listeners(netns.as_fd()).map_err(|error| in_words("its listeners", error))?;
-        routes::prepare(netns.as_fd()).map_err(|error| in_words("its routes", error))?;
+        routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
         let id = PodId(self.next);
         self.next += 1;
         let hooked = hooks::Pod {
