@@ -73,7 +73,10 @@ impl Connection {
             exchange.due = exchange.request_due.min(by);
         }
         let idle = self.take_idle(exchange, &endpoint);
-        exchange.reused = idle.is_some();
+        // One that was made for this client has just been made.
+        exchange.reused = idle
+            .as_ref()
+            .is_some_and(|idle| !idle.side.is_one_clients());
         if let Some(mut upstream) = idle {
             self.alarm.rests_on(&upstream.side);
             exchange.attempts += 1;
