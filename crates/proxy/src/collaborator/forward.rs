@@ -163,7 +163,7 @@ impl Connection {
         let call = Call {
             door: &self.door,
             kind: Kind::Http,
-            client: self.address,
+            client: &self.address,
         };
         let connected = connect(&self.worker, &self.alarm, due, endpoint, place, &call).await;
         connected.map_err(|reason| match reason {
