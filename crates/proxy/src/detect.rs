@@ -275,7 +275,7 @@ impl Undecided {
             let call = Call {
                 door: &self.door,
                 kind: Kind::Bytes,
-                client: self.peer,
+                client: &self.peer,
             };
             // There is no other endpoint than the one that the client or another node has chosen.
             let again = self.attempts < MAX_ATTEMPTS && !self.door.is_fixed();

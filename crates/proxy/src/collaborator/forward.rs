@@ -73,7 +73,10 @@ impl Connection {
             exchange.due = exchange.request_due.min(by);
         }
         let idle = self.take_idle(exchange, &endpoint);
-        exchange.reused = idle.is_some();
+        // One that was made for this client has just been made.
+        exchange.reused = idle
+            .as_ref()
+            .is_some_and(|idle| !idle.side.is_one_clients());
         if let Some(mut upstream) = idle {
             self.alarm.rests_on(&upstream.side);
             exchange.attempts += 1;
@@ -160,7 +163,7 @@ impl Connection {
         let call = Call {
             door: &self.door,
             kind: Kind::Http,
-            client: self.address,
+            client: &self.address,
         };
         let connected = connect(&self.worker, &self.alarm, due, endpoint, place, &call).await;
         connected.map_err(|reason| match reason {

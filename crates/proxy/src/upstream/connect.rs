@@ -1,5 +1,6 @@
 //! Opening a connection to an endpoint.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::mem;
@@ -27,7 +28,7 @@ pub(crate) struct Call<'a> {
     pub(crate) door: &'a Door,
     pub(crate) kind: Kind,
     /// Where the client called from, as its connection shows it.
-    pub(crate) client: SocketAddr,
+    pub(crate) client: &'a SocketAddr,
 }
 
 /// Connects to an endpoint in the place that was reserved for it, by `due`. The endpoint remembers how
@@ -47,7 +48,13 @@ pub(crate) async fn connect(
         return Err(Reason::PeerRefused);
     }
     alarm.set(due);
-    let mut connecting = pin!(open_with_room(worker, &endpoint.place, call));
+    let dial = Dial {
+        worker,
+        place: &endpoint.place,
+        call,
+        shows_client: Cell::new(false),
+    };
+    let mut connecting = pin!(open_with_room(&dial));
     let connected = poll_fn(|cx| {
         if alarm.rang() {
             return Poll::Ready(None);
@@ -58,11 +65,9 @@ pub(crate) async fn connect(
     let upstreams = &worker.upstreams;
     let now = worker.clock.now_ms();
     match connected {
-        Some(Ok((stream, true))) => {
-            Ok(upstreams.opened(endpoint, place, Side::of_one_client(stream)))
-        }
-        Some(Ok((stream, false))) => {
+        Some(Ok(stream)) => {
             let side = match endpoint.place.via() {
+                None if dial.shows_client.get() => Side::of_one_client(stream),
                 None => Side::new(stream),
                 // In a box: it would take room in every connection.
                 Some(via) => Box::pin(remote(worker, alarm, stream, (endpoint, via), call)).await?,
@@ -119,19 +124,24 @@ async fn remote(
     })
 }
 
+/// A connection in the making.
+struct Dial<'a> {
+    worker: &'a Worker,
+    place: &'a Place,
+    call: &'a Call<'a>,
+    /// It speaks with the client's address.
+    shows_client: Cell<bool>,
+}
+
 /// Connects, and if there is no descriptor left gives up what is only kept to save time and tries once
-/// more. Returns also whether the connection speaks with the client's address.
-async fn open_with_room(
-    worker: &Worker,
-    place: &Place,
-    call: &Call<'_>,
-) -> io::Result<(TcpStream, bool)> {
+/// more.
+async fn open_with_room(dial: &Dial<'_>) -> io::Result<TcpStream> {
     let mut first = true;
     // One place that waits: the future of every connection has room for it.
     loop {
-        let opened = open(worker, place, call).await;
+        let opened = open(dial).await;
         let none_left = matches!(&opened, Err(error) if is_ours(error));
-        if !(none_left && mem::take(&mut first) && worker.upstreams.close_idle()) {
+        if !(none_left && mem::take(&mut first) && dial.worker.upstreams.close_idle()) {
             return opened;
         }
     }
@@ -139,32 +149,34 @@ async fn open_with_room(
 
 /// Connects with Nagle's algorithm off: a request is sent whole and must not wait for the
 /// acknowledgement of the one before.
-async fn open(worker: &Worker, place: &Place, call: &Call<'_>) -> io::Result<(TcpStream, bool)> {
-    if let Some(pod) = place.pod() {
+async fn open(dial: &Dial<'_>) -> io::Result<TcpStream> {
+    if let Some(pod) = dial.place.pod() {
         // In a box: it would take room in every connection.
-        return Box::pin(open_within(worker, pod, place, call)).await;
+        return Box::pin(open_within(dial, pod)).await;
     }
-    let address = place.dialled();
+    let address = dial.place.dialled();
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
         TcpSocket::new_v6()?
     };
     socket.set_nodelay(true)?;
-    Ok((socket.connect(address).await?, false))
+    socket.connect(address).await
 }
 
 /// The same from within a pod, with the client's address where that is to be seen. Its port as well, unless
 /// another connection has it still, or had it a moment ago.
-async fn open_within(
-    worker: &Worker,
-    pod: PodId,
-    place: &Place,
-    call: &Call<'_>,
-) -> io::Result<(TcpStream, bool)> {
+async fn open_within(dial: &Dial<'_>, pod: PodId) -> io::Result<TcpStream> {
+    let Dial {
+        worker,
+        place,
+        call,
+        shows_client,
+    } = dial;
     let sockets = worker.sockets().ok_or(io::ErrorKind::NotConnected)?;
     let address = place.address;
     let mut source = seen_address(worker, pod, place, call);
+    shows_client.set(source.is_some());
     loop {
         let opened = async {
             let socket = sockets.open(pod, Family::of(address), source).await?;
@@ -176,7 +188,7 @@ async fn open_within(
             (Err(error), Some(source)) if source.port() != 0 && is_taken(&error) => {
                 source.set_port(0);
             }
-            (opened, source) => return opened.map(|stream| (stream, source.is_some())),
+            (opened, _) => return opened,
         }
     }
 }

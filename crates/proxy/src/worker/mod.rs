@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use heddle_intercept::Sockets;
+use heddle_model::WorkloadName;
 use heddle_telemetry::{LogSink, Registry, Seldom, TcpLabels, TcpSeries, WorkerStats};
 use heddle_transport::{Identities, NoIdentity};
 use heddle_wire::buffer::Pool;
@@ -34,7 +35,7 @@ use crate::intercepted::{Direct, Pods, What};
 use crate::listener::{Door, Entry};
 use crate::permits::Permits;
 use crate::pump::Blocks;
-use crate::route::PortIndex;
+use crate::route::{Found, PortIndex};
 use crate::settings::Settings;
 use crate::upstream::{Endpoint, Place, Upstreams, Way};
 
@@ -180,7 +181,7 @@ impl Worker {
         let pods = self.pods();
         let caller = direct.caller.as_ref();
         let way = match (direct.workload(), &direct.what) {
-            (Some(workload), _) if !bound.snapshot.addresses.has(workload) => {
+            (Some(workload), _) if !is_there(bound, direct, workload) => {
                 return Err(Reason::EndpointGone);
             }
             (Some(workload), _) => match pods.of(workload) {
@@ -279,4 +280,16 @@ impl Worker {
     pub(crate) fn connections(&self) -> usize {
         usize::try_from(self.stats.connections_active.get()).unwrap_or(0)
     }
+}
+
+/// Whether a workload of this node still has the address that a client has chosen: what goes to another
+/// address leaves its pod, in the clear. One of which the mesh knows nothing is the workload's if what was
+/// going there has arrived at it.
+fn is_there(bound: &Bound, direct: &Direct, workload: &WorkloadName) -> bool {
+    let addresses = &bound.snapshot.addresses;
+    let has_arrived = || {
+        let nobodys = addresses.find(direct.endpoint) == Found::Outside;
+        direct.caller.is_none() && addresses.has(workload) && nobodys
+    };
+    addresses.is_of(direct.endpoint.ip(), workload) || has_arrived()
 }

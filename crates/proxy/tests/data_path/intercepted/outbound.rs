@@ -175,3 +175,67 @@ fn nothing_is_outside_before_there_is_a_configuration() {
     steered.expect_refused("workload_not_in_mesh");
     assert!(upstream.is_quiet());
 }
+
+#[test]
+fn an_address_that_has_changed_hands_is_not_called_any_more() {
+    let endpoint = serve_at(ECHO, |_| "ok".into());
+    let own = serve_at(ECHO, |_| "own".into());
+    let mut mesh = mesh(endpoint, AppProtocol::Http);
+    let steered = Steered::new(&mesh, &["echo"]);
+    let mut clients = [steered.dial("shop", endpoint), steered.dial("shop", own)];
+    let mut ask = || {
+        clients.each_mut().map(|client| {
+            client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+            client.response().status()
+        })
+    };
+    assert_eq!(ask(), [200, 200]);
+    mesh.generation += 1;
+    mesh.workloads[0].address = [127, 30, 0, 10].into();
+    mesh.services[0].ports[0].endpoints[0]
+        .address
+        .set_ip([127, 30, 0, 10].into());
+    mesh.elsewhere = vec![endpoint.ip()];
+    mesh.check_invariants().unwrap();
+    steered.apply(&mesh);
+    assert_eq!(ask(), [503, 503]);
+    let labels = ["reason=\"endpoint_gone\""];
+    steered.expect("heddle_requests_rejected_total", &labels, 2.0);
+}
+
+#[test]
+fn what_was_intercepted_moves_like_any_other() {
+    let (upstream, outside) = (Upstream::at(ECHO), Upstream::at("127.30.0.100:0"));
+    let own = Upstream::at(ECHO);
+    let mesh = mesh(upstream.address, AppProtocol::Undeclared);
+    let steered = Steered::with(2, &mesh, &["echo", "shop"]);
+    let going = [SERVICE, upstream.address, own.address, outside.address];
+    let servers = [&upstream, &upstream, &own, &outside];
+    let mut flows: Vec<_> = going
+        .into_iter()
+        .zip(servers)
+        .map(|(going, server)| {
+            let mut client = steered.dial("shop", going);
+            client.send("SSH-2.0-somebody\r\n");
+            let mut server = server.accept();
+            assert_eq!(server.exact(18), b"SSH-2.0-somebody\r\n");
+            (client, server)
+        })
+        .collect();
+    // One of which nobody knows yet what it speaks.
+    let mut silent = steered.dial("shop", SERVICE);
+    let mut shown = upstream.accept();
+    for round in 1..5 {
+        steered.proxy.rotate();
+        let moved = f64::from(5 * round);
+        steered.expect("heddle_connections_moved_total", &[], moved);
+        for (client, server) in &mut flows {
+            client.send("ping");
+            assert_eq!(server.exact(4), b"ping");
+            server.send("pong");
+            assert_eq!(client.exact(4), b"pong");
+        }
+    }
+    silent.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    assert!(shown.head().starts_with("GET / HTTP/1.1"), "on its own");
+}
