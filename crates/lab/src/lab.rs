@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-pub use file::{Carried, Family, LabName};
+pub use file::{Carried, Family, Hooks, LabName};
 pub use plan::{NodePlan, Plan, PodPlan, ServicePlan};
 pub use process::Note;
 pub use programs::Programs;
@@ -205,8 +205,9 @@ impl Lab {
     /// A lab that somebody else has brought up. Dropping it leaves it as it is.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is none of that name, or not allowed.
     pub fn open(name: &LabName) -> anyhow::Result<Self> {
+        requirements::check_rights()?;
         let folder = Folder::of(name);
         let plan = folder.plan().with_context(|| {
             format!("there is no lab {name} (heddle-lab list says which there are)")

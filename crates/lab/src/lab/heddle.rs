@@ -165,6 +165,7 @@ impl Lab {
         let mut command = node.place.service(self.heddle()?)?;
         command.args(["node", "--intercept", "--name", node.name.as_str()]);
         command.args(["--control", &control, "--listen", &listen]);
+        command.args(["--hooks", self.plan.hooks.as_str()]);
         for (flag, path) in [
             ("--token-file", &token),
             ("--state", &node.folder.join("state")),
