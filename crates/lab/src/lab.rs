@@ -347,9 +347,20 @@ impl<'l> Pod<'l> {
         Role::Pod(&self.plan.file_name()).path(&self.lab.plan.name)
     }
 
-    /// The control group of version 2 that its processes are in.
-    pub fn control_group(&self) -> PathBuf {
-        self.group().unified()
+    /// The folder of its control group in every hierarchy: what its programs use is said there.
+    pub fn control_groups(&self) -> Vec<PathBuf> {
+        self.group().folders()
+    }
+
+    /// The same of the holder and the proxy that carry its traffic; those of a node carry others' as well.
+    pub fn proxy_control_groups(&self) -> Vec<PathBuf> {
+        match self.lab.plan.carried {
+            Carried::Pod => self.proxy_group().folders(),
+            _ => {
+                let node = Node::group_of(self.lab, &self.plan.node);
+                node.child("heddle").folders()
+            }
+        }
     }
 
     fn group(&self) -> Group {
@@ -423,6 +434,11 @@ impl<'l> Node<'l> {
     /// Its address of a family among the nodes.
     pub fn address(&self, family: Family) -> IpAddr {
         address::underlay(self.plan.number, family)
+    }
+
+    /// The folder of the control group of its holder and proxy in every hierarchy.
+    pub fn proxy_control_groups(&self) -> Vec<PathBuf> {
+        self.group("heddle").folders()
     }
 
     fn group_of(lab: &Lab, node: &heddle_model::NodeName) -> Group {
