@@ -1,0 +1,163 @@
+//! What of a pod's traffic is left alone.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+#[cfg(test)]
+mod tests;
+
+/// The most ranges of each kind: programs in the kernel look at each of them.
+pub const MAX_EXCLUDED: usize = 16;
+
+/// What of a pod's traffic is left alone. Of each kind there are at most [`MAX_EXCLUDED`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Exclude {
+    /// Ports of its own.
+    pub inbound_ports: Vec<PortRange>,
+    /// Ports that it dials, anywhere.
+    pub outbound_ports: Vec<PortRange>,
+    /// Networks that it dials.
+    pub outbound_networks: Vec<Cidr>,
+}
+
+/// Ports from one to another, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+impl PortRange {
+    /// The ports from `first` to `last`; `None` when there is none between them, or one is 0.
+    pub fn new(first: u16, last: u16) -> Option<Self> {
+        (first > 0 && first <= last).then_some(PortRange { first, last })
+    }
+
+    /// One port; `None` for port 0.
+    pub fn one(port: u16) -> Option<Self> {
+        Self::new(port, port)
+    }
+
+    /// The lowest.
+    pub fn first(self) -> u16 {
+        self.first
+    }
+
+    /// The highest.
+    pub fn last(self) -> u16 {
+        self.last
+    }
+}
+
+impl FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let range = match (first.parse(), last.parse()) {
+            (Ok(first), Ok(last)) => Self::new(first, last),
+            _ => None,
+        };
+        range.ok_or_else(|| {
+            format!("{text:?} is no port: write one such as 22, or a range such as 8000-8010")
+        })
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => self.first.fmt(f),
+            false => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
+impl TryFrom<String> for PortRange {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<PortRange> for String {
+    fn from(range: PortRange) -> String {
+        range.to_string()
+    }
+}
+
+/// All addresses that share the first bits with one (RFC 4632).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Cidr {
+    network: IpAddr,
+    prefix: u8,
+}
+
+impl Cidr {
+    /// The range of `prefix` bits; `None` when those are more than the address has, or the address has
+    /// bits beyond them.
+    pub fn new(network: IpAddr, prefix: u8) -> Option<Self> {
+        let fits = match network {
+            IpAddr::V4(address) => {
+                let host = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
+                prefix <= 32 && u32::from(address) & host == 0
+            }
+            IpAddr::V6(address) => {
+                let host = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+                prefix <= 128 && u128::from(address) & host == 0
+            }
+        };
+        fits.then_some(Cidr { network, prefix })
+    }
+
+    /// Its first address.
+    pub fn network(self) -> IpAddr {
+        self.network
+    }
+
+    /// How many bits its addresses share.
+    pub fn prefix(self) -> u8 {
+        self.prefix
+    }
+}
+
+impl FromStr for Cidr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no network: write one such as 10.0.0.0/8 or fd00::/8");
+        let (network, prefix) = text.split_once('/').ok_or_else(wrong)?;
+        let network: IpAddr = network.parse().map_err(|_| wrong())?;
+        let prefix = prefix.parse().map_err(|_| wrong())?;
+        Self::new(network, prefix).ok_or_else(|| {
+            format!("{text:?} is no network: the address has bits beyond the prefix, or the prefix is too long")
+        })
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.network, self.prefix)
+    }
+}
+
+impl TryFrom<String> for Cidr {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Cidr> for String {
+    fn from(cidr: Cidr) -> String {
+        cidr.to_string()
+    }
+}

@@ -1,0 +1,34 @@
+//! How traffic of unsuspecting pods reaches the proxy.
+//!
+//! A *pod* is a network namespace whose programs do not know of the mesh. What they dial is steered to
+//! listeners inside their namespace, and so is what arrives for them; the proxy accepts from these. All
+//! that needs privileges is done by a process of its own, the *holder*, which outlives the proxy.
+//!
+//! ```text
+//!             enrol, release                        the holder
+//!   operator ───────────────▶ requests ─▶ pods ─┬─▶ hooks: BPF or nft, in the kernel
+//!                                               ├─▶ listeners and sockets, in the pod's namespace
+//!                                               └─▶ channel ═══ descriptors ═══▶ client ─▶ the proxy
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`channel`] | what holder and proxy say to each other, descriptors included |
+//! | [`client`] | the proxy's end of it |
+//! | [`request`] | what operators ask of the holder |
+
+pub mod channel;
+#[cfg(feature = "client")]
+pub mod client;
+mod exclude;
+#[cfg(feature = "fixture")]
+pub mod fixture;
+mod original;
+mod pod;
+pub mod request;
+
+#[cfg(feature = "client")]
+pub use client::{Client, Event, Sockets, Tell};
+pub use exclude::{Cidr, Exclude, MAX_EXCLUDED, PortRange};
+pub use original::original_destination;
+pub use pod::{Family, Fate, PodId};

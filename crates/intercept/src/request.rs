@@ -1,0 +1,146 @@
+//! What an operator asks of a holder: enrol this pod, release that one, which are there.
+//!
+//! One packet asks, packets answer (`SOCK_SEQPACKET`, unix(7)); the pod's namespace comes as a descriptor, so
+//! that no path is looked up twice and by nobody with more rights than the one who asks.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use heddle_model::WorkloadName;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde::{Deserialize, Serialize};
+
+use crate::channel::{receive, send};
+use crate::{Exclude, Fate, PodId};
+
+/// How long a holder may take to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// Make a pod the mesh's. With it comes its network namespace.
+    Enrol {
+        /// Whose pod it is.
+        workload: WorkloadName,
+        /// Where its namespace is found again when the holder was restarted.
+        netns: PathBuf,
+        /// What of it is left alone.
+        exclude: Exclude,
+    },
+    /// Leave a pod alone from now on.
+    Release {
+        /// Whose pod it is.
+        workload: WorkloadName,
+    },
+    /// Which pods are there?
+    List,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// It is done.
+    Done,
+    /// One of the pods; [`Reply::Done`] follows the last.
+    Pod(PodStatus),
+    /// It is not done, and why.
+    Refused(String),
+}
+
+/// An enrolled pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodStatus {
+    /// Its number.
+    pub pod: PodId,
+    /// Whose pod it is.
+    pub workload: WorkloadName,
+    /// Where its namespace is.
+    pub netns: PathBuf,
+    /// Its own addresses.
+    pub addresses: Vec<IpAddr>,
+    /// How it stands.
+    pub state: PodState,
+    /// What becomes of it without a proxy.
+    pub fate: Fate,
+}
+
+/// How an enrolled pod stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PodState {
+    /// Its connections wait until the proxy has its identity and policies.
+    Held,
+    /// They are served.
+    Serving,
+    /// There is no proxy: its fate is in force.
+    Unserved,
+    /// It is being released: what waits in its listeners is served still.
+    Releasing,
+}
+
+impl PodState {
+    /// Its name in tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PodState::Held => "held",
+            PodState::Serving => "serving",
+            PodState::Unserved => "unserved",
+            PodState::Releasing => "releasing",
+        }
+    }
+}
+
+/// Asks the holder that listens at `socket`, and waits for what it says: the pods, for [`Request::List`].
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] and [`io::ErrorKind::ConnectionRefused`] when there is none; the holder's own
+/// words when it refuses; [`io::ErrorKind::TimedOut`].
+pub fn ask(
+    socket: &Path,
+    request: &Request,
+    netns: Option<&OwnedFd>,
+) -> io::Result<Vec<PodStatus>> {
+    let connection = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    connect(&connection, &SocketAddrUnix::new(socket)?)?;
+    let descriptors: Vec<_> = netns.iter().map(|netns| netns.as_fd()).collect();
+    send(&connection, request, &descriptors)?;
+    let until = Instant::now() + ANSWERS_WITHIN;
+    let mut pods = Vec::new();
+    loop {
+        wait_readable(&connection, until)?;
+        match receive::<Reply>(&connection)? {
+            Some((Reply::Done, _)) => return Ok(pods),
+            Some((Reply::Pod(pod), _)) => pods.push(pod),
+            Some((Reply::Refused(why), _)) => return Err(io::Error::other(why)),
+            None => {
+                let why = "the holder ended before it answered";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+            }
+        }
+    }
+}
+
+fn wait_readable(connection: &OwnedFd, until: Instant) -> io::Result<()> {
+    let left = until.saturating_duration_since(Instant::now());
+    let left = Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: left.subsec_nanos().into(),
+    };
+    let mut ready = [PollFd::new(connection, PollFlags::IN)];
+    match poll(&mut ready, Some(&left))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(()),
+    }
+}
