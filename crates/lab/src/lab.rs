@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-pub use file::{Carried, Family, LabName};
+pub use file::{Carried, Family, Hooks, LabName};
 pub use plan::{NodePlan, Plan, PodPlan, ServicePlan};
 pub use process::Note;
 pub use programs::Programs;
@@ -205,8 +205,9 @@ impl Lab {
     /// A lab that somebody else has brought up. Dropping it leaves it as it is.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is none of that name, or not allowed.
     pub fn open(name: &LabName) -> anyhow::Result<Self> {
+        requirements::check_rights()?;
         let folder = Folder::of(name);
         let plan = folder.plan().with_context(|| {
             format!("there is no lab {name} (heddle-lab list says which there are)")
@@ -346,9 +347,20 @@ impl<'l> Pod<'l> {
         Role::Pod(&self.plan.file_name()).path(&self.lab.plan.name)
     }
 
-    /// The control group of version 2 that its processes are in.
-    pub fn control_group(&self) -> PathBuf {
-        self.group().unified()
+    /// The folder of its control group in every hierarchy: what its programs use is said there.
+    pub fn control_groups(&self) -> Vec<PathBuf> {
+        self.group().folders()
+    }
+
+    /// The same of the holder and the proxy that carry its traffic; those of a node carry others' as well.
+    pub fn proxy_control_groups(&self) -> Vec<PathBuf> {
+        match self.lab.plan.carried {
+            Carried::Pod => self.proxy_group().folders(),
+            _ => {
+                let node = Node::group_of(self.lab, &self.plan.node);
+                node.child("heddle").folders()
+            }
+        }
     }
 
     fn group(&self) -> Group {
@@ -422,6 +434,11 @@ impl<'l> Node<'l> {
     /// Its address of a family among the nodes.
     pub fn address(&self, family: Family) -> IpAddr {
         address::underlay(self.plan.number, family)
+    }
+
+    /// The folder of the control group of its holder and proxy in every hierarchy.
+    pub fn proxy_control_groups(&self) -> Vec<PathBuf> {
+        self.group("heddle").folders()
     }
 
     fn group_of(lab: &Lab, node: &heddle_model::NodeName) -> Group {

@@ -213,6 +213,59 @@ fn pods_of_two_nodes_find_each_other_by_name_and_nothing_is_left_of_them() {
     assert_eq!(written.traces(), Vec::<String>::new());
 }
 
+#[test]
+fn programs_that_know_nothing_of_the_mesh_are_carried_by_it() {
+    let manifests = pod("near", "one") + &pod("far", "two") + &idle("caller", "one");
+    for (letter, carried) in [('m', "node"), ('n', "pod")] {
+        let Some(written) = Written::new(letter, &format!("carried: {carried}\n"), &manifests)
+        else {
+            return;
+        };
+        if !intercepts() {
+            return;
+        }
+        // Given pods that call each other at cluster addresses, where only a mesh answers …
+        let lab = written.up();
+        // … then it does, in both families, on the same node and on another.
+        for to in ["near", "far"] {
+            for family in [Family::V4, Family::V6] {
+                let answer = ask(&lab, "shop/caller", &format!("{to}:80"), family);
+                assert!(answer.starts_with(&format!("{to} ")), "{carried}: {answer}");
+            }
+        }
+        if carried == "node" {
+            // A pod that is released is a pod without a mesh, and one that is enrolled again is one with it.
+            let caller = lab.pod("shop/caller").expect("caller");
+            caller.release().expect("released");
+            let program = std::env::current_exe().expect("this program");
+            let mut command = caller.command(program).expect("a command");
+            command
+                .args(["--ignored", "--exact", "--nocapture", "asks"])
+                .env(ASK, "far:80 true");
+            let output = run(&mut command);
+            assert!(!said(&output).contains("ANSWER"), "{}", said(&output));
+            caller.enrol().expect("enrolled");
+            assert!(ask(&lab, "shop/caller", "far:80", Family::V4).starts_with("far "));
+        }
+        lab.down().expect("down");
+        assert_eq!(written.traces(), Vec::<String>::new());
+    }
+}
+
+/// Whether there is a heddle that intercepts; if not, that is said.
+fn intercepts() -> bool {
+    let Some(heddle) = programs().heddle else {
+        eprintln!("SKIPPED: there is no heddle beside heddle-lab (cargo build -p heddle)");
+        return false;
+    };
+    let help = run(Command::new(&heddle).args(["node", "--help"]));
+    let knows = said(&help).contains("--intercept");
+    if !knows {
+        eprintln!("SKIPPED: {} has no --intercept", heddle.display());
+    }
+    knows
+}
+
 /// The file that holds the quota of a group, whichever version controls processors here.
 fn quota(groups: &str, group: &str) -> PathBuf {
     let v1 = groups.lines().any(|line| {
@@ -307,6 +360,37 @@ fn a_lab_that_was_interrupted_while_it_was_made_goes_without_a_trace() {
             "after {after_ms} ms"
         );
     }
+}
+
+#[test]
+fn a_lab_is_taken_down_by_whoever_was_told_to_stop_making_it() {
+    let manifests: String = (0..200)
+        .map(|pod| idle(&format!("p{pod}"), "one"))
+        .collect();
+    let Some(written) = Written::new('i', "carried: nothing\n", &manifests) else {
+        return;
+    };
+    let up = Command::new(PROGRAM)
+        .arg("up")
+        .arg(written.file())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("up");
+    // Given one that is being made …
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while written.traces().is_empty() {
+        assert!(Instant::now() < deadline, "nothing is made");
+        thread::park_timeout(Duration::from_millis(5));
+    }
+    // … when whoever makes it is told to stop, then it is removed, and that is no success.
+    let pid = i32::try_from(up.id()).expect("a pid");
+    let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("told");
+    let output = up.wait_with_output().expect("ends");
+    assert!(!output.status.success());
+    assert!(said(&output).contains("interrupted"), "{}", said(&output));
+    assert_eq!(written.traces(), Vec::<String>::new());
 }
 
 #[test]

@@ -26,8 +26,10 @@ mod tests;
 const PREFIX: &str = "heddle-lab-";
 /// The period of a quota, as a container's.
 const PERIOD_US: f64 = 100_000.0;
-/// Controllers that labs use.
-const CONTROLLERS: [&str; 2] = ["cpu", "memory"];
+/// Controllers that labs use: to hold processes, and to see what they use.
+const CONTROLLERS: [&str; 3] = ["cpu", "cpuacct", "memory"];
+/// Those of version 2, where `cpu` counts as well.
+const UNIFIED_CONTROLLERS: [&str; 2] = ["cpu", "memory"];
 
 /// The mounted hierarchies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,7 +131,7 @@ impl Group {
                 .unified
                 .join(group)
                 .join("cgroup.subtree_control");
-            for controller in CONTROLLERS {
+            for controller in UNIFIED_CONTROLLERS {
                 // Refused where the host does not hand it down; whoever sets a limit is told.
                 let _unavailable = fs::write(&file, format!("+{controller}"));
             }
@@ -142,12 +144,16 @@ impl Group {
         self.hierarchies.unified.join(&self.path)
     }
 
+    /// Its folder in every hierarchy.
+    pub(super) fn folders(&self) -> Vec<PathBuf> {
+        let roots = self.hierarchies.roots();
+        roots.map(|root| root.join(&self.path)).collect()
+    }
+
     /// The files that a process writes 0 into to enter.
     pub(super) fn doors(&self) -> Vec<PathBuf> {
-        let roots = self.hierarchies.roots();
-        roots
-            .map(|root| root.join(&self.path).join("cgroup.procs"))
-            .collect()
+        let folders = self.folders().into_iter();
+        folders.map(|folder| folder.join("cgroup.procs")).collect()
     }
 
     /// Holds its processes to that many processors.

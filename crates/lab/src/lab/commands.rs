@@ -3,9 +3,14 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process;
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::programs::Programs;
 use super::{Lab, LabName, Plan, dns, labs};
@@ -33,7 +38,7 @@ pub enum Command {
     ///
     /// Ends the processes that it started, by their ids, and removes its namespaces, mounts, control groups
     /// and folder.
-    Down(Which),
+    Down(Down),
     /// List the labs that are up
     List,
     /// Show the nodes, pods, Services and processes of a lab
@@ -64,6 +69,16 @@ pub struct Which {
     lab: Option<LabName>,
 }
 
+/// What `heddle-lab down` is told.
+#[derive(Args)]
+pub struct Down {
+    #[command(flatten)]
+    which: Which,
+    /// Said by `heddle-lab up` when it was interrupted: that it failed is not forgotten.
+    #[arg(long, hide = true)]
+    interrupted: bool,
+}
+
 /// What `heddle-lab exec` is told.
 #[derive(Args)]
 pub struct Exec {
@@ -92,12 +107,7 @@ pub fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Up(options) => up(options),
         Command::Exec(options) => exec(options),
-        Command::Down(which) => {
-            let name = only(which.lab.as_ref())?;
-            super::down(&name)?;
-            println!("the lab {name} is down");
-            Ok(())
-        }
+        Command::Down(options) => down(options),
         Command::List => list(),
         Command::Status(which) => status(&Lab::open(&only(which.lab.as_ref())?)?),
         Command::Dns(options) => dns::serve(options),
@@ -112,6 +122,9 @@ fn up(options: &Up) -> anyhow::Result<()> {
     let mut programs = Programs::find()?;
     programs.heddle = options.heddle.clone().or(programs.heddle);
     programs.keep = options.keep;
+    if !options.keep {
+        go_down_when_interrupted(&plan.name, &programs)?;
+    }
     let lab = Lab::up_with(&plan, &programs, &mut |what| eprintln!("  {what}"))?;
     let name = &plan.name;
     println!("the lab {name} is up, carried by: {}", plan.carried);
@@ -122,6 +135,55 @@ fn up(options: &Up) -> anyhow::Result<()> {
     println!("  heddle-lab status {name}; heddle-lab down {name}");
     lab.stay();
     Ok(())
+}
+
+fn down(options: &Down) -> anyhow::Result<()> {
+    let name = only(options.which.lab.as_ref())?;
+    super::down(&name)?;
+    if options.interrupted {
+        bail!("interrupted: what there was of the lab {name} was removed");
+    }
+    println!("the lab {name} is down");
+    Ok(())
+}
+
+/// From now on a signal makes this process become `heddle-lab down`, which lets go of the lock and everything
+/// else that this one holds.
+fn go_down_when_interrupted(name: &LabName, programs: &Programs) -> anyhow::Result<()> {
+    let (sent, heard) = sync_channel(1);
+    let mut down = process::Command::new(&programs.lab);
+    down.args(["down", "--interrupted", name.as_str()]);
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let runtime = runtime::Builder::new_current_thread().enable_io().build();
+            let listening = runtime.and_then(|runtime| {
+                let signals = {
+                    let _entered = runtime.enter();
+                    (
+                        signal(SignalKind::interrupt())?,
+                        signal(SignalKind::terminate())?,
+                    )
+                };
+                Ok((runtime, signals))
+            });
+            let (runtime, (mut interrupt, mut terminate)) = match listening {
+                Ok(listening) => listening,
+                Err(error) => return drop(sent.send(Err(error))),
+            };
+            let _waits = sent.send(Ok(()));
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+            });
+            eprintln!("heddle-lab: interrupted");
+            let error = down.exec();
+            eprintln!("heddle-lab: cannot take the lab down: {error}");
+            process::exit(1);
+        })?;
+    heard.recv()?.context("cannot listen for signals")
 }
 
 fn exec(options: &Exec) -> anyhow::Result<()> {

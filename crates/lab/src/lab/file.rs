@@ -28,6 +28,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) carried: Carried,
     #[serde(default)]
+    pub(super) hooks: Hooks,
+    #[serde(default)]
     pub(super) pods: BTreeMap<WorkloadName, PodSettings>,
 }
 
@@ -112,6 +114,30 @@ impl fmt::Display for Carried {
             Carried::Pod => "one proxy per pod",
             Carried::Nothing => "nothing",
         })
+    }
+}
+
+/// How traffic gets to a proxy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hooks {
+    /// The first of the others that this machine offers.
+    #[default]
+    Auto,
+    /// By BPF programs.
+    Bpf,
+    /// By packet filters in every pod.
+    Nft,
+}
+
+impl Hooks {
+    /// What `heddle node --hooks` takes.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Hooks::Auto => "auto",
+            Hooks::Bpf => "bpf",
+            Hooks::Nft => "nft",
+        }
     }
 }
 

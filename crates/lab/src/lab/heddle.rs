@@ -26,7 +26,9 @@ const CONTROL_PORT: u16 = 15012;
 const NODE_PORT: u16 = 15008;
 /// How long one process may take until it is ready, and how much more for each that starts beside it.
 const START_LIMIT: Duration = Duration::from_secs(30);
-const START_LIMIT_EACH: Duration = Duration::from_millis(500);
+const START_LIMIT_EACH: Duration = Duration::from_secs(1);
+/// Nodes of the mesh that start at once. More of them only get in each other's way.
+const WAVE: usize = 16;
 /// How often is asked whether something is ready.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Lines of a log that are shown when something went wrong.
@@ -74,12 +76,14 @@ impl Lab {
         let deadline = Instant::now() + START_LIMIT + each;
         let control = self.start_control()?;
         self.wait_for(&[control], deadline)?;
-        let mut starting = Vec::new();
-        for node in &nodes {
-            let started = self.start_node(node);
-            starting.push(started.with_context(|| format!("node {} of the mesh", node.name))?);
+        for wave in nodes.chunks(WAVE) {
+            let started = wave.iter().map(|node| {
+                let started = self.start_node(node);
+                started.with_context(|| format!("node {} of the mesh", node.name))
+            });
+            let started = started.collect::<anyhow::Result<Vec<_>>>()?;
+            self.wait_for(&started, deadline)?;
         }
-        self.wait_for(&starting, deadline)?;
         Ok(nodes.len())
     }
 
@@ -87,7 +91,7 @@ impl Lab {
     pub(super) fn enrol_pods(&self) -> anyhow::Result<usize> {
         let pods: Vec<Pod<'_>> = self.pods().filter(|pod| pod.plan().enrolled).collect();
         if self.plan.carried == Carried::Node {
-            pods.iter().try_for_each(Pod::enrol)?;
+            pods.iter().try_for_each(Pod::ask_to_enrol)?;
         }
         let each = START_LIMIT_EACH * u32::try_from(pods.len()).unwrap_or(u32::MAX);
         let deadline = Instant::now() + START_LIMIT + each;
@@ -165,6 +169,7 @@ impl Lab {
         let mut command = node.place.service(self.heddle()?)?;
         command.args(["node", "--intercept", "--name", node.name.as_str()]);
         command.args(["--control", &control, "--listen", &listen]);
+        command.args(["--hooks", self.plan.hooks.as_str()]);
         for (flag, path) in [
             ("--token-file", &token),
             ("--state", &node.folder.join("state")),
@@ -217,12 +222,8 @@ impl Lab {
 
     /// Waits until every pod that a holder has is served.
     fn wait_for_pods(&self, socket: &Path, deadline: Instant) -> anyhow::Result<()> {
-        let mut command = Command::new(self.heddle()?);
-        command
-            .args(["pods", "--output", "json", "--holder-socket"])
-            .arg(socket);
         loop {
-            let pods: Vec<PodStatus> = ask(&mut command)?;
+            let pods = self.ask_pods(socket)?;
             let waits = pods.iter().find(|pod| pod.state != "serving");
             match waits {
                 None if !pods.is_empty() => return Ok(()),
@@ -236,6 +237,12 @@ impl Lab {
                 _ => pause(ASK_EVERY),
             }
         }
+    }
+
+    fn ask_pods(&self, socket: &Path) -> anyhow::Result<Vec<PodStatus>> {
+        let mut command = Command::new(self.heddle()?);
+        let words = ["pods", "--output", "json", "--holder-socket"];
+        ask(command.args(words).arg(socket))
     }
 
     fn heddle(&self) -> anyhow::Result<&Path> {
@@ -287,23 +294,39 @@ impl<'l> Node<'l> {
 }
 
 impl<'l> Pod<'l> {
-    /// Makes the pod the mesh's: `heddle enrol`. It is served a moment later.
+    /// Makes the pod the mesh's, `heddle enrol`, and waits until it is served.
     ///
     /// # Errors
-    /// The lab is not carried by nodes, or the holder refuses.
+    /// The lab is not carried by nodes, the holder refuses, or the proxy does not get to serve it.
     pub fn enrol(&self) -> anyhow::Result<()> {
+        self.ask_to_enrol()?;
+        let deadline = Instant::now() + START_LIMIT;
+        self.lab.wait_for_pods(&self.holder_socket(), deadline)
+    }
+
+    fn ask_to_enrol(&self) -> anyhow::Result<()> {
         let name = self.plan.workload.to_string();
         let mut command = self.ask_holder(&["enrol", &name])?;
         run(command.arg("--netns").arg(self.network())).map(drop)
     }
 
-    /// Has the mesh leave the pod alone: `heddle release`.
+    /// Has the mesh leave the pod alone, `heddle release`, and waits until the holder has let go of it.
     ///
     /// # Errors
-    /// The lab is not carried by nodes, or the holder refuses.
+    /// The lab is not carried by nodes, the holder refuses, or has the pod still when the time is up.
     pub fn release(&self) -> anyhow::Result<()> {
         let name = self.plan.workload.to_string();
-        run(&mut self.ask_holder(&["release", &name])?).map(drop)
+        run(&mut self.ask_holder(&["release", &name])?)?;
+        let socket = self.holder_socket();
+        let deadline = Instant::now() + START_LIMIT;
+        let is_there = |pod: &PodStatus| pod.workload == self.plan.workload;
+        while self.lab.ask_pods(&socket)?.iter().any(is_there) {
+            if Instant::now() > deadline {
+                bail!("{}: it still has pod {name}", socket.display());
+            }
+            pause(ASK_EVERY);
+        }
+        Ok(())
     }
 
     fn ask_holder(&self, words: &[&str]) -> anyhow::Result<Command> {
@@ -357,7 +380,7 @@ impl<'l> Pod<'l> {
             },
             address: address.context("a pod has an address")?,
             folder: self.mesh_folder(),
-            pods: self.control_group(),
+            pods: self.group().unified(),
             only: Some(self.plan.workload.clone()),
         })
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::address;
-use super::file::{Carried, Family, File, LabName};
+use super::file::{Carried, Family, File, Hooks, LabName};
 use super::manifests::Manifests;
 
 #[cfg(test)]
@@ -23,6 +23,8 @@ pub struct Plan {
     pub name: LabName,
     /// Who carries the pods' traffic.
     pub carried: Carried,
+    /// How it gets to a proxy.
+    pub hooks: Hooks,
     /// The nodes, in the order in which they are written.
     pub nodes: Vec<NodePlan>,
     /// The pods, sorted by name.
@@ -117,6 +119,7 @@ impl Plan {
         Ok(Self {
             name: file.name.clone(),
             carried: file.carried,
+            hooks: file.hooks,
             nodes,
             pods,
             services,

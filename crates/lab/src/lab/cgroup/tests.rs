@@ -20,6 +20,7 @@ fn hierarchies_are_found_where_they_are_mounted() {
             "/sys/fs/cgroup/unified",
             &[
                 ("cpu", "/sys/fs/cgroup/cpu"),
+                ("cpuacct", "/sys/fs/cgroup/cpuacct"),
                 ("memory", "/sys/fs/cgroup/memory"),
             ][..],
         ),
@@ -50,7 +51,7 @@ fn a_group_has_a_door_in_every_hierarchy() {
         .child("node-one")
         .child("pods");
     let below = "heddle-lab-shop/node-one/pods";
-    let roots = ["cpu", "memory", "unified"];
+    let roots = ["cpu", "cpuacct", "memory", "unified"];
     let expected =
         roots.map(|root| PathBuf::from(format!("/sys/fs/cgroup/{root}/{below}/cgroup.procs")));
     assert_eq!(group.doors(), expected);

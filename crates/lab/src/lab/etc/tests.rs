@@ -2,7 +2,7 @@ use heddle_model::{NodeName, WorkloadName};
 
 use super::*;
 use crate::lab::plan::NodePlan;
-use crate::lab::{Carried, LabName};
+use crate::lab::{Carried, Hooks, LabName};
 
 fn pod(name: &str, addresses: &[&str]) -> PodPlan {
     PodPlan {
@@ -21,6 +21,7 @@ fn plan() -> Plan {
     Plan {
         name: LabName::parse("shop").unwrap(),
         carried: Carried::Nothing,
+        hooks: Hooks::Auto,
         nodes: nodes.into_iter().zip(1..).map(NodePlan::from).collect(),
         pods: Vec::new(),
         services: Vec::new(),
