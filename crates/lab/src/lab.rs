@@ -39,7 +39,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 pub use file::{Carried, Family, Hooks, LabName};
 pub use node::Node;
@@ -117,8 +117,12 @@ impl Lab {
     pub fn open(name: &LabName) -> anyhow::Result<Self> {
         requirements::check_rights()?;
         let folder = Folder::of(name);
-        let plan = folder.plan().with_context(|| {
-            format!("there is no lab {name} (heddle-lab list says which there are)")
+        if !folder.exists() {
+            bail!("there is no lab {name} (heddle-lab list says which there are)");
+        }
+        let plan = folder.plan();
+        let plan = plan.with_context(|| {
+            format!("the lab {name} was never whole, or another heddle-lab made it")
         })?;
         Ok(Self {
             groups: Hierarchies::find()?.lab(name),
@@ -251,7 +255,7 @@ pub fn down(name: &LabName) -> anyhow::Result<()> {
     let groups = Hierarchies::find()?.lab(name);
     let namespaces = namespace::names(name);
     if !folder.exists() && namespaces.is_empty() && !groups.exists() {
-        anyhow::bail!("there is no lab {name} (heddle-lab list says which there are)");
+        bail!("there is no lab {name} (heddle-lab list says which there are)");
     }
     let lock = folder.exists().then(|| folder.lock()).transpose()?;
     process::end(&Note::all(&folder.notes()));
