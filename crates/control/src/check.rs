@@ -11,7 +11,7 @@ mod timestamp;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use address::{endpoint_address, hostname, port};
+pub(crate) use address::{cluster_address, endpoint_address, hostname, port};
 pub(crate) use duration::duration_ms;
 pub(crate) use header::{Direction, edit_name, edit_value, match_name, match_value, policy_header};
 pub(crate) use path::{exact_path, full_path, path_prefix, replacement_prefix};

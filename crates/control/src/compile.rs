@@ -2,8 +2,8 @@
 //!
 //! Everything that needs more than one object happens here: who a selector selects, where a
 //! reference leads, which rule goes first. The order is fixed by what depends on what:
-//! [`index`] (what there is, each once), [`workload`], [`service`] (ports and endpoints), [`policy`]
-//! (which makes some ports HTTP), then
+//! [`index`] (what there is, each once), [`workload`], [`service`] (ports and endpoints), [`cluster_ip`],
+//! [`policy`] (which makes some ports HTTP), then
 //! [`route`] and its parts, and last [`attach`], which puts rules in order and on ports.
 //!
 //! Compilation always goes to the end, so that one run reports every problem. The mesh that comes
@@ -21,6 +21,7 @@ use crate::problem::{Report, Severity};
 
 mod attach;
 mod backend;
+mod cluster_ip;
 mod filter;
 mod index;
 mod matcher;
@@ -51,6 +52,7 @@ pub(crate) fn compile(
     let index = Index::build(objects, report);
     let mut workloads = workload::compile(&index, base, options, report);
     let mut services = service::compile(&index, &workloads, report);
+    cluster_ip::compile(&index, &mut services, report);
     let trust_domain = &options.trust_domain;
     let policies = policy::compile(&index, &mut workloads, &mut services, trust_domain, report);
     let routes = route::compile(&index, &services, report);
@@ -62,6 +64,7 @@ pub(crate) fn compile(
         services,
         workloads,
         policies,
+        elsewhere: Vec::new(),
     }
 }
 

@@ -6,11 +6,12 @@
 //! it: the check takes time in proportion to the mesh (times the logarithm of its longest list), and
 //! whatever the mesh holds, it ends without a panic.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::{
-    Endpoint, Mesh, Node, PathMatch, Service, ServiceAccountName, ServicePort, SpiffeId, Workload,
-    is_dns_label,
+    Endpoint, Mesh, Node, PathMatch, Service, ServiceAccountName, ServiceName, ServicePort,
+    SpiffeId, Workload, is_dns_label,
 };
 
 mod policy;
@@ -42,6 +43,26 @@ impl Mesh {
             self.check_service(service)
                 .map_err(|broken| format!("{}: {broken}", service.name))?;
         }
+        self.check_addresses()?;
+        increasing(&self.elsewhere, |address| address, "addresses elsewhere")?;
+        let places = self.elsewhere.iter();
+        ensure(
+            places.copied().all(is_one_place),
+            "an address elsewhere is none",
+        )
+    }
+
+    /// Whether each cluster address leads to one Service.
+    fn check_addresses(&self) -> Result<(), String> {
+        let mut owners: BTreeMap<IpAddr, &ServiceName> = BTreeMap::new();
+        for service in &self.services {
+            for address in &service.addresses {
+                if let Some(other) = owners.insert(*address, &service.name) {
+                    let name = &service.name;
+                    return Err(format!("{address} is that of {other} and of {name}"));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -61,6 +82,13 @@ impl Mesh {
     fn check_workload(&self, workload: &Workload) -> Result<(), String> {
         ensure(workload.weight > 0, "it has no weight")?;
         ensure(is_one_place(workload.address), "its address is none")?;
+        let more = &workload.more_addresses;
+        increasing(more, |address| address, "further addresses")?;
+        ensure(
+            more.iter()
+                .all(|&one| is_one_place(one) && one != workload.address),
+            "a further address is none, or not a further one",
+        )?;
         ensure(
             workload.service_account.namespace == workload.name.namespace,
             "its service account is another namespace's",
@@ -76,6 +104,16 @@ impl Mesh {
 
     fn check_service(&self, service: &Service) -> Result<(), String> {
         increasing(&service.ports, |port| &port.port, "ports")?;
+        increasing(&service.addresses, |address| address, "cluster addresses")?;
+        let mut addresses = service.addresses.iter();
+        ensure(
+            addresses.all(|&one| is_one_place(one) && !one.is_loopback()),
+            "a cluster address is none",
+        )?;
+        ensure(
+            service.addresses.is_empty() || !service.headless,
+            "it is headless and has an address",
+        )?;
         for port in &service.ports {
             self.check_port(port)
                 .map_err(|broken| format!("port {}: {broken}", port.port))?;

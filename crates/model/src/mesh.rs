@@ -1,7 +1,7 @@
 //! The whole of what a node serves, as one snapshot.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,10 @@ pub struct Mesh {
     pub workloads: Vec<Workload>,
     /// Every policy that concerns one of these workloads.
     pub policies: Vec<Arc<Policy>>,
+    /// Where the workloads of other nodes are, sorted, each address once: those that no Service has an
+    /// endpoint at, too. What goes there goes through their node or not at all.
+    #[serde(default)]
+    pub elsewhere: Vec<IpAddr>,
 }
 
 /// A node of the mesh.
@@ -80,7 +84,8 @@ impl Mesh {
     }
 
     /// What one node needs: every Service and endpoint, its own workloads, and the policies that
-    /// concern them. Endpoints of other nodes keep account and node and lose their workload.
+    /// concern them. Endpoints of other nodes keep account and node and lose their workload; of the workloads
+    /// there only the addresses are left.
     ///
     /// Where no workload says which node it is on, there is one node, and all of them are its own.
     /// As soon as one says so, those that do not belong to nobody.
@@ -93,8 +98,13 @@ impl Mesh {
         if is_one_node {
             return mesh;
         }
-        mesh.workloads
-            .retain(|workload| workload.node.as_ref() == Some(node));
+        let (own, others): (Vec<_>, Vec<_>) = std::mem::take(&mut mesh.workloads)
+            .into_iter()
+            .partition(|workload| workload.node.as_ref() == Some(node));
+        mesh.workloads = own;
+        let mut elsewhere: BTreeSet<IpAddr> = mesh.elsewhere.drain(..).collect();
+        elsewhere.extend(others.iter().flat_map(Workload::all_addresses));
+        mesh.elsewhere = elsewhere.into_iter().collect();
         let needed: BTreeSet<&PolicyName> = mesh
             .workloads
             .iter()

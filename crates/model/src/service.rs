@@ -1,7 +1,7 @@
 //! Services: stable names with endpoints behind them.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,10 @@ pub struct Service {
     pub name: ServiceName,
     /// `clusterIP: None`: it has no virtual address of its own in a cluster.
     pub headless: bool,
+    /// Its virtual addresses in a cluster, sorted, each once, and no other Service's. A connection to one of
+    /// them is one to the Service, once it is intercepted; none for a headless Service.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
     /// How an endpoint is chosen.
     pub balancer: Balancer,
     /// Its ports, sorted by number, each once.

@@ -19,6 +19,11 @@ pub struct Workload {
     pub service_account: ServiceAccountName,
     /// Where it listens, and where its forward-proxy port is put.
     pub address: IpAddr,
+    /// Its further addresses, sorted, each once, without `address`. It is found by them when its traffic is
+    /// intercepted; Services send nothing there, so that a workload with two addresses has no more than its
+    /// share.
+    #[serde(default)]
+    pub more_addresses: Vec<IpAddr>,
     /// The ports that it serves.
     pub ports: Vec<WorkloadPort>,
     /// Its share of its Services' requests beside the other endpoints, at least 1.
@@ -33,6 +38,13 @@ pub struct Workload {
     pub probes: Vec<Probe>,
     /// What to run; none for a process that somebody else starts.
     pub command: Option<Command>,
+}
+
+impl Workload {
+    /// Every address that it has, `address` first.
+    pub fn all_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        std::iter::once(self.address).chain(self.more_addresses.iter().copied())
+    }
 }
 
 /// A port that a workload serves.

@@ -23,7 +23,7 @@ use heddle_telemetry::Counter;
 use heddle_wire::http1::{Limits, RequestHead, path};
 
 use crate::failure::{Failure, Reason};
-use crate::listener::Door;
+use crate::listener::{Door, Entry};
 use crate::worker::Live;
 
 /// Everything that stands before the endpoints of one snapshot, and who callers are.
@@ -31,6 +31,8 @@ use crate::worker::Live;
 pub(crate) struct Guards {
     /// Those that are not open to everybody. Where several workloads share an address, all must agree.
     by_endpoint: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState>,
+    /// The same of workloads, for those of their ports that are no Service's.
+    by_workload: HashMap<WorkloadName, Arc<Guard>, RandomState>,
     /// Of the workloads that call from here.
     identities: HashMap<WorkloadName, SpiffeId, RandomState>,
 }
@@ -55,11 +57,11 @@ pub(crate) struct Judged {
 
 impl Guards {
     pub(crate) fn new(mesh: &Mesh) -> Self {
-        let mut guards: HashMap<&WorkloadName, Arc<Guard>> = HashMap::new();
+        let mut guards: HashMap<WorkloadName, Arc<Guard>, RandomState> = HashMap::default();
         for workload in &mesh.workloads {
             let guard = Guard::new(mesh, workload);
             if !guard.is_open() {
-                guards.insert(&workload.name, Arc::new(guard));
+                guards.insert(workload.name.clone(), Arc::new(guard));
             }
         }
         let mut by_endpoint: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState> = HashMap::default();
@@ -79,22 +81,38 @@ impl Guards {
         });
         Guards {
             // Nobody asks who calls when nothing is guarded and there is no other node.
-            identities: match by_endpoint.is_empty() && mesh.nodes.is_empty() {
+            identities: match guards.is_empty() && mesh.nodes.is_empty() {
                 true => HashMap::default(),
                 false => identities.collect(),
             },
             by_endpoint,
+            by_workload: guards,
         }
     }
 
     /// Whether nothing is guarded.
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_endpoint.is_empty()
+        self.by_workload.is_empty()
     }
 
-    /// Whether a rule before an endpoint looks at paths.
-    pub(crate) fn look_at_paths(&self, endpoint: SocketAddr) -> bool {
-        self.of(endpoint).iter().any(|guard| guard.looks_at_paths())
+    /// Whether a rule before an endpoint of a Service looks at paths.
+    pub(crate) fn look_at_paths_before(&self, endpoint: SocketAddr) -> bool {
+        let guards = self
+            .by_endpoint
+            .get(&endpoint)
+            .map_or(&[][..], Vec::as_slice);
+        guards.iter().any(|guard| guard.looks_at_paths())
+    }
+
+    /// Whether a rule before the endpoint that a door leads to looks at paths.
+    pub(crate) fn look_at_paths(&self, door: &Door) -> bool {
+        let endpoint = match &door.entry {
+            Entry::Inbound(inbound) => inbound.endpoint,
+            Entry::Direct(direct) => direct.endpoint,
+            _ => return false,
+        };
+        let mut guards = self.of(door, endpoint).iter();
+        guards.any(|guard| guard.looks_at_paths())
     }
 
     /// Whether something that is under way may go on.
@@ -106,11 +124,22 @@ impl Guards {
         }
     }
 
-    fn of(&self, endpoint: SocketAddr) -> &[Arc<Guard>] {
-        if self.by_endpoint.is_empty() {
+    /// What stands before an endpoint, for whoever comes by a door.
+    fn of(&self, door: &Door, endpoint: SocketAddr) -> &[Arc<Guard>] {
+        if self.is_empty() {
             return &[];
         }
-        self.by_endpoint.get(&endpoint).map_or(&[], Vec::as_slice)
+        if let Some(guards) = self.by_endpoint.get(&endpoint) {
+            return guards;
+        }
+        // What is called by its own address may be no Service's endpoint, and is guarded all the same.
+        let Entry::Direct(direct) = &door.entry else {
+            return &[];
+        };
+        let guard = direct
+            .workload()
+            .and_then(|name| self.by_workload.get(name));
+        guard.map_or(&[], std::slice::from_ref)
     }
 
     /// Who calls by a door: who proved it, or the workload whose listener it is.
@@ -130,7 +159,7 @@ impl Guards {
     pub(crate) fn may_connect(&self, door: &Door, endpoint: SocketAddr) -> MayConnect {
         let caller = self.identity(door);
         let mut may = MayConnect::Yes;
-        for guard in self.of(endpoint) {
+        for guard in self.of(door, endpoint) {
             match guard.may_connect(caller, endpoint.port()) {
                 Connect::Open => {}
                 Connect::Bare => may = MayConnect::Bare,
@@ -152,7 +181,7 @@ impl Guards {
     ) -> bool {
         let caller = self.identity(door);
         let access = Access::flow(caller, endpoint.port());
-        let mut guards = self.of(endpoint).iter();
+        let mut guards = self.of(door, endpoint).iter();
         guards.all(|guard| allows(&guard.decide(&access), caller, endpoint, dry_runs))
     }
 
@@ -169,7 +198,7 @@ impl Guards {
         judged: &mut Judged,
         dry_runs: &Counter,
     ) -> Result<(), Failure> {
-        let guards = self.of(endpoint);
+        let guards = self.of(door, endpoint);
         if guards.is_empty() {
             return Ok(());
         }
@@ -186,7 +215,8 @@ impl Guards {
         }
         let Judged { head: parts, path } = judged;
         let target = parts.path.of(head);
-        if self.look_at_paths(endpoint) && target.starts_with(b"/") {
+        let look_at_paths = guards.iter().any(|guard| guard.looks_at_paths());
+        if look_at_paths && target.starts_with(b"/") {
             path.clear();
             match path::canonicalise(target, path, true).map_err(Failure::request)? {
                 path::Canonical::Verbatim => {}

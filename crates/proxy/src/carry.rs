@@ -10,7 +10,8 @@
 //!             └─ declared TCP or TLS ──▶ Undecided (connects) ────┘
 //! ```
 //!
-//! What comes from another node arrives when that has proven who calls ([`Greeting`]).
+//! What comes from another node arrives when that has proven who calls ([`Greeting`]), what was intercepted
+//! when it is known where it was going ([`lead`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,6 +24,7 @@ use heddle_wire::preface::{Kind, Status};
 use crate::collaborator::Connection;
 use crate::detect::Undecided;
 use crate::inbound::Greeting;
+use crate::intercepted::lead;
 use crate::io::Side;
 use crate::listener::{Door, Entry};
 use crate::opaque::Flow;
@@ -74,7 +76,10 @@ impl Worker {
     fn pool_idle(&self, idle: Idle) -> Rc<Endpoint> {
         let endpoint = self.upstreams.endpoint(&idle.endpoint);
         // One that cannot be registered is closed: it was only kept to save time.
+        let pod = idle.endpoint.pod();
+        let is_there = pod.is_none_or(|pod| self.pods().has(pod));
         if let Ok(side) = idle.side.unpack()
+            && is_there
             && self.believes(&side)
         {
             let upstream = self.upstreams.adopt(&endpoint, side);
@@ -153,7 +158,10 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
             let _ = client.stream.set_nodelay(true);
             match door.entry {
                 Entry::Mesh => Greeting::new(worker, client.stream, peer).into(),
-                _ => enter(worker, door, key, client, peer),
+                _ => match lead(&worker, door, &client, peer) {
+                    Ok((door, peer)) => enter(worker, door, key, client, peer),
+                    Err(over) => over,
+                },
             }
         }
         State::Undecided(waiting) => {
@@ -230,14 +238,9 @@ pub(crate) enum Spoken {
 /// The protocol of a door, in the order: what the port declares, then whether it has rules, which
 /// only HTTP can be judged by. A forward proxy is spoken to in HTTP.
 pub(crate) fn spoken(worker: &Worker, door: &Door) -> Spoken {
-    let (service, port) = match &door.entry {
-        Entry::Service { service, port, .. } => (service, *port),
-        Entry::Inbound(inbound) => (&inbound.service, inbound.port),
-        Entry::ForwardProxy { .. } | Entry::Mesh => return Spoken::Http,
-    };
     let bound = worker.bound();
-    let Some(index) = bound.snapshot.find(service, port) else {
-        // Whoever asks in HTTP is told so.
+    let Some(index) = bound.snapshot.port_of(&door.entry) else {
+        // A forward proxy; or what it leads to is gone, and whoever asks in HTTP is told so.
         return Spoken::Http;
     };
     let entry = bound.snapshot.port(index);

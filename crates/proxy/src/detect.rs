@@ -24,7 +24,7 @@ use crate::carry::{Spoken, Stage, spoken};
 use crate::collaborator::Connection;
 use crate::failure::Reason;
 use crate::io::Side;
-use crate::listener::{Door, Entry};
+use crate::listener::Door;
 use crate::opaque::{Flow, Origin};
 use crate::parcel::{Contents, Idle, State, Waiting};
 use crate::route::PortIndex;
@@ -144,12 +144,7 @@ impl Undecided {
         })
         .await;
         let bound = self.worker.bound();
-        let port = match &self.door.entry {
-            Entry::Service { service, port, .. } => bound.snapshot.find(service, *port),
-            Entry::Inbound(inbound) => bound.snapshot.find(&inbound.service, inbound.port),
-            Entry::ForwardProxy { .. } | Entry::Mesh => None,
-        };
-        let Some(port) = port else {
+        let Some(port) = bound.snapshot.port_of(&self.door.entry) else {
             // Whoever asks in HTTP is told what is wrong.
             return self.into_http();
         };
@@ -175,12 +170,16 @@ impl Undecided {
                 };
                 match self.by_now(verdict) {
                     Verdict::Http => {
+                        let endpoint = Rc::clone(lease.endpoint());
                         // One that has begun to speak does not speak HTTP.
-                        if upstream.side.is_silent() {
-                            let now = self.worker.clock.now_ms();
-                            let upstreams = &self.worker.upstreams;
-                            upstreams.give_back(lease.endpoint(), upstream, now);
+                        if !upstream.side.is_silent() {
+                            return self.into_http();
                         }
+                        if upstream.side.is_one_clients() {
+                            return self.into_http_with(endpoint, upstream);
+                        }
+                        let now = self.worker.clock.now_ms();
+                        self.worker.upstreams.give_back(&endpoint, upstream, now);
                         self.into_http()
                     }
                     Verdict::Opaque if !self.may_pass_on(lease.endpoint().address) => {
@@ -262,9 +261,9 @@ impl Undecided {
     ) -> Result<(Upstream, Lease), Reason> {
         let worker = Rc::clone(&self.worker);
         loop {
-            let endpoint = match self.door.inbound() {
-                None => worker.choose(bound, port, self.tried.as_ref())?,
-                Some(inbound) => worker.chosen(bound, port, inbound)?,
+            let endpoint = match self.door.is_fixed() {
+                false => worker.choose(bound, port, self.tried.as_ref())?,
+                true => worker.chosen(bound, port, &self.door)?,
             };
             self.tried = Some(Rc::clone(&endpoint));
             self.authorize(bound, endpoint.address)?;
@@ -276,9 +275,10 @@ impl Undecided {
             let call = Call {
                 door: &self.door,
                 kind: Kind::Bytes,
+                client: &self.peer,
             };
-            // There is no other endpoint than the one that another node has chosen.
-            let again = self.attempts < MAX_ATTEMPTS && self.door.inbound().is_none();
+            // There is no other endpoint than the one that the client or another node has chosen.
+            let again = self.attempts < MAX_ATTEMPTS && !self.door.is_fixed();
             match connect(&worker, &self.alarm, due, &endpoint, place, &call).await {
                 Ok(upstream) => return Ok((upstream, lease)),
                 Err(reason) if again && reason.is_safe_to_retry() => {}
@@ -409,9 +409,19 @@ impl Undecided {
         beginning(inbox.contiguous(inbox.len().min(SNIFF_BYTES), &mut linear))
     }
 
-    fn into_http(mut self) -> Stage {
+    fn into_http(self) -> Stage {
+        self.into_connection().into()
+    }
+
+    /// The same with a connection to an endpoint that is good for nobody else.
+    fn into_http_with(self, endpoint: Rc<Endpoint>, upstream: Upstream) -> Stage {
+        let connection = self.into_connection();
+        connection.with_own(endpoint, upstream).into()
+    }
+
+    fn into_connection(mut self) -> Connection {
         self.say_joined();
-        Connection::new(self.worker, self.door, self.key, self.client, self.peer).into()
+        Connection::new(self.worker, self.door, self.key, self.client, self.peer)
     }
 
     fn into_flow(self, upstream: Upstream, lease: Lease, destination: Arc<str>) -> Flow {

@@ -95,6 +95,10 @@ reasons! {
     StreamIdle = "stream_idle_timeout", Upstream, 504, Never, "the answer stopped arriving";
     ClientReset = "client_reset", Downstream, 0, Never, "the client reset an opaque connection";
     TcpIdle = "tcp_idle_timeout", Heddle, 0, Never, "nothing was said on an opaque connection for too long";
+    DestinationUnknown = "original_destination_unknown", Heddle, 0, Never, "it cannot be found out where an intercepted connection was going";
+    WorkloadUnknown = "workload_not_in_mesh", Heddle, 0, Never, "the pod whose connection was intercepted is no workload of this node's mesh";
+    PortElsewhere = "port_of_no_service", Downstream, 0, Never, "a workload of another node is only reached at a port that a Service has";
+    PodGone = "pod_gone", Heddle, 503, Never, "the pod is not enrolled any more";
     Descriptors = "descriptors_exhausted", Heddle, 503, Never, "the process has no descriptor left for a connection";
     Memory = "buffers_exhausted", Heddle, 503, Never, "all buffers are in use";
     Draining = "draining", Heddle, 503, Never, "the proxy is shutting down";

@@ -37,6 +37,8 @@ pub(crate) struct Side {
     pub(crate) outbox: Chain,
     /// What its bytes go through; `None` for a socket that carries them as they are.
     secured: Option<Box<Secured>>,
+    /// It speaks with one client's address, and is good for nobody else.
+    one_clients: bool,
 }
 
 /// A side that belongs to no runtime, on its way to another Worker. Its inbox and outbox are empty, or
@@ -45,6 +47,7 @@ pub(crate) struct Side {
 pub(crate) struct Packed {
     socket: net::TcpStream,
     secured: Option<Box<Secured>>,
+    one_clients: bool,
 }
 
 impl Side {
@@ -54,7 +57,21 @@ impl Side {
             inbox: Chain::new(),
             outbox: Chain::new(),
             secured: None,
+            one_clients: false,
         }
+    }
+
+    /// A side that speaks with the address of the client for whom it was made.
+    pub(crate) fn of_one_client(stream: TcpStream) -> Self {
+        Side {
+            one_clients: true,
+            ..Side::new(stream)
+        }
+    }
+
+    /// Whether it speaks with one client's address.
+    pub(crate) fn is_one_clients(&self) -> bool {
+        self.one_clients
     }
 
     /// A side whose bytes go through a session from now on.
@@ -73,6 +90,7 @@ impl Side {
         Ok(Packed {
             socket: self.stream.into_std()?,
             secured: self.secured,
+            one_clients: self.one_clients,
         })
     }
 
@@ -318,6 +336,7 @@ impl Packed {
         Packed {
             socket,
             secured: None,
+            one_clients: false,
         }
     }
 
@@ -328,6 +347,7 @@ impl Packed {
     pub(crate) fn unpack(self) -> io::Result<Side> {
         Ok(Side {
             secured: self.secured,
+            one_clients: self.one_clients,
             ..Side::new(TcpStream::from_std(self.socket)?)
         })
     }

@@ -23,6 +23,7 @@ mod detect;
 mod failure;
 mod handshake;
 mod inbound;
+mod intercepted;
 mod io;
 mod listener;
 mod mailbox;
@@ -39,7 +40,8 @@ mod worker;
 
 pub use failure::{Blame, Failure, Reason, Retry};
 pub use inbound::Inbound;
+pub use intercepted::Direct;
 pub use listener::Entry;
 pub use manager::Elasticity;
 pub use proxy::{Drained, Observer, Proxy, ProxyStatus, WorkerStatus};
-pub use settings::{Bounds, Network, Settings, Timeouts};
+pub use settings::{Bounds, Network, OriginalDestination, Settings, Timeouts};

@@ -16,6 +16,7 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::io::unix::AsyncFd;
 
 use crate::inbound::Inbound;
+use crate::intercepted::Direct;
 use crate::parcel::Parcel;
 use crate::worker::{Millis, WorkKey, Worker};
 
@@ -49,6 +50,19 @@ pub enum Entry {
     Mesh,
     /// What such a connection turned out to be: the proxy makes it of what was proven.
     Inbound(Inbound),
+    /// What the programs of a pod dial, steered here: where each connection was going is asked of the kernel.
+    Outbound {
+        /// Whose pod it is.
+        caller: WorkloadName,
+    },
+    /// What comes to a pod from outside of the mesh, steered here: nobody vouches for who calls.
+    Arriving {
+        /// Whose pod it is.
+        workload: WorkloadName,
+    },
+    /// What a connection of these two turned out to be, when it was not going to a Service: the proxy makes
+    /// it of where it was going.
+    Direct(Direct),
 }
 
 impl Entry {
@@ -57,7 +71,9 @@ impl Entry {
         match self {
             Entry::Service { caller, .. } => caller.as_ref(),
             Entry::ForwardProxy { caller } => Some(caller),
-            Entry::Mesh | Entry::Inbound(_) => None,
+            Entry::Outbound { caller } => Some(caller),
+            Entry::Direct(direct) => direct.caller.as_ref(),
+            Entry::Mesh | Entry::Inbound(_) | Entry::Arriving { .. } => None,
         }
     }
 }
@@ -68,10 +84,12 @@ pub(crate) struct Door {
     pub(crate) entry: Entry,
     /// The source in metrics and logs.
     pub(crate) source: Arc<str>,
+    /// The listener's own port.
+    pub(crate) port: u16,
 }
 
 impl Door {
-    pub(crate) fn new(entry: Entry) -> Arc<Self> {
+    pub(crate) fn new(entry: Entry, port: u16) -> Arc<Self> {
         let source = match &entry {
             Entry::Mesh => "mesh".into(),
             Entry::Inbound(inbound) => match &inbound.caller {
@@ -84,7 +102,20 @@ impl Door {
                 None => UNIDENTIFIED.into(),
             },
         };
-        Arc::new(Door { entry, source })
+        Arc::new(Door {
+            entry,
+            source,
+            port,
+        })
+    }
+
+    /// A door of one connection's own, to where it was going.
+    pub(crate) fn leading(&self, entry: Entry) -> Arc<Self> {
+        Arc::new(Door {
+            entry,
+            source: Arc::clone(&self.source),
+            port: self.port,
+        })
     }
 
     /// Whom another node has chosen, if the connection comes from one.
@@ -93,6 +124,11 @@ impl Door {
             Entry::Inbound(inbound) => Some(inbound),
             _ => None,
         }
+    }
+
+    /// Whether the endpoint is not ours to choose: another node has chosen it, or the client itself.
+    pub(crate) fn is_fixed(&self) -> bool {
+        matches!(self.entry, Entry::Inbound(_) | Entry::Direct(_))
     }
 
     /// The namespace by which names are looked up and consumer routes chosen.
@@ -228,26 +264,48 @@ impl Socket {
                 Ok(ready) => ready,
                 Err(error) => return Poll::Ready(error),
             };
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            match acceptfrom_with(&*self.0.get_ref().0, flags) {
-                Ok((client, peer)) => {
-                    if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
-                        admit(client.into(), peer);
-                    }
-                }
+            match self.accept(&mut admit) {
+                Ok(()) => {}
                 Err(Errno::AGAIN) => ready.clear_ready(),
-                // A connection that was gone before it was accepted says nothing about the listener.
-                Err(
-                    Errno::CONNABORTED
-                    | Errno::CONNRESET
-                    | Errno::INTR
-                    | Errno::PERM
-                    | Errno::PROTO,
-                ) => {}
                 Err(error) => return Poll::Ready(error.into()),
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Takes what waits in the socket's queue, [`BATCH`] at most, whatever the runtime knows of it.
+    ///
+    /// # Errors
+    /// What the kernel says when it has no descriptor or memory for another connection.
+    pub(crate) fn accept_batch(
+        &self,
+        mut admit: impl FnMut(TcpStream, SocketAddr),
+    ) -> io::Result<()> {
+        for _ in 0..BATCH {
+            match self.accept(&mut admit) {
+                Ok(()) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&self, admit: &mut impl FnMut(TcpStream, SocketAddr)) -> rustix::io::Result<()> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match acceptfrom_with(&*self.0.get_ref().0, flags) {
+            Ok((client, peer)) => {
+                if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
+                    admit(client.into(), peer);
+                }
+                Ok(())
+            }
+            // A connection that was gone before it was accepted says nothing about the listener.
+            Err(
+                Errno::CONNABORTED | Errno::CONNRESET | Errno::INTR | Errno::PERM | Errno::PROTO,
+            ) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -6,11 +6,14 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use heddle_model::{Mesh, NodeName};
+use heddle_intercept::{PodId, Sockets};
+use heddle_model::{Mesh, NodeName, WorkloadName};
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
 use serde::Serialize;
+use tokio::sync::oneshot;
 
+use crate::intercepted::Pods;
 use crate::mailbox::Mailbox;
 use crate::manager::{self, Order, View};
 use crate::route::Snapshot;
@@ -126,6 +129,18 @@ impl Proxy {
         self.order(Order::Identify(identities));
     }
 
+    /// Reaches these workloads of this node from within their pods from now on, and what the mesh does not
+    /// know from within the pod that calls it. Connections that carry something stay as they are. A pod is to
+    /// be named before its listeners are.
+    pub fn pods(&self, pods: Arc<BTreeMap<WorkloadName, PodId>>) {
+        self.order(Order::Pods(Arc::new(Pods(pods))));
+    }
+
+    /// Asks for sockets within pods here from now on. Without it nothing in a pod is reached.
+    pub fn sockets(&self, sockets: Sockets) {
+        self.order(Order::Sockets(sockets));
+    }
+
     /// Accepts connections from a bound socket. An `id` that is in use replaces its listener.
     pub fn listen(&self, id: u64, socket: TcpListener, entry: Entry) {
         self.order(Order::Listen { id, socket, entry });
@@ -134,6 +149,22 @@ impl Proxy {
     /// Closes a listener; connections that it accepted go on.
     pub fn unlisten(&self, id: u64) {
         self.order(Order::Unlisten { id });
+    }
+
+    /// Closes a listener when `grace` is over and nobody waits in its queue any more: none that the kernel
+    /// has accepted until then is reset. What is returned resolves when it is closed here; it need not be
+    /// awaited for that to happen. A copy of the socket elsewhere is open still, and queues.
+    pub fn unlisten_drained(
+        &self,
+        id: u64,
+        grace: Duration,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let (done, closed) = oneshot::channel();
+        self.order(Order::UnlistenDrained { id, grace, done });
+        async move {
+            // An error means that there was no such listener, or that the proxy has ended.
+            let _ = closed.await;
+        }
     }
 
     /// Lets every Worker hand its connections to the next one, whatever their loads: for tests and

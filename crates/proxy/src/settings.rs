@@ -1,7 +1,9 @@
 //! What an operator can set about the data plane. Every limit has a default that is safe on a
 //! small node.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::manager::Elasticity;
@@ -19,6 +21,24 @@ pub struct Settings {
     pub cpus: Vec<usize>,
     /// Sources whose own `X-Forwarded-*` and `Forwarded` fields are kept.
     pub trusted_sources: Vec<Network>,
+    /// Who knows where an intercepted connection was going: the kernel, but for tests.
+    pub original_destination: OriginalDestination,
+}
+
+/// Says where an accepted connection was going before it was intercepted.
+#[derive(Debug, Clone, Copy)]
+pub struct OriginalDestination(pub fn(BorrowedFd<'_>) -> io::Result<SocketAddr>);
+
+impl Default for OriginalDestination {
+    fn default() -> Self {
+        OriginalDestination(|socket| heddle_intercept::original_destination(socket))
+    }
+}
+
+impl PartialEq for OriginalDestination {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
 }
 
 /// How long each kind of wait may last. A zero duration means no limit.

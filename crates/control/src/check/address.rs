@@ -33,6 +33,25 @@ pub(crate) fn endpoint_address(text: &str) -> Result<IpAddr, Flaw> {
     Ok(address)
 }
 
+/// An address by which a cluster calls a Service: one that is routed.
+pub(crate) fn cluster_address(text: &str) -> Result<IpAddr, Flaw> {
+    let remedy = "write one like 10.96.0.10, None for a headless Service, or nothing";
+    let address: IpAddr = text
+        .parse()
+        .map_err(|_| Flaw::new(format!("{text:?} is no IP address"), remedy))?;
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+    if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
+        let reason =
+            format!("{text} cannot be a Service's: it means something else on every machine");
+        return Err(Flaw::new(reason, remedy));
+    }
+    if broadcast || mapped {
+        return Err(Flaw::new(format!("{text} cannot be a Service's"), remedy));
+    }
+    Ok(address)
+}
+
 /// A host name without wildcard, in lower case, that is no IP address (Gateway API
 /// `PreciseHostname`).
 pub(crate) fn hostname(text: &str) -> Result<String, Flaw> {

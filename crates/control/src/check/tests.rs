@@ -230,6 +230,7 @@ fn asks_for(path: String) -> heddle_model::Mesh {
         labels: Default::default(),
         service_account: heddle_model::ServiceAccountName::parse("a/default").unwrap(),
         address: [127, 0, 0, 1].into(),
+        more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,
         node: None,

@@ -81,14 +81,16 @@ impl<'w> Owners<'w> {
             by_address: BTreeMap::new(),
         };
         for workload in workloads {
-            owners
-                .by_address
-                .entry(workload.address)
-                .and_modify(|owner| *owner = None)
-                .or_insert(Some(workload));
-            for port in &workload.ports {
-                let address = SocketAddr::new(workload.address, port.port);
-                owners.by_port.insert(address, workload);
+            for address in workload.all_addresses() {
+                owners
+                    .by_address
+                    .entry(address)
+                    .and_modify(|owner| *owner = None)
+                    .or_insert(Some(workload));
+                for port in &workload.ports {
+                    let address = SocketAddr::new(address, port.port);
+                    owners.by_port.insert(address, workload);
+                }
             }
         }
         owners

@@ -114,7 +114,8 @@ fn service(
     }
     Service {
         name: name.clone(),
-        headless: spec.cluster_ip.as_deref() == Some("None"),
+        headless: false,
+        addresses: Vec::new(),
         balancer: balancer(object, scope),
         ports,
     }
@@ -322,8 +323,11 @@ fn endpoints(
     let mut found: BTreeMap<SocketAddr, Endpoint> = BTreeMap::new();
     for slice in context.slices {
         for address in slice.endpoints(port_name(written)) {
-            // An address that a workload has is that workload, whoever writes it down.
+            // An address that a workload has is that workload, whoever writes it down; whichever of its
+            // addresses it is, it counts once.
             let owner = context.owners.of(address);
+            let ip = owner.map_or(address.ip(), |workload| workload.address);
+            let address = SocketAddr::new(ip, address.port());
             found.insert(
                 address,
                 Endpoint {

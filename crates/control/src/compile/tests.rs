@@ -159,6 +159,9 @@ fn describe(mesh: &Mesh, folder: &Path, text: &mut String) {
             workload.weight
         )
         .unwrap();
+        if !workload.more_addresses.is_empty() {
+            writeln!(text, "  and at {:?}", workload.more_addresses).unwrap();
+        }
         describe_guard(workload, text);
         if let Some(command) = &workload.command {
             let place = command
@@ -186,6 +189,9 @@ fn describe(mesh: &Mesh, folder: &Path, text: &mut String) {
             service.name, service.balancer
         )
         .unwrap();
+        if !service.addresses.is_empty() {
+            writeln!(text, "  called at {:?}", service.addresses).unwrap();
+        }
         for port in &service.ports {
             describe_port(port, text);
         }

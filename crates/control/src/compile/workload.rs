@@ -22,6 +22,8 @@ use crate::{Options, Placement};
 const DEFAULT_ACCOUNT: &str = "default";
 /// Ports of one workload.
 const MAX_PORTS: usize = 256;
+/// Addresses of one workload beside the first.
+const MAX_MORE_ADDRESSES: usize = 8;
 /// Highest weight, that of a Gateway API backend.
 pub(super) const MAX_WEIGHT: i64 = 1_000_000;
 
@@ -54,8 +56,11 @@ pub(super) fn compile(
         let Some(address) = address(&body.spec, &mut scope) else {
             continue;
         };
+        let more_addresses = more_addresses(&body.spec, address, &mut scope);
         let ports = ports(&body.spec, &mut scope);
-        for port in &ports {
+        let all = std::iter::once(address).chain(more_addresses.iter().copied());
+        let listening = all.flat_map(|address| ports.iter().map(move |port| (address, port)));
+        for (address, port) in listening {
             let before = sockets.insert((address, port.port), (name, object));
             if let Some((other, first)) = before.filter(|(other, _)| *other != name) {
                 let at = &first.origin;
@@ -85,6 +90,7 @@ pub(super) fn compile(
             labels: object.metadata.labels.clone(),
             service_account,
             address,
+            more_addresses,
             weight: weight(&body.spec, &mut scope),
             node,
             mode: mode::of(object, &mut scope)
@@ -100,11 +106,32 @@ pub(super) fn compile(
 }
 
 fn address(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Option<IpAddr> {
-    let path = FieldPath::of("spec.address");
-    let address = scope.check(&path, check::endpoint_address(&spec.address))?;
+    checked_address(&spec.address, &FieldPath::of("spec.address"), scope)
+}
+
+/// The addresses that it has beside the first, sorted.
+fn more_addresses(spec: &LocalWorkloadSpec, first: IpAddr, scope: &mut Scope<'_>) -> Vec<IpAddr> {
+    let at = FieldPath::of("spec.addresses");
+    let mut more = BTreeSet::new();
+    let written = scope.at_most(&at, &spec.addresses, MAX_MORE_ADDRESSES);
+    for (position, text) in written.iter().enumerate() {
+        let at = at.index(position);
+        let Some(address) = checked_address(text, &at, scope) else {
+            continue;
+        };
+        if address == first || !more.insert(address) {
+            let reason = format!("{address} is written twice");
+            scope.error(&at, reason, "write here what it has beside spec.address");
+        }
+    }
+    more.into_iter().collect()
+}
+
+fn checked_address(text: &str, path: &FieldPath, scope: &mut Scope<'_>) -> Option<IpAddr> {
+    let address = scope.check(path, check::endpoint_address(text))?;
     if is_listener_range(address) {
         scope.error(
-            &path,
+            path,
             format!("{address} is in 127.64.0.0/10, where Heddle puts its own listeners"),
             "take one below, such as 127.1.0.1",
         );

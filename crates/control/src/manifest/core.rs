@@ -33,6 +33,8 @@ pub(crate) struct ServiceSpec {
     pub(crate) kind: Option<String>,
     #[serde(rename = "clusterIP")]
     pub(crate) cluster_ip: Option<String>,
+    #[serde(rename = "clusterIPs")]
+    pub(crate) cluster_ips: Vec<String>,
     pub(crate) selector: BTreeMap<String, String>,
     pub(crate) ports: Vec<ServicePortSpec>,
     pub(crate) session_affinity: Option<String>,

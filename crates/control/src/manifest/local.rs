@@ -20,6 +20,8 @@ pub(crate) struct LocalWorkloadSpec {
     pub(crate) service_account_name: Option<String>,
     pub(crate) address: String,
     #[serde(default)]
+    pub(crate) addresses: Vec<String>,
+    #[serde(default)]
     pub(crate) ports: Vec<LocalPort>,
     pub(crate) weight: Option<i64>,
     #[serde(default)]

@@ -23,7 +23,6 @@ pub(crate) fn fields(of: &str) -> &'static [&'static str] {
         "Service" | "HttpRoute" | "ReferenceGrant" | "AuthorizationPolicy" => &["status"],
         "ServiceSpec" => &[
             "allocateLoadBalancerNodePorts",
-            "clusterIPs",
             "externalIPs",
             "externalTrafficPolicy",
             "healthCheckNodePort",

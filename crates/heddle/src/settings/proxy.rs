@@ -203,6 +203,7 @@ impl Proxy {
                 upstream_idle: timeouts.upstream_idle_ms.duration(),
                 tcp_idle: timeouts.tcp_idle_ms.duration(),
             },
+            original_destination: heddle_proxy::OriginalDestination::default(),
             workers: workers.elasticity(),
             cpus: workers.cpus.iter().map(|cpu| cpu.size()).collect(),
             bounds: Bounds {

@@ -42,6 +42,7 @@ fn mesh() -> Mesh {
         services: vec![Service {
             name: ServiceName::parse("a/s").unwrap(),
             headless: false,
+            addresses: Vec::new(),
             balancer: Balancer::default(),
             ports: vec![ServicePort {
                 name: None,
@@ -63,6 +64,7 @@ fn mesh() -> Mesh {
             labels: BTreeMap::new(),
             service_account: ServiceAccountName::parse("a/default").unwrap(),
             address: "127.0.0.1".parse().unwrap(),
+            more_addresses: Vec::new(),
             ports: Vec::new(),
             weight: 1,
             node: None,
@@ -200,6 +202,22 @@ fn every_broken_promise_is_found() {
         }),
         with_rule(|rule| rule.matcher.method = Some("G T".into())),
         with_rule(|rule| rule.name = "a\nb".into()),
+        with(|mesh| mesh.services[0].addresses = vec![[127, 0, 0, 1].into()]),
+        with(|mesh| mesh.services[0].addresses = vec![[10, 96, 0, 1].into(); 2]),
+        with(|mesh| {
+            mesh.services[0].addresses = vec![[10, 96, 0, 1].into()];
+            mesh.services[0].headless = true;
+        }),
+        with(|mesh| {
+            mesh.services[0].addresses = vec![[10, 96, 0, 1].into()];
+            let mut other = mesh.services[0].clone();
+            other.name = ServiceName::parse("a/t").unwrap();
+            mesh.services.push(other);
+        }),
+        with(|mesh| mesh.workloads[0].more_addresses = vec![[127, 0, 0, 1].into()]),
+        with(|mesh| mesh.workloads[0].more_addresses = vec![[10, 0, 0, 1].into(); 2]),
+        with(|mesh| mesh.elsewhere = vec![[0, 0, 0, 0].into()]),
+        with(|mesh| mesh.elsewhere = vec![[10, 0, 0, 2].into(), [10, 0, 0, 1].into()]),
         with(|mesh| mesh.nodes.push(mesh.nodes[0].clone())),
         with(|mesh| mesh.nodes[0].address.set_port(0)),
         with(|mesh| mesh.nodes[0].address.set_ip([0, 0, 0, 0].into())),

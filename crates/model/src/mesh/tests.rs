@@ -6,6 +6,7 @@ fn finds_a_service_by_name() {
     let service = |name: &str| Service {
         name: ServiceName::parse(name).unwrap(),
         headless: false,
+        addresses: Vec::new(),
         balancer: Balancer::default(),
         ports: Vec::new(),
     };
@@ -33,6 +34,7 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
         labels: Default::default(),
         service_account: account.clone(),
         address: [127, 0, 0, 1].into(),
+        more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,
         node: node.map(|node| NodeName::parse(node).unwrap()),
@@ -54,6 +56,7 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
         services: vec![Service {
             name: ServiceName::parse("a/s").unwrap(),
             headless: false,
+            addresses: Vec::new(),
             balancer: Balancer::default(),
             ports: vec![crate::ServicePort {
                 name: None,
@@ -95,6 +98,23 @@ fn a_node_gets_its_own_workloads_and_everybodys_endpoints() {
     assert_eq!(other.check_invariants(), Ok(()));
     assert!(other.workloads.is_empty() && other.policies.is_empty());
     assert_eq!(own.for_node(&NodeName::parse("n1").unwrap()), own);
+}
+
+#[test]
+fn of_the_workloads_of_other_nodes_a_node_gets_the_addresses() {
+    let mut whole = placed([Some("n0"), Some("n1")]);
+    whole.workloads[0].more_addresses = vec![[10, 0, 0, 9].into()];
+    whole.workloads[1].address = [10, 0, 0, 1].into();
+    let part = |name: &str| whole.for_node(&NodeName::parse(name).unwrap());
+    let elsewhere = |mesh: &Mesh| -> Vec<String> {
+        let all = mesh.elsewhere.iter();
+        all.map(ToString::to_string).collect()
+    };
+    assert_eq!(elsewhere(&part("n0")), ["10.0.0.1"]);
+    assert_eq!(elsewhere(&part("n1")), ["10.0.0.9", "127.0.0.1"]);
+    let again = part("n1").for_node(&NodeName::parse("n1").unwrap());
+    assert_eq!(again.elsewhere, part("n1").elsewhere);
+    assert!(elsewhere(&whole).is_empty());
 }
 
 #[test]

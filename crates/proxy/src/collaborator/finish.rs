@@ -33,11 +33,8 @@ impl Connection {
         let (request_bytes, response_bytes) = (exchange.upload.bytes(), exchange.download.bytes());
         let snapshot = &exchange.bound.snapshot;
         // What could not be understood was meant for the Service whose listener it came to.
-        let port = exchange.port.or_else(|| match &self.door.entry {
-            Entry::Service { service, port, .. } => snapshot.find(service, *port),
-            Entry::Inbound(inbound) => snapshot.find(&inbound.service, inbound.port),
-            Entry::ForwardProxy { .. } | Entry::Mesh => None,
-        });
+        let port = exchange.port;
+        let port = port.or_else(|| snapshot.port_of(&self.door.entry));
         let key = SeriesKey {
             source: self.key.0,
             port: port.map_or(u32::MAX, |port| port.number()),

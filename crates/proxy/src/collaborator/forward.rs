@@ -73,7 +73,10 @@ impl Connection {
             exchange.due = exchange.request_due.min(by);
         }
         let idle = self.take_idle(exchange, &endpoint);
-        exchange.reused = idle.is_some();
+        // One that was made for this client has just been made.
+        exchange.reused = idle
+            .as_ref()
+            .is_some_and(|idle| !idle.side.is_one_clients());
         if let Some(mut upstream) = idle {
             self.alarm.rests_on(&upstream.side);
             exchange.attempts += 1;
@@ -108,9 +111,17 @@ impl Connection {
     }
 
     /// An idle connection to the endpoint, if there is one that this caller may use.
-    fn take_idle(&self, exchange: &Exchange, endpoint: &Endpoint) -> Option<Upstream> {
+    fn take_idle(&mut self, exchange: &Exchange, endpoint: &Endpoint) -> Option<Upstream> {
+        if let Some(own) = self.own.take()
+            && std::ptr::eq(&*own.0, endpoint)
+        {
+            let (_, mut upstream) = *own;
+            if upstream.side.is_silent() {
+                return Some(upstream);
+            }
+        }
         // Only another node is told who calls.
-        let via = endpoint.place.via.as_ref();
+        let via = endpoint.place.via();
         let guards = &exchange.bound.snapshot.guards;
         let caller = via.and_then(|_| guards.account(&self.door));
         let now = self.worker.clock.now();
@@ -134,8 +145,8 @@ impl Connection {
 
     fn choose_endpoint(&self, exchange: &Exchange) -> Result<Rc<Endpoint>, Failure> {
         let target = exchange.target.ok_or(Reason::NoBackend)?;
-        if let Some(inbound) = self.door.inbound() {
-            return Ok(self.worker.chosen(&exchange.bound, target, inbound)?);
+        if self.door.is_fixed() {
+            return Ok(self.worker.chosen(&exchange.bound, target, &self.door)?);
         }
         let failed = exchange.lease.as_ref().map(Lease::endpoint);
         Ok(self.worker.choose(&exchange.bound, target, failed)?)
@@ -152,6 +163,7 @@ impl Connection {
         let call = Call {
             door: &self.door,
             kind: Kind::Http,
+            client: &self.address,
         };
         let connected = connect(&self.worker, &self.alarm, due, endpoint, place, &call).await;
         connected.map_err(|reason| match reason {
@@ -214,8 +226,8 @@ impl Connection {
             && exchange.status == 0
             && !exchange.head_taken
             && match failure.retry() {
-                // There is no other endpoint than the one that another node has chosen.
-                Retry::Safe => self.door.inbound().is_none(),
+                // There is no other endpoint than the one that the client or another node has chosen.
+                Retry::Safe => !self.door.is_fixed(),
                 Retry::IfIdempotent => exchange.is_replayable(),
                 Retry::Never => false,
             }

@@ -132,6 +132,9 @@ pub(crate) struct Connection {
     found: LastFound,
     /// The endpoint that answered last.
     last: Option<Rc<Endpoint>>,
+    /// A connection to an endpoint that speaks with this client's address, for its first request: it was made
+    /// before it was known that there would be one, and is good for nobody else.
+    own: Option<Box<(Rc<Endpoint>, Upstream)>>,
 }
 
 /// What the access log shows of a request's first line, kept because the head may be gone by the
@@ -204,6 +207,7 @@ impl Connection {
             called: LastCalled::default(),
             found: LastFound::default(),
             last: None,
+            own: None,
             door,
             key,
             worker,
@@ -217,6 +221,14 @@ impl Connection {
             served,
             began: since,
             last,
+            ..self
+        }
+    }
+
+    /// A connection for whose first request there is one to an endpoint.
+    pub(crate) fn with_own(self, endpoint: Rc<Endpoint>, upstream: Upstream) -> Self {
+        Connection {
+            own: Some(Box::new((endpoint, upstream))),
             ..self
         }
     }
@@ -281,7 +293,7 @@ impl Connection {
         let last = self.last.as_ref();
         let bound = self.worker.bound();
         let upstream = last.and_then(|endpoint| {
-            let via = endpoint.place.via.as_ref();
+            let via = endpoint.place.via();
             let caller = via.and_then(|_| bound.snapshot.guards.account(&self.door));
             let now = self.worker.clock.now();
             self.worker.upstreams.let_go(endpoint, caller, now)

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use heddle_model::{AppProtocol, Outcome, ServiceName};
+use heddle_model::{AppProtocol, Outcome};
 use heddle_wire::http1::authority::{self, Authority};
 use heddle_wire::http1::{
     Field, Framing, Method, RequestHead, TargetForm, Version, may_be_offered, path, protocols,
@@ -68,15 +68,14 @@ impl Connection {
         // Which port of which Service.
         let bound = exchange.bound.clone();
         let called = match &self.door.entry {
-            Entry::Service { service, port, .. } => self
+            entry @ (Entry::Service { .. } | Entry::Inbound(_) | Entry::Direct(_)) => self
                 .found
-                .find(&bound.snapshot, service, *port)
+                .find(&bound.snapshot, entry)
                 .ok_or(Reason::ServiceGone)?,
-            Entry::Inbound(inbound) => self
-                .found
-                .find(&bound.snapshot, &inbound.service, inbound.port)
-                .ok_or(Reason::ServiceGone)?,
-            Entry::Mesh => return Err(Reason::ServiceGone.into()),
+            // These are never what a request comes by.
+            Entry::Mesh | Entry::Outbound { .. } | Entry::Arriving { .. } => {
+                return Err(Reason::ServiceGone.into());
+            }
             Entry::ForwardProxy { caller } => {
                 let named = named.as_ref().ok_or(Reason::NotForwardProxy)?;
                 let host = std::str::from_utf8(&host[..named.host_len]).unwrap_or_default();
@@ -101,13 +100,11 @@ impl Connection {
         }
 
         // One form of the path, for the rules and for the endpoint alike.
-        let (routes, strict) = match self.door.inbound() {
-            // The other node has followed its routes, and chosen the endpoint.
-            Some(inbound) => {
-                let guards = &bound.snapshot.guards;
-                (None, guards.look_at_paths(inbound.endpoint))
-            }
-            None => {
+        let (routes, strict) = match self.door.is_fixed() {
+            // The other node has followed its routes and chosen the endpoint; or the client has, which
+            // routes have no say in.
+            true => (None, bound.snapshot.guards.look_at_paths(&self.door)),
+            false => {
                 let routes = entry.routes(self.door.namespace());
                 (routes, entry.strict_paths(routes))
             }
@@ -235,11 +232,11 @@ impl Connection {
 pub(super) struct LastFound(Option<(u64, PortIndex)>);
 
 impl LastFound {
-    fn find(&mut self, snapshot: &Snapshot, service: &ServiceName, port: u16) -> Option<PortIndex> {
+    fn find(&mut self, snapshot: &Snapshot, entry: &Entry) -> Option<PortIndex> {
         match self.0 {
             Some((id, found)) if id == snapshot.id => Some(found),
             _ => {
-                let found = snapshot.find(service, port)?;
+                let found = snapshot.port_of(entry)?;
                 self.0 = Some((snapshot.id, found));
                 Some(found)
             }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use heddle_intercept::Sockets;
 use heddle_telemetry::{AccessLog, ManagerStats, Registry, Seldom, WorkerStats};
 use heddle_transport::{Identities, Refusal};
 use tokio::sync::oneshot;
@@ -12,6 +13,7 @@ use tokio::sync::oneshot;
 use super::meter::Meter;
 use super::steal::{Loads, Taking};
 use crate::Reason;
+use crate::intercepted::Pods;
 use crate::listener::say_full;
 use crate::mailbox::Mailbox;
 use crate::parcel::{Arrival, Parcel};
@@ -42,6 +44,8 @@ pub(super) struct Crew {
     seed: u64,
     snapshot: Option<Arc<Snapshot>>,
     identities: Option<Arc<Identities>>,
+    pods: Arc<Pods>,
+    sockets: Option<Sockets>,
     active: Vec<Member>,
     /// Of the active ones, in their order: at the last look, and smoothed.
     busy: Vec<f64>,
@@ -77,6 +81,8 @@ impl Crew {
             seed,
             snapshot: None,
             identities: None,
+            pods: Arc::default(),
+            sockets: None,
             active: Vec::new(),
             busy: Vec::new(),
             loads: Loads::default(),
@@ -153,6 +159,10 @@ impl Crew {
         if let Some(identities) = &self.identities {
             let identities = Arc::clone(identities);
             handle.mailbox.send(Command::Identify(identities));
+        }
+        if let Some(sockets) = &self.sockets {
+            handle.mailbox.send(Command::Sockets(sockets.clone()));
+            handle.mailbox.send(Command::Pods(Arc::clone(&self.pods)));
         }
         if let Some(snapshot) = &self.snapshot {
             handle.mailbox.send(Command::Apply(Arc::clone(snapshot)));
@@ -331,6 +341,21 @@ impl Crew {
             member.handle.mailbox.send(Command::Identify(identities));
         }
         self.identities = Some(identities);
+    }
+
+    pub(super) fn enter_pods(&mut self, pods: Arc<Pods>) {
+        for member in self.active.iter().chain(&self.retiring) {
+            member.handle.mailbox.send(Command::Pods(Arc::clone(&pods)));
+        }
+        self.pods = pods;
+    }
+
+    pub(super) fn ask_for_sockets(&mut self, sockets: Sockets) {
+        for member in self.active.iter().chain(&self.retiring) {
+            let sockets = sockets.clone();
+            member.handle.mailbox.send(Command::Sockets(sockets));
+        }
+        self.sockets = Some(sockets);
     }
 
     /// A permit for a client's connection; where there is none, that is counted and said.

@@ -3,11 +3,14 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, spawn_local};
 
 use super::crew::Crew;
@@ -16,10 +19,19 @@ use crate::mailbox::Mailbox;
 use crate::parcel::Parcel;
 use crate::worker::Command;
 
+/// Batches in which the rest of a listener's queue is taken: more than any queue holds.
+const MOST_BATCHES: usize = 4_096;
+/// How often a socket is registered that another task has not let go of.
+const MOST_TRIES: u32 = 1_000;
+/// How often it is looked whether a socket is let go of.
+const LOOK: Duration = Duration::from_millis(1);
+
 pub(super) struct Entrance {
     crew: Rc<RefCell<Crew>>,
     doors: HashMap<u64, (Arc<TcpListener>, Arc<Door>)>,
     who: Who,
+    /// Listeners that are served to their end.
+    closing: Vec<AbortHandle>,
 }
 
 /// Who accepts.
@@ -36,6 +48,7 @@ impl Entrance {
             crew,
             doors: HashMap::new(),
             who: Who::Manager(HashMap::new()),
+            closing: Vec::new(),
         }
     }
 
@@ -101,8 +114,48 @@ impl Entrance {
         self.show();
     }
 
+    /// Stops accepting when `grace` is over and nothing waits any more, and says so: whoever has been accepted
+    /// by the kernel until then is served. The Manager does that itself, whoever accepted before.
+    pub(super) fn unlisten_drained(&mut self, id: u64, grace: Duration, done: oneshot::Sender<()>) {
+        self.closing.retain(|task| !task.is_finished());
+        let Some((socket, door)) = self.doors.remove(&id) else {
+            // Whoever waits sees that it is over.
+            return;
+        };
+        match &mut self.who {
+            Who::Worker(mailbox) => mailbox.send(Command::Unlisten { id }),
+            Who::Manager(tasks) => {
+                if let Some(task) = tasks.remove(&id) {
+                    task.abort();
+                }
+            }
+        }
+        let crew = Rc::clone(&self.crew);
+        let task = spawn_local(async move {
+            let until = tokio::time::Instant::now() + grace;
+            match register(&socket).await {
+                Ok(listening) => {
+                    let serving = accept(Rc::clone(&crew), &listening, &door);
+                    let _over = tokio::time::timeout_at(until, serving).await;
+                    take_rest(&crew, &listening, &door);
+                }
+                Err(error) => tracing::error!(%error, "a listener cannot be served to its end"),
+            }
+            // A Worker that accepted from it lets go of it within a turn of its own.
+            while Arc::strong_count(&socket) > 1 {
+                tokio::time::sleep(LOOK).await;
+            }
+            drop(socket);
+            // Whoever asked may have gone.
+            let _ = done.send(());
+        });
+        self.closing.push(task.abort_handle());
+        self.show();
+    }
+
     /// Accepts nothing more.
     pub(super) fn close(&mut self) {
+        self.closing.drain(..).for_each(|task| task.abort());
         self.doors.clear();
         if let Who::Manager(tasks) = &mut self.who {
             tasks.drain().for_each(|(_, task)| task.abort());
@@ -124,7 +177,8 @@ fn begin(
         Who::Manager(tasks) if tasks.contains_key(&id) => {}
         Who::Manager(tasks) => match Socket::new(socket) {
             Ok(socket) => {
-                let task = spawn_local(accept(Rc::clone(crew), socket, door));
+                let crew = Rc::clone(crew);
+                let task = spawn_local(async move { accept(crew, &socket, &door).await });
                 tasks.insert(id, task.abort_handle());
             }
             Err(error) => tracing::error!(%error, "a listener cannot be served"),
@@ -132,22 +186,24 @@ fn begin(
     }
 }
 
-/// Accepts and places connections until the task is aborted. The Workers are woken once for a batch.
-async fn accept(crew: Rc<RefCell<Crew>>, socket: Socket, door: Arc<Door>) {
+/// Registers a socket from which a task accepted a moment ago, which may not have let go of it yet.
+async fn register(socket: &Arc<TcpListener>) -> io::Result<Socket> {
+    let mut tries = 0;
     loop {
-        let mut wake = Vec::new();
-        let error = poll_fn(|cx| {
-            let mut crew = crew.borrow_mut();
-            let batch = socket.poll_batch(cx, |client, peer| {
-                if let Some(permit) = crew.permit() {
-                    wake.extend(crew.place(Parcel::new(&door, client, peer, permit)));
-                }
-            });
-            drop(crew);
-            wake.drain(..).for_each(|intake| intake.wake());
-            batch
-        })
-        .await;
+        match Socket::new(Arc::clone(socket)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < MOST_TRIES => {
+                tries += 1;
+                tokio::time::sleep(LOOK).await;
+            }
+            registered => return registered,
+        }
+    }
+}
+
+/// Accepts and places connections until the task is aborted. The Workers are woken once for a batch.
+async fn accept(crew: Rc<RefCell<Crew>>, socket: &Socket, door: &Arc<Door>) {
+    loop {
+        let error = poll_fn(|cx| poll_accept(cx, &crew, socket, door)).await;
         // All listeners fail alike, and each of them many times a second.
         let due = crew
             .borrow_mut()
@@ -157,5 +213,44 @@ async fn accept(crew: Rc<RefCell<Crew>>, socket: Socket, door: Arc<Door>) {
             tracing::warn!(%error, source = %door.source, "cannot accept; trying again");
         }
         tokio::time::sleep(Duration::from_millis(BACK_OFF_MS)).await;
+    }
+}
+
+fn poll_accept(
+    cx: &mut Context<'_>,
+    crew: &RefCell<Crew>,
+    socket: &Socket,
+    door: &Arc<Door>,
+) -> Poll<io::Error> {
+    let mut wake = Vec::new();
+    let mut crew = crew.borrow_mut();
+    let batch = socket.poll_batch(cx, |client, peer| {
+        if let Some(permit) = crew.permit() {
+            wake.extend(crew.place(Parcel::new(door, client, peer, permit)));
+        }
+    });
+    drop(crew);
+    wake.drain(..).for_each(|intake| intake.wake());
+    batch
+}
+
+/// Accepts what waits, without waiting for more.
+fn take_rest(crew: &RefCell<Crew>, socket: &Socket, door: &Arc<Door>) {
+    // The kernel's queue is bounded, and this is more than it holds.
+    for _ in 0..MOST_BATCHES {
+        let mut taken = 0;
+        let mut wake = Vec::new();
+        let mut crew = crew.borrow_mut();
+        let batch = socket.accept_batch(|client, peer| {
+            taken += 1;
+            if let Some(permit) = crew.permit() {
+                wake.extend(crew.place(Parcel::new(door, client, peer, permit)));
+            }
+        });
+        drop(crew);
+        wake.drain(..).for_each(|intake| intake.wake());
+        if batch.is_err() || taken == 0 {
+            return;
+        }
     }
 }

@@ -30,12 +30,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use heddle_intercept::Sockets;
 use heddle_telemetry::{AccessLog, Registry, Seldom};
 use heddle_transport::Identities;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
 use crate::Entry;
+use crate::intercepted::Pods;
 use crate::listener::Door;
 use crate::mailbox::{self, Mailbox};
 use crate::route::Snapshot;
@@ -61,6 +63,10 @@ pub(crate) enum Order {
     Apply(Arc<Snapshot>),
     /// Call, and be called, as these from now on.
     Identify(Arc<Identities>),
+    /// Reach these workloads from within their pods.
+    Pods(Arc<Pods>),
+    /// Whom to ask for sockets there.
+    Sockets(Sockets),
     /// Accept connections from this socket.
     Listen {
         id: u64,
@@ -69,6 +75,12 @@ pub(crate) enum Order {
     },
     /// Stop accepting from it; connections that were accepted go on.
     Unlisten { id: u64 },
+    /// The same, once what comes within `grace` and what waits then has been accepted; `done` is told.
+    UnlistenDrained {
+        id: u64,
+        grace: Duration,
+        done: oneshot::Sender<()>,
+    },
     /// Every Worker hands its connections to the next one.
     Rotate,
     /// Accept nothing more, let each connection finish its request, and end by this time.
@@ -83,7 +95,9 @@ impl mailbox::Order for Order {
     fn replaces(&self, before: &Self) -> bool {
         matches!(
             (self, before),
-            (Order::Apply(_), Order::Apply(_)) | (Order::Identify(_), Order::Identify(_))
+            (Order::Apply(_), Order::Apply(_))
+                | (Order::Identify(_), Order::Identify(_))
+                | (Order::Pods(_), Order::Pods(_))
         )
     }
 }
@@ -174,10 +188,16 @@ impl Manager {
                 order = poll_fn(|cx| orders.poll_next(cx)) => match order {
                     Order::Apply(snapshot) => self.crew.borrow_mut().apply(snapshot),
                     Order::Identify(identities) => self.crew.borrow_mut().identify(identities),
+                    Order::Pods(pods) => self.crew.borrow_mut().enter_pods(pods),
+                    Order::Sockets(sockets) => self.crew.borrow_mut().ask_for_sockets(sockets),
                     Order::Listen { id, socket, entry } => {
-                        self.entrance.listen(id, socket, Door::new(entry));
+                        let port = socket.local_addr().map_or(0, |address| address.port());
+                        self.entrance.listen(id, socket, Door::new(entry, port));
                     }
                     Order::Unlisten { id } => self.entrance.unlisten(id),
+                    Order::UnlistenDrained { id, grace, done } => {
+                        self.entrance.unlisten_drained(id, grace, done);
+                    }
                     Order::Rotate => self.crew.borrow().rotate(),
                     Order::Drain { until } => return self.drain(until).await,
                     #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The configuration as a Worker uses it: built once for each change, then only read.
 //!
 //! Names become indices here. A Service's port is a [`Cluster`] and an entry at the same index, so
-//! a backend is one number.
+//! a backend is one number. Behind the ports of Services stands an entry for each workload of this node, for
+//! those of its ports that are no Service's, and one for everything outside of the mesh.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,13 +12,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::RandomState;
 use heddle_model::{
     AppProtocol, BackendTarget, Balancer, Endpoint, Filters, Mesh, Namespace, Outcome, PathMatch,
-    RouteAction, RouteRule, ServiceAccountName, ServiceName, ServicePort,
+    RouteAction, RouteRule, ServiceAccountName, ServiceName, ServicePort, WorkloadName,
 };
 
-use super::{Hosts, Matcher, Request};
+use super::{Addresses, Hosts, Matcher, Request};
 use crate::authorize::Guards;
 use crate::balance::Schedule;
-use crate::upstream::{Place, Via};
+use crate::intercepted::What;
+use crate::listener::Entry;
+use crate::upstream::{Place, Via, Way};
+
+/// The destination of what the mesh does not know, in metrics and logs.
+const OUTSIDE: &str = "external";
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
@@ -33,14 +39,20 @@ pub(crate) struct Snapshot {
     pub(crate) generation: u64,
     pub(crate) hosts: Hosts,
     pub(crate) guards: Guards,
+    pub(crate) addresses: Addresses,
     ports: Vec<PortEntry>,
     by_name: HashMap<(ServiceName, u16), PortIndex, RandomState>,
+    by_workload: HashMap<WorkloadName, PortIndex, RandomState>,
+    outside: PortIndex,
 }
 
 /// One port of one Service: its routes, and the endpoints of requests that go straight there.
 #[derive(Debug)]
 pub(crate) struct PortEntry {
+    /// The Service, or what stands in its place, in metrics and logs.
     pub(crate) label: Arc<str>,
+    /// The Service and the number of its port; `None` for what is no Service's.
+    pub(crate) name: Option<(ServiceName, u16)>,
     pub(crate) protocol: AppProtocol,
     pub(crate) cluster: Cluster,
     /// Whether a policy looks at the paths of requests that may end up here.
@@ -55,8 +67,17 @@ pub(crate) struct Cluster {
     pub(crate) balancer: Balancer,
     pub(crate) endpoints: Vec<Place>,
     pub(crate) schedule: Schedule,
-    /// Those that other nodes may call here, sorted, and whom they prove to be.
-    hosted: Vec<(SocketAddr, ServiceAccountName)>,
+    /// Those of workloads of this node, sorted by address.
+    hosted: Vec<Hosted>,
+}
+
+/// An endpoint that is a workload of this node. Other nodes may call it here.
+#[derive(Debug)]
+struct Hosted {
+    address: SocketAddr,
+    workload: WorkloadName,
+    /// Whom it proves to be.
+    account: ServiceAccountName,
 }
 
 /// Rules in order of precedence.
@@ -126,13 +147,45 @@ impl Snapshot {
             .collect();
         let guards = Guards::new(mesh);
         judge_paths(&mut ports, &guards);
+        let numbered = (0..).map(PortIndex).zip(all());
+        let numbered = numbered.map(|(index, (service, port))| (index, service, port));
+        let addresses = Addresses::new(mesh, numbered);
+        let mut by_workload = HashMap::default();
+        for workload in &mesh.workloads {
+            by_workload.insert(workload.name.clone(), index_of(ports.len()));
+            let protocol = AppProtocol::Undeclared;
+            ports.push(PortEntry::bare(workload.name.to_string().into(), protocol));
+        }
+        let outside = index_of(ports.len());
+        ports.push(PortEntry::bare(OUTSIDE.into(), AppProtocol::Tcp));
         Snapshot {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             generation: mesh.generation,
             hosts: Hosts::new(mesh.services.iter().map(|service| &service.name)),
             guards,
+            addresses,
             ports,
             by_name,
+            by_workload,
+            outside,
+        }
+    }
+
+    /// Where a listener, or a connection, leads; `None` where each request says it, and where that is not
+    /// there any more.
+    pub(crate) fn port_of(&self, entry: &Entry) -> Option<PortIndex> {
+        match entry {
+            Entry::Service { service, port, .. } => self.find(service, *port),
+            Entry::Inbound(inbound) => self.find(&inbound.service, inbound.port),
+            Entry::Direct(direct) => match &direct.what {
+                What::Endpoint { service, port, .. } => self.find(service, *port),
+                What::Workload(workload) => self.by_workload.get(workload).copied(),
+                What::Outside => Some(self.outside),
+            },
+            Entry::ForwardProxy { .. }
+            | Entry::Mesh
+            | Entry::Outbound { .. }
+            | Entry::Arriving { .. } => None,
         }
     }
 
@@ -151,6 +204,11 @@ impl Snapshot {
     }
 }
 
+/// The index of the entry that stands there. There are fewer than four thousand million.
+fn index_of(at: usize) -> PortIndex {
+    PortIndex(u32::try_from(at).unwrap_or(u32::MAX))
+}
+
 impl PortIndex {
     pub(crate) fn get(self) -> usize {
         self.0 as usize
@@ -164,9 +222,31 @@ impl PortIndex {
 impl PortEntry {
     /// Whether a workload that other nodes may call here, under this identity, has an endpoint of the port.
     pub(crate) fn hosts(&self, endpoint: SocketAddr, account: &ServiceAccountName) -> bool {
-        let hosted = &self.cluster.hosted;
-        let found = hosted.binary_search_by_key(&endpoint, |(address, _)| *address);
-        found.is_ok_and(|index| hosted[index].1 == *account)
+        let hosted = self.cluster.hosted(endpoint);
+        hosted.is_some_and(|hosted| hosted.account == *account)
+    }
+
+    /// The workload of this node that is an endpoint of the port at that address.
+    pub(crate) fn workload_at(&self, endpoint: SocketAddr) -> Option<&WorkloadName> {
+        self.cluster.hosted(endpoint).map(|hosted| &hosted.workload)
+    }
+
+    /// An entry without endpoints of its own.
+    fn bare(label: Arc<str>, protocol: AppProtocol) -> Self {
+        PortEntry {
+            label,
+            name: None,
+            protocol,
+            cluster: Cluster {
+                balancer: Balancer::default(),
+                endpoints: Vec::new(),
+                schedule: Schedule::default(),
+                hosted: Vec::new(),
+            },
+            judges_paths: false,
+            routes: None,
+            consumer_routes: HashMap::default(),
+        }
     }
 
     /// Whether a rule of a route for this caller, or of a policy, depends on the path: then one that two
@@ -186,12 +266,28 @@ impl PortEntry {
     }
 }
 
+impl Cluster {
+    fn hosted(&self, endpoint: SocketAddr) -> Option<&Hosted> {
+        let hosted = &self.hosted;
+        let found = hosted.binary_search_by_key(&endpoint, |hosted| hosted.address);
+        Some(&hosted[found.ok()?])
+    }
+
+    /// Where the endpoint of that address stands among the endpoints.
+    pub(crate) fn position(&self, endpoint: SocketAddr) -> Option<usize> {
+        let found = self
+            .endpoints
+            .binary_search_by_key(&endpoint, |place| place.address);
+        found.ok()
+    }
+}
+
 /// Finds the ports whose requests come to an endpoint before which a policy looks at paths: by a
 /// backend of a rule, or straight.
 fn judge_paths(ports: &mut [PortEntry], guards: &Guards) {
     let judges = |port: &PortEntry| {
         let mut endpoints = port.cluster.endpoints.iter();
-        endpoints.any(|endpoint| guards.look_at_paths(endpoint.address))
+        endpoints.any(|endpoint| guards.look_at_paths_before(endpoint.address))
     };
     let own: Vec<bool> = ports.iter().map(judges).collect();
     for (port, own_judges) in ports.iter_mut().zip(&own) {
@@ -242,11 +338,15 @@ impl Compiler<'_> {
         });
         let (endpoints, weights): (Vec<Place>, Vec<u32>) = reached.unzip();
         let hosted = port.endpoints.iter().filter_map(|endpoint| {
-            endpoint.workload.as_ref()?;
-            Some((endpoint.address, endpoint.account.clone()?))
+            Some(Hosted {
+                address: endpoint.address,
+                workload: endpoint.workload.clone()?,
+                account: endpoint.account.clone()?,
+            })
         });
         PortEntry {
             label: service.to_string().into(),
+            name: Some((service.clone(), port.port)),
             protocol: port.protocol,
             cluster: Cluster {
                 balancer,
@@ -281,7 +381,7 @@ impl Compiler<'_> {
         };
         Some(Place {
             address,
-            via: Some(Arc::new(via)),
+            way: Way::Through(Arc::new(via)),
         })
     }
 

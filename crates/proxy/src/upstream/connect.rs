@@ -1,5 +1,6 @@
 //! Opening a connection to an endpoint.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::mem;
@@ -7,23 +8,27 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::Poll;
 
+use heddle_intercept::{Family, PodId};
 use heddle_wire::preface::Kind;
 use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::remote::join;
-use super::{Endpoint, Open, Upstream, Via};
+use super::{Endpoint, Open, Place, Upstream, Via, Way};
 use crate::failure::{Failure, Reason};
 use crate::io::Side;
 use crate::listener::Door;
 use crate::worker::{Alarm, Millis, Worker};
 
-/// For whom an endpoint is connected, and what for: only another node is told.
+/// For whom an endpoint is connected, and what for: another node is told, and a pod of this one sees the
+/// client's address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
     /// By which the caller came: in its name the other node is called.
     pub(crate) door: &'a Door,
     pub(crate) kind: Kind,
+    /// Where the client called from, as its connection shows it.
+    pub(crate) client: &'a SocketAddr,
 }
 
 /// Connects to an endpoint in the place that was reserved for it, by `due`. The endpoint remembers how
@@ -43,7 +48,13 @@ pub(crate) async fn connect(
         return Err(Reason::PeerRefused);
     }
     alarm.set(due);
-    let mut connecting = pin!(open_with_room(worker, endpoint.place.dialled()));
+    let dial = Dial {
+        worker,
+        place: &endpoint.place,
+        call,
+        shows_client: Cell::new(false),
+    };
+    let mut connecting = pin!(open_with_room(&dial));
     let connected = poll_fn(|cx| {
         if alarm.rang() {
             return Poll::Ready(None);
@@ -55,7 +66,8 @@ pub(crate) async fn connect(
     let now = worker.clock.now_ms();
     match connected {
         Some(Ok(stream)) => {
-            let side = match endpoint.place.via.as_deref() {
+            let side = match endpoint.place.via() {
+                None if dial.shows_client.get() => Side::of_one_client(stream),
                 None => Side::new(stream),
                 // In a box: it would take room in every connection.
                 Some(via) => Box::pin(remote(worker, alarm, stream, (endpoint, via), call)).await?,
@@ -81,7 +93,7 @@ pub(crate) async fn connect(
 
 /// Whether another node has refused the caller a moment ago.
 fn is_refused(worker: &Worker, endpoint: &Endpoint, door: &Door) -> bool {
-    let via = endpoint.place.via.as_ref();
+    let via = endpoint.place.via();
     via.is_some_and(|_| {
         let bound = worker.bound();
         let caller = bound.snapshot.guards.account(door);
@@ -112,15 +124,24 @@ async fn remote(
     })
 }
 
+/// A connection in the making.
+struct Dial<'a> {
+    worker: &'a Worker,
+    place: &'a Place,
+    call: &'a Call<'a>,
+    /// It speaks with the client's address.
+    shows_client: Cell<bool>,
+}
+
 /// Connects, and if there is no descriptor left gives up what is only kept to save time and tries once
 /// more.
-async fn open_with_room(worker: &Worker, address: SocketAddr) -> io::Result<TcpStream> {
+async fn open_with_room(dial: &Dial<'_>) -> io::Result<TcpStream> {
     let mut first = true;
     // One place that waits: the future of every connection has room for it.
     loop {
-        let opened = open(address).await;
+        let opened = open(dial).await;
         let none_left = matches!(&opened, Err(error) if is_ours(error));
-        if !(none_left && mem::take(&mut first) && worker.upstreams.close_idle()) {
+        if !(none_left && mem::take(&mut first) && dial.worker.upstreams.close_idle()) {
             return opened;
         }
     }
@@ -128,7 +149,12 @@ async fn open_with_room(worker: &Worker, address: SocketAddr) -> io::Result<TcpS
 
 /// Connects with Nagle's algorithm off: a request is sent whole and must not wait for the
 /// acknowledgement of the one before.
-async fn open(address: SocketAddr) -> io::Result<TcpStream> {
+async fn open(dial: &Dial<'_>) -> io::Result<TcpStream> {
+    if let Some(pod) = dial.place.pod() {
+        // In a box: it would take room in every connection.
+        return Box::pin(open_within(dial, pod)).await;
+    }
+    let address = dial.place.dialled();
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
@@ -136,6 +162,65 @@ async fn open(address: SocketAddr) -> io::Result<TcpStream> {
     };
     socket.set_nodelay(true)?;
     socket.connect(address).await
+}
+
+/// The same from within a pod, with the client's address where that is to be seen. Its port as well, unless
+/// another connection has it still, or had it a moment ago.
+async fn open_within(dial: &Dial<'_>, pod: PodId) -> io::Result<TcpStream> {
+    let Dial {
+        worker,
+        place,
+        call,
+        shows_client,
+    } = dial;
+    let sockets = worker.sockets().ok_or(io::ErrorKind::NotConnected)?;
+    let address = place.address;
+    let mut source = seen_address(worker, pod, place, call);
+    shows_client.set(source.is_some());
+    loop {
+        let opened = async {
+            let socket = sockets.open(pod, Family::of(address), source).await?;
+            let socket = TcpSocket::from_std_stream(socket.into());
+            socket.set_nodelay(true)?;
+            socket.connect(address).await
+        };
+        match (opened.await, &mut source) {
+            (Err(error), Some(source)) if source.port() != 0 && is_taken(&error) => {
+                source.set_port(0);
+            }
+            (opened, _) => return opened,
+        }
+    }
+}
+
+/// The address with which an opaque connection speaks to a pod: the client's. None where it means nothing
+/// there, or where the pod calls itself.
+fn seen_address(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> Option<SocketAddr> {
+    let is_shown = call.kind == Kind::Bytes && matches!(place.way, Way::Inside(_));
+    // Of a client on another node only that node knows the address.
+    if !is_shown || call.door.inbound().is_some() {
+        return None;
+    }
+    let caller = call.door.entry.caller();
+    if caller.is_some_and(|caller| worker.pods().of(caller) == Some(pod)) {
+        return None;
+    }
+    let ip = call.client.ip().to_canonical();
+    let bound = worker.bound();
+    let addresses = &bound.snapshot.addresses;
+    // Programs trust whoever calls from their own machine.
+    if ip.is_loopback() && !caller.is_some_and(|caller| addresses.is_of(ip, caller)) {
+        return None;
+    }
+    let is_other = ip != place.address.ip() && ip.is_ipv4() == place.address.is_ipv4();
+    is_other.then(|| SocketAddr::new(ip, call.client.port()))
+}
+
+/// Whether a source cannot be used because another connection has it.
+fn is_taken(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL))
+        || error.kind() == io::ErrorKind::AddrInUse
 }
 
 /// Whether connecting failed for want of a descriptor, which says nothing about the endpoint.

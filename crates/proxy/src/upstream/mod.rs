@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
+use heddle_intercept::PodId;
 use heddle_model::{ServiceAccountName, ServiceName};
 use heddle_telemetry::WorkerStats;
 
@@ -61,8 +62,21 @@ pub(crate) struct Upstreams {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) address: SocketAddr,
-    /// The node through whose proxy it is reached; `None` for one that is dialled itself.
-    pub(crate) via: Option<Arc<Via>>,
+    pub(crate) way: Way,
+}
+
+/// How an endpoint is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Way {
+    /// It is dialled from where the proxy is.
+    Here,
+    /// It is in a pod of this node, and dialled from within: nothing that leaves the pod is steered back.
+    Inside(PodId),
+    /// The mesh does not know it. It is dialled from within the pod that calls it, which is the only one that
+    /// is known to be allowed to.
+    Outside(PodId),
+    /// Through the proxy of another node.
+    Through(Arc<Via>),
 }
 
 /// Another node, and what is said to it.
@@ -98,6 +112,10 @@ pub(crate) struct Endpoint {
     said: Cell<Millis>,
     /// Whether that was said of the failures that last.
     told: Cell<bool>,
+    /// The configuration names it. Of others, which callers name, the log does not speak.
+    configured: Cell<bool>,
+    /// The pod that it was reached in is none any more: no connection there is kept.
+    gone: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -175,7 +193,7 @@ impl Upstreams {
         now: Instant,
     ) -> Option<Upstream> {
         loop {
-            let mut idle = match &endpoint.place.via {
+            let mut idle = match endpoint.place.via() {
                 None => endpoint.idle.borrow_mut().pop()?,
                 Some(_) => {
                     let mut all = endpoint.idle.borrow_mut();
@@ -268,7 +286,8 @@ impl Upstreams {
         endpoint.avoid_until.set(now.saturating_add(wait));
         self.stats.upstream_connect_failures.inc();
         let said = endpoint.said.get();
-        if failures == 0 && (said == 0 || now.saturating_sub(said) >= SAY_AGAIN_MS) {
+        let configured = endpoint.configured.get();
+        if configured && failures == 0 && (said == 0 || now.saturating_sub(said) >= SAY_AGAIN_MS) {
             endpoint.said.set(now.max(1));
             endpoint.told.set(true);
             tracing::warn!(
@@ -279,12 +298,16 @@ impl Upstreams {
         }
     }
 
-    /// Keeps a connection for the next request. It must be between two messages.
+    /// Keeps a connection for the next request, unless it speaks with one client's address. It must be between
+    /// two messages.
     pub(crate) fn give_back(&self, endpoint: &Endpoint, upstream: Upstream, now: Millis) {
         debug_assert!(upstream.side.inbox.is_empty() && upstream.side.outbox.is_empty());
+        if endpoint.gone.get() || upstream.side.is_one_clients() {
+            return;
+        }
         let mut idle = endpoint.idle.borrow_mut();
         let most = self.idle_per_endpoint();
-        if endpoint.place.via.is_some() && most > 0 && idle.len() >= most {
+        if endpoint.place.via().is_some() && most > 0 && idle.len() >= most {
             // Those of callers that are silent make room for those of callers that are not.
             idle.remove(0);
             self.stats.upstream_connections_idle.dec();
@@ -335,6 +358,16 @@ impl Upstreams {
         }
     }
 
+    /// Closes every idle connection into pods that are none any more, and keeps no other.
+    pub(crate) fn leave_pods(&self, is_there: impl Fn(PodId) -> bool) {
+        for endpoint in self.by_place.borrow().values() {
+            if endpoint.place.pod().is_some_and(|pod| !is_there(pod)) {
+                endpoint.gone.set(true);
+                self.drop_idle(endpoint, |_| true);
+            }
+        }
+    }
+
     fn drop_idle(&self, endpoint: &Endpoint, mut drop: impl FnMut(&mut Idle) -> bool) {
         endpoint.idle.borrow_mut().retain_mut(|idle| {
             let drop = drop(idle);
@@ -349,12 +382,29 @@ impl Upstreams {
 impl Place {
     /// An endpoint that is dialled itself.
     pub(crate) fn here(address: SocketAddr) -> Self {
-        Place { address, via: None }
+        let way = Way::Here;
+        Place { address, way }
+    }
+
+    /// The other node, if it is reached through one.
+    pub(crate) fn via(&self) -> Option<&Arc<Via>> {
+        match &self.way {
+            Way::Through(via) => Some(via),
+            Way::Here | Way::Inside(_) | Way::Outside(_) => None,
+        }
+    }
+
+    /// The pod from within which it is dialled.
+    pub(crate) fn pod(&self) -> Option<PodId> {
+        match self.way {
+            Way::Inside(pod) | Way::Outside(pod) => Some(pod),
+            Way::Here | Way::Through(_) => None,
+        }
     }
 
     /// Who is dialled to reach it.
     fn dialled(&self) -> SocketAddr {
-        self.via.as_ref().map_or(self.address, |via| via.node)
+        self.via().map_or(self.address, |via| via.node)
     }
 }
 
@@ -381,11 +431,16 @@ impl Endpoint {
             refusals: RefCell::default(),
             said: Cell::new(0),
             told: Cell::new(false),
+            configured: Cell::new(false),
+            gone: Cell::new(false),
         }
     }
-}
 
-impl Endpoint {
+    /// The configuration names it.
+    pub(crate) fn is_configured(&self) {
+        self.configured.set(true);
+    }
+
     /// Whether a handshake in the name of a caller was refused a moment ago. Each costs both nodes more than
     /// many requests: a caller that is shut out must not make them as fast as it asks.
     fn refuses(&self, caller: Option<&ServiceAccountName>, now: Millis) -> bool {

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,8 +11,9 @@ use foldhash::fast::RandomState;
 use heddle_telemetry::{HttpLabels, HttpSeries, Registry};
 
 use crate::balance::{self, Load, Random};
-use crate::route::{PortIndex, Snapshot};
-use crate::upstream::{Endpoint, Upstreams};
+use crate::intercepted::Pods;
+use crate::route::{PortEntry, PortIndex, Snapshot};
+use crate::upstream::{Endpoint, Place, Upstreams, Way};
 
 /// A snapshot and what one Worker keeps beside it.
 pub(crate) struct Bound {
@@ -39,20 +41,28 @@ pub(crate) struct SeriesKey {
 }
 
 impl Bound {
-    pub(crate) fn new(snapshot: Arc<Snapshot>, upstreams: &Upstreams) -> Self {
-        let clusters = snapshot
-            .ports()
-            .iter()
-            .map(|port| Cluster {
-                endpoints: port
-                    .cluster
-                    .endpoints
-                    .iter()
-                    .map(|place| upstreams.endpoint(place))
-                    .collect(),
-                turn: Cell::new(0),
-            })
-            .collect();
+    pub(crate) fn new(snapshot: Arc<Snapshot>, pods: &Pods, upstreams: &Upstreams) -> Self {
+        let cluster = |port: &PortEntry| Cluster {
+            endpoints: port
+                .cluster
+                .endpoints
+                .iter()
+                .map(|place| {
+                    let workload = port.workload_at(place.address);
+                    let endpoint = match workload.and_then(|workload| pods.of(workload)) {
+                        Some(pod) => upstreams.endpoint(&Place {
+                            address: place.address,
+                            way: Way::Inside(pod),
+                        }),
+                        None => upstreams.endpoint(place),
+                    };
+                    endpoint.is_configured();
+                    endpoint
+                })
+                .collect(),
+            turn: Cell::new(0),
+        };
+        let clusters = snapshot.ports().iter().map(cluster).collect();
         Bound {
             snapshot,
             clusters,
@@ -92,6 +102,12 @@ impl Bound {
             },
         )?;
         cluster.endpoints.get(index)
+    }
+
+    /// The endpoint of a port that has this address.
+    pub(crate) fn at(&self, port: PortIndex, address: SocketAddr) -> Option<&Rc<Endpoint>> {
+        let position = self.snapshot.port(port).cluster.position(address)?;
+        self.clusters.get(port.get())?.endpoints.get(position)
     }
 
     /// The series of a key, made from `labels` when the key is met for the first time.

@@ -4,9 +4,11 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
 
+use heddle_intercept::Sockets;
 use heddle_transport::Identities;
 
 use super::Intake;
+use crate::intercepted::Pods;
 use crate::listener::Door;
 use crate::mailbox::Order;
 use crate::route::Snapshot;
@@ -18,6 +20,10 @@ pub(crate) enum Command {
     Apply(Arc<Snapshot>),
     /// Call, and be called, as these from now on.
     Identify(Arc<Identities>),
+    /// Reach these workloads from within their pods.
+    Pods(Arc<Pods>),
+    /// Whom to ask for sockets there.
+    Sockets(Sockets),
     /// Accept connections from this socket.
     Listen {
         id: u64,
@@ -48,6 +54,7 @@ impl Order for Command {
             (self, before),
             (Command::Apply(_), Command::Apply(_))
                 | (Command::Identify(_), Command::Identify(_))
+                | (Command::Pods(_), Command::Pods(_))
                 | (Command::Retire { .. }, Command::Retire { .. })
         )
     }

@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
+use heddle_intercept::Sockets;
+use heddle_model::WorkloadName;
 use heddle_telemetry::{LogSink, Registry, Seldom, TcpLabels, TcpSeries, WorkerStats};
 use heddle_transport::{Identities, NoIdentity};
 use heddle_wire::buffer::Pool;
@@ -29,12 +31,13 @@ use heddle_wire::http1::Limits;
 use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::failure::Reason;
-use crate::inbound::Inbound;
+use crate::intercepted::{Direct, Pods, What};
+use crate::listener::{Door, Entry};
 use crate::permits::Permits;
 use crate::pump::Blocks;
-use crate::route::PortIndex;
+use crate::route::{Found, PortIndex};
 use crate::settings::Settings;
-use crate::upstream::{Endpoint, Place, Upstreams};
+use crate::upstream::{Endpoint, Place, Upstreams, Way};
 
 pub(crate) use alarm::{Alarm, Alarms, Live};
 pub(crate) use bound::{Bound, SeriesKey};
@@ -66,6 +69,9 @@ pub(crate) struct Worker {
     bound: RefCell<Rc<Bound>>,
     /// Whom this node can call and be called as; `None` where there are no other nodes.
     identities: RefCell<Option<Arc<Identities>>>,
+    /// Workloads that are reached from within their pods, and whom to ask for sockets there.
+    pods: RefCell<Arc<Pods>>,
+    sockets: RefCell<Option<Sockets>>,
     pub(crate) pace: Pace,
     /// Connections from other nodes that have not proven who they are, and how many there may be.
     unproven: RefCell<trust::UnprovenOnes>,
@@ -143,7 +149,7 @@ impl Worker {
         chosen.map(Rc::clone).ok_or(Reason::NoEndpoint)
     }
 
-    /// The endpoint that another node has chosen.
+    /// The endpoint that another node has chosen, or the client itself.
     ///
     /// # Errors
     /// When it is not here, or does not have the identity that was asked for.
@@ -151,13 +157,61 @@ impl Worker {
         &self,
         bound: &Bound,
         port: PortIndex,
-        inbound: &Inbound,
+        door: &Door,
     ) -> Result<Rc<Endpoint>, Reason> {
-        let (endpoint, account) = (inbound.endpoint, &inbound.account);
-        match bound.snapshot.port(port).hosts(endpoint, account) {
-            true => Ok(self.upstreams.endpoint(&Place::here(endpoint))),
-            false => Err(Reason::EndpointGone),
-        }
+        let chosen = match &door.entry {
+            Entry::Inbound(inbound) => {
+                let (endpoint, account) = (inbound.endpoint, &inbound.account);
+                let hosts = bound.snapshot.port(port).hosts(endpoint, account);
+                bound.at(port, endpoint).filter(|_| hosts)
+            }
+            Entry::Direct(direct) => return self.direct(bound, port, direct),
+            _ => None,
+        };
+        chosen.map(Rc::clone).ok_or(Reason::EndpointGone)
+    }
+
+    /// What is at the address that a client has chosen, and how it is reached.
+    fn direct(
+        &self,
+        bound: &Bound,
+        port: PortIndex,
+        direct: &Direct,
+    ) -> Result<Rc<Endpoint>, Reason> {
+        let pods = self.pods();
+        let caller = direct.caller.as_ref();
+        let way = match (direct.workload(), &direct.what) {
+            (Some(workload), _) if !is_there(bound, direct, workload) => {
+                return Err(Reason::EndpointGone);
+            }
+            (Some(workload), _) => match pods.of(workload) {
+                Some(pod) => Way::Inside(pod),
+                // What has arrived at a pod would arrive there again, and again.
+                None if caller.is_none() => return Err(Reason::PodGone),
+                None => Way::Here,
+            },
+            // Dialled by anybody else it could reach what the pod cannot.
+            (None, What::Outside) => {
+                let pod = caller.and_then(|caller| pods.of(caller));
+                Way::Outside(pod.ok_or(Reason::PodGone)?)
+            }
+            (None, _) => {
+                let endpoint = bound.at(port, direct.endpoint);
+                return endpoint.map(Rc::clone).ok_or(Reason::EndpointGone);
+            }
+        };
+        let address = direct.endpoint;
+        Ok(self.upstreams.endpoint(&Place { address, way }))
+    }
+
+    /// Workloads whose traffic is intercepted on this node.
+    pub(crate) fn pods(&self) -> Arc<Pods> {
+        Arc::clone(&self.pods.borrow())
+    }
+
+    /// Whom to ask for sockets within pods.
+    pub(crate) fn sockets(&self) -> Option<Sockets> {
+        self.sockets.borrow().clone()
     }
 
     /// Milliseconds from now, or never for a wait without limit.
@@ -226,4 +280,16 @@ impl Worker {
     pub(crate) fn connections(&self) -> usize {
         usize::try_from(self.stats.connections_active.get()).unwrap_or(0)
     }
+}
+
+/// Whether a workload of this node still has the address that a client has chosen: what goes to another
+/// address leaves its pod, in the clear. One of which the mesh knows nothing is the workload's if what was
+/// going there has arrived at it.
+fn is_there(bound: &Bound, direct: &Direct, workload: &WorkloadName) -> bool {
+    let addresses = &bound.snapshot.addresses;
+    let has_arrived = || {
+        let nobodys = addresses.find(direct.endpoint) == Found::Outside;
+        direct.caller.is_none() && addresses.has(workload) && nobodys
+    };
+    addresses.is_of(direct.endpoint.ip(), workload) || has_arrived()
 }

@@ -1,7 +1,7 @@
 //! A Worker's thread: its runtime, its root future, and the task that obeys the mailbox.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 use std::{io, thread};
 
+use heddle_intercept::PodId;
 use heddle_telemetry::{AccessLog, Registry, WorkerStats};
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
@@ -27,6 +28,7 @@ use super::{
 };
 use crate::balance::Random;
 use crate::collaborator::Scratch;
+use crate::intercepted::Pods;
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::parcel::Arrival;
@@ -161,7 +163,8 @@ impl Worker {
         let idle_ms = u64::try_from(settings.timeouts.upstream_idle.as_millis()).unwrap_or(0);
         let upstreams = Upstreams::new(settings.bounds, idle_ms, Arc::clone(&stats));
         let empty = Arc::new(Snapshot::new(&heddle_model::Mesh::default()));
-        let bound = Rc::new(Bound::new(empty, &upstreams));
+        let pods = Arc::<Pods>::default();
+        let bound = Rc::new(Bound::new(empty, &pods, &upstreams));
         let Bounds {
             block_bytes,
             blocks,
@@ -188,6 +191,8 @@ impl Worker {
             stats,
             bound: RefCell::new(bound),
             identities: RefCell::default(),
+            pods: RefCell::new(pods),
+            sockets: RefCell::default(),
             pace: Pace::default(),
             unproven: RefCell::default(),
             unproven_limit: Cell::new(settings.bounds.handshakes),
@@ -211,16 +216,31 @@ impl Worker {
         self.stats
             .config_generation
             .set(i64::try_from(snapshot.generation).unwrap_or(i64::MAX));
-        let bound = Rc::new(Bound::new(snapshot, &self.upstreams));
-        let guards = &bound.snapshot.guards;
+        let guards = &snapshot.guards;
         self.alarms
             .revoke(|door, flow| guards.allow_live(door, flow));
-        // Dropped outside the borrow.
-        let old = self.bound.replace(Rc::clone(&bound));
-        drop(old);
+        self.bind(snapshot);
         // Series that are in use are kept by who uses them.
         self.tcp.borrow_mut().clear();
         self.upstreams.forget_unused();
+    }
+
+    /// Reaches these workloads from within their pods from now on. Connections stay, but for idle ones into
+    /// pods that are none any more.
+    fn enter_pods(&self, pods: Arc<Pods>) {
+        let there: HashSet<PodId> = pods.0.values().copied().collect();
+        *self.pods.borrow_mut() = pods;
+        self.upstreams.leave_pods(|pod| there.contains(&pod));
+        let snapshot = Arc::clone(&self.bound.borrow().snapshot);
+        self.bind(snapshot);
+        self.upstreams.forget_unused();
+    }
+
+    fn bind(&self, snapshot: Arc<Snapshot>) {
+        let bound = Bound::new(snapshot, &self.pods.borrow(), &self.upstreams);
+        // Dropped outside the borrow.
+        let old = self.bound.replace(Rc::new(bound));
+        drop(old);
     }
 
     /// What is done now and then, off the path of any request.
@@ -429,6 +449,8 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
         match poll_fn(|cx| mailbox.poll_next(cx)).await {
             Command::Apply(snapshot) => worker.apply(snapshot),
             Command::Identify(identities) => worker.identify(identities),
+            Command::Pods(pods) => worker.enter_pods(pods),
+            Command::Sockets(sockets) => *worker.sockets.borrow_mut() = Some(sockets),
             Command::Listen { id, socket, door } => match Listener::open(&worker, socket, door) {
                 Ok(listener) => {
                     worker.stats.listeners.inc();

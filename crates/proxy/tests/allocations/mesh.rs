@@ -77,6 +77,7 @@ pub(crate) fn mesh(endpoint: SocketAddr) -> Mesh {
     let service = Service {
         name,
         headless: false,
+        addresses: Vec::new(),
         balancer: Balancer::LeastRequest,
         ports: vec![port],
     };
@@ -130,6 +131,7 @@ fn workload(endpoint: SocketAddr, policies: &[Arc<Policy>]) -> Workload {
         labels: BTreeMap::new(),
         service_account: ServiceAccountName::parse("test/echo").unwrap(),
         address: endpoint.ip(),
+        more_addresses: Vec::new(),
         ports: vec![WorkloadPort {
             name: None,
             port: endpoint.port(),

@@ -6,6 +6,7 @@ mod corpus;
 mod elastic;
 mod failures;
 mod http;
+mod intercepted;
 mod nodes;
 mod opaque;
 mod policy;

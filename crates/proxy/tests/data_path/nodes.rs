@@ -1,6 +1,6 @@
 //! Two nodes: what one of them cannot do alone.
 
-mod pair;
+pub(crate) mod pair;
 mod refused;
 mod traffic;
 mod trust;

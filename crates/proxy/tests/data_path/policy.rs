@@ -27,6 +27,7 @@ pub(crate) fn workload(name: &str, address: SocketAddr) -> Workload {
         labels: BTreeMap::new(),
         service_account: account(name),
         address: address.ip(),
+        more_addresses: Vec::new(),
         ports: vec![WorkloadPort {
             name: None,
             port: address.port(),

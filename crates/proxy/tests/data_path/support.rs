@@ -30,6 +30,7 @@ pub(crate) fn service(name: &str, endpoints: &[SocketAddr]) -> Service {
     Service {
         name: ServiceName::parse(name).unwrap(),
         headless: false,
+        addresses: Vec::new(),
         balancer: Balancer::RoundRobin,
         ports: vec![ServicePort {
             name: None,
@@ -294,7 +295,12 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     pub(crate) fn new() -> Upstream {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Upstream::at("127.0.0.1:0")
+    }
+
+    /// One at this address.
+    pub(crate) fn at(address: &str) -> Upstream {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let (send, connections): (SyncSender<TcpStream>, _) = sync_channel(64);
         thread::spawn(move || {
@@ -331,7 +337,15 @@ impl Upstream {
 
 /// An upstream that answers every request with 200 and what `answer` makes of its head.
 pub(crate) fn serve(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    serve_at("127.0.0.1:0", answer)
+}
+
+/// The same at this address.
+pub(crate) fn serve_at(
+    address: &str,
+    answer: impl Fn(&str) -> String + Send + Sync + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind(address).unwrap();
     let address = listener.local_addr().unwrap();
     let answer = Arc::new(answer);
     thread::spawn(move || {

@@ -45,6 +45,7 @@ fn mesh(accounts: &[&str]) -> Mesh {
         labels: BTreeMap::new(),
         service_account: account(name),
         address: [127, 0, 0, 1].into(),
+        more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,
         node: None,

@@ -22,6 +22,7 @@ fn service(name: &str, ports: &[u16]) -> Service {
     Service {
         name: ServiceName::new("listeners", name).expect("a name"),
         headless: false,
+        addresses: Vec::new(),
         balancer: Balancer::default(),
         ports: ports.iter().map(port).collect(),
     }
@@ -33,6 +34,7 @@ fn workload(name: &str, address: [u8; 4]) -> Workload {
         labels: BTreeMap::new(),
         service_account: ServiceAccountName::new("listeners", "default").expect("a name"),
         address: IpAddr::from(address),
+        more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,
         node: None,

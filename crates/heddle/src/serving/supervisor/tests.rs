@@ -83,6 +83,7 @@ fn mesh(scripts: &[(&str, &str)]) -> Mesh {
         labels: BTreeMap::new(),
         service_account: ServiceAccountName::new("shop", "default").expect("a name"),
         address: IpAddr::from([127, 0, 0, 1]),
+        more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,
         node: None,
@@ -279,6 +280,7 @@ fn the_environment_is_that_of_a_pod_with_this_callers_addresses() {
     let service = |namespace, name, ports| Service {
         name: ServiceName::new(namespace, name).expect("a name"),
         headless: false,
+        addresses: Vec::new(),
         balancer: Balancer::default(),
         ports,
     };

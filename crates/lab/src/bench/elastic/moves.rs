@@ -184,6 +184,7 @@ fn mesh(service: &ServiceName, upstream: SocketAddr) -> Mesh {
         services: vec![Service {
             name: service.clone(),
             headless: false,
+            addresses: Vec::new(),
             balancer: Balancer::RoundRobin,
             ports: vec![port],
         }],

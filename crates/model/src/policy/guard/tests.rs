@@ -322,6 +322,7 @@ fn without_all_its_policies_a_workload_serves_nobody() {
         labels: Default::default(),
         service_account: crate::ServiceAccountName::parse("a/default").unwrap(),
         address: [127, 0, 0, 1].into(),
+        more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,
         node: None,

@@ -28,11 +28,14 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
     let (upstream, endpoint) = pair();
     let service = ServiceName::parse("test/echo").unwrap();
     let contents = Contents {
-        door: Door::new(Entry::Service {
-            caller: None,
-            service,
-            port: 80,
-        }),
+        door: Door::new(
+            Entry::Service {
+                caller: None,
+                service,
+                port: 80,
+            },
+            0,
+        ),
         peer: client.peer_addr().unwrap(),
         client: Packed::plain(client),
         state: State::Opaque(Box::new(Moving::fresh(upstream))),

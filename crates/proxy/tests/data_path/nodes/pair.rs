@@ -60,9 +60,14 @@ impl Pair {
     }
 
     pub(crate) fn with(settings: &Settings, endpoint: SocketAddr, protocol: AppProtocol) -> Pair {
+        Pair::of(settings, guarded(endpoint, protocol))
+    }
+
+    /// A pair with this mesh, of which echo is on the called node and everybody else on the calling one.
+    pub(crate) fn of(settings: &Settings, mesh: Mesh) -> Pair {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let mesh_address = socket.local_addr().unwrap();
-        let mesh = placed(guarded(endpoint, protocol), mesh_address);
+        let mesh = placed(mesh, mesh_address);
         let side = |name: &str, accounts: &[&str]| {
             let registry = Arc::new(Registry::new());
             Side {

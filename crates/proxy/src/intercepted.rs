@@ -1,0 +1,249 @@
+//! Connections that were steered here on their way to somewhere else: where were they going?
+//!
+//! ```text
+//!   Outbound ── original destination ──┬─ a Service's address ────────▶ as from a listener of that port
+//!                                      ├─ an endpoint's own address ──▶ exactly there, as the port says
+//!                                      ├─ a workload's, of this node ─▶ exactly there
+//!                                      ├─ a workload's, of another ───▶ refused: there is no way but in the clear
+//!                                      └─ unknown to the mesh ────────▶ there, as bytes, from within the pod
+//!   Arriving ── own or original address ──▶ the pod's program there, for a caller whom nobody vouches for
+//! ```
+//!
+//! It is asked once, when a connection arrives, and costs two system calls and one door. What it comes to
+//! is a door like any other: nothing behind it knows of interception.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use heddle_intercept::PodId;
+use heddle_model::{ServiceName, WorkloadName};
+
+use crate::carry::Stage;
+use crate::failure::Reason;
+use crate::io::Side;
+use crate::listener::{Door, Entry};
+use crate::opaque::Origin;
+use crate::route::Found;
+use crate::worker::Worker;
+
+/// The destination of what was refused before it was known.
+const UNKNOWN: &str = "unknown";
+
+/// A connection to one address, which its client has chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Direct {
+    /// Who calls; `None`: nobody vouches for it.
+    pub(crate) caller: Option<WorkloadName>,
+    /// Where it was going.
+    pub(crate) endpoint: SocketAddr,
+    pub(crate) what: What,
+}
+
+/// What is at that address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
+    /// An endpoint of a Service's port, of this workload if it is on this node.
+    Endpoint {
+        service: ServiceName,
+        port: u16,
+        workload: Option<WorkloadName>,
+    },
+    /// A port of a workload of this node that no Service has.
+    Workload(WorkloadName),
+    /// Nothing of the mesh.
+    Outside,
+}
+
+impl Direct {
+    /// The workload of this node that is called.
+    pub(crate) fn workload(&self) -> Option<&WorkloadName> {
+        match &self.what {
+            What::Endpoint { workload, .. } => workload.as_ref(),
+            What::Workload(workload) => Some(workload),
+            What::Outside => None,
+        }
+    }
+}
+
+/// The pods whose traffic is intercepted.
+#[derive(Debug, Default)]
+pub(crate) struct Pods(pub(crate) Arc<BTreeMap<WorkloadName, PodId>>);
+
+impl Pods {
+    /// The pod of a workload.
+    pub(crate) fn of(&self, workload: &WorkloadName) -> Option<PodId> {
+        self.0.get(workload).copied()
+    }
+
+    /// Whether any workload has that pod.
+    pub(crate) fn has(&self, pod: PodId) -> bool {
+        self.0.values().any(|&known| known == pod)
+    }
+}
+
+/// Finds out where a connection that has just been accepted was going: the door that leads there, and where
+/// its client is to be said to be. What leads nowhere is counted, logged and reset.
+///
+/// # Errors
+/// [`Stage::Over`], when it leads nowhere.
+pub(crate) fn lead(
+    worker: &Rc<Worker>,
+    door: Arc<Door>,
+    client: &Side,
+    peer: SocketAddr,
+) -> Result<(Arc<Door>, SocketAddr), Stage> {
+    let led = match &door.entry {
+        Entry::Outbound { caller } => outbound(worker, &door, caller, client)
+            .map(|(entry, address)| (entry, seen(worker, caller, peer, address))),
+        Entry::Arriving { workload } => {
+            arriving(worker, &door, workload, client).map(|entry| (entry, peer))
+        }
+        _ => return Ok((door, peer)),
+    };
+    led.map(|(entry, peer)| (door.leading(entry), peer))
+        .map_err(|(reason, address)| {
+            let origin = Origin {
+                destination: UNKNOWN.into(),
+                began: worker.clock.now(),
+                attempts: 0,
+                upgraded: false,
+                path: Vec::new(),
+                rule: None,
+            };
+            origin.fail(worker, &door, reason, address, (0, 0));
+            client.reset_on_close(true);
+            Stage::Over
+        })
+}
+
+/// Why it leads nowhere, and where it was going if that is known.
+type Nowhere = (Reason, Option<SocketAddr>);
+
+/// Where a pod's program calls from. What it dials is steered to a listener on its loopback, so that the
+/// socket says no more than that; others are to see the pod's address.
+fn seen(
+    worker: &Worker,
+    caller: &WorkloadName,
+    peer: SocketAddr,
+    destination: SocketAddr,
+) -> SocketAddr {
+    if !peer.ip().to_canonical().is_loopback() {
+        return peer;
+    }
+    let bound = worker.bound();
+    let addresses = &bound.snapshot.addresses;
+    let own = addresses.of(caller, destination.is_ipv4());
+    let own = own.or_else(|| addresses.first_of(caller));
+    own.map_or(peer, |own| SocketAddr::new(own, peer.port()))
+}
+
+/// What a program of a pod has dialled, and its address.
+fn outbound(
+    worker: &Worker,
+    door: &Door,
+    caller: &WorkloadName,
+    client: &Side,
+) -> Result<(Entry, SocketAddr), Nowhere> {
+    let address = original(worker, client).ok_or((Reason::DestinationUnknown, None))?;
+    let nowhere = |reason| (reason, Some(address));
+    // A pod that dials the listener itself would be led back here for ever.
+    let own = || client.stream.local_addr().ok();
+    if address.port() == door.port && own().is_none_or(|own| own == address) {
+        return Err(nowhere(Reason::DestinationUnknown));
+    }
+    let bound = worker.bound();
+    let addresses = &bound.snapshot.addresses;
+    if !addresses.has(caller) {
+        return Err(nowhere(Reason::WorkloadUnknown));
+    }
+    let what = match addresses.find(address) {
+        Found::Service(index) => {
+            let named = bound.snapshot.port(index).name.clone();
+            let (service, port) = named.ok_or(nowhere(Reason::ServiceGone))?;
+            let caller = Some(caller.clone());
+            let entry = Entry::Service {
+                caller,
+                service,
+                port,
+            };
+            return Ok((entry, address));
+        }
+        Found::Endpoint(index) => {
+            let entry = bound.snapshot.port(index);
+            let (service, port) = entry.name.clone().ok_or(nowhere(Reason::ServiceGone))?;
+            What::Endpoint {
+                service,
+                port,
+                workload: entry.workload_at(address).cloned(),
+            }
+        }
+        Found::Workload(workload) => What::Workload(workload.clone()),
+        Found::Outside => What::Outside,
+        Found::NoPort => return Err(nowhere(Reason::UnknownPort)),
+        Found::Elsewhere => return Err(nowhere(Reason::PortElsewhere)),
+    };
+    let direct = Direct {
+        caller: Some(caller.clone()),
+        endpoint: address,
+        what,
+    };
+    Ok((Entry::Direct(direct), address))
+}
+
+/// What has arrived at a pod.
+fn arriving(
+    worker: &Worker,
+    door: &Door,
+    workload: &WorkloadName,
+    client: &Side,
+) -> Result<Entry, Nowhere> {
+    let own = client.stream.local_addr().ok();
+    let own = own.map(|own| SocketAddr::new(own.ip().to_canonical(), own.port()));
+    // A socket lookup that was steered leaves the address alone; a packet that was redirected has the
+    // listener's port.
+    let address = match own.filter(|own| own.port() != door.port) {
+        Some(own) => Some(own),
+        None => original(worker, client).filter(|address| address.port() != door.port),
+    };
+    let address = address.ok_or((Reason::DestinationUnknown, own))?;
+    let nowhere = |reason| (reason, Some(address));
+    let bound = worker.bound();
+    let addresses = &bound.snapshot.addresses;
+    let first = addresses
+        .first_of(workload)
+        .ok_or(nowhere(Reason::WorkloadUnknown))?;
+    // Services have their endpoints at a workload's first address, whichever it is called by.
+    let first = SocketAddr::new(first, address.port());
+    let what = match addresses.find(first) {
+        Found::Endpoint(index)
+            if bound.snapshot.port(index).workload_at(first) == Some(workload) =>
+        {
+            let named = bound.snapshot.port(index).name.clone();
+            let (service, port) = named.ok_or(nowhere(Reason::ServiceGone))?;
+            What::Endpoint {
+                service,
+                port,
+                workload: Some(workload.clone()),
+            }
+        }
+        _ => What::Workload(workload.clone()),
+    };
+    Ok(Entry::Direct(Direct {
+        caller: None,
+        endpoint: address,
+        what,
+    }))
+}
+
+/// Where a connection was going before it was redirected.
+fn original(worker: &Worker, client: &Side) -> Option<SocketAddr> {
+    let asked = (worker.settings.original_destination.0)(client.stream.as_fd());
+    let known = asked.inspect_err(|error| tracing::debug!(%error, "no original destination"));
+    let address = known.ok()?;
+    let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+    let is_one = !address.ip().is_unspecified() && !address.ip().is_multicast();
+    Some(address).filter(|address| is_one && address.port() > 0)
+}

@@ -1,0 +1,125 @@
+//! What of the mesh is at an address: for connections that were going to one, not to a name.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+
+use foldhash::fast::RandomState;
+use heddle_model::{AppProtocol, Mesh, Service, ServicePort, WorkloadName};
+
+use super::PortIndex;
+
+/// Everything of a mesh that has an address.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses {
+    services: HashMap<SocketAddr, PortIndex, RandomState>,
+    clusters: HashSet<IpAddr, RandomState>,
+    endpoints: HashMap<SocketAddr, PortIndex, RandomState>,
+    /// Of this node.
+    workloads: HashMap<IpAddr, WorkloadName, RandomState>,
+    hosted: HashMap<WorkloadName, Box<[IpAddr]>, RandomState>,
+    /// Where workloads of other nodes are.
+    elsewhere: HashSet<IpAddr, RandomState>,
+}
+
+/// What is at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found<'a> {
+    /// A Service.
+    Service(PortIndex),
+    /// A Service, which has no such port.
+    NoPort,
+    /// One endpoint of a Service.
+    Endpoint(PortIndex),
+    /// A port of a workload of this node that is no Service's.
+    Workload(&'a WorkloadName),
+    /// A port of a workload of another node that is no Service's.
+    Elsewhere,
+    /// Nothing of the mesh.
+    Outside,
+}
+
+impl Addresses {
+    /// Takes Services' ports in the order of their indices.
+    pub(super) fn new<'m>(
+        mesh: &'m Mesh,
+        ports: impl Iterator<Item = (PortIndex, &'m Service, &'m ServicePort)>,
+    ) -> Self {
+        let mut addresses = Addresses::default();
+        let mut ranks: HashMap<SocketAddr, (bool, bool), RandomState> = HashMap::default();
+        for (index, service, port) in ports {
+            for &address in &service.addresses {
+                let address = SocketAddr::new(address, port.port);
+                addresses.services.insert(address, index);
+            }
+            // Of several Services that have it, one that is headless is meant by those who dial it, and one
+            // that says what is spoken knows it; else the first by name.
+            let is_declared = port.protocol != AppProtocol::Undeclared;
+            let rank = (service.headless, is_declared);
+            for endpoint in &port.endpoints {
+                let address = endpoint.address;
+                if ranks.get(&address).is_none_or(|&before| before < rank) {
+                    ranks.insert(address, rank);
+                    addresses.endpoints.insert(address, index);
+                }
+                if endpoint.workload.is_none() && endpoint.node.is_some() {
+                    addresses.elsewhere.insert(address.ip());
+                }
+            }
+        }
+        let clusters = mesh.services.iter().flat_map(|service| &service.addresses);
+        addresses.clusters.extend(clusters);
+        addresses.elsewhere.extend(&mesh.elsewhere);
+        for workload in &mesh.workloads {
+            let all: Box<[IpAddr]> = workload.all_addresses().collect();
+            for &address in &all {
+                let name = workload.name.clone();
+                addresses.workloads.entry(address).or_insert(name);
+            }
+            addresses.hosted.insert(workload.name.clone(), all);
+        }
+        addresses
+    }
+
+    /// What is at an address. A Service goes before its endpoints, and what is here before what is elsewhere.
+    pub(crate) fn find(&self, address: SocketAddr) -> Found<'_> {
+        let ip = address.ip();
+        if let Some(index) = self.services.get(&address) {
+            Found::Service(*index)
+        } else if self.clusters.contains(&ip) {
+            Found::NoPort
+        } else if let Some(index) = self.endpoints.get(&address) {
+            Found::Endpoint(*index)
+        } else if let Some(workload) = self.workloads.get(&ip) {
+            Found::Workload(workload)
+        } else if self.elsewhere.contains(&ip) {
+            Found::Elsewhere
+        } else {
+            Found::Outside
+        }
+    }
+
+    /// Whether it is a workload of this node.
+    pub(crate) fn has(&self, workload: &WorkloadName) -> bool {
+        self.hosted.contains_key(workload)
+    }
+
+    /// The address by which Services call a workload of this node.
+    pub(crate) fn first_of(&self, workload: &WorkloadName) -> Option<IpAddr> {
+        self.hosted.get(workload)?.first().copied()
+    }
+
+    /// Whether an address is one of a workload of this node.
+    pub(crate) fn is_of(&self, address: IpAddr, workload: &WorkloadName) -> bool {
+        let all = self.hosted.get(workload);
+        all.is_some_and(|all| all.contains(&address))
+    }
+
+    /// An address of a workload of this node, of one family.
+    pub(crate) fn of(&self, workload: &WorkloadName, is_ipv4: bool) -> Option<IpAddr> {
+        let mut all = self.hosted.get(workload)?.iter();
+        all.find(|address| address.is_ipv4() == is_ipv4).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests;

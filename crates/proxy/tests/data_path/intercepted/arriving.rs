@@ -1,0 +1,94 @@
+//! What arrives at pods from outside of the mesh.
+
+use heddle_model::{AppProtocol, Mesh, Mode, Probe};
+
+use super::bed::{ECHO, Steered, mesh, name};
+use crate::policy::{allow, with};
+use crate::support::{Upstream, serve_at};
+
+fn strict(mut mesh: Mesh) -> Mesh {
+    let echo = &mut mesh.workloads[0];
+    assert_eq!(echo.name, name("echo"));
+    echo.mode = Mode::Strict;
+    echo.probes = vec![Probe {
+        port: echo.ports[0].port,
+        path: Some("/healthz".into()),
+        query: String::new(),
+    }];
+    mesh.generation += 1;
+    mesh.check_invariants().unwrap();
+    mesh
+}
+
+#[test]
+fn whoever_is_outside_gets_in_unless_somebody_is_asked_for() {
+    let endpoint = serve_at(ECHO, |_| "ok".into());
+    let open = mesh(endpoint, AppProtocol::Http);
+    let steered = Steered::new(&open, &["echo"]);
+    let get = |path: &str| steered.get(steered.arrive("echo", endpoint), path);
+    assert_eq!(get("/"), 200);
+    steered.expect_asked(&[(1, None)]);
+    let labels = [
+        "source=\"unidentified\"",
+        "destination_service=\"test/echo\"",
+    ];
+    steered.expect("heddle_http_requests_total", &labels, 1.0);
+    steered.apply(&strict(open.clone()));
+    assert_eq!(get("/"), 403);
+    assert_eq!(get("/healthz"), 200, "a health check is let in");
+    let mut named = with(open, allow("shop"));
+    named.generation += 1;
+    steered.apply(&named);
+    assert_eq!(get("/"), 403, "nobody vouches for it");
+}
+
+#[test]
+fn a_port_of_no_service_is_found_out_and_guarded_as_well() {
+    let (known, own) = (Upstream::at(ECHO), Upstream::at(ECHO));
+    let open = mesh(known.address, AppProtocol::Http);
+    let steered = Steered::new(&open, &["echo"]);
+    let mut client = steered.arrive("echo", own.address);
+    client.send("SSH-2.0-somebody\r\n");
+    assert_eq!(own.accept().exact(18), b"SSH-2.0-somebody\r\n");
+    let label = ["destination_service=\"test/echo\""];
+    steered.expect("heddle_tcp_connections_total", &label, 1.0);
+    let mut client = steered.arrive("echo", own.address);
+    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    assert!(own.accept().head().starts_with("GET / HTTP/1.1"));
+    steered.apply(&strict(open));
+    assert_eq!(steered.arrive("echo", own.address).rest(), b"");
+    steered.expect_refused("policy_denied");
+}
+
+#[test]
+fn a_further_address_is_the_workloads() {
+    let endpoint = serve_at(ECHO, |_| "first".into());
+    let further = format!("127.30.1.9:{}", endpoint.port());
+    let further = serve_at(&further, |_| "further".into());
+    let mut mesh = mesh(endpoint, AppProtocol::Http);
+    mesh.workloads[0].more_addresses = vec![further.ip()];
+    let mesh = strict(mesh);
+    let steered = Steered::new(&mesh, &["echo", "shop"]);
+    let arrived = || steered.arrive("echo", further);
+    assert_eq!(steered.get(arrived(), "/"), 403, "it is as strict there");
+    let mut client = arrived();
+    client.send("GET /healthz HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    assert_eq!(client.response().body, b"further");
+    let labels = ["destination_service=\"test/echo\""];
+    steered.expect("heddle_http_requests_total", &labels, 2.0);
+    let mut client = steered.dial("shop", further);
+    client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    assert_eq!(client.response().body, b"further");
+}
+
+#[test]
+fn what_cannot_be_delivered_is_refused() {
+    let upstream = Upstream::at(ECHO);
+    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["shop"]);
+    // It would arrive here again.
+    assert_eq!(steered.arrive("echo", upstream.address).rest(), b"");
+    steered.expect_refused("pod_gone");
+    assert_eq!(steered.arrive("stranger", upstream.address).rest(), b"");
+    steered.expect_refused("workload_not_in_mesh");
+    assert!(upstream.is_quiet());
+}

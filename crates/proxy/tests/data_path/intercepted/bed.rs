@@ -1,0 +1,208 @@
+//! A proxy whose listeners stand for pods: where a connection was going, which the kernel knows elsewhere, a
+//! table says here.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use heddle_intercept::channel::ToHolder;
+use heddle_intercept::fixture::Holder;
+use heddle_intercept::{Client as Channel, PodId, Sockets};
+use heddle_model::{AppProtocol, Mesh, WorkloadName};
+use heddle_proxy::{Elasticity, Entry, OriginalDestination, Proxy, Settings};
+use heddle_telemetry::Registry;
+
+use crate::policy::guarded;
+use crate::support::{Client, PATIENCE, expect};
+
+/// Where connections to a listener were going.
+static GOING: Mutex<BTreeMap<SocketAddr, SocketAddr>> = Mutex::new(BTreeMap::new());
+
+/// The address of the echo Service.
+pub(super) const SERVICE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), 80);
+/// Where its workload is.
+pub(super) const ECHO: &str = "127.30.0.9:0";
+
+fn going(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    let local = SocketAddr::try_from(rustix::net::getsockname(socket)?)?;
+    let going = GOING.lock().unwrap();
+    going
+        .get(&local)
+        .copied()
+        .ok_or(io::ErrorKind::NotFound.into())
+}
+
+pub(super) fn name(workload: &str) -> WorkloadName {
+    WorkloadName::new("test", workload).unwrap()
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        original_destination: OriginalDestination(going),
+        ..Settings::default()
+    }
+}
+
+/// The echo Service with an address before a workload, and two callers with addresses of their own.
+pub(crate) fn mesh(endpoint: SocketAddr, protocol: AppProtocol) -> Mesh {
+    let mut mesh = guarded(endpoint, protocol);
+    mesh.services[0].addresses = vec![SERVICE.ip()];
+    for (workload, last) in mesh.workloads.iter_mut().zip([9, 3, 2]) {
+        workload.address = IpAddr::from([127, 30, 0, last]);
+    }
+    mesh.check_invariants().unwrap();
+    mesh
+}
+
+/// A listener whose connections were going there, for a test that makes its own.
+pub(crate) fn listener(going: Option<SocketAddr>) -> TcpListener {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    if let Some(going) = going {
+        going_to(address, going);
+    }
+    socket
+}
+
+/// Whatever comes to a listener was going there.
+pub(super) fn going_to(listener: SocketAddr, going: SocketAddr) {
+    GOING.lock().unwrap().insert(listener, going);
+}
+
+/// Sockets of a holder, somebody being there who listens to it.
+fn sockets(channel_end: OwnedFd) -> Sockets {
+    let (send, receive) = sync_channel(1);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (mut client, sockets) = Channel::new(channel_end).unwrap();
+            send.send(sockets).unwrap();
+            while client.next().await.is_some() {}
+        });
+    });
+    receive.recv().unwrap()
+}
+
+pub(super) struct Steered {
+    pub(super) proxy: Proxy,
+    pub(super) registry: Arc<Registry>,
+    holder: Holder,
+    listeners: Cell<u64>,
+    workers: f64,
+}
+
+impl Steered {
+    /// A proxy for a mesh, with a pod for each of these workloads: the first has the number 1.
+    pub(super) fn new(mesh: &Mesh, pods: &[&str]) -> Steered {
+        Steered::with(1, mesh, pods)
+    }
+
+    pub(super) fn with(workers: usize, mesh: &Mesh, pods: &[&str]) -> Steered {
+        let settings = Settings {
+            workers: Elasticity {
+                min: workers,
+                max: workers,
+                ..Elasticity::default()
+            },
+            ..settings()
+        };
+        let registry = Arc::new(Registry::new());
+        let proxy = Proxy::start(settings, Arc::clone(&registry), None).unwrap();
+        let (holder, channel_end) = Holder::start().unwrap();
+        proxy.sockets(sockets(channel_end));
+        let steered = Steered {
+            proxy,
+            registry,
+            holder,
+            listeners: Cell::new(1),
+            workers: workers as f64,
+        };
+        let pods = pods.iter().zip(1..);
+        steered.pods(&pods.map(|(name, id)| (*name, id)).collect::<Vec<_>>());
+        steered.apply(mesh);
+        steered
+    }
+
+    /// Serves a mesh, and waits until it does.
+    pub(super) fn apply(&self, mesh: &Mesh) {
+        self.proxy.apply(mesh);
+        let generation = mesh.generation as f64 * self.workers;
+        self.expect("heddle_worker_config_generation", &[], generation);
+    }
+
+    pub(super) fn pods(&self, pods: &[(&str, u32)]) {
+        let pods = pods.iter().map(|(pod, id)| (name(pod), PodId(*id)));
+        self.proxy.pods(Arc::new(pods.collect()));
+    }
+
+    fn listen(&self, entry: Entry, going: Option<SocketAddr>) -> (u64, SocketAddr) {
+        let socket = listener(going);
+        let address = socket.local_addr().unwrap();
+        let id = self.listeners.replace(self.listeners.get() + 1);
+        self.proxy.listen(id, socket, entry);
+        (id, address)
+    }
+
+    /// A listener of a pod for what it dials: everything is going there.
+    pub(super) fn outbound(&self, caller: &str, going: Option<SocketAddr>) -> (u64, SocketAddr) {
+        let caller = name(caller);
+        self.listen(Entry::Outbound { caller }, going)
+    }
+
+    /// A connection of a pod's program to somewhere.
+    pub(super) fn dial(&self, caller: &str, going: SocketAddr) -> Client {
+        Client::connect(self.outbound(caller, Some(going)).1)
+    }
+
+    /// A connection from outside of the mesh that arrives at a pod.
+    pub(super) fn arrive(&self, workload: &str, going: SocketAddr) -> Client {
+        let workload = name(workload);
+        let entry = Entry::Arriving { workload };
+        Client::connect(self.listen(entry, Some(going)).1)
+    }
+
+    /// The status of a request on a connection.
+    pub(super) fn get(&self, mut client: Client, path: &str) -> u16 {
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: echo.test\r\n\r\n"));
+        client.response().status()
+    }
+
+    pub(super) fn expect(&self, metric: &str, labels: &[&str], value: f64) {
+        expect(&self.registry, metric, labels, value);
+    }
+
+    /// Expects that one connection was refused for this reason.
+    pub(super) fn expect_refused(&self, reason: &str) {
+        let label = format!("reason=\"{reason}\"");
+        self.expect("heddle_requests_rejected_total", &[&label], 1.0);
+    }
+
+    /// Waits until these sockets were asked for.
+    pub(super) fn expect_asked(&self, sockets: &[(u32, Option<SocketAddr>)]) {
+        let patience = Instant::now() + PATIENCE;
+        while self.asked() != sockets {
+            let asked = self.asked();
+            assert!(Instant::now() < patience, "{asked:?}, not {sockets:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// The sockets that were asked for so far: in which pod, and with which source.
+    pub(super) fn asked(&self) -> Vec<(u32, Option<SocketAddr>)> {
+        let heard = self.holder.heard().into_iter();
+        heard
+            .filter_map(|said| match said {
+                ToHolder::Open { pod, source, .. } => Some((pod.0, source)),
+                _ => None,
+            })
+            .collect()
+    }
+}

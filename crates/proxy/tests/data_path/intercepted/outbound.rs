@@ -1,0 +1,241 @@
+//! What pods dial.
+
+use std::net::SocketAddr;
+
+use heddle_model::{AppProtocol, Endpoint, ServiceName};
+
+use super::bed::{ECHO, SERVICE, Steered, mesh};
+use crate::policy::{account, allow, with};
+use crate::support::{Upstream, serve_at, service};
+
+#[test]
+fn a_services_address_is_the_service() {
+    let endpoint = serve_at(ECHO, |_| "ok".into());
+    let mesh = with(mesh(endpoint, AppProtocol::Http), allow("shop"));
+    let steered = Steered::new(&mesh, &["echo", "shop"]);
+    assert_eq!(steered.get(steered.dial("shop", SERVICE), "/"), 200);
+    assert_eq!(steered.get(steered.dial("intruder", SERVICE), "/"), 403);
+    let labels = ["source=\"test/shop\"", "destination_service=\"test/echo\""];
+    steered.expect("heddle_http_requests_total", &labels, 1.0);
+    // Requests share connections: nobody's address is theirs.
+    steered.expect_asked(&[(1, None)]);
+}
+
+#[test]
+fn a_port_that_a_service_does_not_have_is_refused() {
+    let upstream = Upstream::at(ECHO);
+    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &[]);
+    assert_eq!(steered.dial("shop", (SERVICE.ip(), 81).into()).rest(), b"");
+    steered.expect_refused("unknown_port");
+    assert!(upstream.is_quiet());
+}
+
+#[test]
+fn an_endpoints_own_address_is_exactly_that_endpoint() {
+    for protocol in [AppProtocol::Tcp, AppProtocol::Http, AppProtocol::Undeclared] {
+        let (one, other) = (Upstream::at(ECHO), Upstream::at("127.30.0.8:0"));
+        let mut mesh = mesh(one.address, protocol);
+        // The other is outside of the mesh, and behind the same Service.
+        let endpoints = &mut mesh.services[0].ports[0].endpoints;
+        endpoints.push(Endpoint {
+            address: other.address,
+            workload: None,
+            account: None,
+            ..endpoints[0].clone()
+        });
+        endpoints.sort_by_key(|endpoint| endpoint.address);
+        mesh.check_invariants().unwrap();
+        let steered = Steered::new(&mesh, &["echo"]);
+        for upstream in [&one, &other, &one, &other] {
+            let mut client = steered.dial("shop", upstream.address);
+            client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+            assert!(upstream.accept().head().starts_with("GET / HTTP/1.1"));
+        }
+        assert!(one.is_quiet() && other.is_quiet(), "{protocol:?}");
+    }
+}
+
+#[test]
+fn policies_stand_before_every_port_of_a_workload() {
+    // Of its two ports a Service has one; each is dialled by its address.
+    let (known, own) = (Upstream::at(ECHO), Upstream::at(ECHO));
+    let mesh = with(mesh(known.address, AppProtocol::Tcp), allow("shop"));
+    let steered = Steered::new(&mesh, &["echo"]);
+    for upstream in [&known, &own] {
+        let mut client = steered.dial("shop", upstream.address);
+        client.send("hello");
+        assert_eq!(upstream.accept().exact(5), b"hello");
+        assert_eq!(steered.dial("intruder", upstream.address).rest(), b"");
+        assert!(upstream.is_quiet());
+    }
+    let labels = ["reason=\"policy_denied\""];
+    steered.expect("heddle_requests_rejected_total", &labels, 2.0);
+    let own = ["source=\"test/shop\"", "destination_service=\"test/echo\""];
+    steered.expect("heddle_tcp_connections_total", &own, 2.0);
+}
+
+#[test]
+fn what_is_under_way_to_a_port_of_no_service_ends_when_it_is_not_allowed_any_more() {
+    let (known, own) = (Upstream::at(ECHO), Upstream::at(ECHO));
+    let open = mesh(known.address, AppProtocol::Tcp);
+    let steered = Steered::new(&open, &["echo"]);
+    let mut client = steered.dial("intruder", own.address);
+    client.send("hello");
+    let mut server = own.accept();
+    assert_eq!(server.exact(5), b"hello");
+    steered.apply(&with(open, allow("shop")));
+    assert_eq!(client.rest(), b"");
+    assert_eq!(server.rest(), b"");
+    steered.expect_refused("policy_revoked");
+}
+
+#[test]
+fn what_the_mesh_does_not_know_is_dialled_from_within_the_caller() {
+    let outside = Upstream::at("127.30.0.100:0");
+    let upstream = Upstream::at(ECHO);
+    let steered = Steered::new(
+        &mesh(upstream.address, AppProtocol::Http),
+        &["echo", "shop"],
+    );
+    let mut client = steered.dial("shop", outside.address);
+    client.send("GET / HTTP/1.1\r\n");
+    let mut server = outside.accept();
+    assert_eq!(server.exact(16), b"GET / HTTP/1.1\r\n");
+    server.send("what it likes");
+    drop(server);
+    assert_eq!(client.rest(), b"what it likes");
+    steered.expect_asked(&[(2, None)]);
+    let labels = ["source=\"test/shop\"", "destination_service=\"external\""];
+    steered.expect("heddle_tcp_connections_total", &labels, 1.0);
+    // Nobody dials in the name of a pod that there is not.
+    assert_eq!(steered.dial("intruder", outside.address).rest(), b"");
+    steered.expect_refused("pod_gone");
+    assert!(outside.is_quiet());
+}
+
+#[test]
+fn what_leads_nowhere_is_refused() {
+    let upstream = Upstream::at(ECHO);
+    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["echo", "shop"]);
+    let nobody_knows = steered.outbound("shop", None).1;
+    assert_eq!(crate::support::Client::connect(nobody_knows).rest(), b"");
+    steered.expect_refused("original_destination_unknown");
+    assert_eq!(steered.dial("stranger", upstream.address).rest(), b"");
+    steered.expect_refused("workload_not_in_mesh");
+    let source = "source=\"test/stranger\"";
+    let unknown = [source, "destination_service=\"unknown\""];
+    let failed = "heddle_tcp_connections_failed_total";
+    steered.expect(failed, &unknown, 1.0);
+    assert!(upstream.is_quiet());
+}
+
+#[test]
+fn a_pod_that_dials_its_listener_is_not_led_in_a_circle() {
+    let upstream = Upstream::at(ECHO);
+    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["shop"]);
+    let socket = super::bed::listener(None);
+    let address = socket.local_addr().unwrap();
+    super::bed::going_to(address, address);
+    let caller = super::bed::name("shop");
+    let entry = heddle_proxy::Entry::Outbound { caller };
+    steered.proxy.listen(1_000, socket, entry);
+    assert_eq!(crate::support::Client::connect(address).rest(), b"");
+    steered.expect_refused("original_destination_unknown");
+}
+
+#[test]
+fn of_several_services_a_headless_one_is_meant() {
+    let upstream = Upstream::at(ECHO);
+    let mut mesh = mesh(upstream.address, AppProtocol::Http);
+    let mut headless = service("test/zero", &[upstream.address]);
+    headless.headless = true;
+    headless.ports[0].protocol = AppProtocol::Tcp;
+    headless.ports[0].endpoints[0] = mesh.services[0].ports[0].endpoints[0].clone();
+    assert_eq!(
+        headless.ports[0].endpoints[0].account,
+        Some(account("echo"))
+    );
+    mesh.services.push(headless);
+    mesh.check_invariants().unwrap();
+    let steered = Steered::new(&mesh, &["echo"]);
+    let mut client = steered.dial("shop", upstream.address);
+    client.send("no request");
+    assert_eq!(upstream.accept().exact(10), b"no request");
+    let zero = ServiceName::parse("test/zero").unwrap();
+    let label = format!("destination_service=\"{zero}\"");
+    steered.expect("heddle_tcp_connections_total", &[&label], 1.0);
+}
+
+#[test]
+fn nothing_is_outside_before_there_is_a_configuration() {
+    let upstream = Upstream::at(ECHO);
+    let address: SocketAddr = upstream.address;
+    let steered = Steered::new(&heddle_model::Mesh::default(), &["shop"]);
+    assert_eq!(steered.dial("shop", address).rest(), b"");
+    steered.expect_refused("workload_not_in_mesh");
+    assert!(upstream.is_quiet());
+}
+
+#[test]
+fn an_address_that_has_changed_hands_is_not_called_any_more() {
+    let endpoint = serve_at(ECHO, |_| "ok".into());
+    let own = serve_at(ECHO, |_| "own".into());
+    let mut mesh = mesh(endpoint, AppProtocol::Http);
+    let steered = Steered::new(&mesh, &["echo"]);
+    let mut clients = [steered.dial("shop", endpoint), steered.dial("shop", own)];
+    let mut ask = || {
+        clients.each_mut().map(|client| {
+            client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+            client.response().status()
+        })
+    };
+    assert_eq!(ask(), [200, 200]);
+    mesh.generation += 1;
+    mesh.workloads[0].address = [127, 30, 0, 10].into();
+    mesh.services[0].ports[0].endpoints[0]
+        .address
+        .set_ip([127, 30, 0, 10].into());
+    mesh.elsewhere = vec![endpoint.ip()];
+    mesh.check_invariants().unwrap();
+    steered.apply(&mesh);
+    assert_eq!(ask(), [503, 503]);
+    let labels = ["reason=\"endpoint_gone\""];
+    steered.expect("heddle_requests_rejected_total", &labels, 2.0);
+}
+
+#[test]
+fn what_was_intercepted_moves_like_any_other() {
+    let (upstream, outside) = (Upstream::at(ECHO), Upstream::at("127.30.0.100:0"));
+    let own = Upstream::at(ECHO);
+    let mesh = mesh(upstream.address, AppProtocol::Undeclared);
+    let steered = Steered::with(2, &mesh, &["echo", "shop"]);
+    let going = [SERVICE, upstream.address, own.address, outside.address];
+    let servers = [&upstream, &upstream, &own, &outside];
+    let mut flows: Vec<_> = going
+        .into_iter()
+        .zip(servers)
+        .map(|(going, server)| {
+            let mut client = steered.dial("shop", going);
+            client.send("SSH-2.0-somebody\r\n");
+            let mut server = server.accept();
+            assert_eq!(server.exact(18), b"SSH-2.0-somebody\r\n");
+            (client, server)
+        })
+        .collect();
+    // One of which nobody knows yet what it speaks.
+    let mut silent = steered.dial("shop", SERVICE);
+    let mut shown = upstream.accept();
+    for round in 1..5 {
+        steered.proxy.rotate();
+        let moved = f64::from(5 * round);
+        steered.expect("heddle_connections_moved_total", &[], moved);
+        for (client, server) in &mut flows {
+            client.send("ping");
+            assert_eq!(server.exact(4), b"ping");
+            server.send("pong");
+            assert_eq!(client.exact(4), b"pong");
+        }
+    }
+    silent.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    assert!(shown.head().starts_with("GET / HTTP/1.1"), "on its own");
+}

@@ -1,0 +1,131 @@
+//! Pods that are reached from within.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::Instant;
+
+use heddle_model::AppProtocol;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+
+use super::bed::{ECHO, SERVICE, Steered, mesh};
+use crate::support::{Client, PATIENCE, Upstream, field};
+
+#[test]
+fn a_program_sees_who_calls_when_bytes_are_passed_on() {
+    for protocol in [AppProtocol::Tcp, AppProtocol::Undeclared] {
+        let upstream = Upstream::at(ECHO);
+        let steered = Steered::new(&mesh(upstream.address, protocol), &["echo", "shop"]);
+        let mut client = steered.dial("shop", SERVICE);
+        client.send("hello\n");
+        let port = client.stream.local_addr().unwrap().port();
+        let mut server = upstream.accept();
+        assert_eq!(server.exact(6), b"hello\n");
+        let peer = server.stream.peer_addr().unwrap();
+        assert_eq!(peer, ([127, 30, 0, 2], port).into(), "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_another() {
+    let upstream = Upstream::at(ECHO);
+    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["echo"]);
+    let (_, address) = steered.outbound("shop", Some(SERVICE));
+    // Somebody else has the port that the client calls from, of the address that it is shown with.
+    let taken = TcpListener::bind("127.30.0.2:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&client, &SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+    connect(&client, &address).unwrap();
+    let peer = upstream.accept().stream.peer_addr().unwrap();
+    assert_eq!(peer.ip(), IpAddr::from([127, 30, 0, 2]));
+    assert_ne!(peer.port(), port);
+    let of = |port: u16| Some(SocketAddr::from(([127, 30, 0, 2], port)));
+    steered.expect_asked(&[(1, of(port)), (1, of(0))]);
+}
+
+#[test]
+fn a_pod_that_calls_itself_sees_itself() {
+    let upstream = Upstream::at(ECHO);
+    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["echo"]);
+    let mut client = steered.dial("echo", SERVICE);
+    client.send("hello");
+    assert_eq!(upstream.accept().exact(5), b"hello");
+    steered.expect_asked(&[(1, None)]);
+}
+
+#[test]
+fn requests_name_the_pod_that_they_come_from() {
+    let upstream = Upstream::at(ECHO);
+    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Http), &["echo"]);
+    let mut client = steered.dial("shop", SERVICE);
+    client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    let head = upstream.accept().head();
+    assert_eq!(field(&head, "x-forwarded-for"), Some("127.30.0.2"));
+}
+
+#[test]
+fn a_connection_that_shows_one_client_carries_no_other() {
+    let upstream = Upstream::at(ECHO);
+    let open = mesh(upstream.address, AppProtocol::Undeclared);
+    let steered = Steered::new(&open, &["echo", "shop"]);
+    let mut client = steered.dial("shop", SERVICE);
+    let mut ask = |server: Option<Client>| {
+        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+        let mut server = server.unwrap_or_else(|| upstream.accept());
+        assert!(server.head().starts_with("GET / HTTP/1.1"));
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        assert_eq!(client.response().body, b"ok");
+        server
+    };
+    // It was made before it was known that there would be a request, which it carries.
+    let mut shown = ask(None);
+    assert_eq!(shown.rest(), b"", "it is not kept");
+    let shared = ask(None);
+    let _still = ask(Some(shared));
+    let port = client.stream.local_addr().unwrap().port();
+    let shown = SocketAddr::from(([127, 30, 0, 2], port));
+    steered.expect_asked(&[(1, Some(shown)), (1, None)]);
+}
+
+#[test]
+fn nothing_is_kept_into_a_pod_that_is_none_any_more() {
+    let upstream = Upstream::at(ECHO);
+    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Http), &["echo"]);
+    let (_, address) = steered.outbound("shop", Some(SERVICE));
+    let mut client = Client::connect(address);
+    let mut ask = |n: usize| {
+        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+        let mut server = upstream.accept();
+        server.head();
+        (n, server)
+    };
+    let answer = |server: &mut Client| {
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    };
+    let (_, mut first) = ask(1);
+    answer(&mut first);
+    steered.expect("heddle_upstream_connections_idle", &[], 1.0);
+    // The same workload in another pod, while the client's connection stays.
+    steered.pods(&[("echo", 7)]);
+    assert_eq!(first.rest(), b"", "it is closed");
+    let (_, mut second) = ask(2);
+    // One that is in use when its pod goes is not kept either.
+    steered.pods(&[("echo", 8)]);
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        // The order has been obeyed when a listener that was ordered later serves.
+        let mut probe = steered.dial("shop", SERVICE);
+        probe.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+        let mut server = upstream.accept();
+        server.head();
+        answer(&mut server);
+        probe.response();
+        if steered.asked().last().is_some_and(|(pod, _)| *pod == 8) {
+            break;
+        }
+        assert!(Instant::now() < patience);
+    }
+    answer(&mut second);
+    assert_eq!(second.rest(), b"");
+    let pods: Vec<u32> = steered.asked().into_iter().map(|(pod, _)| pod).collect();
+    assert_eq!(pods[..2], [1, 7]);
+}

@@ -1,0 +1,228 @@
+//! What many listeners cost, of which a node has two for each pod, and what opening a connection costs.
+//!
+//! The whole process is counted: a test of its own.
+#![allow(unsafe_code, reason = "a global allocator can only be written with it")]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_model::{
+    AppProtocol, Balancer, Endpoint, Mesh, Mode, Service, ServiceAccountName, ServiceName,
+    ServicePort, Workload, WorkloadName,
+};
+use heddle_proxy::{Elasticity, Entry, OriginalDestination, Proxy, Settings};
+use heddle_telemetry::Registry;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicI64 = AtomicI64::new(0);
+
+fn signed(size: usize) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+// SAFETY: every call is passed to the system's allocator as it came, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        BYTES.fetch_add(signed(layout.size()), Relaxed);
+        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(signed(layout.size()), Relaxed);
+        // SAFETY: `ptr` came from `System` with this layout, since `alloc` got it there.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        BYTES.fetch_add(signed(new_size) - signed(layout.size()), Relaxed);
+        // SAFETY: as for `dealloc`, and the caller promises that `new_size` is sound.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Two for each of two hundred pods.
+const LISTENERS: u64 = 400;
+/// Bytes of the heap that a listener may take while nothing comes.
+const LISTENER_BYTES: i64 = 4096;
+/// Connections that are opened and counted.
+const CONNECTIONS: usize = 500;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn workload(id: u64) -> WorkloadName {
+    WorkloadName::new("test", &format!("pod-{id}")).unwrap()
+}
+
+fn gauge(registry: &Registry, name: &str) -> u64 {
+    let mut text = String::new();
+    registry.render(&mut text);
+    let lines = text.lines().filter(|line| line.starts_with(name));
+    let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    values.sum::<f64>() as u64
+}
+
+fn expect(registry: &Registry, name: &str, value: u64) {
+    let patience = Instant::now() + PATIENCE;
+    while gauge(registry, name) != value {
+        let now = gauge(registry, name);
+        assert!(Instant::now() < patience, "{name} is {now}, not {value}");
+        thread::yield_now();
+    }
+}
+
+/// Bytes of the heap that each of many listeners takes.
+fn listener_bytes(workers: usize) -> i64 {
+    let settings = Settings {
+        workers: Elasticity {
+            min: workers,
+            max: workers,
+            ..Elasticity::default()
+        },
+        ..Settings::default()
+    };
+    let registry = Arc::new(Registry::new());
+    let proxy = Proxy::start(settings, Arc::clone(&registry), None).unwrap();
+    proxy.apply(&Mesh {
+        generation: 1,
+        ..Mesh::default()
+    });
+    expect(&registry, "heddle_worker_config_generation", workers as u64);
+    let sockets: Vec<_> = (0..LISTENERS)
+        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
+    expect(&registry, "heddle_listeners", 0);
+    let before = BYTES.load(Relaxed);
+    for (id, socket) in (0..).zip(sockets) {
+        let workload = workload(id / 2);
+        let entry = match id % 2 {
+            0 => Entry::Outbound { caller: workload },
+            _ => Entry::Arriving { workload },
+        };
+        proxy.listen(id, socket, entry);
+    }
+    expect(&registry, "heddle_listeners", LISTENERS);
+    let taken = BYTES.load(Relaxed) - before;
+    taken / signed(LISTENERS as usize)
+}
+
+/// The Service that connections are going to.
+const SERVICE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), 80);
+
+/// A Service for bytes before an endpoint that takes connections and closes them, and a caller.
+fn mesh() -> Mesh {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = Endpoint {
+        address: listener.local_addr().unwrap(),
+        weight: 1,
+        workload: None,
+        account: None,
+        node: None,
+    };
+    thread::spawn(move || while listener.accept().is_ok() {});
+    let port = ServicePort {
+        name: None,
+        port: SERVICE.port(),
+        protocol: AppProtocol::Tcp,
+        endpoints: vec![endpoint],
+        routes: None,
+        consumer_routes: BTreeMap::new(),
+    };
+    let service = Service {
+        name: ServiceName::parse("test/echo").unwrap(),
+        headless: false,
+        addresses: vec![SERVICE.ip()],
+        balancer: Balancer::default(),
+        ports: vec![port],
+    };
+    let caller = Workload {
+        name: workload(0),
+        labels: BTreeMap::new(),
+        service_account: ServiceAccountName::parse("test/default").unwrap(),
+        address: [10, 0, 0, 1].into(),
+        more_addresses: Vec::new(),
+        ports: Vec::new(),
+        weight: 1,
+        node: None,
+        mode: Mode::Permissive,
+        policies: Vec::new(),
+        probes: Vec::new(),
+        command: None,
+    };
+    Mesh {
+        generation: 1,
+        services: vec![service],
+        workloads: vec![caller],
+        ..Mesh::default()
+    }
+}
+
+/// Allocations for each connection to a listener of this kind.
+fn connection_allocations(entry: Entry, mesh: &Mesh) -> f64 {
+    let settings = Settings {
+        original_destination: OriginalDestination(|_| Ok(SERVICE)),
+        ..Settings::default()
+    };
+    let registry = Arc::new(Registry::new());
+    let proxy = Proxy::start(settings, Arc::clone(&registry), None).unwrap();
+    proxy.apply(mesh);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    proxy.listen(1, socket, entry);
+    let connect = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        // The endpoint closes it, or the proxy resets it.
+        let _ = stream.read(&mut [0]);
+    };
+    // Long enough for a sweep, and for the Manager's second look, which both keep their memory.
+    let warm = Instant::now() + Duration::from_millis(1_300);
+    while Instant::now() < warm {
+        connect();
+    }
+    let before = ALLOCATIONS.load(Relaxed);
+    (0..CONNECTIONS).for_each(|_| connect());
+    (ALLOCATIONS.load(Relaxed) - before) as f64 / CONNECTIONS as f64
+}
+
+#[test]
+fn listeners_and_connections_cost_little() {
+    for workers in [1, 2] {
+        let bytes = listener_bytes(workers);
+        println!("{bytes} bytes for each listener with {workers} workers");
+        assert!(
+            bytes < LISTENER_BYTES,
+            "{bytes} bytes for each listener with {workers} workers"
+        );
+    }
+    let mesh = mesh();
+    let service = ServiceName::parse("test/echo").unwrap();
+    let caller = workload(0);
+    let addressed = Entry::Service {
+        caller: Some(caller.clone()),
+        service,
+        port: SERVICE.port(),
+    };
+    let addressed = connection_allocations(addressed, &mesh);
+    let intercepted = connection_allocations(Entry::Outbound { caller }, &mesh);
+    println!("allocations for a connection: {addressed} addressed, {intercepted} intercepted");
+    // The door that leads where it was going.
+    let most = addressed + 1.5;
+    assert!(intercepted <= most, "{intercepted}, and {addressed}");
+    let caller = workload(1);
+    let refused = connection_allocations(Entry::Outbound { caller }, &mesh);
+    println!("{refused} for one that is refused");
+    assert!(refused <= addressed, "{refused}, and {addressed}");
+}
