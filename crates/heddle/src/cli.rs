@@ -19,6 +19,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Up(commands::up::Args),
     Node(commands::node::Args),
+    Enrol(commands::enrol::Args),
+    Release(commands::release::Args),
+    Pods(commands::pods::Args),
+    Uninstall(commands::uninstall::Args),
     Check(commands::check::Args),
     Control(commands::control::Args),
     Token(commands::token::Args),

@@ -32,6 +32,22 @@ pub(crate) const HELP: &str = "Exit codes:
   5  another heddle has the admin socket or the state folder
   6  degraded: it goes on, but somebody should look (check)";
 
+impl Exit {
+    /// What another process of ours ended with.
+    pub(crate) fn of(code: i32) -> Exit {
+        let all = [
+            Exit::Ok,
+            Exit::Usage,
+            Exit::Refused,
+            Exit::Unreachable,
+            Exit::Busy,
+            Exit::Degraded,
+        ];
+        let found = all.into_iter().find(|exit| *exit as i32 == code);
+        found.unwrap_or(Exit::Failed)
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)

@@ -3,6 +3,62 @@
 use std::io;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
+
+/// What holding pods takes: entering their namespaces (`SYS_ADMIN`), hooks and routes (`NET_ADMIN`, `BPF`,
+/// `PERFMON`), and taking from the proxy what it does not need (`SETPCAP`).
+const HOLDING: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::BPF)
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::SETPCAP);
+
+/// Keeps of root's privileges those that holding pods takes, for good. Only before there are threads.
+///
+/// # Errors
+/// When there are not as many, in words.
+pub(crate) fn keep_what_holding_takes() -> Result<(), String> {
+    let missing = "interception takes root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_BPF): start it as root, or leave \
+                   out --intercept";
+    let has = rustix::thread::capabilities(None).map_err(|error| error.to_string())?;
+    if !has.permitted.contains(HOLDING) {
+        return Err(missing.to_owned());
+    }
+    keep(HOLDING).map_err(|error| format!("cannot give up privileges: {error}"))
+}
+
+/// Gives up every privilege, for good: nothing that this process starts has one either. Only before there
+/// are threads, whose privileges are their own.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn give_up_privileges() -> io::Result<()> {
+    keep(CapabilitySet::empty())?;
+    set_no_new_privs(true)?;
+    Ok(())
+}
+
+fn keep(kept: CapabilitySet) -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    for capability in CapabilitySet::all().difference(kept).iter() {
+        // The kernel may know fewer than we do.
+        if capability_is_in_bounding_set(capability).unwrap_or(false) {
+            remove_capability_from_bounding_set(capability)?;
+        }
+    }
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    Ok(())
+}
 
 /// Leaves no core file behind and lets no other process of the same user read our memory, so that no key
 /// ends up on a disk or in a crash report. The limit cannot be raised again, by us or by processes that we

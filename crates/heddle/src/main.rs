@@ -10,6 +10,7 @@ mod commands;
 mod console;
 mod control;
 mod exit;
+mod hold;
 mod hygiene;
 mod life;
 mod logging;
@@ -35,6 +36,10 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Up(args) => commands::up::run(args),
         Command::Node(args) => commands::node::run(args),
+        Command::Enrol(args) => commands::enrol::run(args),
+        Command::Release(args) => commands::release::run(args),
+        Command::Pods(args) => commands::pods::run(args),
+        Command::Uninstall(args) => commands::uninstall::run(&args),
         Command::Check(args) => commands::check::run(args),
         Command::Control(args) => commands::control::run(args),
         Command::Token(args) => commands::token::run(args),

@@ -33,11 +33,11 @@ use heddle_transport::Clock;
 use tokio::sync::mpsc;
 
 use crate::exit::{Exit, Failure};
-use crate::hygiene;
 use crate::serving::{self, Change, Doors, Output, Served};
 use crate::settings::Settings;
 use crate::state_folder;
 use crate::time::utc;
+use crate::{hold, hygiene};
 use agent::Setup;
 use state::{Found, State, StateError};
 use view::View;
@@ -56,6 +56,8 @@ pub(crate) struct Options {
     pub(crate) token: Option<PathBuf>,
     /// The state folder, if it is not the default.
     pub(crate) state: Option<PathBuf>,
+    /// Whether a holder of pods has started it.
+    pub(crate) is_held: bool,
 }
 
 /// Serves as a node until a signal ends it.
@@ -65,6 +67,9 @@ pub(crate) struct Options {
 /// folder that is whole, and a token when the node has not joined.
 pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure> {
     hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
+    if options.is_held {
+        hygiene::give_up_privileges().context("cannot give up privileges")?;
+    }
     serving::in_runtime(&settings.clone(), async |output| {
         serve(options, settings, output).await
     })
@@ -72,12 +77,17 @@ pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure>
 
 async fn serve(options: Options, settings: Settings, output: Output) -> Result<Exit, Failure> {
     let mut doors = Doors::open(&settings)?;
+    let pods = match options.is_held {
+        true => Some(hold::channel()?),
+        false => None,
+    };
     let Options {
         name,
         control,
         listen,
         token,
         state,
+        is_held: _,
     } = options;
     let folder = state_folder::folder(state, "node")?;
     let state = State::open(&folder).map_err(unusable)?;
@@ -111,6 +121,7 @@ async fn serve(options: Options, settings: Settings, output: Output) -> Result<E
         changes,
         mesh_socket: Some(socket),
         identity: Some(Box::new(move || view.status())),
+        pods,
     };
     serving::serve(doors, settings, output, served).await
 }

@@ -18,17 +18,20 @@ mod limits;
 mod listeners;
 mod metrics;
 mod node;
+mod pods;
 pub(crate) mod signals;
 pub(crate) mod start;
 mod supervisor;
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use heddle_control::Report;
+use heddle_intercept::{Client, Event};
 use heddle_model::Mesh;
 use heddle_proxy::Proxy;
 use heddle_telemetry::{AccessLog, Registry};
@@ -45,8 +48,9 @@ use crate::logging;
 use crate::settings::Settings;
 use crate::status::IdentityStatus;
 use node::{Node, Parts};
+use pods::Pods;
 use signals::{Signal, Signals};
-pub(crate) use start::say;
+pub(crate) use start::{say, unclaimed};
 pub(crate) use supervisor::Output;
 
 /// Questions that may wait for the main loop.
@@ -143,6 +147,8 @@ pub(crate) struct Served {
     pub(crate) mesh_socket: Option<std::net::TcpListener>,
     /// Says who this node is.
     pub(crate) identity: Option<Identity>,
+    /// The channel to the holder of this node's pods.
+    pub(crate) pods: Option<OwnedFd>,
 }
 
 /// Says who this node is.
@@ -192,6 +198,7 @@ pub(crate) async fn serve(
         mut changes,
         mesh_socket,
         identity,
+        pods,
     } = served;
     let registry = Arc::new(Registry::new());
     let mut data_plane = settings.proxy.settings();
@@ -202,6 +209,13 @@ pub(crate) async fn serve(
     let proxy = Proxy::start(data_plane, Arc::clone(&registry), log.clone())
         .context("cannot start the proxy")?;
     let supervisor = start::supervisor(&settings, &output);
+    let (mut holder, pods) = match pods {
+        Some(channel) => {
+            let (client, pods) = Pods::new(channel, &proxy)?;
+            (Some(client), Some(pods))
+        }
+        None => (None, None),
+    };
     let metrics_at = metrics.as_ref().map(|(_, address)| *address);
     let parts = Parts {
         source,
@@ -213,6 +227,7 @@ pub(crate) async fn serve(
         log,
         mesh_socket,
         identity,
+        pods,
     };
     let mut node = Node::new(parts, settings, output.stdout);
     if let Some((mesh, report)) = first {
@@ -237,7 +252,15 @@ pub(crate) async fn serve(
             },
             Some(change) = changes.recv() => node.change(change)?,
             Some(ask) = questions.recv() => node.answer(ask),
+            event = heard(&mut holder) => match event {
+                Some(event) => node.pod(event),
+                None => {
+                    tracing::error!("the holder of the pods is gone: nothing new comes in");
+                    break;
+                }
+            },
             _ = look.tick() => {
+                node.look_at_pods();
                 if !node.is_alive() {
                     return Err(anyhow!("the proxy has ended by a fault of its own").into());
                 }
@@ -257,8 +280,24 @@ pub(crate) async fn serve(
                 return Ok(Exit::Failed);
             },
             Some(ask) = questions.recv() => node.answer(ask),
+            // Sockets for connections that are not over arrive by it.
+            Some(_) = heard(&mut holder) => {}
         }
     }
     tracing::info!("stopped");
     Ok(Exit::Ok)
+}
+
+/// What the holder says next, `None` when it is gone; never, where there is none.
+async fn heard(holder: &mut Option<Client>) -> Option<Event> {
+    match holder {
+        Some(client) => {
+            let event = client.next().await;
+            if event.is_none() {
+                *holder = None;
+            }
+            event
+        }
+        None => std::future::pending().await,
+    }
 }

@@ -37,6 +37,7 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
         changes: follow(watcher),
         mesh_socket: None,
         identity: None,
+        pods: None,
     };
     serving::serve(doors, settings, output, served).await
 }

@@ -61,6 +61,8 @@ pub enum ToProxy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToHolder {
+    /// The proxy works.
+    Ready,
     /// A socket in a pod's namespace is wanted.
     Open {
         /// By which the answer is told apart.

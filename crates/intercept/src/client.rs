@@ -47,6 +47,8 @@ pub enum Event {
 /// What the holder is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tell {
+    /// The proxy works: should it end, another try is worth it.
+    Ready,
     /// The pod's connections are served from now on, and what becomes of it should the proxy die.
     Serving {
         /// The pod.
@@ -65,6 +67,12 @@ pub enum Tell {
 #[derive(Debug)]
 pub struct Client {
     channel: AsyncFd<Arc<Shared>>,
+}
+
+/// Tells the holder, from any thread.
+#[derive(Debug, Clone)]
+pub struct Teller {
+    shared: Arc<Shared>,
 }
 
 /// Asks the holder for sockets, from any thread.
@@ -152,16 +160,11 @@ impl Client {
         }
     }
 
-    /// Tells the holder.
-    ///
-    /// # Errors
-    /// When it is gone, or does not keep up.
-    pub fn tell(&self, tell: Tell) -> io::Result<()> {
-        let message = match tell {
-            Tell::Serving { pod, fate } => ToHolder::Serving { pod, fate },
-            Tell::Drained { pod } => ToHolder::Drained { pod },
-        };
-        send(&self.channel.get_ref().channel, &message, &[])
+    /// What the holder is told with.
+    pub fn teller(&self) -> Teller {
+        Teller {
+            shared: Arc::clone(self.channel.get_ref()),
+        }
     }
 
     fn understand(&self, message: ToProxy, descriptors: Vec<OwnedFd>) -> Option<Event> {
@@ -198,6 +201,21 @@ impl Client {
                 None
             }
         }
+    }
+}
+
+impl Teller {
+    /// Tells the holder.
+    ///
+    /// # Errors
+    /// When it is gone, or does not keep up.
+    pub fn tell(&self, tell: Tell) -> io::Result<()> {
+        let message = match tell {
+            Tell::Ready => ToHolder::Ready,
+            Tell::Serving { pod, fate } => ToHolder::Serving { pod, fate },
+            Tell::Drained { pod } => ToHolder::Drained { pod },
+        };
+        send(&self.shared.channel, &message, &[])
     }
 }
 

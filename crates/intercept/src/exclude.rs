@@ -24,6 +24,27 @@ pub struct Exclude {
     pub outbound_networks: Vec<Cidr>,
 }
 
+impl Exclude {
+    /// Whether there are as many as may be, at most.
+    ///
+    /// # Errors
+    /// Of what there are too many, in words.
+    pub fn check(&self) -> Result<(), String> {
+        for (what, count) in [
+            ("ports of its own", self.inbound_ports.len()),
+            ("ports that it dials", self.outbound_ports.len()),
+            ("networks that it dials", self.outbound_networks.len()),
+        ] {
+            if count > MAX_EXCLUDED {
+                return Err(format!(
+                    "{count} ranges of {what} are excluded, the most is {MAX_EXCLUDED}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Ports from one to another, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

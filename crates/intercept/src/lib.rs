@@ -15,20 +15,31 @@
 //! |---|---|
 //! | [`channel`] | what holder and proxy say to each other, descriptors included |
 //! | [`client`] | the proxy's end of it |
+//! | [`holder`] | who holds on to it all |
+//! | [`hooks`] | what the kernel is told of pods |
+//! | [`namespace`] | network namespaces |
 //! | [`request`] | what operators ask of the holder |
+//! | [`routes`] | how replies to clients' addresses come back to the proxy |
+//! | [`sockopt`] | options of sockets that no crate knows |
 
+pub mod cgroup;
 pub mod channel;
 #[cfg(feature = "client")]
 pub mod client;
 mod exclude;
 #[cfg(feature = "fixture")]
 pub mod fixture;
+pub mod holder;
+pub mod hooks;
+pub mod namespace;
 mod original;
 mod pod;
 pub mod request;
+pub mod routes;
+pub mod sockopt;
 
 #[cfg(feature = "client")]
-pub use client::{Client, Event, Sockets, Tell};
+pub use client::{Client, Event, Sockets, Tell, Teller};
 pub use exclude::{Cidr, Exclude, MAX_EXCLUDED, PortRange};
 pub use original::original_destination;
-pub use pod::{Family, Fate, PodId};
+pub use pod::{Family, Fate, INBOUND_PORT, OUTBOUND_PORT, PodId};

@@ -5,6 +5,11 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+/// The port, in every pod, of the listener for what the pod dials.
+pub const OUTBOUND_PORT: u16 = 15_001;
+/// The port, in every pod, of the listener for what arrives.
+pub const INBOUND_PORT: u16 = 15_006;
+
 /// An enrolled pod. A pod that is released and enrolled again is another one: no number is used twice
 /// while a holder lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use heddle_lab::lab;
 
 mod bench;
 mod demo;
 
-/// Demonstrations and experiments for Heddle, beside its peers.
+/// Nodes and pods on one machine, demonstrations and experiments for Heddle, beside its peers.
 #[derive(Parser)]
 #[command(name = "heddle-lab", version)]
 struct Cli {
@@ -21,6 +22,8 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Command),
     Demo(demo::Options),
+    #[command(flatten)]
+    Lab(lab::commands::Command),
     #[command(flatten)]
     Part(HiddenPart),
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Bench(command) => bench::run(&command),
         Command::Demo(options) => demo::run(&options),
+        Command::Lab(command) => lab::commands::run(&command),
         Command::Part(HiddenPart::Load(options)) => bench::offer_load(&options),
         Command::Part(HiddenPart::Upstream(options)) => bench::serve_upstream(&options),
         Command::Part(HiddenPart::Handshakes(options)) => bench::shake_hands(&options),

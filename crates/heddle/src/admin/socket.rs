@@ -32,6 +32,11 @@ impl Location {
         Self::of("heddle control DIR", given, "heddle-control.sock")
     }
 
+    /// The same for the holder of a node's pods, whose default is `heddle-holder.sock`.
+    pub(crate) fn holder(given: Option<PathBuf>) -> Self {
+        Self::of("heddle node --intercept", given, "heddle-holder.sock")
+    }
+
     fn of(command: &'static str, given: Option<PathBuf>, name: &str) -> Self {
         if let Some(path) = given {
             return Location {
@@ -112,12 +117,29 @@ impl AdminSocket {
     /// # Errors
     /// [`SocketError::Busy`] when a live process serves the path.
     pub(crate) fn bind(location: &Location) -> Result<(Self, UnixListener), SocketError> {
+        let is_served = |path: &Path| UnixStream::connect(path).is_ok();
+        Self::claim(location, is_served, |path| {
+            let listener = UnixListener::bind(path)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        })
+    }
+
+    /// The same for a socket of another kind: `is_served` says whether somebody answers there, `bind` listens.
+    ///
+    /// # Errors
+    /// As [`AdminSocket::bind`].
+    pub(crate) fn claim<S>(
+        location: &Location,
+        is_served: impl FnOnce(&Path) -> bool,
+        bind: impl FnOnce(&Path) -> io::Result<S>,
+    ) -> Result<(Self, S), SocketError> {
         let path = &location.path;
         make_folder(location.folder())?;
         check_folder(location)?;
         let lock = lock(path)?;
         // The lock does not know about programs that are not ours.
-        if UnixStream::connect(path).is_ok() {
+        if is_served(path) {
             return Err(SocketError::Busy(path.clone()));
         }
         match fs::remove_file(path) {
@@ -126,18 +148,17 @@ impl AdminSocket {
             }
             _ => {}
         }
-        let listener = UnixListener::bind(path)
-            .map_err(|error| failed("cannot listen on the admin socket", path, error))?;
+        let socket =
+            bind(path).map_err(|error| failed("cannot listen on the socket", path, error))?;
         // Until this line the mode is the umask's, and the check of credentials stands alone.
         fs::set_permissions(path, Permissions::from_mode(0o600))
-            .and_then(|()| listener.set_nonblocking(true))
-            .map_err(|error| failed("cannot protect the admin socket", path, error))?;
+            .map_err(|error| failed("cannot protect the socket", path, error))?;
         Ok((
             AdminSocket {
                 path: path.clone(),
                 _lock: lock,
             },
-            listener,
+            socket,
         ))
     }
 }

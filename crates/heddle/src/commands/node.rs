@@ -1,13 +1,19 @@
 //! `heddle node`.
 
-use std::net::{Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+mod intercept;
 
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
 use heddle_model::NodeName;
 
 use crate::exit::{Exit, Failure};
+use crate::hold;
 use crate::node::{self, Options};
 use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
+pub(crate) use intercept::Intercept;
+pub(super) use intercept::workload;
 
 /// Serve as a node of a mesh that a control plane describes
 ///
@@ -29,6 +35,8 @@ use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
   heddle node --name edge-1 --control 192.0.2.1:15012 --listen 0.0.0.0:15008 --token-file token
   heddle token create edge-1 | ssh edge-1 heddle node --name edge-1 --control 192.0.2.1:15012 \\
       --listen 0.0.0.0:15008 --token-file -
+  heddle node --name edge-1 --control 192.0.2.1:15012 --listen 0.0.0.0:15008 \\
+      --intercept --pods-cgroup /sys/fs/cgroup/kubepods.slice --mesh-range 10.0.0.0/8
 
 Exit codes:
   0  drained and stopped
@@ -78,6 +86,8 @@ pub(crate) struct Args {
     /// How messages are written [default: text]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
+    #[command(flatten)]
+    intercept: Intercept,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
@@ -97,7 +107,26 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     settings.admin.metrics = args.metrics.unwrap_or(settings.admin.metrics);
     settings.log.level = args.log_level.unwrap_or(settings.log.level);
     settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    if args.intercept.intercept && !args.intercept.held {
+        if args.run {
+            let said = "--run is for a node without pods: what pods run is started by somebody else; leave out \
+                        --run or --intercept";
+            return Err(Failure::new(Exit::Usage, anyhow!(said)));
+        }
+        if args.token_file.as_deref() == Some(Path::new("-")) {
+            let said =
+                "with --intercept the token comes in a file: there is no standard input to hand on";
+            return Err(Failure::new(Exit::Usage, anyhow!(said)));
+        }
+        let options = hold::Options {
+            intercept: args.intercept,
+            listen: args.listen,
+            state: args.state,
+        };
+        return hold::run(options, &settings);
+    }
     let options = Options {
+        is_held: args.intercept.held,
         name: args.name,
         control: args.control,
         listen: args.listen,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_control::Report;
+use heddle_intercept::Event;
 use heddle_model::{Mesh, ServiceName};
 use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;
@@ -18,6 +19,7 @@ use serde::Serialize;
 use super::addresses::Slot;
 use super::limits::Shares;
 use super::listeners::{Changes, Entry, Listeners, Most};
+use super::pods::Pods;
 use super::supervisor::Supervisor;
 use super::{Change, Identity, metrics, start};
 use crate::admin::{Answer, Ask, Question};
@@ -53,6 +55,8 @@ pub(super) struct Parts {
     pub(super) log: Option<AccessLog>,
     pub(super) mesh_socket: Option<TcpListener>,
     pub(super) identity: Option<Identity>,
+    /// Pods whose traffic is intercepted, where there is a holder.
+    pub(super) pods: Option<Pods>,
 }
 
 /// Owned by the main loop, changed between two events.
@@ -82,6 +86,7 @@ pub(super) struct Node {
     /// Until identities are there.
     mesh_socket: Option<TcpListener>,
     identity: Option<Identity>,
+    pods: Option<Pods>,
     stdout: Console,
     /// Whether it was printed where everything is.
     announced: bool,
@@ -110,6 +115,7 @@ impl Node {
             probe: Probe::open(),
             mesh_socket: parts.mesh_socket,
             identity: parts.identity,
+            pods: parts.pods,
             stdout,
             announced: false,
             settings,
@@ -126,7 +132,14 @@ impl Node {
         self.mesh = mesh;
         self.config.generation = self.mesh.generation;
         self.config.services = self.mesh.services.len();
-        let (opened, closed) = self.follow_listeners();
+        let (opened, closed) = match &mut self.pods {
+            // Who calls is known by the pod: no address of ours has to tell.
+            Some(pods) => {
+                pods.follow(&self.mesh, proxy);
+                (0, 0)
+            }
+            None => self.follow_listeners(),
+        };
         if let Some(supervisor) = &mut self.supervisor {
             supervisor.follow(&self.mesh, &self.listeners.status(&self.mesh));
         }
@@ -141,7 +154,7 @@ impl Node {
         if let Some(gone) = gone {
             tracing::info!("no longer served: {gone}");
         }
-        if !std::mem::replace(&mut self.announced, true) {
+        if self.pods.is_none() && !std::mem::replace(&mut self.announced, true) {
             let listeners = self.listeners.status(&self.mesh);
             self.stdout
                 .line(table::first_listeners(&listeners).into_bytes());
@@ -175,6 +188,20 @@ impl Node {
                 tracing::info!(%address, "listening for other nodes");
             }
             proxy.listen(MESH_LISTENER, socket, heddle_proxy::Entry::Mesh);
+        }
+    }
+
+    /// The holder of pods says something.
+    pub(super) fn pod(&mut self, event: Event) {
+        if let (Some(pods), Some(proxy)) = (&mut self.pods, &self.proxy) {
+            pods.happened(event, &self.mesh, proxy);
+        }
+    }
+
+    /// Looks whether pods have waited long enough.
+    pub(super) fn look_at_pods(&mut self) {
+        if let (Some(pods), Some(proxy)) = (&mut self.pods, &self.proxy) {
+            pods.look(&self.mesh, proxy);
         }
     }
 

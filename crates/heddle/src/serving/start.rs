@@ -21,17 +21,19 @@ use crate::table::count;
 
 /// The admin socket's path, ours for as long as the first value lives, and the listener on it.
 pub(crate) fn admin_socket(location: &Location) -> Result<(AdminSocket, UnixListener), Failure> {
-    let (socket, listener) = AdminSocket::bind(location).map_err(|error| {
-        let exit = if matches!(error, SocketError::Busy(_)) {
-            Exit::Busy
-        } else {
-            Exit::Failed
-        };
-        Failure::new(exit, error)
-    })?;
+    let (socket, listener) = AdminSocket::bind(location).map_err(unclaimed)?;
     let listener = UnixListener::from_std(listener).context("cannot use the admin socket")?;
     tracing::info!("admin socket {}", location.path.display());
     Ok((socket, listener))
+}
+
+/// Gives each way in which a socket cannot be had its exit code.
+pub(crate) fn unclaimed(error: SocketError) -> Failure {
+    let exit = match error {
+        SocketError::Busy(_) => Exit::Busy,
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error)
 }
 
 /// Where metrics are served over TCP, if they are to be.

@@ -33,6 +33,7 @@ fn messages_arrive_whole_and_in_order_with_their_descriptors() {
     assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
 
     for said in [
+        ToHolder::Ready,
         ToHolder::Open {
             request: u64::MAX,
             pod: PodId(u32::MAX),

@@ -29,6 +29,7 @@ async fn a_proxy_hears_of_pods_and_gets_sockets() {
     ));
 
     client
+        .teller()
         .tell(Tell::Serving {
             pod: PodId(1),
             fate: Fate::Refuse,

@@ -1,0 +1,67 @@
+//! `heddle enrol`.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use heddle_intercept::request::Request;
+use heddle_intercept::{Cidr, Exclude, PortRange};
+use heddle_model::WorkloadName;
+
+use super::node::workload;
+use super::pods::{Holder, ask};
+use crate::exit::{Exit, Failure};
+
+/// Make a running pod the mesh's
+///
+/// From now on, what the pod's programs dial within the mesh's addresses, and what arrives for them, goes
+/// through the node's proxy, which they do not notice; connections that are open stay as they are. New ones
+/// wait until the proxy has the pod's identity and policies. A pod that is enrolled already stays so.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle enrol shop/reviews --netns /run/netns/reviews
+  heddle enrol shop/db --netns /proc/4711/ns/net --exclude-inbound 22
+
+Exit codes:
+  0  enrolled
+  1  refused, and why
+  2  wrong command line
+  4  no holder answers")]
+pub(crate) struct Args {
+    /// The workload whose pod it is, as the control plane knows it
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = workload)]
+    workload: WorkloadName,
+    /// The pod's network namespace; it is looked for there again after the holder was restarted
+    #[arg(long, value_name = "PATH")]
+    netns: PathBuf,
+    /// Ports of the pod that are left alone, such as 22 or 8000-8010. May be repeated
+    #[arg(long, value_name = "PORTS")]
+    exclude_inbound: Vec<PortRange>,
+    /// Ports that the pod dials and that are left alone. May be repeated
+    #[arg(long, value_name = "PORTS")]
+    exclude_outbound: Vec<PortRange>,
+    /// Networks that the pod dials and that are left alone. May be repeated
+    #[arg(long, value_name = "CIDR")]
+    exclude_network: Vec<Cidr>,
+    #[command(flatten)]
+    holder: Holder,
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let netns = File::open(&args.netns)
+        .with_context(|| format!("cannot open the namespace {}", args.netns.display()))?;
+    let netns = OwnedFd::from(netns);
+    let absolute = std::path::absolute(&args.netns);
+    let request = Request::Enrol {
+        workload: args.workload,
+        netns: absolute.context("there is no current folder")?,
+        exclude: Exclude {
+            inbound_ports: args.exclude_inbound,
+            outbound_ports: args.exclude_outbound,
+            outbound_networks: args.exclude_network,
+        },
+    };
+    ask(args.holder, &request, Some(&netns))?;
+    Ok(Exit::Ok)
+}

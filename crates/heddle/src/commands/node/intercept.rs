@@ -1,0 +1,60 @@
+//! What a node is told of pods that do not know of the mesh.
+
+use std::path::PathBuf;
+
+use heddle_intercept::hooks::Kind;
+use heddle_intercept::{Cidr, PortRange};
+use heddle_model::WorkloadName;
+
+/// Pods whose traffic is intercepted.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Interception")]
+pub(crate) struct Intercept {
+    /// Carry the traffic of enrolled pods, whose programs do not know of the mesh (heddle enrol). Takes root:
+    /// a holder has the privileges, the proxy is its child and has none
+    #[arg(long)]
+    pub(crate) intercept: bool,
+    /// The cgroup (v2) that all pods of this node are beneath, and the node itself is not. Without it, packet
+    /// filters in each pod do what programs at the cgroup would
+    #[arg(long, value_name = "FOLDER", requires = "intercept")]
+    pub(crate) pods_cgroup: Option<PathBuf>,
+    /// Addresses of the mesh, of its pods and Services: what pods dial elsewhere is left alone. May be
+    /// repeated
+    #[arg(long, value_name = "CIDR", requires = "intercept")]
+    pub(crate) mesh_range: Vec<Cidr>,
+    /// Addresses within them that are left alone all the same. May be repeated
+    #[arg(long, value_name = "CIDR", requires = "intercept")]
+    pub(crate) exclude_range: Vec<Cidr>,
+    /// Where `heddle enrol` and `heddle release` find this node's holder
+    /// [default: $XDG_RUNTIME_DIR/heddle-holder.sock, else /tmp/heddle-UID/heddle-holder.sock]
+    #[arg(long, value_name = "PATH", requires = "intercept")]
+    pub(crate) holder_socket: Option<PathBuf>,
+    /// Where the guard of pods that refuse without a proxy is kept: a folder of a BPF file system
+    #[arg(long, value_name = "FOLDER", default_value = "/sys/fs/bpf/heddle")]
+    pub(crate) bpffs: PathBuf,
+    /// How: `bpf`, `nft`, or `auto` for the first of them that this machine offers
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = kind)]
+    pub(crate) hooks: Kind,
+    /// Be the proxy of one pod, inside its network namespace: the pod of this workload
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "intercept", value_parser = workload)]
+    pub(crate) pod: Option<WorkloadName>,
+    /// With --pod: its ports that are left alone, such as 22 or 8000-8010. May be repeated
+    #[arg(long, value_name = "PORTS", requires = "pod")]
+    pub(crate) exclude_inbound: Vec<PortRange>,
+    /// Set for the proxy by its holder.
+    #[arg(long, hide = true)]
+    pub(crate) held: bool,
+}
+
+pub(in crate::commands) fn workload(text: &str) -> Result<WorkloadName, String> {
+    WorkloadName::parse(text).map_err(|error| error.to_string())
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    match text {
+        "auto" => Ok(Kind::Auto),
+        "bpf" => Ok(Kind::Bpf),
+        "nft" => Ok(Kind::Nft),
+        _ => Err("expected auto, bpf or nft".to_owned()),
+    }
+}

@@ -1,0 +1,37 @@
+//! `heddle release`.
+
+use heddle_intercept::request::Request;
+use heddle_model::WorkloadName;
+
+use super::node::workload;
+use super::pods::{Holder, ask};
+use crate::exit::{Exit, Failure};
+
+/// Leave a running pod alone
+///
+/// Connections that its programs open from now on, and those that arrive, do not go through the proxy.
+/// Those that do stay open until they end.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle release shop/reviews
+
+Exit codes:
+  0  released
+  1  refused, and why
+  2  wrong command line
+  4  no holder answers")]
+pub(crate) struct Args {
+    /// The workload whose pod it is
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = workload)]
+    workload: WorkloadName,
+    #[command(flatten)]
+    holder: Holder,
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let request = Request::Release {
+        workload: args.workload,
+    };
+    ask(args.holder, &request, None)?;
+    Ok(Exit::Ok)
+}

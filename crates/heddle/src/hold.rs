@@ -1,0 +1,168 @@
+//! The holder's process: what `heddle node --intercept` is, with the proxy as its child.
+//!
+//! ```text
+//!   heddle node --intercept …            the holder: privileged, one thread
+//!     └─ heddle node --intercept … --held    the proxy: no privileges, its end of the channel is standard input
+//! ```
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use heddle_intercept::holder::{self, Config, Ended, Own};
+use heddle_intercept::hooks::{self, Kind};
+use heddle_intercept::{Cidr, Exclude, PortRange, cgroup};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+
+use crate::admin::Location;
+use crate::commands::node::Intercept;
+use crate::console::Console;
+use crate::exit::{Exit, Failure};
+use crate::hygiene;
+use crate::logging;
+use crate::settings::{Metrics, Settings};
+use crate::state_folder;
+
+/// Operators that may wait to be accepted.
+const BACKLOG: i32 = 16;
+
+/// What a holder is told.
+pub(crate) struct Options {
+    pub(crate) intercept: Intercept,
+    /// Where other nodes connect: no traffic of the pod's, when there is one proxy for one pod.
+    pub(crate) listen: SocketAddr,
+    /// The node's state folder, if it is not the default.
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// Holds pods until a signal ends it.
+///
+/// # Errors
+/// When it has not the privileges, or the kernel does not offer what is needed.
+pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure> {
+    let stderr = Console::start(std::io::stderr()).context("cannot start a thread")?;
+    logging::start(stderr, settings.log.level, settings.log.format)
+        .context("cannot start the log")?;
+    hygiene::keep_what_holding_takes().map_err(|error| anyhow!(error))?;
+    let Options {
+        intercept,
+        listen,
+        state,
+    } = options;
+    if intercept.mesh_range.is_empty() {
+        return Err(anyhow!(
+            "nothing would be intercepted: say which addresses the mesh's pods and Services have with \
+             --mesh-range, such as --mesh-range 10.0.0.0/8"
+        )
+        .into());
+    }
+    let location = Location::holder(intercept.holder_socket.clone());
+    let (_claim, requests) = requests_socket(&location)?;
+    tracing::info!("holder socket {}", location.path.display());
+    let folder = state_folder::folder(state, "node")?;
+    let config = Config {
+        program: "/proc/self/exe".into(),
+        arguments: std::env::args_os().skip(1).collect(),
+        requests,
+        // Beside the folder, which is the proxy's.
+        memory: folder.with_added_extension("pods.json"),
+        hooks: hooks_options(&intercept)?,
+        own: intercept.pod.clone().map(|workload| Own {
+            workload,
+            exclude: Exclude {
+                inbound_ports: left_alone(&intercept, listen, settings),
+                ..Exclude::default()
+            },
+        }),
+    };
+    match holder::run(config).map_err(|error| anyhow!(error))? {
+        Ended::Stopped => Ok(Exit::Ok),
+        Ended::Proxy(code) => Ok(Exit::of(code)),
+    }
+}
+
+/// The ports of one pod's namespace that are not the pod's: those of the proxy itself.
+fn left_alone(intercept: &Intercept, listen: SocketAddr, settings: &Settings) -> Vec<PortRange> {
+    let metrics = match settings.admin.metrics {
+        Metrics::At(at) => Some(at.port()),
+        Metrics::None => None,
+    };
+    let own = [Some(listen.port()), metrics].into_iter().flatten();
+    let own = own.filter_map(PortRange::one);
+    intercept
+        .exclude_inbound
+        .iter()
+        .copied()
+        .chain(own)
+        .collect()
+}
+
+fn hooks_options(intercept: &Intercept) -> Result<hooks::Options, Failure> {
+    let inside = intercept.mesh_range.iter().map(|cidr| (cidr, true));
+    let outside = intercept.exclude_range.iter().map(|cidr| (cidr, false));
+    let range = |(network, inside): (&Cidr, bool)| hooks::Range {
+        network: *network,
+        inside,
+    };
+    let kind = match (intercept.hooks, &intercept.pods_cgroup) {
+        (Kind::Bpf, None) => {
+            return Err(anyhow!(
+                "--hooks bpf takes the cgroup that all pods are beneath: name it with --pods-cgroup"
+            )
+            .into());
+        }
+        (Kind::Auto, None) => Kind::Nft,
+        (kind, _) => kind,
+    };
+    let own_cgroup = match kind {
+        Kind::Nft => PathBuf::new(),
+        _ => cgroup::own().context("the cgroup of this process")?,
+    };
+    Ok(hooks::Options {
+        pods_cgroup: intercept.pods_cgroup.clone().unwrap_or_default(),
+        own_cgroup,
+        bpffs: Some(intercept.bpffs.clone()),
+        ranges: inside.chain(outside).map(range).collect(),
+        kind,
+    })
+}
+
+/// Listens where operators ask.
+fn requests_socket(location: &Location) -> Result<(crate::admin::AdminSocket, OwnedFd), Failure> {
+    let open = || {
+        socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+    };
+    let is_served = |path: &std::path::Path| {
+        let address = SocketAddrUnix::new(path);
+        address.is_ok_and(|address| open().is_ok_and(|asks| connect(&asks, &address).is_ok()))
+    };
+    let bound = crate::admin::AdminSocket::claim(location, is_served, |path| {
+        let socket = open()?;
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        listen(&socket, BACKLOG)?;
+        Ok(socket)
+    });
+    bound.map_err(crate::serving::unclaimed)
+}
+
+/// The channel to the holder, which is this process's standard input.
+///
+/// # Errors
+/// When it is something else: nobody but a holder starts a program so.
+pub(crate) fn channel() -> Result<OwnedFd, Failure> {
+    let stdin = std::io::stdin();
+    let kind = rustix::net::sockopt::socket_type(stdin.as_fd());
+    if kind != Ok(SocketType::SEQPACKET) {
+        return Err(anyhow!("--held is for the proxy that a holder starts: leave it out").into());
+    }
+    let channel = stdin.as_fd().try_clone_to_owned();
+    Ok(channel.context("cannot keep the channel to the holder")?)
+}

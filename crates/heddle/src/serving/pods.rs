@@ -1,0 +1,165 @@
+//! The pods of this node whose traffic is intercepted.
+//!
+//! ```text
+//!  enrolled ─▶ waits for its workload in the mesh ─▶ served ─▶ released: drains ─▶ gone
+//!                  └─ waited too long: served, and refused with a reason
+//! ```
+//!
+//! Until a pod is served, its connections wait in the kernel: none goes through the proxy before its
+//! identity and policies are there.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use heddle_intercept::{Client, Event, Fate, PodId, Tell, Teller};
+use heddle_model::{Mesh, Mode, WorkloadName};
+use heddle_proxy::{Entry, Proxy};
+
+use crate::exit::Failure;
+
+/// How long connections of a pod wait for its workload to be in the mesh. After that they are refused, with
+/// a reason, until it is.
+const HELD_FOR: Duration = Duration::from_secs(5);
+/// How long the listeners of a released pod are still accepted from.
+const DRAIN: Duration = Duration::from_secs(1);
+/// Where the numbers of pods' listeners begin: the others are counted from 0.
+const FIRST_LISTENER: u64 = 1 << 62;
+
+/// The pods, as the holder tells of them.
+pub(super) struct Pods {
+    teller: Teller,
+    pods: BTreeMap<PodId, Pod>,
+}
+
+struct Pod {
+    workload: WorkloadName,
+    enrolled: Instant,
+    /// Until it is served.
+    listeners: Option<(TcpListener, TcpListener)>,
+    /// What the holder was told.
+    told: Option<Fate>,
+}
+
+impl Pods {
+    /// Listens to the holder.
+    pub(super) fn new(channel: OwnedFd, proxy: &Proxy) -> Result<(Client, Pods), Failure> {
+        let (client, sockets) = Client::new(channel).context("cannot talk to the holder")?;
+        proxy.sockets(sockets);
+        let teller = client.teller();
+        tell(&teller, Tell::Ready);
+        let pods = Pods {
+            teller,
+            pods: BTreeMap::new(),
+        };
+        Ok((client, pods))
+    }
+
+    /// The holder says something.
+    pub(super) fn happened(&mut self, event: Event, mesh: &Mesh, proxy: &Proxy) {
+        match event {
+            Event::Enrolled {
+                pod,
+                workload,
+                outbound,
+                inbound,
+                ..
+            } => {
+                tracing::info!(%workload, %pod, "a pod is enrolled");
+                let enrolled = Pod {
+                    workload,
+                    enrolled: Instant::now(),
+                    listeners: Some((outbound, inbound)),
+                    told: None,
+                };
+                self.pods.insert(pod, enrolled);
+                self.follow(mesh, proxy);
+            }
+            Event::Released { pod } => self.released(pod, proxy),
+        }
+    }
+
+    /// Serves the pods whose workloads are in the mesh, or that have waited long enough.
+    pub(super) fn follow(&mut self, mesh: &Mesh, proxy: &Proxy) {
+        let mut has_news = false;
+        for (id, pod) in &mut self.pods {
+            let known = mesh.workload(&pod.workload);
+            let is_held = known.is_none() && pod.enrolled.elapsed() < HELD_FOR;
+            if !is_held && let Some((outbound, inbound)) = pod.listeners.take() {
+                if known.is_none() {
+                    tracing::warn!(
+                        workload = %pod.workload,
+                        "a pod is enrolled that no workload of this node's mesh is: what it dials is refused"
+                    );
+                }
+                let [out, arriving] = listener_ids(*id);
+                let caller = pod.workload.clone();
+                proxy.listen(out, outbound, Entry::Outbound { caller });
+                let workload = pod.workload.clone();
+                proxy.listen(arriving, inbound, Entry::Arriving { workload });
+                has_news = true;
+            }
+            let fate = known.map_or(Fate::Refuse, |workload| {
+                let is_guarded = workload.mode == Mode::Strict || !workload.policies.is_empty();
+                if is_guarded { Fate::Refuse } else { Fate::Pass }
+            });
+            if pod.listeners.is_none() && pod.told != Some(fate) {
+                tell(&self.teller, Tell::Serving { pod: *id, fate });
+                pod.told = Some(fate);
+            }
+        }
+        if has_news {
+            self.say_where(proxy);
+        }
+    }
+
+    /// Serves those that have waited long enough.
+    pub(super) fn look(&mut self, mesh: &Mesh, proxy: &Proxy) {
+        if self.pods.values().any(|pod| pod.listeners.is_some()) {
+            self.follow(mesh, proxy);
+        }
+    }
+
+    /// Nothing new comes of it: what waits is served, then its listeners are closed.
+    fn released(&mut self, id: PodId, proxy: &Proxy) {
+        let Some(pod) = self.pods.remove(&id) else {
+            return;
+        };
+        tracing::info!(workload = %pod.workload, pod = %id, "a pod is released");
+        let drained = listener_ids(id).map(|listener| proxy.unlisten_drained(listener, DRAIN));
+        let teller = self.teller.clone();
+        let was_served = pod.listeners.is_none();
+        tokio::spawn(async move {
+            // What it has in hand may still want sockets in its namespace: the holder keeps it so long.
+            if was_served {
+                for drained in drained {
+                    drained.await;
+                }
+            }
+            tell(&teller, Tell::Drained { pod: id });
+        });
+        self.say_where(proxy);
+    }
+
+    /// Tells the proxy in which pods its workloads are reached.
+    fn say_where(&self, proxy: &Proxy) {
+        let served = self.pods.iter().filter(|(_, pod)| pod.listeners.is_none());
+        let places = served.map(|(id, pod)| (pod.workload.clone(), *id));
+        proxy.pods(Arc::new(places.collect()));
+    }
+}
+
+/// The numbers of a pod's two listeners.
+fn listener_ids(pod: PodId) -> [u64; 2] {
+    let first = FIRST_LISTENER + 2 * u64::from(pod.0);
+    [first, first + 1]
+}
+
+fn tell(teller: &Teller, tell: Tell) {
+    if let Err(error) = teller.tell(tell) {
+        tracing::error!(%error, ?tell, "the holder cannot be told");
+    }
+}

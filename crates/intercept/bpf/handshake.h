@@ -1,0 +1,148 @@
+// How an original destination gets from the client's socket to the one that the listener makes for it: through
+// `handshakes`, where it stands from the client's SYN to the listener's last ACK, or the client's end.
+#pragma once
+
+// States of a connection, as the kernel counts them.
+#define TCP_CONNECTED 1
+#define TCP_CLOSED 7
+
+static __always_inline void local(struct bpf_sock_ops *ctx, struct address *to)
+{
+    if (ctx->family == AF_INET) {
+        mapped(to, READ(ctx->local_ip4));
+        return;
+    }
+    to->words[0] = ctx->local_ip6[0];
+    to->words[1] = ctx->local_ip6[1];
+    to->words[2] = ctx->local_ip6[2];
+    to->words[3] = ctx->local_ip6[3];
+}
+
+static __always_inline void remote(struct bpf_sock_ops *ctx, struct address *to)
+{
+    if (ctx->family == AF_INET) {
+        mapped(to, READ(ctx->remote_ip4));
+        return;
+    }
+    to->words[0] = ctx->remote_ip6[0];
+    to->words[1] = ctx->remote_ip6[1];
+    to->words[2] = ctx->remote_ip6[2];
+    to->words[3] = ctx->remote_ip6[3];
+}
+
+// Whoever removes an entry counts it, so that none is counted twice.
+static __always_inline void forget(struct handshake *key, __u32 pod)
+{
+    if (bpf_map_delete_elem(&handshakes, key))
+        return;
+    struct pending *pending = bpf_map_lookup_elem(&pendings, &key->netns);
+    if (pending && pending->id == pod)
+        __sync_fetch_and_sub(&pending->count, 1);
+}
+
+static __always_inline void begin(struct bpf_sock_ops *ctx)
+{
+    struct bpf_sock *sk = ctx->sk;
+    if (!sk)
+        return;
+    struct destination *destination = bpf_sk_storage_get(&destinations, sk, 0, 0);
+    if (!destination)
+        return;
+    struct handshake key = {.netns = bpf_get_netns_cookie(ctx), .port = ctx->local_port};
+    local(ctx, &key.source);
+    struct pending *pending = bpf_map_lookup_elem(&pendings, &key.netns);
+    // A pod that was released a moment ago is counted no more.
+    bool is_counted = pending && pending->id == destination->pod;
+    // Without an entry the listener's side finds no destination, and whoever serves it refuses.
+    if ((is_counted && __sync_fetch_and_add(&pending->count, 1) >= MAX_HANDSHAKES) ||
+        bpf_map_update_elem(&handshakes, &key, destination, BPF_NOEXIST)) {
+        if (is_counted)
+            __sync_fetch_and_sub(&pending->count, 1);
+        return;
+    }
+    bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
+}
+
+static __always_inline void end(struct bpf_sock_ops *ctx)
+{
+    if (ctx->args[1] != TCP_CLOSED)
+        return;
+    struct handshake key = {.netns = bpf_get_netns_cookie(ctx), .port = ctx->local_port};
+    local(ctx, &key.source);
+    struct destination *destination = bpf_map_lookup_elem(&handshakes, &key);
+    if (destination)
+        forget(&key, destination->pod);
+}
+
+// At the pods' cgroup.
+SEC("sockops")
+int client(struct bpf_sock_ops *ctx)
+{
+    switch (ctx->op) {
+    case BPF_SOCK_OPS_TCP_CONNECT_CB:
+        begin(ctx);
+        break;
+    case BPF_SOCK_OPS_STATE_CB:
+        end(ctx);
+        break;
+    }
+    return 1;
+}
+
+// The proxy calls a pod's program from within the pod. Where it does so with another's address, the kernel says of
+// its first packet that it came from the network, so that who looks at what arrives has to be told.
+static __always_inline void visit(struct bpf_sock_ops *ctx, bool is_beginning)
+{
+    __u64 netns = bpf_get_netns_cookie(ctx);
+    struct visit visit = {.port = ctx->local_port};
+    __u8 yes = 1;
+    remote(ctx, &visit.to);
+    if (!is_own(netns, &visit.to))
+        return;
+    local(ctx, &visit.from);
+    if (!is_beginning)
+        bpf_map_delete_elem(&visits, &visit);
+    else if (!is_own(netns, &visit.from) && !bpf_map_update_elem(&visits, &visit, &yes, BPF_ANY))
+        bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
+}
+
+// A rewritten connection has reached its listener.
+static __always_inline void arrived(struct bpf_sock_ops *ctx)
+{
+    struct address here;
+    local(ctx, &here);
+    if (!is_loopback(&here))
+        return;
+    struct handshake key = {
+        .netns = bpf_get_netns_cookie(ctx),
+        .port = bpf_ntohl(ctx->remote_port),
+    };
+    remote(ctx, &key.source);
+    struct destination *destination = bpf_map_lookup_elem(&handshakes, &key);
+    if (!destination)
+        return;
+    struct destination original = *destination;
+    struct bpf_sock *sk = ctx->sk;
+    if (sk)
+        bpf_sk_storage_get(&destinations, sk, &original, BPF_SK_STORAGE_GET_F_CREATE);
+    forget(&key, original.pod);
+}
+
+// At the holder's cgroup, to which its sockets belong and those that its listeners accept.
+SEC("sockops")
+int server(struct bpf_sock_ops *ctx)
+{
+    switch (ctx->op) {
+    case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+        arrived(ctx);
+        break;
+    case BPF_SOCK_OPS_TCP_CONNECT_CB:
+        visit(ctx, true);
+        break;
+    case BPF_SOCK_OPS_STATE_CB:
+        if (ctx->args[1] == TCP_CONNECTED || ctx->args[1] == TCP_CLOSED)
+            visit(ctx, false);
+        break;
+    }
+    return 1;
+}

@@ -1,0 +1,73 @@
+// Inbound: connections that arrive in a pod's network namespace.
+#pragma once
+
+#define LOOPBACK_IFINDEX 1
+
+static __always_inline void here(struct bpf_sk_lookup *ctx, struct address *to)
+{
+    if (ctx->family == AF_INET) {
+        mapped(to, READ(ctx->local_ip4));
+        return;
+    }
+    to->words[0] = ctx->local_ip6[0];
+    to->words[1] = ctx->local_ip6[1];
+    to->words[2] = ctx->local_ip6[2];
+    to->words[3] = ctx->local_ip6[3];
+}
+
+static __always_inline void there(struct bpf_sk_lookup *ctx, struct address *to)
+{
+    if (ctx->family == AF_INET) {
+        mapped(to, READ(ctx->remote_ip4));
+        return;
+    }
+    to->words[0] = ctx->remote_ip6[0];
+    to->words[1] = ctx->remote_ip6[1];
+    to->words[2] = ctx->remote_ip6[2];
+    to->words[3] = ctx->remote_ip6[3];
+}
+
+static __always_inline bool is_same(const struct address *a, const struct address *b)
+{
+    return a->words[0] == b->words[0] && a->words[1] == b->words[1] && a->words[2] == b->words[2] &&
+           a->words[3] == b->words[3];
+}
+
+// What the pod says to itself, and what the proxy says to it. Both travel over lo, but what arrives at an address of
+// another interface may be said to have come in there, hence three questions.
+static __always_inline bool is_from_within(struct bpf_sk_lookup *ctx, const struct address *to)
+{
+    struct visit visit = {.to = *to, .port = bpf_ntohs(ctx->remote_port)};
+    there(ctx, &visit.from);
+    return ctx->ingress_ifindex == LOOPBACK_IFINDEX || is_same(to, &visit.from) ||
+           bpf_map_lookup_elem(&visits, &visit);
+}
+
+static __always_inline struct pod *pod_at(const struct address *to)
+{
+    __u64 *netns = bpf_map_lookup_elem(&addresses, to);
+    return netns ? bpf_map_lookup_elem(&pods, netns) : 0;
+}
+
+SEC("sk_lookup/arrive")
+int arrive(struct bpf_sk_lookup *ctx)
+{
+    struct address to;
+    if (ctx->protocol != IPPROTO_TCP)
+        return SK_PASS;
+    here(ctx, &to);
+    if (is_from_within(ctx, &to))
+        return SK_PASS;
+    struct pod *pod = pod_at(&to);
+    if (!pod || is_among(pod->inbound, pod->inbound_ranges, ctx->local_port))
+        return SK_PASS;
+    if (!is_served(pod))
+        return pod->fate == FATE_PASS ? SK_PASS : SK_DROP;
+    struct bpf_sock *listener = bpf_map_lookup_elem(&listeners, &to);
+    if (!listener)
+        return SK_DROP;
+    // Another program of the namespace may have chosen before; what the mesh says goes.
+    long failed = bpf_sk_assign(ctx, listener, BPF_SK_LOOKUP_F_REPLACE);
+    bpf_sk_release(listener);
+    return failed ? SK_DROP : SK_PASS;
+}

@@ -1,0 +1,23 @@
+// What the kernel does for intercepted pods. One object; each header is one matter.
+//
+// Nothing here is trusted more than a pod's network namespace: the namespace's cookie, which the kernel
+// gives once and never again, is the key of everything that is known about a pod.
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/types.h>
+#include <stdbool.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "types.h"
+#include "maps.h"
+#include "verdict.h"
+#include "connect.h"
+#include "handshake.h"
+#include "original.h"
+#include "inbound.h"
+#include "guard.h"
+
+char apache[] SEC("license") = "Apache-2.0";

@@ -1,0 +1,79 @@
+// The tables. Nothing is allocated before it is used: a node with few pods pays for few.
+#pragma once
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, 4096);
+    __type(key, __u64);
+    __type(value, struct pod);
+} pods SEC(".maps");
+
+// Apart from `pods`, whose entries are replaced as a whole while connections come and go.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, 4096);
+    __type(key, __u64);
+    __type(value, struct pending);
+} pendings SEC(".maps");
+
+// Whose an address is: the netns cookie of an enrolled pod.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, 16384);
+    __type(key, struct address);
+    __type(value, __u64);
+} addresses SEC(".maps");
+
+// Inbound listeners, by the address that they serve.
+struct {
+    __uint(type, BPF_MAP_TYPE_SOCKHASH);
+    __uint(max_entries, 16384);
+    __type(key, struct address);
+    __type(value, __u32);
+} listeners SEC(".maps");
+
+// What belongs to the mesh (1) and what does not (0); and per pod what is left alone. The longest prefix wins.
+struct {
+    __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, 65536);
+    __type(key, struct network);
+    __type(value, __u8);
+} networks SEC(".maps");
+
+// One number: pods with another one are not served by any proxy.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u32);
+} epoch SEC(".maps");
+
+// Rewritten connections between the client's first packet and the listener's socket.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, 65536);
+    __type(key, struct handshake);
+    __type(value, struct destination);
+} handshakes SEC(".maps");
+
+// Of a client's socket and of the socket that the listener made for it. Goes with the socket.
+struct {
+    __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct destination);
+} destinations SEC(".maps");
+
+// Of the proxy, until they are established.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, 65536);
+    __type(key, struct visit);
+    __type(value, __u8);
+} visits SEC(".maps");

@@ -1,0 +1,93 @@
+// Whom a connection concerns. Asked by the hooks that rewrite and, once those are gone, by the guards.
+#pragma once
+
+#define AF_INET 2
+#define AF_INET6 10
+#define DNS_PORT 53
+#define ECONNREFUSED 111
+
+// The cgroup of the holder and its proxy, in case it lies below that of the pods. Set when it is loaded.
+const volatile __u64 own_cgroup = 0;
+
+// Reads a field of a context here and now. A compiler makes one read of two families' where it can, at an offset
+// that it computes, which the kernel refuses.
+#define READ(field)                     \
+    ({                                  \
+        __u32 value = (field);          \
+        asm volatile("" : "+r"(value)); \
+        value;                          \
+    })
+
+static __always_inline void mapped(struct address *to, __u32 v4)
+{
+    to->words[0] = 0;
+    to->words[1] = 0;
+    to->words[2] = bpf_htonl(0xffff);
+    to->words[3] = v4;
+}
+
+static __always_inline bool is_v4(const struct address *address)
+{
+    return address->words[0] == 0 && address->words[1] == 0 && address->words[2] == bpf_htonl(0xffff);
+}
+
+static __always_inline bool is_loopback(const struct address *address)
+{
+    if (is_v4(address))
+        return (address->words[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+    return address->words[0] == 0 && address->words[1] == 0 && address->words[2] == 0 &&
+           address->words[3] == bpf_htonl(1);
+}
+
+// The address that means "here" when somebody connects to it.
+static __always_inline bool is_unspecified(const struct address *address)
+{
+    return (is_v4(address) || address->words[2] == 0) && address->words[0] == 0 &&
+           address->words[1] == 0 && address->words[3] == 0;
+}
+
+static __always_inline bool is_own(__u64 netns, const struct address *address)
+{
+    __u64 *owner = bpf_map_lookup_elem(&addresses, address);
+    return owner && *owner == netns;
+}
+
+static __always_inline bool is_among(const struct port_range *ranges, __u8 count, __u16 port)
+{
+    for (int i = 0; i < MAX_PORT_RANGES; i++) {
+        if (i >= count)
+            return false;
+        if (ranges[i].first <= port && port <= ranges[i].last)
+            return true;
+    }
+    return false;
+}
+
+static __always_inline bool is_served(const struct pod *pod)
+{
+    __u32 zero = 0;
+    __u32 *now = bpf_map_lookup_elem(&epoch, &zero);
+    return now && *now == pod->epoch;
+}
+
+// Whether what a pod sends there is the mesh's business. `port` in host order.
+static __always_inline bool is_concerned(__u64 netns, const struct pod *pod, const struct address *to,
+                                         __u16 port)
+{
+    if (is_loopback(to) || is_unspecified(to))
+        return false;
+    if (is_among(pod->outbound, pod->outbound_ranges, port))
+        return false;
+    if (is_own(netns, to))
+        return false;
+    struct network network = {.prefix = 160, .address = *to};
+    if (pod->flags & POD_NETWORKS) {
+        network.pod = pod->id;
+        __u8 *excluded = bpf_map_lookup_elem(&networks, &network);
+        if (excluded && *excluded)
+            return false;
+        network.pod = 0;
+    }
+    __u8 *inside = bpf_map_lookup_elem(&networks, &network);
+    return inside && *inside;
+}

@@ -1,0 +1,74 @@
+//! The control group (v2) of this process: see cgroups(7).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+#[cfg(test)]
+mod tests;
+
+/// What we call a group that we make for ourselves.
+const OURS: &str = "heddle-holder";
+
+/// The control group of this process. One that is in the root group, to which nothing may be attached without
+/// concerning everybody, gets one of its own, `heddle-holder-PID`, beneath it.
+///
+/// # Errors
+/// When there is no control group file system of version 2, or no group can be made.
+pub fn own() -> io::Result<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let (root, at) = mount(&mounts).ok_or_else(|| {
+        io::Error::other(
+            "no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup/unified",
+        )
+    })?;
+    let groups = fs::read_to_string("/proc/self/cgroup")?;
+    let path = groups
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .ok_or_else(|| io::Error::other("this process is in no control group of version 2"))?;
+    let own = beneath(&at, &root, path);
+    // The root group is the only one without a type.
+    if own.join("cgroup.type").exists() {
+        return Ok(own);
+    }
+    let made = own.join(format!("{OURS}-{}", std::process::id()));
+    match fs::create_dir(&made) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    fs::write(made.join("cgroup.procs"), std::process::id().to_string())?;
+    Ok(made)
+}
+
+/// What of the hierarchy is mounted, and where, from the text of `/proc/self/mountinfo`.
+fn mount(text: &str) -> Option<(PathBuf, PathBuf)> {
+    text.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut fields = before.split(' ').skip(3);
+        let (root, at) = (fields.next()?, fields.next()?);
+        (after.split(' ').next()? == "cgroup2").then(|| (unescaped(root), unescaped(at)))
+    })
+}
+
+/// Space, tab, newline and backslash are written in octal there.
+fn unescaped(text: &str) -> PathBuf {
+    let plain = [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ];
+    let unescape = |text: String, (escaped, plain): (&str, &str)| text.replace(escaped, plain);
+    plain.into_iter().fold(text.to_owned(), unescape).into()
+}
+
+/// Where the group `path` of the hierarchy is, whose part `root` is mounted at `at`.
+fn beneath(at: &Path, root: &Path, path: &str) -> PathBuf {
+    let path = Path::new(path);
+    let within = path.strip_prefix(root).or_else(|_| path.strip_prefix("/"));
+    match within {
+        Ok(within) if within != Path::new("") => at.join(within),
+        _ => at.to_owned(),
+    }
+}

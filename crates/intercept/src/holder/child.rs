@@ -1,0 +1,186 @@
+//! The proxy as a process, and signals.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::pods::{Pod, Pods};
+use crate::PodId;
+use crate::channel::{ToProxy, pair, send};
+
+/// What tells the program that a holder started it.
+const HELD: &str = "--held";
+
+/// What the process is called.
+const NAME: &str = "heddle";
+
+/// A running proxy.
+pub(super) struct Proxy {
+    process: Child,
+    pidfd: OwnedFd,
+    channel: OwnedFd,
+    /// What it could not be told yet. Pods, at most twice each, and answers, of which it bounds the number.
+    unsaid: VecDeque<Word>,
+    started: Instant,
+}
+
+/// Something to be said.
+enum Word {
+    Enrolled(PodId),
+    Released(PodId),
+    Socket(u64, io::Result<OwnedFd>),
+}
+
+impl Proxy {
+    /// Starts it, with its end of the channel as standard input.
+    pub(super) fn start(program: &Path, arguments: &[OsString]) -> io::Result<Proxy> {
+        let (channel, theirs) = pair()?;
+        let process = Command::new(program)
+            .arg0(NAME)
+            .args(arguments)
+            .arg(HELD)
+            .stdin(Stdio::from(theirs))
+            .spawn()?;
+        let pid = Pid::from_child(&process);
+        Ok(Proxy {
+            // The child is not reaped before, so its number is its own.
+            pidfd: pidfd_open(pid, PidfdFlags::empty())?,
+            process,
+            channel,
+            unsaid: VecDeque::new(),
+            started: Instant::now(),
+        })
+    }
+
+    pub(super) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(super) fn pidfd(&self) -> &OwnedFd {
+        &self.pidfd
+    }
+
+    pub(super) fn channel(&self) -> &OwnedFd {
+        &self.channel
+    }
+
+    pub(super) fn signal(&self, signal: rustix::process::Signal) {
+        // It may have ended.
+        let _ = pidfd_send_signal(&self.pidfd, signal);
+    }
+
+    /// How it ended. It has.
+    pub(super) fn reap(mut self) -> ExitStatus {
+        self.process.wait().unwrap_or_default()
+    }
+
+    pub(super) fn say_enrolled(&mut self, pod: &Pod) {
+        self.unsaid.push_back(Word::Enrolled(pod.id));
+    }
+
+    pub(super) fn say_released(&mut self, pod: PodId) {
+        self.unsaid.push_back(Word::Released(pod));
+    }
+
+    pub(super) fn answer(&mut self, request: u64, made: io::Result<OwnedFd>) {
+        self.unsaid.push_back(Word::Socket(request, made));
+    }
+
+    pub(super) fn has_more_to_say(&self) -> bool {
+        !self.unsaid.is_empty()
+    }
+
+    /// Says what the channel takes.
+    pub(super) fn flush(&mut self, pods: &Pods) {
+        while let Some(word) = self.unsaid.front() {
+            match say(&self.channel, word, pods) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // It is gone, which is heard of elsewhere.
+                Err(_) | Ok(()) => {}
+            }
+            self.unsaid.pop_front();
+        }
+    }
+}
+
+fn say(channel: &OwnedFd, word: &Word, pods: &Pods) -> io::Result<()> {
+    let (message, descriptors): (ToProxy, Vec<BorrowedFd<'_>>) = match word {
+        Word::Enrolled(id) => {
+            // It may have gone since.
+            let Some(pod) = pods.get(*id) else {
+                return Ok(());
+            };
+            let enrolled = ToProxy::Enrolled {
+                pod: pod.id,
+                workload: pod.workload.clone(),
+                addresses: pod.addresses.clone(),
+            };
+            (enrolled, vec![pod.outbound.as_fd(), pod.inbound.as_fd()])
+        }
+        Word::Released(id) => (ToProxy::Released { pod: *id }, Vec::new()),
+        Word::Socket(request, made) => {
+            let error = match made {
+                Ok(_) => None,
+                // What is no error of the kernel is a pod that is not there.
+                Err(error) => Some(error.raw_os_error().unwrap_or(2)),
+            };
+            let descriptors = made.iter().map(AsFd::as_fd).collect();
+            let request = *request;
+            (ToProxy::Socket { request, error }, descriptors)
+        }
+    };
+    send(channel, &message, &descriptors)
+}
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// SIGHUP: for the proxy.
+    HangUp,
+}
+
+/// Signals, as something that can be waited for.
+pub(super) struct Signals {
+    stop: UnixStream,
+    hang_up: UnixStream,
+}
+
+impl Signals {
+    /// Takes over SIGTERM, SIGINT and SIGHUP.
+    pub(super) fn new() -> io::Result<Signals> {
+        let (stop, stopped) = UnixStream::pair()?;
+        let (hang_up, hung_up) = UnixStream::pair()?;
+        for stream in [&stop, &stopped, &hang_up, &hung_up] {
+            stream.set_nonblocking(true)?;
+        }
+        signal_hook::low_level::pipe::register(SIGTERM, stopped.try_clone()?)?;
+        signal_hook::low_level::pipe::register(SIGINT, stopped)?;
+        signal_hook::low_level::pipe::register(SIGHUP, hung_up)?;
+        Ok(Signals { stop, hang_up })
+    }
+
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.stop.as_fd(), self.hang_up.as_fd()]
+    }
+
+    /// The signals that have come.
+    pub(super) fn take(&mut self) -> Vec<Signal> {
+        let count = |stream: &mut UnixStream| stream.read(&mut [0; 64]).unwrap_or(0);
+        let stops = count(&mut self.stop);
+        let hang_ups = count(&mut self.hang_up).min(1);
+        std::iter::repeat_n(Signal::HangUp, hang_ups)
+            .chain(std::iter::repeat_n(Signal::Stop, stops))
+            .collect()
+    }
+}

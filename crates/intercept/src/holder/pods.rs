@@ -1,0 +1,291 @@
+//! The enrolled pods.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use heddle_model::WorkloadName;
+use rustix::fs::fstat;
+
+use super::memory::Remembered;
+use super::sockets;
+use crate::hooks::{self, HookError, Hooks};
+use crate::request::{PodState, PodStatus};
+use crate::{Exclude, Fate, PodId, routes};
+
+/// The most pods of a node.
+const MAX_PODS: usize = 4_096;
+/// How long a proxy may take to serve what waits in the listeners of a released pod.
+const DRAINS_WITHIN: Duration = Duration::from_secs(5);
+/// Where our own namespace is.
+const OWN_NAMESPACE: &str = "/proc/self/ns/net";
+
+/// Device and inode: a namespace is the same when they are.
+type Place = (u64, u64);
+
+/// A pod.
+pub(super) struct Pod {
+    pub(super) id: PodId,
+    pub(super) workload: WorkloadName,
+    /// Where its namespace is found again; `None` for our own.
+    path: Option<PathBuf>,
+    pub(super) netns: File,
+    place: Place,
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) exclude: Exclude,
+    pub(super) outbound: TcpListener,
+    pub(super) inbound: TcpListener,
+    pub(super) state: PodState,
+    pub(super) fate: Fate,
+    /// When a released one is over.
+    due: Option<Instant>,
+}
+
+impl Pod {
+    /// Whether that is its namespace.
+    pub(super) fn is_in(&self, netns: &OwnedFd) -> bool {
+        place(netns).is_ok_and(|place| place == self.place)
+    }
+
+    pub(super) fn status(&self, has_proxy: bool) -> PodStatus {
+        PodStatus {
+            pod: self.id,
+            workload: self.workload.clone(),
+            netns: self.path.clone().unwrap_or_else(|| OWN_NAMESPACE.into()),
+            addresses: self.addresses.clone(),
+            state: match (self.state, has_proxy) {
+                (PodState::Held, false) => PodState::Unserved,
+                (state, _) => state,
+            },
+            fate: self.fate,
+        }
+    }
+
+    /// What is needed to enrol it again; none for one that is released, or that is ours anyway.
+    pub(super) fn remembered(&self) -> Option<Remembered> {
+        let path = self.path.clone()?;
+        (self.state != PodState::Releasing).then(|| Remembered {
+            workload: self.workload.clone(),
+            netns: path,
+            fate: self.fate,
+            exclude: self.exclude.clone(),
+        })
+    }
+}
+
+/// All of them, and the hooks that they share.
+pub(super) struct Pods {
+    hooks: Hooks,
+    pods: BTreeMap<PodId, Pod>,
+    next: u32,
+    own: Place,
+}
+
+impl Pods {
+    pub(super) fn new(hooks: Hooks) -> io::Result<Pods> {
+        Ok(Pods {
+            hooks,
+            pods: BTreeMap::new(),
+            next: 1,
+            own: place(&File::open(OWN_NAMESPACE)?)?,
+        })
+    }
+
+    pub(super) fn get(&self, pod: PodId) -> Option<&Pod> {
+        self.pods.get(&pod)
+    }
+
+    /// The pod of a workload that is not being released.
+    pub(super) fn of(&self, workload: &WorkloadName) -> Option<&Pod> {
+        self.all()
+            .find(|pod| pod.workload == *workload && pod.state != PodState::Releasing)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.values()
+    }
+
+    /// Enrols a pod: its connections are held until the proxy serves it.
+    pub(super) fn enrol(
+        &mut self,
+        workload: WorkloadName,
+        path: PathBuf,
+        netns: File,
+        exclude: Exclude,
+    ) -> Result<PodId, String> {
+        let found = place(&netns).map_err(|error| format!("its namespace: {error}"))?;
+        if found == self.own {
+            return Err(format!(
+                "{} is the namespace of the node itself, whose traffic is nobody's",
+                path.display()
+            ));
+        }
+        let taken = self
+            .all()
+            .find(|pod| pod.place == found && pod.state != PodState::Releasing);
+        if let Some(other) = taken {
+            return Err(format!(
+                "its namespace is that of {} already",
+                other.workload
+            ));
+        }
+        self.add(workload, Some(path), netns, exclude, Fate::default())
+    }
+
+    /// Enrols a pod again after the holder was restarted.
+    pub(super) fn recall(&mut self, pod: Remembered) -> Result<PodId, String> {
+        let netns =
+            File::open(&pod.netns).map_err(|error| format!("{}: {error}", pod.netns.display()))?;
+        let fate = pod.fate;
+        let id = self.enrol(pod.workload, pod.netns, netns, pod.exclude)?;
+        if let Some(pod) = self.pods.get_mut(&id) {
+            pod.fate = fate;
+        }
+        Ok(id)
+    }
+
+    /// Enrols the namespace that we are in ourselves.
+    pub(super) fn enrol_own(
+        &mut self,
+        workload: WorkloadName,
+        exclude: Exclude,
+    ) -> Result<PodId, String> {
+        let netns = File::open(OWN_NAMESPACE).map_err(|error| error.to_string())?;
+        self.add(workload, None, netns, exclude, Fate::default())
+    }
+
+    fn add(
+        &mut self,
+        workload: WorkloadName,
+        path: Option<PathBuf>,
+        netns: File,
+        exclude: Exclude,
+        fate: Fate,
+    ) -> Result<PodId, String> {
+        if self.pods.len() >= MAX_PODS {
+            return Err(format!("there are {MAX_PODS} pods here, which is the most"));
+        }
+        exclude.check()?;
+        let in_words = |what: &str, error: io::Error| format!("{what}: {error}");
+        let addresses =
+            sockets::addresses(netns.as_fd()).map_err(|error| in_words("its addresses", error))?;
+        if addresses.is_empty() {
+            return Err("its namespace has no address yet: enrol it when it has".to_owned());
+        }
+        let (outbound, inbound) =
+            sockets::listeners(netns.as_fd()).map_err(|error| in_words("its listeners", error))?;
+        routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
+        let id = PodId(self.next);
+        self.next += 1;
+        let hooked = hooks::Pod {
+            id,
+            netns: netns.as_fd(),
+            addresses: &addresses,
+            outbound: &outbound,
+            inbound: &inbound,
+            exclude: &exclude,
+            fate,
+        };
+        if let Err(error) = self.hooks.enrol(&hooked) {
+            let _ = routes::undo(netns.as_fd());
+            return Err(error.to_string());
+        }
+        let place = place(&netns).map_err(|error| in_words("its namespace", error))?;
+        let pod = Pod {
+            id,
+            workload,
+            path,
+            netns,
+            place,
+            addresses,
+            exclude,
+            outbound,
+            inbound,
+            state: PodState::Held,
+            fate,
+            due: None,
+        };
+        self.pods.insert(id, pod);
+        Ok(id)
+    }
+
+    /// The proxy serves a pod. Returns whether that is news worth remembering.
+    pub(super) fn serve(&mut self, id: PodId, fate: Fate) -> bool {
+        let Some(pod) = self.pods.get_mut(&id) else {
+            return false;
+        };
+        if pod.state == PodState::Releasing {
+            return false;
+        }
+        let is_news = pod.fate != fate;
+        pod.state = PodState::Serving;
+        pod.fate = fate;
+        said(self.hooks.serve(id, fate));
+        is_news
+    }
+
+    /// There is no proxy any more. One store in the kernel, for all pods.
+    pub(super) fn proxy_died(&mut self) {
+        said(self.hooks.died());
+        for pod in self.pods.values_mut() {
+            match pod.state {
+                PodState::Serving => pod.state = PodState::Held,
+                // Nobody is left who could drain it.
+                PodState::Releasing => pod.due = Some(Instant::now()),
+                PodState::Held | PodState::Unserved => {}
+            }
+        }
+    }
+
+    /// Nothing new of that workload is steered from now on.
+    pub(super) fn release(&mut self, workload: &WorkloadName) -> Option<PodId> {
+        let id = self.of(workload)?.id;
+        said(self.hooks.release(id));
+        let pod = self.pods.get_mut(&id)?;
+        pod.state = PodState::Releasing;
+        pod.due = Some(Instant::now() + DRAINS_WITHIN);
+        Some(id)
+    }
+
+    /// The proxy has closed its listeners.
+    pub(super) fn drained(&mut self, pod: PodId) {
+        if let Some(pod) = self.pods.get_mut(&pod)
+            && pod.state == PodState::Releasing
+        {
+            pod.due = Some(Instant::now());
+        }
+    }
+
+    /// When the next released pod is over.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.all().filter_map(|pod| pod.due).min()
+    }
+
+    /// The released pods that are over.
+    pub(super) fn overdue(&self, now: Instant) -> Vec<PodId> {
+        let is_over = |pod: &&Pod| pod.due.is_some_and(|due| due <= now);
+        self.all().filter(is_over).map(|pod| pod.id).collect()
+    }
+
+    /// Closes what there is of a released pod. The routes stay while connections may use them: a pod that
+    /// is in its namespace now needs them as well.
+    pub(super) fn forget(&mut self, id: PodId) {
+        self.pods.remove(&id);
+    }
+}
+
+/// What the kernel refuses here is a fault of ours, which the operator should hear of.
+fn said(done: Result<(), HookError>) {
+    if let Err(error) = done {
+        tracing::error!("{error}");
+    }
+}
+
+fn place(namespace: impl AsFd) -> io::Result<Place> {
+    let found = fstat(namespace)?;
+    Ok((found.st_dev, found.st_ino))
+}

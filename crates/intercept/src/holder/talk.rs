@@ -1,0 +1,120 @@
+//! What operators and the proxy ask for.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use heddle_model::WorkloadName;
+
+use super::{Holder, sockets};
+use crate::Exclude;
+use crate::channel::{ToHolder, receive};
+use crate::request::{PodState, Reply, Request};
+
+/// Messages of the proxy that are answered before others get their turn.
+const BATCH: usize = 256;
+
+impl Holder {
+    /// Answers an operator.
+    pub(super) fn answer(&mut self, request: Request, netns: Option<OwnedFd>) -> Vec<Reply> {
+        let done = match request {
+            Request::Enrol {
+                workload,
+                netns: path,
+                exclude,
+            } => match netns {
+                Some(netns) => self.enrol(&workload, path, netns, exclude),
+                None => Err("the pod's network namespace is missing".to_owned()),
+            },
+            Request::Release { workload } => self.release(&workload),
+            Request::List => {
+                let has_proxy = self.proxy.is_some();
+                let pods = self.pods.all().map(|pod| Reply::Pod(pod.status(has_proxy)));
+                return pods.chain([Reply::Done]).collect();
+            }
+        };
+        vec![done.map_or_else(Reply::Refused, |()| Reply::Done)]
+    }
+
+    fn enrol(
+        &mut self,
+        workload: &WorkloadName,
+        path: PathBuf,
+        netns: OwnedFd,
+        exclude: Exclude,
+    ) -> Result<(), String> {
+        if let Some(before) = self.pods.of(workload) {
+            if before.state != PodState::Releasing
+                && before.is_in(&netns)
+                && before.exclude == exclude
+            {
+                return Ok(());
+            }
+            // It was started anew, in another namespace, under the same name.
+            self.release(workload)?;
+        }
+        let id = self
+            .pods
+            .enrol(workload.clone(), path, File::from(netns), exclude)?;
+        if let (Some(proxy), Some(pod)) = (&mut self.proxy, self.pods.get(id)) {
+            proxy.say_enrolled(pod);
+        }
+        self.remember();
+        tracing::info!(%workload, pod = %id, "enrolled");
+        Ok(())
+    }
+
+    fn release(&mut self, workload: &WorkloadName) -> Result<(), String> {
+        let Some(pod) = self.pods.release(workload) else {
+            return Err(format!("{workload} is not enrolled here"));
+        };
+        match &mut self.proxy {
+            Some(proxy) => proxy.say_released(pod),
+            None => self.forget(pod),
+        }
+        self.remember();
+        tracing::info!(%workload, %pod, "released");
+        Ok(())
+    }
+
+    /// Does what the proxy asks for.
+    pub(super) fn listen_to_proxy(&mut self) {
+        for _ in 0..BATCH {
+            let Some(proxy) = &mut self.proxy else { return };
+            let said = match receive::<ToHolder>(proxy.channel()) {
+                Ok(Some((said, _))) => said,
+                // That it is gone is heard of by its process.
+                Ok(None) => return,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    tracing::error!(%error, "the proxy says what is not understood");
+                    continue;
+                }
+                Err(_would_block) => return,
+            };
+            self.has_worked = true;
+            match said {
+                ToHolder::Ready => {}
+                ToHolder::Open {
+                    request,
+                    pod,
+                    family,
+                    source,
+                } => {
+                    let made = match self.pods.get(pod) {
+                        Some(pod) => sockets::open(pod.netns.as_fd(), family, source),
+                        None => Err(io::ErrorKind::NotFound.into()),
+                    };
+                    proxy.answer(request, made);
+                    proxy.flush(&self.pods);
+                }
+                ToHolder::Serving { pod, fate } => {
+                    if !self.stopping && self.pods.serve(pod, fate) {
+                        self.remember();
+                    }
+                }
+                ToHolder::Drained { pod } => self.pods.drained(pod),
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What the kernel is told: which pods are the mesh's, and where their connections go.
+//!
+//! ```text
+//!             enrol                serve                  died
+//!   (none) ──────────▶ held ─────────────────▶ serving ──────────▶ refused, or passed on
+//!              queue in the listeners             ▲                        │  its fate
+//!                                                 └──────── serve ─────────┘
+//!          release, from any of them ──▶ (none)
+//! ```
+//!
+//! Held and serving are the same to the kernel: connections are steered to the pod's listeners. A proxy's
+//! death is one store for all pods ([`Hooks::died`]).
+//!
+//! Two kinds do the same. [`Kind::Bpf`] is programs of ours at the hooks of sockets, for which no packet
+//! is touched; [`Kind::Nft`] is rules of the packet filter in each pod's namespace, for kernels without
+//! those hooks.
+
+use std::net::{IpAddr, TcpListener};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use crate::{Cidr, Exclude, Fate, PodId};
+
+mod bpf;
+mod error;
+mod layout;
+mod loaded;
+mod pins;
+
+pub use bpf::Bpf;
+pub use error::HookError;
+
+/// The port of the listener for what a pod dials.
+pub const OUTBOUND_PORT: u16 = 15001;
+/// The port of the listener for what arrives at a pod.
+pub const INBOUND_PORT: u16 = 15006;
+/// The most addresses of one pod.
+pub const MAX_ADDRESSES: usize = 32;
+/// The most address ranges of a mesh.
+pub const MAX_RANGES: usize = 32_768;
+
+/// What hooks are made of.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The control group (v2) above those of all pods. Not its root.
+    pub pods_cgroup: PathBuf,
+    /// The control group of this process, in which its sockets are made, and those that its listeners
+    /// accept. Not the root either, nor one that pods are in.
+    pub own_cgroup: PathBuf,
+    /// Where the guard of pods that are refused without a proxy outlives this process: a folder of its own
+    /// on a BPF file system, which is made when it is not there. Without one there is no guard.
+    pub bpffs: Option<PathBuf>,
+    /// Which addresses are the mesh's.
+    pub ranges: Vec<Range>,
+    /// Which kind is wanted.
+    pub kind: Kind,
+}
+
+/// Addresses that are the mesh's, or an exception to that. The longest prefix decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// The addresses.
+    pub network: Cidr,
+    /// Whether they are the mesh's.
+    pub inside: bool,
+}
+
+/// Which hooks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// BPF, and nft when that is not to be had.
+    #[default]
+    Auto,
+    /// BPF programs.
+    Bpf,
+    /// Rules of the packet filter.
+    Nft,
+}
+
+/// A pod, as the kernel needs to know it.
+#[derive(Debug, Clone, Copy)]
+pub struct Pod<'a> {
+    /// What it is called.
+    pub id: PodId,
+    /// Its network namespace.
+    pub netns: BorrowedFd<'a>,
+    /// Its addresses, without those of its loopback interface.
+    pub addresses: &'a [IpAddr],
+    /// In its namespace: what it dials comes here. Speaks both families.
+    pub outbound: &'a TcpListener,
+    /// In its namespace: what arrives for it comes here. Speaks both families.
+    pub inbound: &'a TcpListener,
+    /// What is left alone.
+    pub exclude: &'a Exclude,
+    /// What becomes of it without a proxy, until [`Hooks::serve`] says otherwise.
+    pub fate: Fate,
+}
+
+/// The hooks of a node. When they are dropped, or the process ends, they are gone, but for the guard.
+#[derive(Debug)]
+pub enum Hooks {
+    /// BPF programs.
+    Bpf(Box<Bpf>),
+}
+
+impl Hooks {
+    /// Makes the hooks. No pod is concerned yet, but those that the guard of another process refuses are
+    /// refused on.
+    ///
+    /// # Errors
+    /// When the kernel lacks something, or a control group or file system is not what it should be.
+    pub fn open(options: &Options) -> Result<Hooks, HookError> {
+        if options.ranges.len() > MAX_RANGES {
+            return Err(HookError::too_many("address ranges", MAX_RANGES));
+        }
+        Bpf::open(options).map(|bpf| Hooks::Bpf(Box::new(bpf)))
+    }
+
+    /// Which kind they are, never [`Kind::Auto`].
+    pub fn kind(&self) -> Kind {
+        match self {
+            Hooks::Bpf(_) => Kind::Bpf,
+        }
+    }
+
+    /// Steers a pod's connections to its listeners from now on: it is held, or served.
+    ///
+    /// # Errors
+    /// When an address is another pod's, the pod is enrolled already, or the kernel refuses. Nothing is
+    /// steered then.
+    pub fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
+        match self {
+            Hooks::Bpf(bpf) => bpf.enrol(pod),
+        }
+    }
+
+    /// A proxy serves the pod, and says what is to become of it should the proxy die.
+    ///
+    /// # Errors
+    /// When there is no such pod, or the kernel refuses.
+    pub fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
+        match self {
+            Hooks::Bpf(bpf) => bpf.serve(pod, fate),
+        }
+    }
+
+    /// The proxy is gone: every pod meets its fate, until it is served again.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn died(&mut self) -> Result<(), HookError> {
+        match self {
+            Hooks::Bpf(bpf) => bpf.died(),
+        }
+    }
+
+    /// Steers nothing more of a pod. Connections that are there are not touched; those that wait in the
+    /// listeners are for whoever holds these.
+    ///
+    /// # Errors
+    /// When there is no such pod, or the kernel refuses.
+    pub fn release(&mut self, pod: PodId) -> Result<(), HookError> {
+        match self {
+            Hooks::Bpf(bpf) => bpf.release(pod),
+        }
+    }
+}
+
+/// Removes the guard that holders left below `bpffs`, and the folder. What it refused goes its way again.
+/// Returns how many things were removed.
+///
+/// # Errors
+/// When there is something else in the folder, which is left as it is, or it cannot be removed.
+pub fn uninstall(bpffs: &Path) -> Result<usize, HookError> {
+    pins::remove_all(bpffs)
+}

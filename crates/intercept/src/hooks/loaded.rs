@@ -1,0 +1,154 @@
+//! The programs, loaded: which there are, where each is attached, and what the kernel says when it lacks one.
+
+use std::error::Error;
+use std::os::fd::BorrowedFd;
+
+use aya::maps::{Map, MapError, ProgramArray};
+use aya::programs::links::FdLink;
+use aya::programs::{CgroupAttachMode, Program};
+use aya::{Ebpf, EbpfLoader};
+
+use super::HookError;
+
+/// Compiled by the build script from `bpf/`.
+const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/intercept.o"));
+
+/// At the pods' cgroup, and what each is for.
+pub(super) const AT_PODS: [(&str, &str); 7] = [
+    // First what brings destinations to their listener: a rewritten connection without it would be refused.
+    ("client", "sockops, which follows handshakes"),
+    ("getpeername4", "cgroup/getpeername4, which names peers"),
+    ("getpeername6", "cgroup/getpeername6, which names peers"),
+    ("sendmsg4", "cgroup/sendmsg4, which refuses datagrams"),
+    ("sendmsg6", "cgroup/sendmsg6, which refuses datagrams"),
+    ("connect4", "cgroup/connect4, which steers connections"),
+    ("connect6", "cgroup/connect6, which steers connections"),
+];
+/// At our own.
+pub(super) const AT_OWN: [(&str, &str); 2] = [
+    ("server", "sockops, which follows handshakes"),
+    (
+        "original",
+        "cgroup/getsockopt, which names original destinations",
+    ),
+];
+/// In the namespace of each pod.
+pub(super) const ARRIVE: (&str, &str) = ("arrive", "sk_lookup, which steers what arrives");
+/// In the namespace of each pod that is guarded.
+pub(super) const GUARD_ARRIVE: (&str, &str) = ("guard_arrive", "sk_lookup, which guards pods");
+/// At the pods' cgroup, pinned; what each yields to while we live, and the table that says so.
+pub(super) const GUARDS: [(&str, &str, &str); 4] = [
+    ("guard_connect4", "yield_connect4", "alive_connect4"),
+    ("guard_connect6", "yield_connect6", "alive_connect6"),
+    ("guard_sendmsg4", "yield_sendmsg4", "alive_sendmsg4"),
+    ("guard_sendmsg6", "yield_sendmsg6", "alive_sendmsg6"),
+];
+
+/// A link takes no flags: it never minds what else is attached.
+const MODE: CgroupAttachMode = CgroupAttachMode::Single;
+
+/// The object with its tables, of which no program is loaded yet.
+pub(super) fn object(own_cgroup: u64) -> Result<Ebpf, HookError> {
+    let mut loader = EbpfLoader::new();
+    // Nothing in the programs depends on how this kernel was compiled.
+    loader.btf(None);
+    loader.override_global("own_cgroup", &own_cgroup, true);
+    let loaded = loader.load(OBJECT);
+    loaded.map_err(|error| HookError::lacking("tables for BPF programs", &error))
+}
+
+/// Loads one program.
+pub(super) fn load(object: &mut Ebpf, name: &str, what: &str) -> Result<(), HookError> {
+    match program(object, name)? {
+        Program::CgroupSockAddr(program) => program.load(),
+        Program::CgroupSockopt(program) => program.load(),
+        Program::SkLookup(program) => program.load(),
+        Program::SockOps(program) => program.load(),
+        _ => return Err(stranger(name)),
+    }
+    .map_err(|error| HookError::lacking(what, &error))
+}
+
+/// Attaches a loaded program to a control group for as long as there is the object.
+pub(super) fn attach(
+    object: &mut Ebpf,
+    (name, what): (&str, &str),
+    cgroup: BorrowedFd<'_>,
+) -> Result<(), HookError> {
+    match program(object, name)? {
+        Program::CgroupSockAddr(program) => program.attach(cgroup, MODE).map(drop),
+        Program::CgroupSockopt(program) => program.attach(cgroup, MODE).map(drop),
+        Program::SockOps(program) => program.attach(cgroup, MODE).map(drop),
+        _ => return Err(stranger(name)),
+    }
+    .map_err(|error| unattached(what, &error))
+}
+
+/// Attaches a loaded program to a control group or a network namespace until the link is dropped, if it is
+/// not pinned.
+pub(super) fn link(
+    object: &mut Ebpf,
+    (name, what): (&str, &str),
+    to: BorrowedFd<'_>,
+) -> Result<FdLink, HookError> {
+    match program(object, name)? {
+        Program::CgroupSockAddr(program) => {
+            let link = program
+                .attach(to, MODE)
+                .and_then(|id| program.take_link(id))
+                .map_err(|error| unattached(what, &error))?;
+            FdLink::try_from(link).map_err(|error| HookError::lacking("BPF links", &error))
+        }
+        Program::SkLookup(program) => {
+            let link = program.attach(to).and_then(|id| program.take_link(id));
+            link.map(FdLink::from)
+                .map_err(|error| unattached(what, &error))
+        }
+        _ => Err(stranger(name)),
+    }
+}
+
+fn unattached(what: &str, error: &dyn Error) -> HookError {
+    HookError::refused(format!("cannot attach {what}"), error)
+}
+
+/// Puts the programs that guards yield to where they find them while this process lives: for as long as
+/// `object` has the tables open.
+pub(super) fn yields(object: &mut Ebpf) -> Result<(), HookError> {
+    let what = "tail calls of cgroup programs, which guard pods";
+    for (_, name, table) in GUARDS {
+        load(object, name, what)?;
+        let Program::CgroupSockAddr(program) = program(object, name)? else {
+            return Err(stranger(name));
+        };
+        let lacking = |error: &dyn Error| HookError::lacking(what, error);
+        let descriptor = program.fd().map_err(|error| lacking(&error))?;
+        let descriptor = descriptor.try_clone().map_err(|error| lacking(&error))?;
+        let table = object.map_mut(table).ok_or_else(|| stranger(table))?;
+        let mut table = ProgramArray::try_from(table).map_err(|error| lacking(&error))?;
+        let set = table.set(0, &descriptor, 0);
+        set.map_err(|error| lacking(&error))?;
+    }
+    Ok(())
+}
+
+/// Takes a table out of the object.
+pub(super) fn table<T>(object: &mut Ebpf, name: &str) -> Result<T, HookError>
+where
+    T: TryFrom<Map, Error = MapError>,
+{
+    let map = object.take_map(name).ok_or_else(|| stranger(name))?;
+    T::try_from(map).map_err(|error| HookError::refused(format!("BPF object: {name}"), &error))
+}
+
+fn program<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, HookError> {
+    object.program_mut(name).ok_or_else(|| stranger(name))
+}
+
+/// The object and this list do not go together: only a bug does that.
+fn stranger(name: &str) -> HookError {
+    HookError::Refused {
+        what: format!("BPF object: {name}"),
+        reason: "there is none of that name and kind in it".to_owned(),
+    }
+}

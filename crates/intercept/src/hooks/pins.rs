@@ -1,0 +1,240 @@
+//! What outlives this process: the guard, pinned in a folder of a BPF file system.
+//!
+//! | name | is |
+//! |---|---|
+//! | `guard_connect4`, `guard_connect6`, `guard_sendmsg4`, `guard_sendmsg6` | links to the pods' cgroup |
+//! | `pod-COOKIE` | a link to the network namespace of that cookie |
+//! | `pods`, `addresses` | the tables that the guards read |
+//!
+//! A new holder puts each in the place of the old one with one rename, so that there is no moment without.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use aya::Ebpf;
+use aya::maps::{HashMap, Map, MapData};
+use aya::programs::links::{FdLink, PinnedLink};
+use rustix::fs::statfs;
+
+use super::error::{HookError, chain};
+use super::layout::{Address, PodBytes, orphan};
+use super::loaded::GUARDS;
+
+/// Names of the tables.
+pub(super) const TABLES: [&str; 2] = ["pods", "addresses"];
+/// Before the cookie of a namespace.
+const POD: &str = "pod-";
+/// After what has not yet replaced what was there.
+const NEW: &str = "-new";
+/// Of a BPF file system (statfs(2)).
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+
+/// The folder.
+#[derive(Debug)]
+pub(super) struct Pins(PathBuf);
+
+/// What another process left.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    /// Pods by the cookie of their namespaces, and what they are to be from now on.
+    pub(super) pods: Vec<(u64, PodBytes)>,
+    /// Their addresses.
+    pub(super) addresses: Vec<(Address, u64)>,
+}
+
+impl Pins {
+    /// Opens the folder, and makes it when it is not there.
+    pub(super) fn open(folder: &Path) -> Result<Self, HookError> {
+        let made = fs::DirBuilder::new().mode(0o700).create(folder);
+        match made {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(HookError::path(folder, format!("cannot make it: {error}")));
+            }
+            _ => {}
+        }
+        let system = statfs(folder)
+            .map_err(|error| HookError::path(folder, format!("cannot look at it: {error}")))?;
+        if u64::try_from(system.f_type) != Ok(BPF_FS_MAGIC) {
+            return Err(HookError::path(
+                folder,
+                "is on no BPF file system. Mount one: mount -t bpf bpf /sys/fs/bpf",
+            ));
+        }
+        Ok(Pins(folder.to_owned()))
+    }
+
+    /// What was guarded here when its holder ended. What is left of pods that are gone is removed.
+    pub(super) fn orphans(&self) -> Result<Orphans, HookError> {
+        let alive = self.sweep()?;
+        let mut orphans = Orphans::default();
+        let Some(pods) = self.old_table::<u64, PodBytes>("pods")? else {
+            return Ok(orphans);
+        };
+        for cookie in alive {
+            if let Some(pod) = pods.get(&cookie, 0).ok().and_then(orphan) {
+                orphans.pods.push((cookie, pod));
+            }
+        }
+        if let Some(addresses) = self.old_table::<Address, u64>("addresses")? {
+            let is_orphan = |cookie: &u64| orphans.pods.iter().any(|(orphan, _)| orphan == cookie);
+            let entries = addresses.iter().filter_map(Result::ok);
+            orphans.addresses = entries.filter(|(_, cookie)| is_orphan(cookie)).collect();
+        }
+        Ok(orphans)
+    }
+
+    /// The guards of namespaces that are still there; the others go.
+    fn sweep(&self) -> Result<Vec<u64>, HookError> {
+        let mut guards = Vec::new();
+        for name in names(&self.0)? {
+            let path = self.0.join(&name);
+            if name.ends_with(NEW) {
+                remove(&path)?;
+            } else if let Some(cookie) = name.strip_prefix(POD).and_then(|text| text.parse().ok()) {
+                let link = PinnedLink::from_pin(&path).map(FdLink::from);
+                guards.push((cookie, path, link.ok()));
+            }
+        }
+        let attached = attached_to_namespaces();
+        let is_attached = |link: &FdLink| {
+            let info = link.info().ok();
+            info.is_some_and(|info| attached.contains(&info.id()))
+        };
+        let mut alive = Vec::new();
+        for (cookie, path, link) in guards {
+            match link.as_ref().is_some_and(is_attached) {
+                true => alive.push(cookie),
+                false => remove(&path)?,
+            }
+        }
+        Ok(alive)
+    }
+
+    /// A table that another process pinned. One of another version is of no use: what it says of pods is
+    /// lost, but their guards stay where they are.
+    fn old_table<K: aya::Pod, V: aya::Pod>(
+        &self,
+        name: &str,
+    ) -> Result<Option<HashMap<MapData, K, V>>, HookError> {
+        let path = self.0.join(name);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let data = MapData::from_pin(&path).map_err(|error| {
+            HookError::path(&path, format!("cannot open it: {}", chain(&error)))
+        })?;
+        Ok(HashMap::try_from(Map::HashMap(data)).ok())
+    }
+
+    /// Keeps a guard of all pods.
+    pub(super) fn keep(&self, name: &str, link: FdLink) -> Result<(), HookError> {
+        let new = self.0.join(format!("{name}{NEW}"));
+        link.pin(&new).map_err(|error| unpinned(&new, &error))?;
+        self.replace(name)
+    }
+
+    /// Keeps the guard of one pod.
+    pub(super) fn keep_pod(&self, cookie: u64, link: FdLink) -> Result<(), HookError> {
+        self.keep(&format!("{POD}{cookie}"), link)
+    }
+
+    /// Pins the tables beside those that are there.
+    pub(super) fn prepare(&self, object: &Ebpf) -> Result<(), HookError> {
+        for name in TABLES {
+            let new = self.0.join(format!("{name}{NEW}"));
+            let Some(table) = object.map(name) else {
+                return Err(HookError::path(&new, "there is no such table"));
+            };
+            table.pin(&new).map_err(|error| unpinned(&new, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the prepared tables in the place of those that were there.
+    pub(super) fn complete(&self) -> Result<(), HookError> {
+        TABLES.iter().try_for_each(|name| self.replace(name))
+    }
+
+    fn replace(&self, name: &str) -> Result<(), HookError> {
+        let path = self.0.join(name);
+        fs::rename(self.0.join(format!("{name}{NEW}")), &path)
+            .map_err(|error| HookError::path(&path, format!("cannot be replaced: {error}")))
+    }
+
+    /// Ends the guard of one pod, if it has one.
+    pub(super) fn remove_pod(&self, cookie: u64) -> Result<(), HookError> {
+        remove(&self.0.join(format!("{POD}{cookie}")))
+    }
+}
+
+fn unpinned(path: &Path, error: &dyn Error) -> HookError {
+    HookError::path(path, format!("cannot be pinned: {}", chain(error)))
+}
+
+/// Removes everything of ours, and the folder.
+pub(super) fn remove_all(folder: &Path) -> Result<usize, HookError> {
+    let names = match folder.exists() {
+        true => names(folder)?,
+        false => return Ok(0),
+    };
+    let stranger = names.iter().find(|name| !is_ours(name));
+    if let Some(name) = stranger {
+        return Err(HookError::path(
+            &folder.join(name),
+            "is none of Heddle's: nothing was removed",
+        ));
+    }
+    for name in &names {
+        remove(&folder.join(name))?;
+    }
+    fs::remove_dir(folder)
+        .map_err(|error| HookError::path(folder, format!("cannot remove it: {error}")))?;
+    Ok(names.len())
+}
+
+fn is_ours(name: &str) -> bool {
+    let name = name.strip_suffix(NEW).unwrap_or(name);
+    name.strip_prefix(POD)
+        .is_some_and(|cookie| cookie.parse::<u64>().is_ok())
+        || TABLES.contains(&name)
+        || GUARDS.iter().any(|(guard, ..)| *guard == name)
+}
+
+fn names(folder: &Path) -> Result<Vec<String>, HookError> {
+    let unreadable = |error| HookError::path(folder, format!("cannot read it: {error}"));
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let name = entry.map_err(unreadable)?.file_name();
+        // A name that is no text is not one of ours.
+        names.push(name.to_string_lossy().into_owned());
+    }
+    Ok(names)
+}
+
+fn remove(path: &Path) -> Result<(), HookError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(HookError::path(path, format!("cannot remove it: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The numbers of our open links to network namespaces that are still there. One that is gone is not numbered
+/// in what the kernel says of a descriptor (proc(5), fdinfo).
+fn attached_to_namespaces() -> BTreeSet<u32> {
+    let field = |info: &str, name: &str| {
+        let value = info.lines().find_map(|line| line.strip_prefix(name));
+        value.and_then(|value| value.trim().parse::<u32>().ok())
+    };
+    let descriptors = fs::read_dir("/proc/self/fdinfo").into_iter().flatten();
+    let infos = descriptors.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());
+    infos
+        .filter(|info| field(info, "netns_ino:").is_some_and(|number| number != 0))
+        .filter_map(|info| field(&info, "link_id:"))
+        .collect()
+}

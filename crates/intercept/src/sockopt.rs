@@ -1,0 +1,80 @@
+//! Options of sockets that no crate used here knows.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// The number of the network namespace that a socket is in, which no other has while the machine runs
+/// (`SO_NETNS_COOKIE`).
+///
+/// # Errors
+/// When the kernel does not know this, or `socket` is none.
+pub fn netns_cookie(socket: impl AsFd) -> io::Result<u64> {
+    let mut cookie = 0u64;
+    let size = size_of::<u64>();
+    let Ok(mut length) = libc::socklen_t::try_from(size) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    #[allow(unsafe_code, reason = "the option has no other way")]
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the pointers are to two variables
+    // of this function that nothing else refers to, and `length` is the size of the first, beyond which the
+    // kernel does not write.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    match failed {
+        0 if usize::try_from(length) == Ok(size) => Ok(cookie),
+        0 => Err(io::ErrorKind::InvalidData.into()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets a socket have addresses that are not the machine's (`IP_TRANSPARENT`). Of a socket that speaks IPv6,
+/// both families are meant.
+///
+/// # Errors
+/// Without CAP_NET_ADMIN in the socket's namespace.
+pub fn set_transparent(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let is_v6 = rustix::net::sockopt::socket_domain(socket)? == rustix::net::AddressFamily::INET6;
+    if is_v6 {
+        set(socket, libc::SOL_IPV6, libc::IPV6_TRANSPARENT, 1)?;
+    }
+    set(socket, libc::SOL_IP, libc::IP_TRANSPARENT, 1)
+}
+
+/// Marks what a socket sends, for routes and the packet filter (`SO_MARK`).
+///
+/// # Errors
+/// Without CAP_NET_ADMIN in the socket's namespace.
+pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
+}
+
+fn set(socket: impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    let Ok(length) = libc::socklen_t::try_from(size_of::<i32>()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    #[allow(unsafe_code, reason = "these options have no other way")]
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the pointer is to a variable of this
+    // function, which the kernel reads and whose size is `length`.
+    let failed = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            length,
+        )
+    };
+    match failed {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,133 @@
+//! A process in a control group of the test's, which makes sockets there and hands them over: which hooks a
+//! socket meets is decided by where it is made.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use heddle_intercept::Family;
+use heddle_intercept::channel::{pair, receive, send};
+use heddle_intercept::namespace::within;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with};
+use serde::{Deserialize, Serialize};
+
+/// Names the control group to the process, which is this same test program.
+const CGROUP: &str = "HEDDLE_TEST_CGROUP";
+
+/// A socket that is wanted, in the namespace that comes along.
+#[derive(Serialize, Deserialize)]
+struct Wanted {
+    family: Family,
+    is_stream: bool,
+    protocol: u32,
+}
+
+/// Whether it was made; then it comes along.
+#[derive(Serialize, Deserialize)]
+struct Made(Option<i32>);
+
+pub(crate) struct Agent {
+    process: Child,
+    channel: OwnedFd,
+}
+
+impl Agent {
+    /// Starts it in a control group.
+    pub(crate) fn start(cgroup: &Path) -> Agent {
+        let (channel, theirs) = pair().unwrap();
+        let process = Command::new("/proc/self/exe")
+            .args([
+                "--exact",
+                "agent::serves",
+                "--ignored",
+                "--nocapture",
+                "--quiet",
+            ])
+            .env(CGROUP, cgroup)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Agent { process, channel }
+    }
+
+    /// A blocking socket made in this group and that namespace. `protocol` 0 is the usual one.
+    pub(crate) fn socket(
+        &self,
+        netns: BorrowedFd<'_>,
+        family: Family,
+        kind: SocketType,
+        protocol: u32,
+    ) -> std::io::Result<OwnedFd> {
+        let is_stream = kind == SocketType::STREAM;
+        let wanted = Wanted {
+            family,
+            is_stream,
+            protocol,
+        };
+        send(&self.channel, &wanted, &[netns]).unwrap();
+        wait(self.channel.as_fd());
+        let (made, mut descriptors) = receive::<Made>(&self.channel).unwrap().expect("it lives");
+        match made {
+            Made(None) => Ok(descriptors.pop().unwrap()),
+            Made(Some(error)) => Err(std::io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+impl Agent {
+    /// Ends it, and waits for that.
+    pub(crate) fn stop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn wait(channel: BorrowedFd<'_>) {
+    let mut waiting = [PollFd::new(&channel, PollFlags::IN)];
+    poll(&mut waiting, None).unwrap();
+}
+
+/// Not a test: what the process does.
+#[test]
+#[ignore = "the other side of tests that start it themselves"]
+fn serves() {
+    let Some(cgroup) = std::env::var_os(CGROUP) else {
+        return;
+    };
+    let group = Path::new(&cgroup).join("cgroup.procs");
+    std::fs::write(group, std::process::id().to_string()).unwrap();
+    let channel = std::io::stdin();
+    loop {
+        wait(channel.as_fd());
+        let Ok(Some((wanted, descriptors))) = receive::<Wanted>(channel.as_fd()) else {
+            return;
+        };
+        let made = within(descriptors[0].as_fd(), || make(&wanted)).unwrap();
+        match made {
+            Ok(socket) => send(channel.as_fd(), &Made(None), &[socket.as_fd()]),
+            Err(error) => send(channel.as_fd(), &Made(error.raw_os_error()), &[]),
+        }
+        .unwrap();
+    }
+}
+
+fn make(wanted: &Wanted) -> std::io::Result<OwnedFd> {
+    let family = match wanted.family {
+        Family::V4 => AddressFamily::INET,
+        Family::V6 => AddressFamily::INET6,
+    };
+    let kind = match wanted.is_stream {
+        true => SocketType::STREAM,
+        false => SocketType::DGRAM,
+    };
+    let protocol = std::num::NonZeroU32::new(wanted.protocol).map(Protocol::from_raw);
+    Ok(socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?)
+}

@@ -1,0 +1,145 @@
+//! What is left when the holder is gone.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+
+use heddle_intercept::hooks::{Hooks, uninstall};
+use heddle_intercept::{Exclude, Family, Fate};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketType, sendto};
+
+use crate::capture::Capture;
+use crate::stage::{Pod, Stage, accept, on_stage};
+
+fn datagram(stage: &Stage, pod: &Pod) -> Result<(), Errno> {
+    let to: SocketAddr = "10.96.0.1:9".parse().unwrap();
+    let socket = stage
+        .apps
+        .socket(pod.netns.as_fd(), Family::V4, SocketType::DGRAM, 0);
+    sendto(socket.unwrap(), b"?", SendFlags::empty(), &to).map(drop)
+}
+
+fn assert_silent(stage: &Stage, pod: &Pod) {
+    let capture = Capture::start();
+    for to in ["10.96.0.1:80", "[fd96::1]:80"] {
+        assert_eq!(
+            stage.connect(pod, to).unwrap_err(),
+            Errno::CONNREFUSED,
+            "{to}"
+        );
+    }
+    assert_eq!(datagram(stage, pod), Err(Errno::CONNREFUSED));
+    assert_eq!(capture.heard(), 0, "not a packet left the pod");
+    let to = SocketAddr::new(pod.addresses[0], 80);
+    let refused = TcpStream::connect(to).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+fn assert_steered(stage: &Stage, pod: &Pod) {
+    stage.connect(pod, "10.96.0.1:80").unwrap();
+    accept(&pod.outbound);
+    datagram(stage, pod).unwrap();
+    TcpStream::connect(SocketAddr::new(pod.addresses[0], 80)).unwrap();
+    accept(&pod.inbound);
+}
+
+#[test]
+fn a_strict_pod_stays_silent_without_a_holder_until_the_next_one_or_its_removal() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let (pod, other, open) = (stage.pod(1), stage.pod(2), stage.pod(3));
+        let _apps = [&pod, &other].map(|pod| stage.serve(pod, "[::]:80"));
+        let open_app = stage.serve(&open, "[::]:80");
+        for pod in [&pod, &other, &open] {
+            pod.enrol(&mut hooks);
+            assert_steered(stage, pod);
+        }
+        hooks.serve(open.id, Fate::Pass).unwrap();
+        drop(hooks);
+        assert_silent(stage, &pod);
+        assert_silent(stage, &other);
+        TcpStream::connect("10.90.3.2:80").unwrap();
+        accept(&open_app);
+        datagram(stage, &open).unwrap();
+
+        // The next holder refuses whom it has not heard of yet, and serves whom it has.
+        let mut hooks = stage.hooks();
+        assert_silent(stage, &other);
+        pod.enrol(&mut hooks);
+        assert_steered(stage, &pod);
+        assert_silent(stage, &other);
+        hooks.release(pod.id).unwrap();
+        let node = TcpListener::bind("10.90.1.1:80").unwrap();
+        stage.connect(&pod, "10.90.1.1:80").unwrap();
+        accept(&node);
+        drop(hooks);
+        assert_silent(stage, &other);
+
+        // 4 hooks, 2 tables, 1 pod.
+        assert_eq!(uninstall(&stage.bpffs()).unwrap(), 7);
+        assert!(!stage.bpffs().exists());
+        let node = TcpListener::bind("10.90.2.1:80").unwrap();
+        stage.connect(&other, "10.90.2.1:80").unwrap();
+        accept(&node);
+        assert_eq!(uninstall(&stage.bpffs()).unwrap(), 0);
+    });
+}
+
+#[test]
+fn what_is_excluded_stays_so_without_a_holder() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let exclude = Exclude {
+            inbound_ports: vec!["22".parse().unwrap()],
+            outbound_ports: vec!["7000".parse().unwrap()],
+            ..Exclude::default()
+        };
+        hooks.enrol(&pod.hooked(&exclude, Fate::Refuse)).unwrap();
+        drop(hooks);
+        let _second = stage.hooks();
+        let node = TcpListener::bind("10.90.1.1:7000").unwrap();
+        stage.connect(&pod, "10.90.1.1:7000").unwrap();
+        accept(&node);
+        let app = stage.serve(&pod, "10.90.1.2:22");
+        TcpStream::connect("10.90.1.2:22").unwrap();
+        accept(&app);
+        assert_silent(stage, &pod);
+    });
+}
+
+#[test]
+fn guards_of_pods_that_are_gone_are_removed() {
+    on_stage(|stage| {
+        let mut hooks: Hooks = stage.hooks();
+        let (pod, gone) = (stage.pod(1), stage.pod(2));
+        pod.enrol(&mut hooks);
+        gone.enrol(&mut hooks);
+        drop(hooks);
+        drop(gone);
+        let pins = || std::fs::read_dir(stage.bpffs()).unwrap().count();
+        assert_eq!(pins(), 8);
+        // Namespaces are taken down a while after the last descriptor is closed.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        while pins() > 7 && std::time::Instant::now() < deadline {
+            drop(stage.hooks());
+        }
+        assert_eq!(pins(), 7);
+        assert_silent(stage, &pod);
+    });
+}
+
+#[test]
+fn what_is_not_ours_is_not_removed() {
+    on_stage(|stage| {
+        let _hooks = stage.hooks();
+        let stranger = stage.bpffs().join("stranger");
+        std::fs::create_dir(&stranger).unwrap();
+        let refused = uninstall(&stage.bpffs()).unwrap_err().to_string();
+        assert!(
+            refused.contains("stranger: is none of Heddle's"),
+            "{refused}"
+        );
+        assert_eq!(std::fs::read_dir(stage.bpffs()).unwrap().count(), 7);
+    });
+}

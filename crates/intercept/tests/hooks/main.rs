@@ -1,0 +1,16 @@
+//! The hooks in a kernel: pods in network namespaces, a node beside them, and connections between them.
+//!
+//! These tests make control groups, namespaces and BPF programs, hence need root. Where something is missing
+//! they say so, loudly, and prove nothing.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod agent;
+mod capture;
+mod guards;
+mod handshakes;
+mod inbound;
+mod outbound;
+mod stage;
+mod states;
+mod transparent;

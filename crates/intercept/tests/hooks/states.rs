@@ -1,0 +1,130 @@
+//! Held, served, and what becomes of pods when the proxy dies.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+
+use heddle_intercept::{Exclude, Family, Fate};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketType, sendto};
+
+use crate::capture::Capture;
+use crate::stage::{Pod, Stage, accept, on_stage};
+
+/// What a program's datagram meets, sent in both ways.
+fn datagram(stage: &Stage, pod: &Pod, to: &str) -> Result<(), Errno> {
+    let to: SocketAddr = to.parse().unwrap();
+    let socket = || {
+        stage
+            .apps
+            .socket(pod.netns.as_fd(), Family::of(to), SocketType::DGRAM, 0)
+    };
+    let sent = sendto(socket().unwrap(), b"?", SendFlags::empty(), &to).map(drop);
+    let connected = rustix::net::connect(socket().unwrap(), &to);
+    assert_eq!(sent, connected, "{to}");
+    sent
+}
+
+#[test]
+fn a_held_pods_connections_wait_for_the_proxy() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        pod.enrol(&mut hooks);
+        let dialled = stage.connect(&pod, "10.96.0.1:80").unwrap();
+        let arrived = TcpStream::connect("10.90.1.2:80").unwrap();
+        hooks.serve(pod.id, Fate::Pass).unwrap();
+        let (_, from) = accept(&pod.outbound);
+        assert_eq!(from.port(), dialled.local_addr().unwrap().port());
+        let (_, from) = accept(&pod.inbound);
+        assert_eq!(from, arrived.local_addr().unwrap());
+    });
+}
+
+#[test]
+fn without_a_proxy_a_strict_pod_is_not_heard() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let app = stage.serve(&pod, "[::]:80");
+        let _node = TcpListener::bind("[::]:80").unwrap();
+        pod.enrol(&mut hooks);
+        hooks.serve(pod.id, Fate::Refuse).unwrap();
+        hooks.died().unwrap();
+        let capture = Capture::start();
+        for to in ["10.96.0.1:80", "10.90.1.1:80", "[fd96::1]:80"] {
+            assert_eq!(
+                stage.connect(&pod, to).unwrap_err(),
+                Errno::CONNREFUSED,
+                "{to}"
+            );
+            assert_eq!(datagram(stage, &pod, to), Err(Errno::CONNREFUSED), "{to}");
+        }
+        assert_eq!(capture.heard(), 0, "not a packet left the pod");
+        for to in ["10.90.1.2:80", "[fd90:1::2]:80"] {
+            let refused = TcpStream::connect(to).unwrap_err();
+            assert_eq!(
+                refused.kind(),
+                std::io::ErrorKind::ConnectionRefused,
+                "{to}"
+            );
+        }
+        assert!(app.accept().is_err());
+        // What does not concern the mesh goes on, and so do questions to name servers.
+        stage.connect(&pod, "127.0.0.1:80").unwrap();
+        stage.connect(&pod, "[fd90:1::1]:80").unwrap();
+        datagram(stage, &pod, "10.96.0.10:53").unwrap();
+
+        hooks.serve(pod.id, Fate::Refuse).unwrap();
+        stage.connect(&pod, "10.96.0.1:80").unwrap();
+        accept(&pod.outbound);
+        TcpStream::connect("10.90.1.2:80").unwrap();
+        accept(&pod.inbound);
+        datagram(stage, &pod, "10.96.0.1:80").unwrap();
+    });
+}
+
+#[test]
+fn without_a_proxy_other_pods_go_on_as_if_there_were_no_mesh() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let (pod, held) = (stage.pod(1), stage.pod(2));
+        let app = stage.serve(&pod, "10.90.1.2:80");
+        let node = TcpListener::bind("10.90.1.1:80").unwrap();
+        pod.enrol(&mut hooks);
+        hooks.serve(pod.id, Fate::Pass).unwrap();
+        hooks.died().unwrap();
+        let client = stage.connect(&pod, "10.90.1.1:80").unwrap();
+        accept(&node);
+        assert_eq!(client.peer_addr().unwrap(), "10.90.1.1:80".parse().unwrap());
+        TcpStream::connect("10.90.1.2:80").unwrap();
+        accept(&app);
+        datagram(stage, &pod, "10.96.0.1:80").unwrap();
+
+        // One that comes while there is no proxy is held for the next one.
+        hooks
+            .enrol(&held.hooked(&Exclude::default(), Fate::Refuse))
+            .unwrap();
+        stage.connect(&held, "10.96.0.1:80").unwrap();
+        accept(&held.outbound);
+        hooks.serve(pod.id, Fate::Pass).unwrap();
+        stage.connect(&pod, "10.96.0.1:80").unwrap();
+        accept(&pod.outbound);
+    });
+}
+
+#[test]
+fn hooks_that_are_dropped_leave_nothing_but_the_guard() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let app = stage.serve(&pod, "10.90.1.2:80");
+        pod.enrol(&mut hooks);
+        hooks.serve(pod.id, Fate::Pass).unwrap();
+        drop(hooks);
+        let node = TcpListener::bind("10.90.1.1:80").unwrap();
+        stage.connect(&pod, "10.90.1.1:80").unwrap();
+        accept(&node);
+        TcpStream::connect("10.90.1.2:80").unwrap();
+        accept(&app);
+    });
+}

@@ -1,0 +1,125 @@
+//! The proxy speaks to a pod's program with the address of the program's client.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::process::Command;
+
+use heddle_intercept::{Family, routes, sockopt};
+use rustix::io::Errno;
+use rustix::net::SocketType;
+
+use crate::capture::Capture;
+use crate::handshakes;
+use crate::stage::{Pod, Stage, accept, on_stage, within_pod};
+
+/// As the holder makes it for the proxy.
+fn connect(stage: &Stage, pod: &Pod, from: SocketAddr, to: SocketAddr) -> Result<TcpStream, Errno> {
+    let socket = stage
+        .holder
+        .socket(pod.netns.as_fd(), Family::of(to), SocketType::STREAM, 0);
+    let socket = socket.unwrap();
+    sockopt::set_transparent(&socket).unwrap();
+    sockopt::set_mark(&socket, routes::MARK).unwrap();
+    // One client address and port calls several servers.
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+    rustix::net::bind(&socket, &from).unwrap();
+    let patience = Some(std::time::Duration::from_secs(1));
+    rustix::net::sockopt::set_socket_timeout(
+        &socket,
+        rustix::net::sockopt::Timeout::Send,
+        patience,
+    )
+    .unwrap();
+    rustix::net::connect(&socket, &to)?;
+    Ok(TcpStream::from(socket))
+}
+
+#[test]
+fn a_program_sees_its_clients_address_and_its_answers_do_not_leave_the_pod() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let app = stage.serve(&pod, "[::]:80");
+        // Also where packets from addresses of elsewhere are looked at closely.
+        within_pod(&pod, || {
+            for path in ["all", "lo", "eth0"] {
+                std::fs::write(format!("/proc/sys/net/ipv4/conf/{path}/rp_filter"), "1").unwrap();
+            }
+        });
+        pod.enrol(&mut hooks);
+        routes::prepare(pod.netns.as_fd()).unwrap();
+        routes::prepare(pod.netns.as_fd()).expect("what is there stays");
+        // The first two are addresses of the node, the others of nobody here.
+        let clients = [
+            ("10.90.1.1:40000", "10.90.1.2"),
+            ("[fd90:1::1]:40000", "[fd90:1::2]"),
+            ("192.0.2.7:40000", "10.90.1.2"),
+            ("[2001:db8::7]:40000", "[fd90:1::2]"),
+        ];
+        let capture = Capture::start();
+        for (client, server) in clients {
+            let client: SocketAddr = client.parse().unwrap();
+            let to = format!("{server}:80").parse().unwrap();
+            let mut ours = connect(stage, &pod, client, to).unwrap();
+            let (mut theirs, from) = accept(&app);
+            assert_eq!(from, client, "what the program sees");
+            ours.write_all(b"question").unwrap();
+            theirs.read_exact(&mut [0; 8]).unwrap();
+            theirs.write_all(&[0; 100_000]).unwrap();
+            ours.read_exact(&mut [0; 100_000]).unwrap();
+            // A port without a program is heard of as well.
+            let nobody = format!("{server}:81").parse().unwrap();
+            assert_eq!(
+                connect(stage, &pod, client, nobody).unwrap_err(),
+                Errno::CONNREFUSED
+            );
+        }
+        assert_eq!(capture.heard(), 0, "everything stayed in the pod");
+        assert_eq!(handshakes::count(&hooks), 0);
+    });
+}
+
+#[test]
+fn what_was_prepared_is_taken_back() {
+    on_stage(|stage| {
+        let pod = stage.pod(1);
+        let shown = || {
+            within_pod(&pod, || {
+                let mut shown = String::new();
+                let table = format!("route show table {}", routes::TABLE);
+                for arguments in ["rule", "-6 rule", &table, &format!("-6 {table}")] {
+                    let output = Command::new("ip")
+                        .args(arguments.split(' '))
+                        .output()
+                        .unwrap();
+                    shown += &String::from_utf8(output.stdout).unwrap();
+                }
+                for switch in [
+                    "ipv4/tcp_fwmark_accept",
+                    "ipv4/fwmark_reflect",
+                    "ipv6/fwmark_reflect",
+                ] {
+                    shown += &std::fs::read_to_string(format!("/proc/sys/net/{switch}")).unwrap();
+                }
+                shown
+            })
+        };
+        let before = shown();
+        routes::prepare(pod.netns.as_fd()).unwrap();
+        let prepared = shown();
+        assert_eq!(
+            prepared.matches("fwmark 0x48444c45 lookup 18500").count(),
+            2,
+            "{prepared}"
+        );
+        assert_eq!(
+            prepared.matches("local default dev lo").count(),
+            2,
+            "{prepared}"
+        );
+        routes::undo(pod.netns.as_fd()).unwrap();
+        assert_eq!(shown(), before);
+        routes::undo(pod.netns.as_fd()).expect("there is nothing to be taken back");
+    });
+}

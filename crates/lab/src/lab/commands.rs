@@ -1,0 +1,263 @@
+//! `heddle-lab up`, `down`, `exec`, `list`, `status`.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::programs::Programs;
+use super::{Lab, LabName, Plan, dns, labs};
+
+/// What there is to do with a lab.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Bring up a lab: nodes and pods on this machine, as a file says
+    ///
+    /// Makes network namespaces, links between them, control groups and a DNS for each node, starts the mesh
+    /// and the pods' programs, and returns when everything is ready. Takes root. docs/lab.md says what the
+    /// file holds.
+    #[command(after_help = "Examples:
+  heddle-lab up examples/lab/bookstore.yaml
+  heddle-lab exec bookstore/shopper -- curl http://productpage/products/1
+  heddle-lab down")]
+    Up(Up),
+    /// Run a command in a pod, on a node, or between the nodes
+    #[command(after_help = "Examples:
+  heddle-lab exec bookstore/shopper -- getent ahosts details
+  heddle-lab exec --node one -- ip route
+  heddle-lab exec --underlay -- ping 10.1.1.1")]
+    Exec(Exec),
+    /// Take down a lab, whatever is left of it
+    ///
+    /// Ends the processes that it started, by their ids, and removes its namespaces, mounts, control groups
+    /// and folder.
+    Down(Down),
+    /// List the labs that are up
+    List,
+    /// Show the nodes, pods, Services and processes of a lab
+    Status(Which),
+    /// Answers the names of a lab.
+    #[command(hide = true)]
+    Dns(dns::Options),
+}
+
+/// What `heddle-lab up` is told.
+#[derive(Args)]
+pub struct Up {
+    /// The file of the lab
+    file: PathBuf,
+    /// The heddle program [default: beside heddle-lab, else in PATH]
+    #[arg(long, value_name = "PATH")]
+    heddle: Option<PathBuf>,
+    /// Leave what there is when something fails, to look at it; `heddle-lab down` removes it
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Which lab is meant.
+#[derive(Args)]
+pub struct Which {
+    /// The lab [default: the only one that is up]
+    #[arg(value_name = "NAME")]
+    lab: Option<LabName>,
+}
+
+/// What `heddle-lab down` is told.
+#[derive(Args)]
+pub struct Down {
+    #[command(flatten)]
+    which: Which,
+    /// Said by `heddle-lab up` when it was interrupted: that it failed is not forgotten.
+    #[arg(long, hide = true)]
+    interrupted: bool,
+}
+
+/// What `heddle-lab exec` is told.
+#[derive(Args)]
+pub struct Exec {
+    /// The lab [default: the only one that is up]
+    #[arg(long, value_name = "NAME")]
+    lab: Option<LabName>,
+    /// The pod
+    #[arg(value_name = "NAMESPACE/NAME", required_unless_present_any = ["node", "underlay"])]
+    pod: Option<String>,
+    /// On a node, not in a pod
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pod", "underlay"])]
+    node: Option<String>,
+    /// Between the nodes, outside the mesh
+    #[arg(long, conflicts_with = "pod")]
+    underlay: bool,
+    /// The command
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Does it.
+///
+/// # Errors
+/// As each of them says.
+pub fn run(command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::Up(options) => up(options),
+        Command::Exec(options) => exec(options),
+        Command::Down(options) => down(options),
+        Command::List => list(),
+        Command::Status(which) => status(&Lab::open(&only(which.lab.as_ref())?)?),
+        Command::Dns(options) => dns::serve(options),
+    }
+}
+
+fn up(options: &Up) -> anyhow::Result<()> {
+    let plan = Plan::read(&options.file)?;
+    for warning in &plan.warnings {
+        eprintln!("heddle-lab: {warning}");
+    }
+    let mut programs = Programs::find()?;
+    programs.heddle = options.heddle.clone().or(programs.heddle);
+    programs.keep = options.keep;
+    if !options.keep {
+        go_down_when_interrupted(&plan.name, &programs)?;
+    }
+    let lab = Lab::up_with(&plan, &programs, &mut |what| eprintln!("  {what}"))?;
+    let name = &plan.name;
+    println!("the lab {name} is up, carried by: {}", plan.carried);
+    println!("  logs and sockets: {}", lab.folder().display());
+    if let Some(pod) = plan.pods.first() {
+        println!("  heddle-lab exec {} -- sh", pod.workload);
+    }
+    println!("  heddle-lab status {name}; heddle-lab down {name}");
+    lab.stay();
+    Ok(())
+}
+
+fn down(options: &Down) -> anyhow::Result<()> {
+    let name = only(options.which.lab.as_ref())?;
+    super::down(&name)?;
+    if options.interrupted {
+        bail!("interrupted: what there was of the lab {name} was removed");
+    }
+    println!("the lab {name} is down");
+    Ok(())
+}
+
+/// From now on a signal makes this process become `heddle-lab down`, which lets go of the lock and everything
+/// else that this one holds.
+fn go_down_when_interrupted(name: &LabName, programs: &Programs) -> anyhow::Result<()> {
+    let (sent, heard) = sync_channel(1);
+    let mut down = process::Command::new(&programs.lab);
+    down.args(["down", "--interrupted", name.as_str()]);
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let runtime = runtime::Builder::new_current_thread().enable_io().build();
+            let listening = runtime.and_then(|runtime| {
+                let signals = {
+                    let _entered = runtime.enter();
+                    (
+                        signal(SignalKind::interrupt())?,
+                        signal(SignalKind::terminate())?,
+                    )
+                };
+                Ok((runtime, signals))
+            });
+            let (runtime, (mut interrupt, mut terminate)) = match listening {
+                Ok(listening) => listening,
+                Err(error) => return drop(sent.send(Err(error))),
+            };
+            let _waits = sent.send(Ok(()));
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+            });
+            eprintln!("heddle-lab: interrupted");
+            let error = down.exec();
+            eprintln!("heddle-lab: cannot take the lab down: {error}");
+            process::exit(1);
+        })?;
+    heard.recv()?.context("cannot listen for signals")
+}
+
+fn exec(options: &Exec) -> anyhow::Result<()> {
+    let lab = Lab::open(&only(options.lab.as_ref())?)?;
+    let (program, arguments) = options.command.split_first().context("no command")?;
+    let mut command = match (&options.pod, &options.node) {
+        (Some(pod), _) => lab.pod(pod)?.command(program)?,
+        (None, Some(node)) => lab.node(node)?.command(program)?,
+        (None, None) => lab.underlay(program)?,
+    };
+    let failed = command.args(arguments).exec();
+    Err(failed).with_context(|| format!("cannot run {}", program.display()))
+}
+
+/// The lab that is meant, when there is one that can be meant.
+fn only(name: Option<&LabName>) -> anyhow::Result<LabName> {
+    if let Some(name) = name {
+        return Ok(name.clone());
+    }
+    match labs().as_slice() {
+        [only] => Ok(only.clone()),
+        [] => bail!("no lab is up (heddle-lab up FILE)"),
+        several => {
+            let names: Vec<&str> = several.iter().map(LabName::as_str).collect();
+            bail!("several labs are up, say which: {}", names.join(", "))
+        }
+    }
+}
+
+fn list() -> anyhow::Result<()> {
+    for name in labs() {
+        match Lab::open(&name) {
+            Ok(lab) => {
+                let (nodes, pods) = (lab.plan().nodes.len(), lab.plan().pods.len());
+                let state = if lab.is_ready() { "up" } else { "not whole" };
+                println!("{name}: {state}, {nodes} nodes, {pods} pods");
+            }
+            Err(_) => println!("{name}: interrupted (heddle-lab down {name})"),
+        }
+    }
+    Ok(())
+}
+
+fn status(lab: &Lab) -> anyhow::Result<()> {
+    let plan = lab.plan();
+    let state = match lab.is_ready() {
+        true => "up",
+        false => "not whole: it is being made, or that was interrupted",
+    };
+    println!("lab {}: {state}; carried by: {}", plan.name, plan.carried);
+    println!("folder: {}", lab.folder().display());
+    let joined = |addresses: &[std::net::IpAddr]| {
+        let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        texts.join(" ")
+    };
+    for node in lab.nodes() {
+        println!("node {}: {}", node.plan().name, joined(&node.addresses()));
+        for pod in plan.pods_of(node.plan()) {
+            let note = if pod.enrolled { "" } else { " (not enrolled)" };
+            println!("  pod {}: {}{note}", pod.workload, joined(&pod.addresses));
+        }
+    }
+    for service in &plan.services {
+        let at = match service.cluster_addresses.as_slice() {
+            [] => "headless".to_owned(),
+            addresses => joined(addresses),
+        };
+        let (name, pods) = (&service.name, service.pods.len());
+        println!("service {name}: {at}, {pods} pods");
+    }
+    for process in lab.processes() {
+        let state = if process.runs() { "runs" } else { "ended" };
+        let (what, pid, log) = (&process.what, process.pid, process.log.display());
+        println!("process {pid} {state}: {what}, {log}");
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! The DNS of a node, as a cluster has one: names of Services, and nothing else.
+//!
+//! [`zone`] is what there is, [`answer`] turns one message into another; here are the sockets. A message that
+//! is none gets an error or nothing, and what it costs is bounded: datagrams are answered one after the other,
+//! connections are counted, and each has a time limit.
+
+mod answer;
+mod zone;
+
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::LocalSet;
+use tokio::time::timeout;
+
+use super::file::LabName;
+use super::folder::Folder;
+use answer::Over;
+use zone::Zone;
+
+/// What it says when it can be asked.
+pub(super) const READY: &str = "answering";
+
+/// Where DNS is.
+const PORT: u16 = 53;
+/// Largest datagram that is read; a question is far smaller.
+const MAX_DATAGRAM: usize = 4096;
+/// Connections at once.
+const MAX_CONNECTIONS: usize = 128;
+/// How long a connection may be silent, and an answer take to be written.
+const IDLE_LIMIT: Duration = Duration::from_secs(5);
+/// How long to wait when there is no room for another connection, in descriptors or memory.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What `heddle-lab dns` is told.
+#[derive(Args)]
+pub struct Options {
+    /// The lab whose names it knows.
+    #[arg(long)]
+    lab: LabName,
+    /// Where to listen, UDP and TCP, port 53.
+    #[arg(long = "address", required = true)]
+    addresses: Vec<IpAddr>,
+}
+
+/// Serves until it is ended.
+///
+/// # Errors
+/// There is no such lab, or an address cannot be listened on.
+pub(super) fn serve(options: &Options) -> anyhow::Result<()> {
+    let plan = Folder::of(&options.lab).plan()?;
+    let zone = Rc::new(Zone::of(&plan)?);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    LocalSet::new().block_on(&runtime, async {
+        for address in &options.addresses {
+            let shown = || format!("cannot listen on port {PORT} of {address}");
+            let datagrams = UdpSocket::bind((*address, PORT))
+                .await
+                .with_context(shown)?;
+            let listener = TcpListener::bind((*address, PORT))
+                .await
+                .with_context(shown)?;
+            tokio::task::spawn_local(serve_datagrams(datagrams, Rc::clone(&zone)));
+            tokio::task::spawn_local(serve_connections(listener, Rc::clone(&zone)));
+        }
+        println!("{READY} for {} names", zone.len());
+        std::future::pending().await
+    })
+}
+
+async fn serve_datagrams(socket: UdpSocket, zone: Rc<Zone>) {
+    let mut question = vec![0; MAX_DATAGRAM];
+    loop {
+        // An error is about an answer sent earlier, such as to a pod that is gone.
+        let Ok((length, from)) = socket.recv_from(&mut question).await else {
+            continue;
+        };
+        if let Some(answer) = answer::to(&question[..length], Over::Datagrams, &zone) {
+            let _lost_like_any_datagram = socket.send_to(&answer, from).await;
+        }
+    }
+}
+
+async fn serve_connections(listener: TcpListener, zone: Rc<Zone>) {
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let zone = Rc::clone(&zone);
+                tokio::task::spawn_local(async move {
+                    let _hung_up_or_silent = converse(stream, &zone).await;
+                    drop(permit);
+                });
+            }
+            Err(_) => tokio::time::sleep(RETRY).await,
+        }
+    }
+}
+
+/// Answers the questions of one connection, each with its length before it (RFC 1035 section 4.2.2).
+async fn converse(mut stream: TcpStream, zone: &Zone) -> io::Result<()> {
+    loop {
+        let length = timeout(IDLE_LIMIT, stream.read_u16()).await??;
+        let mut question = vec![0; usize::from(length)];
+        timeout(IDLE_LIMIT, stream.read_exact(&mut question)).await??;
+        let Some(answer) = answer::to(&question, Over::Connection, zone) else {
+            return Ok(());
+        };
+        let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
+        let framed = [&length.to_be_bytes()[..], &answer].concat();
+        timeout(IDLE_LIMIT, stream.write_all(&framed)).await??;
+    }
+}

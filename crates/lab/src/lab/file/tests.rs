@@ -1,0 +1,105 @@
+use super::*;
+
+const SMALL: &str = "name: shop\nnodes: [one]\nmanifests: mesh\n";
+
+#[test]
+fn what_is_left_out_has_a_default() {
+    let file = File::parse(SMALL).unwrap();
+    assert_eq!(file.name.as_str(), "shop");
+    assert_eq!(file.carried, Carried::Node);
+    let pod = PodSettings::default();
+    assert_eq!(pod.families, [Family::V4, Family::V6]);
+    assert!(pod.enrolled && pod.cpus.is_none());
+}
+
+#[test]
+fn everything_can_be_written() {
+    let text = format!(
+        "{SMALL}carried: pod\npods:\n  shop/web: {{families: [ipv6], cpus: 0.5, enrolled: false}}\n"
+    );
+    let file = File::parse(&text).unwrap();
+    assert_eq!(file.carried, Carried::Pod);
+    let pod = &file.pods[&WorkloadName::parse("shop/web").unwrap()];
+    assert_eq!((pod.cpus, pod.enrolled), (Some(0.5), false));
+    assert_eq!(pod.families, [Family::V6]);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (text, said) in [
+        (
+            "name: Shop\nnodes: [one]\nmanifests: m\n",
+            "name: \"Shop\" is no name of a lab",
+        ),
+        (
+            "name: shop-two\nnodes: [one]\nmanifests: m\n",
+            "of a-z and 0-9",
+        ),
+        (
+            "name: 1shop\nnodes: [one]\nmanifests: m\n",
+            "first a letter",
+        ),
+        ("nodes: [one]\nmanifests: m\n", "name"),
+        (
+            "name: shop\nnodes: []\nmanifests: m\n",
+            "nodes: there is none",
+        ),
+        (
+            "name: shop\nnodes: [a, a]\nmanifests: m\n",
+            "nodes[1]: a is written twice",
+        ),
+        ("name: shop\nnodes: [A]\nmanifests: m\n", "nodes[0]"),
+        ("name: shop\nnodes: [a]\nmanifest: m\n", "manifest"),
+        (
+            "name: shop\nnodes: [a]\nmanifests: m\ncarried: sidecar\n",
+            "carried",
+        ),
+        (
+            "name: shop\nnodes: [a]\nmanifests: m\npods: {web: {}}\n",
+            "name of the form namespace/name",
+        ),
+        (
+            "name: shop\nnodes: [a]\nmanifests: m\npods: {s/web: {cpu: 1}}\n",
+            "pods.s/web",
+        ),
+        (
+            "name: shop\nnodes: [a]\nmanifests: m\npods: {s/web: {cpus: 0}}\n",
+            "pods.s/web.cpus: 0 is no number of processors",
+        ),
+        (
+            "name: shop\nnodes: [a]\nmanifests: m\npods: {s/web: {cpus: .nan}}\n",
+            "pods.s/web.cpus",
+        ),
+        (
+            "name: shop\nnodes: [a]\nmanifests: m\npods: {s/web: {families: [ipv4, ipv4]}}\n",
+            "pods.s/web.families: expected ipv4, ipv6 or both",
+        ),
+        (
+            "name: shop\nnodes: [a]\nmanifests: m\npods: {s/web: {families: []}}\n",
+            "pods.s/web.families",
+        ),
+    ] {
+        let error = File::parse(text).unwrap_err().to_string();
+        assert!(error.contains(said), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_lab_has_a_bounded_number_of_nodes() {
+    let nodes: Vec<String> = (0..61).map(|n| format!("n{n}")).collect();
+    let text = format!("name: shop\nnodes: [{}]\nmanifests: m\n", nodes.join(", "));
+    let error = File::parse(&text).unwrap_err().to_string();
+    assert_eq!(error, "nodes: there are 61, expected at most 60");
+}
+
+#[test]
+fn a_folder_that_is_missing_is_named_with_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lab.yaml");
+    std::fs::write(&path, SMALL).unwrap();
+    let error = File::read(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("lab.yaml: manifests: there is no folder"),
+        "{error}"
+    );
+}

@@ -1,0 +1,251 @@
+//! Manifests as trees, so that the lab can add to its own copy what a cluster would: which address is
+//! whose, and who is on which node. Whether they are right is for the control plane to say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use heddle_control::{Options, Placement, Severity, load_with};
+use heddle_model::{Mesh, Namespace};
+use serde_json::{Map, Value};
+
+#[cfg(test)]
+mod tests;
+
+/// Files of one folder.
+const MAX_FILES: usize = 10_000;
+/// Bytes of all files together.
+const MAX_BYTES: u64 = 64 << 20;
+/// Folders within one another.
+const MAX_DEPTH: usize = 16;
+/// Where objects are that do not say it.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// A folder of manifests in memory.
+#[derive(Debug, Clone)]
+pub(super) struct Manifests {
+    folder: PathBuf,
+    files: Vec<ManifestFile>,
+}
+
+#[derive(Debug, Clone)]
+struct ManifestFile {
+    /// Below the folder.
+    path: PathBuf,
+    documents: Vec<Value>,
+}
+
+/// An object of one of the manifests.
+pub(super) struct Object<'m> {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// The folder of its file: what it says of paths is relative to that.
+    pub(super) folder: PathBuf,
+    pub(super) tree: &'m mut Map<String, Value>,
+}
+
+impl Object<'_> {
+    /// Its `spec`, which is made if it has none.
+    pub(super) fn spec(&mut self) -> anyhow::Result<&mut Map<String, Value>> {
+        let empty = || Value::Object(Map::new());
+        let (namespace, name) = (&self.namespace, &self.name);
+        let spec = self.tree.entry("spec").or_insert_with(empty);
+        spec.as_object_mut()
+            .with_context(|| format!("{namespace}/{name}: spec: this is no group of fields"))
+    }
+
+    /// A mapping of texts to texts below `metadata` or `spec`; empty if it is not there.
+    pub(super) fn texts(&self, path: [&str; 2]) -> Vec<(String, String)> {
+        let found = self.tree.get(path[0]).and_then(|part| part.get(path[1]));
+        let entries = found.and_then(Value::as_object).into_iter().flatten();
+        entries
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect()
+    }
+}
+
+impl Manifests {
+    /// Reads every file that a control plane would read.
+    ///
+    /// # Errors
+    /// One cannot be read or is no YAML.
+    pub(super) fn read(folder: &Path) -> anyhow::Result<Self> {
+        let mut paths = Vec::new();
+        collect(folder, 0, &mut paths)?;
+        paths.sort();
+        let mut bytes_left = MAX_BYTES;
+        let files = paths
+            .into_iter()
+            .map(|path| {
+                let size = fs::metadata(&path)?.len();
+                bytes_left = bytes_left.checked_sub(size).with_context(|| {
+                    format!("{}: more than {MAX_BYTES} bytes in all", path.display())
+                })?;
+                ManifestFile::read(folder, &path)
+            })
+            .collect::<anyhow::Result<_>>()?;
+        let folder = folder.to_owned();
+        Ok(Self { folder, files })
+    }
+
+    /// Every object of that kind, those in lists as well.
+    ///
+    /// # Errors
+    /// One has no name.
+    pub(super) fn each<'m>(
+        &'m mut self,
+        kind: &str,
+        mut work: impl FnMut(Object<'m>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        for file in &mut self.files {
+            let path = self.folder.join(&file.path);
+            for document in &mut file.documents {
+                visit(document, kind, &path, &mut work)
+                    .with_context(|| path.display().to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of them into a folder, which is made.
+    ///
+    /// # Errors
+    /// It cannot be written to.
+    pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        for file in &self.files {
+            let path = folder.join(&file.path);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            let mut text = String::new();
+            for document in &file.documents {
+                text.push_str("---\n");
+                // JSON is YAML, and quotes whatever would be read as something else.
+                text.push_str(&serde_json::to_string_pretty(document)?);
+                text.push('\n');
+            }
+            // A JSON file holds one document.
+            let path = path.with_extension("yaml");
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    /// What a control plane makes of them, and what it warns of.
+    ///
+    /// # Errors
+    /// It refuses them: with every reason, and the files as they were given.
+    pub(super) fn compile(&self) -> anyhow::Result<(Mesh, Vec<String>)> {
+        let scratch = tempfile::tempdir().context("cannot make a folder for the manifests")?;
+        self.write(scratch.path())?;
+        let options = Options {
+            placement: Placement::ByNode,
+            ..Options::default()
+        };
+        let (mesh, report) = load_with(scratch.path(), &options);
+        let said = |severity: Severity| {
+            let problems = report.problems.iter();
+            problems
+                .filter(move |problem| problem.severity == severity)
+                .map(|problem| {
+                    let file = problem.file.strip_prefix(scratch.path());
+                    let file = self.original(file.unwrap_or(&problem.file));
+                    let object = problem.object.as_deref().unwrap_or_default();
+                    let (field, reason) = (&problem.field, &problem.reason);
+                    let remedy = match problem.remedy.is_empty() {
+                        true => String::new(),
+                        false => format!(" ({})", problem.remedy),
+                    };
+                    format!("{}: {object} {field}: {reason}{remedy}", file.display())
+                })
+        };
+        match mesh {
+            Some(mesh) => Ok((mesh, said(Severity::Warning).collect())),
+            None => bail!("{}", said(Severity::Error).collect::<Vec<_>>().join("\n")),
+        }
+    }
+
+    /// The file that was given for one that was written.
+    fn original(&self, written: &Path) -> PathBuf {
+        let given = self.files.iter().map(|file| &file.path);
+        let mut given = given.filter(|path| path.with_extension("yaml") == written);
+        self.folder
+            .join(given.next().map_or(written, |path| path.as_path()))
+    }
+}
+
+impl ManifestFile {
+    fn read(folder: &Path, path: &Path) -> anyhow::Result<Self> {
+        let shown = || path.display().to_string();
+        let text = fs::read_to_string(path).with_context(shown)?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
+            .map_err(|error| anyhow::anyhow!("{}", error.without_snippet()))
+            .with_context(shown)?;
+        Ok(Self {
+            path: path.strip_prefix(folder).unwrap_or(path).to_owned(),
+            documents,
+        })
+    }
+}
+
+fn collect(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let shown = || folder.display().to_string();
+    ensure!(depth < MAX_DEPTH, "{}: too many folders within", shown());
+    for entry in fs::read_dir(folder).with_context(shown)? {
+        let path = entry.with_context(shown)?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_none_or(|name| name.starts_with('.')) {
+            continue;
+        }
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if path.is_dir() {
+            collect(&path, depth + 1, paths)?;
+        } else if matches!(extension, Some("yaml" | "yml" | "json")) {
+            ensure!(
+                paths.len() < MAX_FILES,
+                "{}: more than {MAX_FILES} files",
+                shown()
+            );
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn visit<'m>(
+    document: &'m mut Value,
+    kind: &str,
+    path: &Path,
+    work: &mut impl FnMut(Object<'m>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let Some(tree) = document.as_object_mut() else {
+        return Ok(());
+    };
+    let text = |tree: &Map<String, Value>, field: &str| {
+        let value = tree.get("metadata")?.get(field)?;
+        Some(value.as_str()?.to_owned())
+    };
+    let found = tree.get("kind").and_then(Value::as_str).unwrap_or_default();
+    if found == kind {
+        let namespace = text(tree, "namespace").filter(|text| !text.is_empty());
+        let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+        Namespace::parse(&namespace)?;
+        let name = text(tree, "name");
+        let name = name.with_context(|| format!("{kind}: metadata.name: there is none"))?;
+        let folder = path.parent().unwrap_or(path).to_owned();
+        return work(Object {
+            namespace,
+            name,
+            folder,
+            tree,
+        });
+    }
+    let is_list = found.ends_with("List");
+    match tree.get_mut("items").and_then(Value::as_array_mut) {
+        Some(items) if is_list => items
+            .iter_mut()
+            .try_for_each(|item| visit(item, kind, path, work)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,209 @@
+//! Network namespaces with names, where `ip netns` looks for them.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::{Context, anyhow};
+use rtnetlink::Handle;
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+use super::file::LabName;
+
+/// Where `ip netns` keeps its names.
+pub(super) const FOLDER: &str = "/run/netns";
+/// Beside it: says that the folder is there because of a lab.
+const MARKER: &str = "/run/heddle/netns-made-by-lab";
+
+/// A network namespace that has a name.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    name: String,
+    fd: OwnedFd,
+}
+
+/// The part of a lab that a namespace is for.
+pub(super) enum Role<'a> {
+    Underlay,
+    Node(&'a str),
+    Pod(&'a str),
+}
+
+/// What the namespaces of a lab, and of no other, begin with.
+pub(super) fn prefix(lab: &LabName) -> String {
+    format!("hl-{lab}-")
+}
+
+impl Role<'_> {
+    /// The file of such a namespace.
+    pub(super) fn path(&self, lab: &LabName) -> PathBuf {
+        let name = match self {
+            Role::Underlay => "underlay".to_owned(),
+            Role::Node(node) => format!("node-{node}"),
+            Role::Pod(pod) => format!("pod-{pod}"),
+        };
+        Path::new(FOLDER).join(prefix(lab) + &name)
+    }
+}
+
+impl Namespace {
+    /// Makes a namespace in which lo is up, addresses work at once, and packets are passed on if `forwards`.
+    ///
+    /// # Errors
+    /// The kernel refuses, or there is something of that name.
+    pub(super) fn create(path: &Path, forwards: bool) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.context("a namespace has a name")?.to_owned();
+        File::create_new(path).with_context(|| format!("cannot make {shown}"))?;
+        let made: anyhow::Result<()> = apart(|| {
+            unshare_network().context("unshare")?;
+            rustix::mount::mount_bind("/proc/thread-self/ns/net", path).context("mount")?;
+            settle(forwards)
+        });
+        made.with_context(|| format!("cannot make the network namespace {name}"))?;
+        let namespace = Self::open(path)?;
+        // Its index is 1 in every namespace.
+        namespace.inside(async |handle| super::network::bring_up(&handle, 1).await)?;
+        Ok(namespace)
+    }
+
+    /// One that is there.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let file = File::open(path).with_context(|| format!("no namespace {}", path.display()))?;
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        Ok(Self {
+            name: name.unwrap_or_default().into_owned(),
+            fd: file.into(),
+        })
+    }
+
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Does something with the links of the namespace, in a thread that enters it and ends.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or `work` fails.
+    pub(super) fn inside<T: Send>(
+        &self,
+        work: impl AsyncFnOnce(Handle) -> anyhow::Result<T> + Send,
+    ) -> anyhow::Result<T> {
+        let done = apart(|| {
+            let network = Some(LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(self.fd.as_fd(), network).context("setns")?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_io()
+                .build()?;
+            runtime.block_on(async {
+                let (connection, handle, _) = rtnetlink::new_connection()?;
+                tokio::spawn(connection);
+                work(handle).await
+            })
+        });
+        done.with_context(|| format!("network namespace {}", self.name))
+    }
+}
+
+/// Runs something in a thread of its own: what a thread has entered it does not leave again.
+fn apart<T: Send>(work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+    thread::scope(|scope| {
+        let done = scope.spawn(work).join();
+        done.unwrap_or_else(|_| Err(anyhow!("a thread of the lab panicked")))
+    })
+}
+
+#[allow(
+    unsafe_code,
+    reason = "the call is unsafe only because it could unshare the table of descriptors as well"
+)]
+fn unshare_network() -> io::Result<()> {
+    // SAFETY: of the flags only FILES makes descriptors of one thread unusable in another; this is not it.
+    Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?)
+}
+
+/// Writes the settings of the namespace that this thread is in.
+fn settle(forwards: bool) -> anyhow::Result<()> {
+    let forwards = if forwards { "1" } else { "0" };
+    let of_v4 = [
+        ("ipv4/ip_forward", forwards),
+        ("ipv4/conf/all/rp_filter", "0"),
+        ("ipv4/conf/default/rp_filter", "0"),
+    ];
+    let of_v6 = [
+        ("ipv6/conf/all/disable_ipv6", "0"),
+        ("ipv6/conf/default/disable_ipv6", "0"),
+        ("ipv6/conf/all/forwarding", forwards),
+        // Nobody else is there who could have the address.
+        ("ipv6/conf/all/accept_dad", "0"),
+        ("ipv6/conf/default/accept_dad", "0"),
+        ("ipv6/conf/default/accept_ra", "0"),
+    ];
+    for (name, value) in of_v4.into_iter().chain(of_v6) {
+        let path = Path::new("/proc/sys/net").join(name);
+        fs::write(&path, value)
+            .with_context(|| format!("cannot write {value} to {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Makes the folder of names, a mount of its own that is shared, as `ip netns` wants it.
+///
+/// # Errors
+/// Not allowed.
+pub(super) fn make_folder() -> anyhow::Result<()> {
+    let folder = Path::new(FOLDER);
+    if !folder.exists() {
+        fs::create_dir_all("/run/heddle")?;
+        fs::write(MARKER, "")?;
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {FOLDER}"))?;
+    }
+    let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
+    if rustix::mount::mount_change(folder, shared).is_err() {
+        rustix::mount::mount_bind_recursive(folder, folder)
+            .and_then(|()| rustix::mount::mount_change(folder, shared))
+            .with_context(|| format!("cannot make {FOLDER} a mount of its own"))?;
+    }
+    Ok(())
+}
+
+/// Removes the folder of names if it is there because of a lab and no name is left.
+pub(super) fn remove_folder() {
+    let is_empty = || fs::read_dir(FOLDER).is_ok_and(|mut names| names.next().is_none());
+    if Path::new(MARKER).exists() && is_empty() {
+        // Whoever else has put something on it meanwhile makes one of these fail, rightly.
+        let gone = rustix::mount::unmount(FOLDER, UnmountFlags::empty());
+        if gone.is_ok() && fs::remove_dir(FOLDER).is_ok() {
+            let _left = fs::remove_file(MARKER);
+        }
+    }
+}
+
+/// Removes the name of a namespace; the kernel removes the namespace when its last process has ended.
+///
+/// # Errors
+/// Not allowed.
+pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
+    // It is a mere file if it was being made when its lab was interrupted.
+    let _unmounted = rustix::mount::unmount(path, UnmountFlags::DETACH);
+    fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))
+}
+
+/// The names that a lab has made.
+pub(super) fn names(lab: &LabName) -> Vec<PathBuf> {
+    let prefix = prefix(lab);
+    let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    let mut names: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .map(|entry| entry.path())
+        .collect();
+    names.sort();
+    names
+}

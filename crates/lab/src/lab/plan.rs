@@ -1,0 +1,368 @@
+//! What a lab will be, to the last address, before anything is made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use heddle_model::{Command, NodeName, ServiceName, WorkloadName};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::address;
+use super::file::{Carried, Family, File, Hooks, LabName};
+use super::manifests::Manifests;
+
+#[cfg(test)]
+mod tests;
+
+/// A lab with every name and address.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Plan {
+    /// Its name: everything that is made begins with it.
+    pub name: LabName,
+    /// Who carries the pods' traffic.
+    pub carried: Carried,
+    /// How it gets to a proxy.
+    pub hooks: Hooks,
+    /// The nodes, in the order in which they are written.
+    pub nodes: Vec<NodePlan>,
+    /// The pods, sorted by name.
+    pub pods: Vec<PodPlan>,
+    /// The Services, sorted by name.
+    pub services: Vec<ServicePlan>,
+    /// What the manifests leave in doubt, for people.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
+    /// None in a lab that is up: they are in its folder.
+    #[serde(skip)]
+    pub(super) manifests: Option<Manifests>,
+}
+
+/// A node of a lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NodePlan {
+    /// Its name.
+    pub name: NodeName,
+    /// Counted from 1; its addresses are made of it.
+    pub(super) number: u16,
+}
+
+/// A pod of a lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PodPlan {
+    /// The name of its LocalWorkload.
+    pub workload: WorkloadName,
+    /// The node that it is on.
+    pub node: NodeName,
+    /// The node of the mesh that carries its traffic: itself, when it has a proxy of its own.
+    pub mesh_node: NodeName,
+    /// One of each of its families, the preferred one first.
+    pub addresses: Vec<IpAddr>,
+    /// How many processors its processes may use. `None`: all.
+    pub cpus: Option<f64>,
+    /// Whether the mesh takes its traffic over.
+    pub enrolled: bool,
+    /// Its program. `None`: it is there for `exec`.
+    pub command: Option<Command>,
+}
+
+/// A Service of a lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServicePlan {
+    /// Its name.
+    pub name: ServiceName,
+    /// One of each of its families; none if it is headless.
+    pub cluster_addresses: Vec<IpAddr>,
+    /// The families that it has.
+    pub families: Vec<Family>,
+    /// The pods that its selector matches.
+    pub pods: Vec<WorkloadName>,
+}
+
+impl Plan {
+    /// Reads the file of a lab and its manifests, and gives everything its address.
+    ///
+    /// # Errors
+    /// Names what is wrong in which file, and the remedy.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let file = File::read(path)?;
+        Self::of(&file).with_context(|| path.display().to_string())
+    }
+
+    fn of(file: &File) -> anyhow::Result<Self> {
+        let mut manifests = Manifests::read(&file.manifests)?;
+        let nodes: Vec<NodePlan> = file
+            .nodes
+            .iter()
+            .cloned()
+            .zip(1..)
+            .map(NodePlan::from)
+            .collect();
+        let (mut pods, labels) = place_pods(file, &nodes, &mut manifests)?;
+        let services = place_services(&mut manifests, &labels)?;
+        let unknown = file.pods.keys().find(|name| !labels.contains_key(name));
+        if let Some(name) = unknown {
+            bail!("pods.{name}: the manifests have no such LocalWorkload (correct the name)");
+        }
+        let (mesh, warnings) = manifests.compile()?;
+        let mut commands: BTreeMap<WorkloadName, Option<Command>> = mesh
+            .workloads
+            .into_iter()
+            .map(|workload| (workload.name, workload.command))
+            .collect();
+        for pod in &mut pods {
+            let command = commands.remove(&pod.workload);
+            pod.command = command
+                .with_context(|| format!("{}: the control plane leaves it out", pod.workload))?;
+        }
+        Ok(Self {
+            name: file.name.clone(),
+            carried: file.carried,
+            hooks: file.hooks,
+            nodes,
+            pods,
+            services,
+            warnings,
+            manifests: Some(manifests),
+        })
+    }
+
+    /// The node of that name.
+    pub fn node(&self, name: &str) -> Option<&NodePlan> {
+        self.nodes.iter().find(|node| node.name.as_str() == name)
+    }
+
+    /// The pod of that name, `NAMESPACE/NAME`.
+    pub fn pod(&self, name: &str) -> Option<&PodPlan> {
+        let name = WorkloadName::parse(name).ok()?;
+        self.pods.iter().find(|pod| pod.workload == name)
+    }
+
+    /// The pods of a node.
+    pub(super) fn pods_of<'p>(&'p self, node: &'p NodePlan) -> impl Iterator<Item = &'p PodPlan> {
+        self.pods.iter().filter(|pod| pod.node == node.name)
+    }
+}
+
+impl From<(NodeName, u16)> for NodePlan {
+    fn from((name, number): (NodeName, u16)) -> Self {
+        Self { name, number }
+    }
+}
+
+impl PodPlan {
+    /// Its address of a family.
+    pub fn address(&self, family: Family) -> Option<IpAddr> {
+        let is = |address: &IpAddr| address.is_ipv4() == (family == Family::V4);
+        self.addresses.iter().copied().find(is)
+    }
+
+    /// Its name in names of files and folders: no slash, and told apart from any other.
+    pub(super) fn file_name(&self) -> String {
+        file_name(&self.workload)
+    }
+}
+
+fn file_name(name: &WorkloadName) -> String {
+    format!("{}.{}", name.namespace, name.name)
+}
+
+type Labels = BTreeMap<WorkloadName, Vec<(String, String)>>;
+
+/// Gives every LocalWorkload its node and addresses, here and in the manifests.
+fn place_pods(
+    file: &File,
+    nodes: &[NodePlan],
+    manifests: &mut Manifests,
+) -> anyhow::Result<(Vec<PodPlan>, Labels)> {
+    let mut pods = Vec::new();
+    let mut labels = Labels::new();
+    let mut counts = vec![0_u16; nodes.len()];
+    let knows_addresses = knows_addresses();
+    manifests.each("LocalWorkload", |mut object| {
+        let workload = WorkloadName::new(&object.namespace, &object.name)?;
+        let of_it = object.texts(["metadata", "labels"]);
+        ensure!(
+            labels.insert(workload.clone(), of_it).is_none(),
+            "LocalWorkload {workload} is there twice (rename one)"
+        );
+        let settings = file.pods.get(&workload).cloned().unwrap_or_default();
+        let folder = object.folder.clone();
+        let spec = object.spec()?;
+        let node = node_of(&workload, spec, nodes)?;
+        let count = &mut counts[usize::from(node.number) - 1];
+        *count += 1;
+        ensure!(
+            usize::from(*count) <= address::MAX_PODS,
+            "node {} has more than {} pods (put some on another)",
+            node.name,
+            address::MAX_PODS
+        );
+        let families = settings.families.iter();
+        let addresses: Vec<IpAddr> = families
+            .map(|family| address::pod(node.number, *count, *family))
+            .collect();
+        let mesh_node = match file.carried {
+            Carried::Pod => NodeName::parse(&file_name(&workload))?,
+            Carried::Node | Carried::Nothing => node.name.clone(),
+        };
+        complete_pod(spec, &folder, &mesh_node, &addresses, knows_addresses);
+        pods.push(PodPlan {
+            workload,
+            node: node.name.clone(),
+            mesh_node,
+            addresses,
+            cpus: settings.cpus,
+            enrolled: settings.enrolled,
+            command: None,
+        });
+        Ok(())
+    })?;
+    pods.sort_by(|one, other| one.workload.cmp(&other.workload));
+    Ok((pods, labels))
+}
+
+fn node_of<'n>(
+    workload: &WorkloadName,
+    spec: &Map<String, Value>,
+    nodes: &'n [NodePlan],
+) -> anyhow::Result<&'n NodePlan> {
+    let names = || {
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        names.join(", ")
+    };
+    let written = spec.get("nodeName").and_then(Value::as_str);
+    match (written.filter(|name| !name.is_empty()), nodes) {
+        (Some(name), _) => nodes
+            .iter()
+            .find(|node| node.name.as_str() == name)
+            .with_context(|| {
+                let names = names();
+                format!("LocalWorkload {workload}: spec.nodeName: the lab has no node {name:?} (it has {names})")
+            }),
+        (None, [only]) => Ok(only),
+        (None, _) => bail!(
+            "LocalWorkload {workload}: spec.nodeName: it does not say which node it is on (add one of {})",
+            names()
+        ),
+    }
+}
+
+fn complete_pod(
+    spec: &mut Map<String, Value>,
+    folder: &Path,
+    node: &NodeName,
+    addresses: &[IpAddr],
+    knows_addresses: bool,
+) {
+    let texts: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    spec.insert("nodeName".to_owned(), json!(node.as_str()));
+    spec.insert("address".to_owned(), json!(texts[0]));
+    spec.remove("addresses");
+    if knows_addresses && texts.len() > 1 {
+        spec.insert("addresses".to_owned(), json!(texts[1..]));
+    }
+    // A relative path means the folder of the manifest, and the copy is in another.
+    if spec.contains_key("command") {
+        let written = spec.get("workingDir").and_then(Value::as_str);
+        let folder: PathBuf = folder.join(written.unwrap_or_default());
+        spec.insert("workingDir".to_owned(), json!(folder.to_string_lossy()));
+    }
+}
+
+/// Whether the control plane that was built with this lab reads a workload's second address.
+fn knows_addresses() -> bool {
+    let text = br#"{"apiVersion": "heddle.dev/v1alpha1", "kind": "LocalWorkload",
+        "metadata": {"name": "a"},
+        "spec": {"address": "10.0.0.1", "addresses": ["fd00::1"]}}"#;
+    heddle_control::load_text(Path::new("addresses.yaml"), text)
+        .0
+        .is_some()
+}
+
+/// Gives every Service its cluster addresses, here and in the manifests.
+fn place_services(manifests: &mut Manifests, labels: &Labels) -> anyhow::Result<Vec<ServicePlan>> {
+    let mut services = Vec::new();
+    let mut names = BTreeSet::new();
+    manifests.each("Service", |mut object| {
+        let name = ServiceName::new(&object.namespace, &object.name)?;
+        ensure!(
+            names.insert(name.clone()),
+            "Service {name} is there twice (rename one)"
+        );
+        let selector = object.texts(["spec", "selector"]);
+        let selects = |of: &WorkloadName, labels: &[(String, String)]| {
+            of.namespace == name.namespace
+                && !selector.is_empty()
+                && selector.iter().all(|label| labels.contains(label))
+        };
+        let pods = labels.iter().filter(|(of, labels)| selects(of, labels));
+        let pods = pods.map(|(of, _)| of.clone()).collect();
+        let number = u16::try_from(services.len() + 1).unwrap_or(u16::MAX);
+        ensure!(
+            usize::from(number) <= address::MAX_SERVICES,
+            "there are more than {} Services",
+            address::MAX_SERVICES
+        );
+        let spec = object.spec()?;
+        let families = families(spec).with_context(|| format!("Service {name}"))?;
+        let headless = spec.get("clusterIP").and_then(Value::as_str) == Some("None");
+        let mut cluster_addresses = Vec::new();
+        if !headless {
+            let addresses = families.iter();
+            cluster_addresses = addresses
+                .map(|family| address::service(number, *family))
+                .collect();
+            let texts: Vec<String> = cluster_addresses.iter().map(IpAddr::to_string).collect();
+            spec.insert("clusterIP".to_owned(), json!(texts[0]));
+            spec.insert("clusterIPs".to_owned(), json!(texts));
+        }
+        services.push(ServicePlan {
+            name,
+            cluster_addresses,
+            families,
+            pods,
+        });
+        Ok(())
+    })?;
+    services.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(services)
+}
+
+/// The families of a Service, as a cluster of both families would understand it; one that says nothing of
+/// them has both, since a lab is there to try things.
+fn families(spec: &Map<String, Value>) -> anyhow::Result<Vec<Family>> {
+    let mut families = Vec::new();
+    let written = spec.get("ipFamilies").and_then(Value::as_array);
+    for (position, family) in written.into_iter().flatten().enumerate() {
+        let family = match family.as_str() {
+            Some("IPv4") => Family::V4,
+            Some("IPv6") => Family::V6,
+            _ => bail!("spec.ipFamilies[{position}]: {family} is no family, expected IPv4 or IPv6"),
+        };
+        if !families.contains(&family) {
+            families.push(family);
+        }
+    }
+    let single = match spec.get("ipFamilyPolicy").and_then(Value::as_str) {
+        Some("SingleStack") => true,
+        Some("PreferDualStack" | "RequireDualStack") => false,
+        Some(other) => bail!(
+            "spec.ipFamilyPolicy: {other:?} is none, expected SingleStack, PreferDualStack or RequireDualStack"
+        ),
+        None => families.len() == 1,
+    };
+    if families.is_empty() {
+        families.push(Family::V4);
+    }
+    match single {
+        true => families.truncate(1),
+        false => {
+            let others = address::FAMILIES.into_iter();
+            let missing: Vec<Family> = others.filter(|family| !families.contains(family)).collect();
+            families.extend(missing);
+        }
+    }
+    Ok(families)
+}

@@ -1,0 +1,245 @@
+//! Processes that outlive whoever started them, and how they are ended: by notes, never by name.
+//!
+//! A note holds the id of a process and when it started, so that a process that got the same id later is
+//! left alone. What processes have started in turn is found in their control group.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::Group;
+
+#[cfg(test)]
+mod tests;
+
+/// How long processes may take to end by themselves.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+/// How long the kernel may take to end what was killed.
+const KILL_WITHIN: Duration = Duration::from_secs(5);
+/// Largest note.
+const MAX_NOTE_BYTES: u64 = 64 << 10;
+
+/// What is known of a process that was started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Note {
+    /// What it is, for people.
+    pub what: String,
+    /// Its id.
+    pub pid: i32,
+    /// When it started, in clock ticks since the machine did (proc_pid_stat(5), field 22).
+    pub started: u64,
+    /// What it writes.
+    pub log: PathBuf,
+}
+
+impl Note {
+    /// Starts a service, its output in `LOGS/NAME.log`, and notes it in `NOTES/NAME.json`.
+    ///
+    /// # Errors
+    /// It cannot be started, or the note not be written.
+    pub(super) fn start(
+        what: &str,
+        mut command: Command,
+        name: &str,
+        (logs, notes): (&Path, &Path),
+    ) -> anyhow::Result<Self> {
+        let log = logs.join(format!("{name}.log"));
+        let output = fs::OpenOptions::new().create(true).append(true).open(&log);
+        let output = output.with_context(|| log.display().to_string())?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| {
+                let program = command.get_program().display();
+                format!("cannot start {what}: {program}")
+            })?;
+        let pid = i32::try_from(child.id())?;
+        let Some(started) = started(pid) else {
+            let _reaped = child.wait();
+            bail!("{what} ended at once");
+        };
+        let note = Self {
+            what: what.to_owned(),
+            pid,
+            started,
+            log,
+        };
+        let file = notes.join(format!("{name}.json"));
+        fs::write(&file, serde_json::to_vec(&note)?).with_context(|| file.display().to_string())?;
+        Ok(note)
+    }
+
+    /// Every note of a folder, sorted by file; those that cannot be read are passed over, since control
+    /// groups find their processes as well.
+    pub(super) fn all(notes: &Path) -> Vec<Self> {
+        let entries = fs::read_dir(notes).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.sort();
+        let read = |path: PathBuf| {
+            let size = fs::metadata(&path).ok()?.len();
+            let text = (size <= MAX_NOTE_BYTES).then(|| fs::read(path).ok())??;
+            serde_json::from_slice(&text).ok()
+        };
+        paths.into_iter().filter_map(read).collect()
+    }
+
+    /// Whether it runs still.
+    pub fn runs(&self) -> bool {
+        started(self.pid) == Some(self.started) && !is_zombie(self.pid)
+    }
+
+    /// The last lines that it wrote.
+    pub(super) fn last_words(&self, count: usize) -> String {
+        let log = fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(count)..].join("\n")
+    }
+
+    fn open(&self) -> Option<Process> {
+        let process = Process::open(self.pid)?;
+        // Looked at after it was opened: from here on the descriptor is this process or none.
+        (started(self.pid) == Some(self.started)).then_some(process)
+    }
+}
+
+/// A process that is held, so that its id cannot become another's.
+struct Process {
+    pid: Pid,
+    fd: OwnedFd,
+}
+
+impl Process {
+    fn open(pid: i32) -> Option<Self> {
+        let pid = Pid::from_raw(pid)?;
+        let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        Some(Self { pid, fd })
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It has ended, which is what was wanted.
+        let _ended = pidfd_send_signal(&self.fd, signal);
+    }
+
+    /// Waits for it to end; takes it off the list of processes if it is our child.
+    fn ends_by(&self, deadline: Instant) -> bool {
+        let ended = readable_by(self.fd.as_fd(), deadline);
+        if ended {
+            let _somebody_elses = rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG);
+        }
+        ended
+    }
+}
+
+/// Asks all of them to end, and kills those that do not.
+pub(super) fn end(notes: &[Note]) {
+    let processes: Vec<Process> = notes.iter().filter_map(Note::open).collect();
+    for process in &processes {
+        process.signal(Signal::TERM);
+    }
+    let deadline = Instant::now() + STOP_WITHIN;
+    for process in &processes {
+        if !process.ends_by(deadline) {
+            process.signal(Signal::KILL);
+        }
+    }
+    let deadline = Instant::now() + KILL_WITHIN;
+    for process in &processes {
+        process.ends_by(deadline);
+    }
+}
+
+/// Kills every process of a group, and what they start meanwhile.
+///
+/// # Errors
+/// There are some after several rounds.
+pub(super) fn kill_members(group: &Group) -> anyhow::Result<()> {
+    let deadline = Instant::now() + KILL_WITHIN;
+    loop {
+        let members = group.members();
+        let opened = members.iter().filter_map(|pid| Process::open(*pid));
+        // Looked at after it was opened: an id that has become another's is not in the group.
+        let held: Vec<Process> = opened
+            .filter(|process| group.holds(process.pid.as_raw_nonzero().get()))
+            .collect();
+        if held.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("processes of the lab do not end: {members:?}");
+        }
+        for process in &held {
+            process.signal(Signal::KILL);
+        }
+        for process in &held {
+            process.ends_by(deadline);
+        }
+    }
+}
+
+/// When a process started.
+fn started(pid: i32) -> Option<u64> {
+    field_of(&stat(pid)?, 22)?.parse().ok()
+}
+
+/// Whether a process has ended and only waits for its parent to look.
+fn is_zombie(pid: i32) -> bool {
+    stat(pid).is_none_or(|stat| field_of(&stat, 3) == Some("Z"))
+}
+
+fn stat(pid: i32) -> Option<String> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// A field after the name of the program (from 3), which may hold anything but ends with the last `)`.
+fn field_of(stat: &str, number: usize) -> Option<&str> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(number - 3)
+}
+
+fn readable_by(fd: std::os::fd::BorrowedFd<'_>, deadline: Instant) -> bool {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Ok(left) = Timespec::try_from(left) else {
+            return false;
+        };
+        match rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left)) {
+            Ok(count) => return count > 0,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Gives the kernel a moment for something that cannot be waited for.
+pub(super) fn pause(time: Duration) {
+    if let Ok(time) = Timespec::try_from(time) {
+        // An interrupted pause is a short one.
+        let _interrupted = rustix::event::poll(&mut [], Some(&time));
+    }
+}
+
+/// Waits until something is so.
+///
+/// # Errors
+/// It is not in time.
+pub(super) fn wait_until(within: Duration, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let deadline = Instant::now() + within;
+    while !is_so() {
+        if Instant::now() > deadline {
+            bail!("not ready after {within:?}");
+        }
+        pause(Duration::from_millis(10));
+    }
+    Ok(())
+}
