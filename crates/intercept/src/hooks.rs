@@ -25,10 +25,12 @@ mod bpf;
 mod error;
 mod layout;
 mod loaded;
+mod nft;
 mod pins;
 
 pub use bpf::Bpf;
 pub use error::HookError;
+pub use nft::Nft;
 
 /// The port of the listener for what a pod dials.
 pub const OUTBOUND_PORT: u16 = 15001;
@@ -101,6 +103,8 @@ pub struct Pod<'a> {
 pub enum Hooks {
     /// BPF programs.
     Bpf(Box<Bpf>),
+    /// Rules of the packet filter, and what is in the way of programs, unless rules were wanted.
+    Nft(Nft, Option<HookError>),
 }
 
 impl Hooks {
@@ -113,13 +117,23 @@ impl Hooks {
         if options.ranges.len() > MAX_RANGES {
             return Err(HookError::too_many("address ranges", MAX_RANGES));
         }
-        Bpf::open(options).map(|bpf| Hooks::Bpf(Box::new(bpf)))
+        let bpf = || Bpf::open(options).map(|bpf| Hooks::Bpf(Box::new(bpf)));
+        let nft = |reason| Nft::open(options).map(|nft| Hooks::Nft(nft, reason));
+        match options.kind {
+            Kind::Bpf => bpf(),
+            Kind::Nft => nft(None),
+            Kind::Auto => match bpf() {
+                Err(reason @ HookError::Lacking { .. }) => nft(Some(reason)),
+                other => other,
+            },
+        }
     }
 
     /// Which kind they are, never [`Kind::Auto`].
     pub fn kind(&self) -> Kind {
         match self {
             Hooks::Bpf(_) => Kind::Bpf,
+            Hooks::Nft(..) => Kind::Nft,
         }
     }
 
@@ -131,6 +145,7 @@ impl Hooks {
     pub fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.enrol(pod),
+            Hooks::Nft(nft, _) => nft.enrol(pod),
         }
     }
 
@@ -141,6 +156,7 @@ impl Hooks {
     pub fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.serve(pod, fate),
+            Hooks::Nft(nft, _) => nft.serve(pod, fate),
         }
     }
 
@@ -151,6 +167,7 @@ impl Hooks {
     pub fn died(&mut self) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.died(),
+            Hooks::Nft(nft, _) => nft.died(),
         }
     }
 
@@ -162,6 +179,7 @@ impl Hooks {
     pub fn release(&mut self, pod: PodId) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.release(pod),
+            Hooks::Nft(nft, _) => nft.release(pod),
         }
     }
 }

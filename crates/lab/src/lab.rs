@@ -20,33 +20,38 @@ mod etc;
 mod file;
 mod folder;
 mod heddle;
+mod listening;
+mod making;
 mod manifests;
 mod mount;
 mod namespace;
 mod network;
+mod node;
 mod place;
 mod plan;
+mod pod;
 mod process;
 mod programs;
 mod requirements;
 
 use std::ffi::OsStr;
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 pub use file::{Carried, Family, Hooks, LabName};
+pub use node::Node;
 pub use plan::{NodePlan, Plan, PodPlan, ServicePlan};
+pub use pod::Pod;
 pub use process::Note;
 pub use programs::Programs;
 
 use cgroup::{Group, Hierarchies};
 use folder::Folder;
-use namespace::{Namespace, Role};
-use place::{Place, PodView};
+use namespace::Role;
+use place::Place;
 
 /// How long the kernel may need until groups whose processes have ended can be removed.
 const REMOVE_WITHIN: Duration = Duration::from_secs(5);
@@ -59,20 +64,6 @@ pub struct Lab {
     groups: Group,
     programs: Programs,
     is_ours: bool,
-}
-
-/// A pod of a lab that is up.
-#[derive(Debug, Clone, Copy)]
-pub struct Pod<'l> {
-    lab: &'l Lab,
-    plan: &'l PodPlan,
-}
-
-/// A node of a lab that is up.
-#[derive(Debug, Clone, Copy)]
-pub struct Node<'l> {
-    lab: &'l Lab,
-    plan: &'l NodePlan,
 }
 
 impl Lab {
@@ -119,89 +110,6 @@ impl Lab {
         }
     }
 
-    fn make(&self, progress: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
-        let mut step = Step::new(progress);
-        if let Some(manifests) = &self.plan.manifests {
-            manifests.write(&self.folder.manifests())?;
-        }
-        self.make_groups()?;
-        step.done("control groups");
-        let underlay = self.make_network()?;
-        drop(underlay);
-        let (nodes, pods) = (self.plan.nodes.len(), self.plan.pods.len());
-        step.done(&format!("network of {nodes} nodes and {pods} pods"));
-        for pod in self.pods() {
-            etc::write(&self.plan, pod.plan, &pod.folder())?;
-        }
-        for node in self.nodes() {
-            node.start_dns()?;
-        }
-        self.wait_for_dns()?;
-        step.done("DNS");
-        if self.plan.carried != Carried::Nothing {
-            let count = self.start_mesh()?;
-            step.done(&format!("control plane and {count} nodes of the mesh"));
-            // Before their programs start, so that nothing of them passes by.
-            let count = self.enrol_pods()?;
-            step.done(&format!("{count} pods enrolled"));
-        }
-        let started = self.start_commands()?;
-        step.done(&format!("{started} programs of pods"));
-        Ok(())
-    }
-
-    fn make_groups(&self) -> anyhow::Result<()> {
-        self.groups.create()?;
-        self.underlay_group().create()?;
-        for node in self.nodes() {
-            for part in ["heddle", "dns", "pods"] {
-                node.group(part).create()?;
-            }
-        }
-        for pod in self.pods() {
-            let group = pod.group();
-            group.create()?;
-            if self.plan.carried == Carried::Pod {
-                pod.proxy_group().create()?;
-            }
-            if let Some(cpus) = pod.plan.cpus {
-                let held = group.hold(cpus);
-                held.with_context(|| format!("pods.{}.cpus", pod.plan.workload))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn make_network(&self) -> anyhow::Result<Namespace> {
-        namespace::make_folder()?;
-        let name = &self.plan.name;
-        let underlay = Namespace::create(&Role::Underlay.path(name), true)?;
-        network::underlay(&underlay)?;
-        for node in self.nodes() {
-            let namespace = Namespace::create(&node.network(), true)?;
-            network::node(node.plan, &self.plan.nodes, &namespace, &underlay)?;
-            let pods = self.plan.pods_of(node.plan).map(|plan| {
-                let pod = Pod { lab: self, plan };
-                Ok((plan, Namespace::create(&pod.network(), false)?))
-            });
-            let pods = pods.collect::<anyhow::Result<Vec<_>>>()?;
-            network::pods(node.plan, &namespace, &pods)?;
-        }
-        Ok(underlay)
-    }
-
-    fn wait_for_dns(&self) -> anyhow::Result<()> {
-        self.nodes().try_for_each(|node| node.wait_for_dns())
-    }
-
-    fn start_commands(&self) -> anyhow::Result<usize> {
-        let mut started = 0;
-        for pod in self.pods() {
-            started += usize::from(pod.start()?.is_some());
-        }
-        Ok(started)
-    }
-
     /// A lab that somebody else has brought up. Dropping it leaves it as it is.
     ///
     /// # Errors
@@ -209,8 +117,12 @@ impl Lab {
     pub fn open(name: &LabName) -> anyhow::Result<Self> {
         requirements::check_rights()?;
         let folder = Folder::of(name);
-        let plan = folder.plan().with_context(|| {
-            format!("there is no lab {name} (heddle-lab list says which there are)")
+        if !folder.exists() {
+            bail!("there is no lab {name} (heddle-lab list says which there are)");
+        }
+        let plan = folder.plan();
+        let plan = plan.with_context(|| {
+            format!("the lab {name} was never whole, or another heddle-lab made it")
         })?;
         Ok(Self {
             groups: Hierarchies::find()?.lab(name),
@@ -232,7 +144,7 @@ impl Lab {
     }
 
     /// The folder of its logs, sockets and completed manifests.
-    pub fn folder(&self) -> &std::path::Path {
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
@@ -328,184 +240,6 @@ impl Drop for Lab {
     }
 }
 
-impl<'l> Pod<'l> {
-    /// What it is.
-    pub fn plan(&self) -> &'l PodPlan {
-        self.plan
-    }
-
-    /// A command in the pod: its network, its names, its limits.
-    ///
-    /// # Errors
-    /// The lab is not up any more.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
-        self.place().command(program)
-    }
-
-    /// Its network namespace.
-    pub fn network(&self) -> PathBuf {
-        Role::Pod(&self.plan.file_name()).path(&self.lab.plan.name)
-    }
-
-    /// The folder of its control group in every hierarchy: what its programs use is said there.
-    pub fn control_groups(&self) -> Vec<PathBuf> {
-        self.group().folders()
-    }
-
-    /// The same of the holder and the proxy that carry its traffic; those of a node carry others' as well.
-    pub fn proxy_control_groups(&self) -> Vec<PathBuf> {
-        match self.lab.plan.carried {
-            Carried::Pod => self.proxy_group().folders(),
-            _ => {
-                let node = Node::group_of(self.lab, &self.plan.node);
-                node.child("heddle").folders()
-            }
-        }
-    }
-
-    fn group(&self) -> Group {
-        let node = Node::group_of(self.lab, &self.plan.node);
-        node.child("pods").child(self.plan.file_name())
-    }
-
-    /// That of its own proxy.
-    fn proxy_group(&self) -> Group {
-        let node = Node::group_of(self.lab, &self.plan.node);
-        node.child("proxies").child(self.plan.file_name())
-    }
-
-    fn folder(&self) -> PathBuf {
-        self.lab.folder.pod(&self.plan.file_name())
-    }
-
-    fn place(&self) -> Place {
-        Place {
-            network: self.network(),
-            group: self.group(),
-            pod: Some(PodView {
-                hostname: etc::hostname(self.plan),
-                files: place::over_etc(&self.folder()),
-            }),
-        }
-    }
-
-    /// Starts its program, if it has one.
-    fn start(&self) -> anyhow::Result<Option<Note>> {
-        let Some(program) = &self.plan.command else {
-            return Ok(None);
-        };
-        let name = &self.plan.workload;
-        let (first, rest) = program.argv.split_first().context("an empty command")?;
-        let mut command = self.place().service(first)?;
-        command.args(rest).envs(&program.env);
-        if let Some(folder) = &program.working_dir {
-            command.current_dir(folder);
-        }
-        let file = format!("pod-{}", self.plan.file_name());
-        let what = format!("the program of pod {name}");
-        self.lab.start_service(&what, &file, command).map(Some)
-    }
-}
-
-impl<'l> Node<'l> {
-    /// What it is.
-    pub fn plan(&self) -> &'l NodePlan {
-        self.plan
-    }
-
-    /// A command on the node itself, beside its proxy but not in its control group.
-    ///
-    /// # Errors
-    /// The lab is not up any more.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
-        self.place("dns").command(program)
-    }
-
-    /// Its network namespace.
-    pub fn network(&self) -> PathBuf {
-        Role::Node(self.plan.name.as_str()).path(&self.lab.plan.name)
-    }
-
-    /// Its addresses among the nodes.
-    pub fn addresses(&self) -> [IpAddr; 2] {
-        address::FAMILIES.map(|family| self.address(family))
-    }
-
-    /// Its address of a family among the nodes.
-    pub fn address(&self, family: Family) -> IpAddr {
-        address::underlay(self.plan.number, family)
-    }
-
-    /// The folder of the control group of its holder and proxy in every hierarchy.
-    pub fn proxy_control_groups(&self) -> Vec<PathBuf> {
-        self.group("heddle").folders()
-    }
-
-    fn group_of(lab: &Lab, node: &heddle_model::NodeName) -> Group {
-        lab.groups.child(format!("node-{node}"))
-    }
-
-    fn group(&self, part: &str) -> Group {
-        Self::group_of(self.lab, &self.plan.name).child(part)
-    }
-
-    fn place(&self, part: &str) -> Place {
-        Place {
-            network: self.network(),
-            group: self.group(part),
-            pod: None,
-        }
-    }
-
-    fn start_dns(&self) -> anyhow::Result<Note> {
-        let name = &self.plan.name;
-        let mut command = self.place("dns").service(&self.lab.programs.lab)?;
-        command
-            .arg("dns")
-            .arg("--lab")
-            .arg(self.lab.plan.name.as_str());
-        for family in address::FAMILIES {
-            let gateway = address::gateway(self.plan.number, family);
-            command.arg("--address").arg(gateway.to_string());
-        }
-        let what = format!("the DNS of node {name}");
-        self.lab
-            .start_service(&what, &format!("dns-{name}"), command)
-    }
-
-    /// Waits until the node's DNS answers: it says so in its log.
-    fn wait_for_dns(&self) -> anyhow::Result<()> {
-        let file = format!("dns-{}.log", self.plan.name);
-        let log = self.lab.folder.logs().join(file);
-        let is_ready = || std::fs::read_to_string(&log).is_ok_and(|text| text.contains(dns::READY));
-        process::wait_until(Duration::from_secs(10), is_ready).with_context(|| {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            format!("the DNS of node {} does not start: {text}", self.plan.name)
-        })
-    }
-}
-
-/// Says what has been done, and how long it took.
-struct Step<'p> {
-    progress: &'p mut dyn FnMut(&str),
-    since: Instant,
-}
-
-impl<'p> Step<'p> {
-    fn new(progress: &'p mut dyn FnMut(&str)) -> Self {
-        Self {
-            progress,
-            since: Instant::now(),
-        }
-    }
-
-    fn done(&mut self, what: &str) {
-        let took = self.since.elapsed().as_secs_f64();
-        (self.progress)(&format!("{what} ({took:.1} s)"));
-        self.since = Instant::now();
-    }
-}
-
 /// The labs that are up, or were when they were interrupted.
 pub fn labs() -> Vec<LabName> {
     folder::labs()
@@ -521,7 +255,7 @@ pub fn down(name: &LabName) -> anyhow::Result<()> {
     let groups = Hierarchies::find()?.lab(name);
     let namespaces = namespace::names(name);
     if !folder.exists() && namespaces.is_empty() && !groups.exists() {
-        anyhow::bail!("there is no lab {name} (heddle-lab list says which there are)");
+        bail!("there is no lab {name} (heddle-lab list says which there are)");
     }
     let lock = folder.exists().then(|| folder.lock()).transpose()?;
     process::end(&Note::all(&folder.notes()));
@@ -535,6 +269,7 @@ pub fn down(name: &LabName) -> anyhow::Result<()> {
         and(namespace::remove(path));
     }
     namespace::remove_folder();
+    and(folder.remove_pins());
     and(mount::unmount_below(folder.path()));
     and(groups.remove(REMOVE_WITHIN));
     // Last, and only if nothing is left: it says that the lab is there.

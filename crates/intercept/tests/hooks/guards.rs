@@ -1,6 +1,6 @@
 //! What is left when the holder is gone.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 
 use heddle_intercept::hooks::{Hooks, uninstall};
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketType, sendto};
 
 use crate::capture::Capture;
-use crate::stage::{Pod, Stage, accept, on_stage};
+use crate::stage::{Pod, Stage, accept, dial, on_stage};
 
 fn datagram(stage: &Stage, pod: &Pod) -> Result<(), Errno> {
     let to: SocketAddr = "10.96.0.1:9".parse().unwrap();
@@ -31,7 +31,7 @@ fn assert_silent(stage: &Stage, pod: &Pod) {
     assert_eq!(datagram(stage, pod), Err(Errno::CONNREFUSED));
     assert_eq!(capture.heard(), 0, "not a packet left the pod");
     let to = SocketAddr::new(pod.addresses[0], 80);
-    let refused = TcpStream::connect(to).unwrap_err();
+    let refused = dial(to).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
@@ -39,7 +39,7 @@ fn assert_steered(stage: &Stage, pod: &Pod) {
     stage.connect(pod, "10.96.0.1:80").unwrap();
     accept(&pod.outbound);
     datagram(stage, pod).unwrap();
-    TcpStream::connect(SocketAddr::new(pod.addresses[0], 80)).unwrap();
+    dial(SocketAddr::new(pod.addresses[0], 80)).unwrap();
     accept(&pod.inbound);
 }
 
@@ -58,7 +58,7 @@ fn a_strict_pod_stays_silent_without_a_holder_until_the_next_one_or_its_removal(
         drop(hooks);
         assert_silent(stage, &pod);
         assert_silent(stage, &other);
-        TcpStream::connect("10.90.3.2:80").unwrap();
+        dial("10.90.3.2:80").unwrap();
         accept(&open_app);
         datagram(stage, &open).unwrap();
 
@@ -102,7 +102,7 @@ fn what_is_excluded_stays_so_without_a_holder() {
         stage.connect(&pod, "10.90.1.1:7000").unwrap();
         accept(&node);
         let app = stage.serve(&pod, "10.90.1.2:22");
-        TcpStream::connect("10.90.1.2:22").unwrap();
+        dial("10.90.1.2:22").unwrap();
         accept(&app);
         assert_silent(stage, &pod);
     });

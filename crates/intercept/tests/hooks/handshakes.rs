@@ -16,6 +16,7 @@ const MOST: usize = 1024;
 pub(crate) fn count(hooks: &Hooks) -> usize {
     match hooks {
         Hooks::Bpf(bpf) => bpf.handshakes(),
+        Hooks::Nft(..) => panic!("hooks of another kind"),
     }
 }
 

@@ -1,12 +1,12 @@
 //! What arrives at pods.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use heddle_intercept::{Exclude, Family, Fate, PortRange};
 use rustix::net::SocketType;
 
-use crate::stage::{accept, on_stage};
+use crate::stage::{accept, dial, on_stage};
 
 #[test]
 fn what_arrives_reaches_the_listener_under_its_own_address() {
@@ -17,7 +17,7 @@ fn what_arrives_reaches_the_listener_under_its_own_address() {
         pod.enrol(&mut hooks);
         for to in ["10.90.1.2:8080", "[fd90:1::2]:8080", "10.90.1.2:9999"] {
             let to: SocketAddr = to.parse().unwrap();
-            let client = TcpStream::connect(to).unwrap();
+            let client = dial(to).unwrap();
             let (server, from) = accept(&pod.inbound);
             let here = server.local_addr().unwrap();
             assert_eq!(SocketAddr::new(here.ip().to_canonical(), here.port()), to);
@@ -65,16 +65,16 @@ fn excluded_ports_and_other_addresses_are_left_alone() {
         hooks.enrol(&pod.hooked(&exclude, Fate::Pass)).unwrap();
         for port in [22, 8010] {
             let app = stage.serve(&pod, &format!("10.90.1.2:{port}"));
-            TcpStream::connect(("10.90.1.2", port)).unwrap();
+            dial(("10.90.1.2", port)).unwrap();
             accept(&app);
         }
         let app = stage.serve(&pod, "[fd90:1::2]:80");
-        TcpStream::connect("[fd90:1::2]:80").unwrap();
+        dial("[fd90:1::2]:80").unwrap();
         accept(&app);
         let app = stage.serve(&other, "10.90.2.2:80");
-        TcpStream::connect("10.90.2.2:80").unwrap();
+        dial("10.90.2.2:80").unwrap();
         accept(&app);
-        TcpStream::connect("10.90.1.2:8011").unwrap();
+        dial("10.90.1.2:8011").unwrap();
         accept(&pod.inbound);
     });
 }
@@ -94,7 +94,7 @@ fn an_address_belongs_to_one_pod() {
             .enrol(&pod.hooked(&Exclude::default(), Fate::Refuse))
             .unwrap_err();
         assert_eq!(refused.to_string(), "pod 1: is enrolled already");
-        TcpStream::connect("10.90.1.2:80").unwrap();
+        dial("10.90.1.2:80").unwrap();
         accept(&pod.inbound);
     });
 }

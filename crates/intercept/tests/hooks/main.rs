@@ -10,6 +10,7 @@ mod capture;
 mod guards;
 mod handshakes;
 mod inbound;
+mod nft;
 mod outbound;
 mod stage;
 mod states;

@@ -1,7 +1,8 @@
 //! A node and its pods: namespaces, links between them, control groups, and a BPF file system of the test's own.
 
 use std::fs::{self, File};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -205,7 +206,9 @@ impl Stage {
         )
         .unwrap();
         rustix::net::connect(&socket, &to)?;
-        Ok(TcpStream::from(socket))
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Ok(stream)
     }
 
     /// A server of a program in the pod.
@@ -280,6 +283,14 @@ pub(crate) fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
         stream,
         SocketAddr::new(from.ip().to_canonical(), from.port()),
     )
+}
+
+/// Somebody on the node connects to a pod.
+pub(crate) fn dial(to: impl ToSocketAddrs) -> io::Result<TcpStream> {
+    let to = to.to_socket_addrs()?.next().unwrap();
+    let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// A namespace that lives for as long as its descriptor.

@@ -1,6 +1,6 @@
 //! Held, served, and what becomes of pods when the proxy dies.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 
 use heddle_intercept::{Exclude, Family, Fate};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketType, sendto};
 
 use crate::capture::Capture;
-use crate::stage::{Pod, Stage, accept, on_stage};
+use crate::stage::{Pod, Stage, accept, dial, on_stage};
 
 /// What a program's datagram meets, sent in both ways.
 fn datagram(stage: &Stage, pod: &Pod, to: &str) -> Result<(), Errno> {
@@ -31,7 +31,7 @@ fn a_held_pods_connections_wait_for_the_proxy() {
         let pod = stage.pod(1);
         pod.enrol(&mut hooks);
         let dialled = stage.connect(&pod, "10.96.0.1:80").unwrap();
-        let arrived = TcpStream::connect("10.90.1.2:80").unwrap();
+        let arrived = dial("10.90.1.2:80").unwrap();
         hooks.serve(pod.id, Fate::Pass).unwrap();
         let (_, from) = accept(&pod.outbound);
         assert_eq!(from.port(), dialled.local_addr().unwrap().port());
@@ -61,7 +61,7 @@ fn without_a_proxy_a_strict_pod_is_not_heard() {
         }
         assert_eq!(capture.heard(), 0, "not a packet left the pod");
         for to in ["10.90.1.2:80", "[fd90:1::2]:80"] {
-            let refused = TcpStream::connect(to).unwrap_err();
+            let refused = dial(to).unwrap_err();
             assert_eq!(
                 refused.kind(),
                 std::io::ErrorKind::ConnectionRefused,
@@ -77,7 +77,7 @@ fn without_a_proxy_a_strict_pod_is_not_heard() {
         hooks.serve(pod.id, Fate::Refuse).unwrap();
         stage.connect(&pod, "10.96.0.1:80").unwrap();
         accept(&pod.outbound);
-        TcpStream::connect("10.90.1.2:80").unwrap();
+        dial("10.90.1.2:80").unwrap();
         accept(&pod.inbound);
         datagram(stage, &pod, "10.96.0.1:80").unwrap();
     });
@@ -96,7 +96,7 @@ fn without_a_proxy_other_pods_go_on_as_if_there_were_no_mesh() {
         let client = stage.connect(&pod, "10.90.1.1:80").unwrap();
         accept(&node);
         assert_eq!(client.peer_addr().unwrap(), "10.90.1.1:80".parse().unwrap());
-        TcpStream::connect("10.90.1.2:80").unwrap();
+        dial("10.90.1.2:80").unwrap();
         accept(&app);
         datagram(stage, &pod, "10.96.0.1:80").unwrap();
 
@@ -124,7 +124,7 @@ fn hooks_that_are_dropped_leave_nothing_but_the_guard() {
         let node = TcpListener::bind("10.90.1.1:80").unwrap();
         stage.connect(&pod, "10.90.1.1:80").unwrap();
         accept(&node);
-        TcpStream::connect("10.90.1.2:80").unwrap();
+        dial("10.90.1.2:80").unwrap();
         accept(&app);
     });
 }

@@ -14,7 +14,12 @@ use crate::handshakes;
 use crate::stage::{Pod, Stage, accept, on_stage, within_pod};
 
 /// As the holder makes it for the proxy.
-fn connect(stage: &Stage, pod: &Pod, from: SocketAddr, to: SocketAddr) -> Result<TcpStream, Errno> {
+pub(crate) fn connect(
+    stage: &Stage,
+    pod: &Pod,
+    from: SocketAddr,
+    to: SocketAddr,
+) -> Result<TcpStream, Errno> {
     let socket = stage
         .holder
         .socket(pod.netns.as_fd(), Family::of(to), SocketType::STREAM, 0);

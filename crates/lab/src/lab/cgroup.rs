@@ -6,6 +6,7 @@
 //!   underlay                   the control plane
 //!   node-X/heddle              the node's proxy and its holder
 //!   node-X/dns                 its DNS
+//!   node-X/tools               what is run on it by hand
 //!   node-X/pods/POD            a pod's processes; programs are attached to node-X/pods
 //!   node-X/proxies/POD         a pod's own proxy
 //! ```

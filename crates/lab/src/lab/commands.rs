@@ -221,7 +221,7 @@ fn list() -> anyhow::Result<()> {
                 let state = if lab.is_ready() { "up" } else { "not whole" };
                 println!("{name}: {state}, {nodes} nodes, {pods} pods");
             }
-            Err(_) => println!("{name}: interrupted (heddle-lab down {name})"),
+            Err(error) => println!("{name}: {error:#} (heddle-lab down {name} removes it)"),
         }
     }
     Ok(())

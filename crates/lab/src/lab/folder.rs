@@ -148,6 +148,28 @@ impl Folder {
         self.0.join("nodes").join(name)
     }
 
+    /// Removes the BPF objects that nodes have pinned: they would outlive the file system that they are in, as
+    /// long as any process has a view of it.
+    ///
+    /// # Errors
+    /// Not allowed.
+    pub(super) fn remove_pins(&self) -> anyhow::Result<()> {
+        let nodes = fs::read_dir(self.0.join("nodes")).into_iter().flatten();
+        let pins = nodes.flatten().map(|node| node.path().join("bpf"));
+        let pins = pins
+            .filter_map(|folder| fs::read_dir(folder).ok())
+            .flatten();
+        for entry in pins.flatten() {
+            let path = entry.path();
+            // The files beside them are the kernel's own.
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(&path)
+                    .with_context(|| format!("cannot remove {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes it. Nothing may be mounted in it any more.
     ///
     /// # Errors

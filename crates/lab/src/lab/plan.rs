@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use heddle_model::{Command, NodeName, ServiceName, WorkloadName};
+use heddle_model::{Command, NodeName, ServiceName, Workload, WorkloadName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -63,6 +63,8 @@ pub struct PodPlan {
     pub cpus: Option<f64>,
     /// Whether the mesh takes its traffic over.
     pub enrolled: bool,
+    /// The ports that it declares.
+    pub ports: Vec<u16>,
     /// Its program. `None`: it is there for `exec`.
     pub command: Option<Command>,
 }
@@ -106,15 +108,16 @@ impl Plan {
             bail!("pods.{name}: the manifests have no such LocalWorkload (correct the name)");
         }
         let (mesh, warnings) = manifests.compile()?;
-        let mut commands: BTreeMap<WorkloadName, Option<Command>> = mesh
-            .workloads
-            .into_iter()
-            .map(|workload| (workload.name, workload.command))
+        let workloads = mesh.workloads.into_iter();
+        let mut workloads: BTreeMap<WorkloadName, Workload> = workloads
+            .map(|workload| (workload.name.clone(), workload))
             .collect();
         for pod in &mut pods {
-            let command = commands.remove(&pod.workload);
-            pod.command = command
+            let workload = workloads.remove(&pod.workload);
+            let workload = workload
                 .with_context(|| format!("{}: the control plane leaves it out", pod.workload))?;
+            pod.ports = workload.ports.iter().map(|port| port.port).collect();
+            pod.command = workload.command;
         }
         Ok(Self {
             name: file.name.clone(),
@@ -215,6 +218,7 @@ fn place_pods(
             addresses,
             cpus: settings.cpus,
             enrolled: settings.enrolled,
+            ports: Vec::new(),
             command: None,
         });
         Ok(())

@@ -68,6 +68,12 @@ pub(super) fn check(plan: &Plan) -> anyhow::Result<()> {
     ] {
         ensure!(Path::new(file).exists(), "the kernel lacks {what}");
     }
+    for file in ["/etc/resolv.conf", "/etc/hosts"] {
+        ensure!(
+            Path::new(file).exists(),
+            "there is no {file} that a pod's own could be put over (touch {file})"
+        );
+    }
     let v6 = Path::new("/proc/sys/net/ipv6").exists();
     let wants = plan
         .pods

@@ -12,6 +12,7 @@ fn pod(name: &str, addresses: &[&str]) -> PodPlan {
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
         cpus: None,
         enrolled: true,
+        ports: Vec::new(),
         command: None,
     }
 }

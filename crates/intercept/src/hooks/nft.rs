@@ -1,0 +1,162 @@
+//! Hooks by rules of the packet filter, in each pod's namespace.
+//!
+//! They are for kernels without the programs' hooks, and differ from these in what follows from rules being
+//! kept by the namespace, not by a process:
+//!
+//! - When this process dies without a word, pods stay steered to listeners that are gone: every one is refused,
+//!   whatever its fate, until another process serves it or it is released by hand (`nft delete table inet heddle`).
+//! - Every change is one run of `nft` for each pod, some milliseconds each, also when the proxy dies.
+//! - A released pod keeps an empty chain: without one the kernel would forget where its redirected connections go.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use super::{HookError, Options, Pod};
+use crate::namespace::within;
+use crate::{Fate, PodId};
+use ruleset::{Mesh, Rules, State};
+
+mod ruleset;
+
+/// Where the program may be beside what PATH names: services often run without the folders of administrators.
+const FOLDERS: [&str; 3] = ["", "/usr/sbin/", "/sbin/"];
+
+/// Hooks by rules of the packet filter, and the pods that have them.
+#[derive(Debug)]
+pub struct Nft {
+    program: PathBuf,
+    mesh: Mesh,
+    pods: HashMap<PodId, Enrolled>,
+}
+
+#[derive(Debug)]
+struct Enrolled {
+    netns: OwnedFd,
+    rules: Rules,
+    fate: Fate,
+    state: State,
+}
+
+impl Nft {
+    pub(super) fn open(options: &Options) -> Result<Self, HookError> {
+        Ok(Nft {
+            program: find()?,
+            mesh: Mesh::new(&options.ranges),
+            pods: HashMap::new(),
+        })
+    }
+
+    pub(super) fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
+        if self.pods.contains_key(&pod.id) {
+            return Err(HookError::pod(pod.id, "is enrolled already"));
+        }
+        let unusable =
+            |error: io::Error| HookError::pod(pod.id, format!("its descriptors: {error}"));
+        let enrolled = Enrolled {
+            netns: pod.netns.try_clone_to_owned().map_err(unusable)?,
+            rules: Rules {
+                addresses: pod.addresses.to_vec(),
+                outbound_port: pod.outbound.local_addr().map_err(unusable)?.port(),
+                inbound_port: pod.inbound.local_addr().map_err(unusable)?.port(),
+                exclude: pod.exclude.clone(),
+            },
+            fate: pod.fate,
+            state: State::Released,
+        };
+        self.pods.insert(pod.id, enrolled);
+        let steered = self.set(pod.id, State::Steered);
+        if steered.is_err() {
+            self.pods.remove(&pod.id);
+        }
+        steered
+    }
+
+    pub(super) fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
+        let enrolled = self.pods.get_mut(&pod).ok_or(HookError::Unknown(pod))?;
+        enrolled.fate = fate;
+        self.set(pod, State::Steered)
+    }
+
+    /// Every pod is told its fate, and the first thing that failed said.
+    pub(super) fn died(&mut self) -> Result<(), HookError> {
+        let fates: Vec<_> = self
+            .pods
+            .iter()
+            .map(|(id, pod)| (*id, State::from(pod.fate)))
+            .collect();
+        let mut done = Ok(());
+        for (pod, state) in fates {
+            done = done.and(self.set(pod, state));
+        }
+        done
+    }
+
+    pub(super) fn release(&mut self, pod: PodId) -> Result<(), HookError> {
+        let released = self.set(pod, State::Released);
+        self.pods.remove(&pod);
+        released
+    }
+
+    /// Replaces a pod's rules by those of another state, all at once.
+    fn set(&mut self, pod: PodId, state: State) -> Result<(), HookError> {
+        let enrolled = self.pods.get_mut(&pod).ok_or(HookError::Unknown(pod))?;
+        if enrolled.state == state {
+            return Ok(());
+        }
+        let rules = enrolled.rules.write(&self.mesh, state);
+        let mut command = Command::new(&self.program);
+        command
+            .args(["-f", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        // A program that is started in a namespace stays there.
+        let run = within(enrolled.netns.as_fd(), || {
+            let mut process = command.spawn()?;
+            if let Some(mut input) = process.stdin.take() {
+                // What it did not read it complains about.
+                let _ = input.write_all(rules.as_bytes());
+            }
+            process.wait_with_output()
+        });
+        let output = run.and_then(|output| output);
+        let output = output.map_err(|error| HookError::refused("cannot run nft", &error))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(HookError::Refused {
+                what: format!("nft has not changed the rules of pod {pod}"),
+                reason: said.lines().take(3).collect::<Vec<_>>().join("; "),
+            });
+        }
+        enrolled.state = state;
+        Ok(())
+    }
+}
+
+impl Drop for Nft {
+    /// What is not refused goes its way again.
+    fn drop(&mut self) {
+        let _ = self.died();
+    }
+}
+
+/// The program.
+fn find() -> Result<PathBuf, HookError> {
+    for folder in FOLDERS {
+        let program = format!("{folder}nft");
+        let version = Command::new(&program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status();
+        if version.is_ok_and(|status| status.success()) {
+            return Ok(program.into());
+        }
+    }
+    Err(HookError::Lacking {
+        what: "nft program".to_owned(),
+        reason: "it is not installed. On Debian: apt-get install nftables".to_owned(),
+    })
+}

@@ -1,0 +1,261 @@
+//! What the packet filter is told of a pod, in the words of nft(8).
+
+use std::fmt::{Display, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::hooks::Range;
+use crate::routes::MARK;
+use crate::{Cidr, Exclude, Fate, PortRange};
+
+#[cfg(test)]
+mod tests;
+
+/// What becomes of a pod's traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It goes to the listeners.
+    Steered,
+    /// It is refused.
+    Refused,
+    /// It goes its way.
+    Released,
+}
+
+impl From<Fate> for State {
+    fn from(fate: Fate) -> Self {
+        match fate {
+            Fate::Refuse => State::Refused,
+            Fate::Pass => State::Released,
+        }
+    }
+}
+
+/// The mesh's addresses as intervals, which neither overlap nor touch, both ends included.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mesh {
+    v4: Vec<(u128, u128)>,
+    v6: Vec<(u128, u128)>,
+}
+
+/// What does not change about a pod.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) outbound_port: u16,
+    pub(super) inbound_port: u16,
+    pub(super) exclude: Exclude,
+}
+
+impl Mesh {
+    pub(super) fn new(ranges: &[Range]) -> Self {
+        let of = |is_v4: bool| {
+            let family = ranges
+                .iter()
+                .filter(|range| range.network.network().is_ipv4() == is_v4);
+            intervals(family)
+        };
+        Mesh {
+            v4: of(true),
+            v6: of(false),
+        }
+    }
+}
+
+/// Networks are in each other or apart, so that in the order of their first addresses, wider ones first, each is
+/// within those that are open on a stack.
+fn intervals<'a>(ranges: impl Iterator<Item = &'a Range>) -> Vec<(u128, u128)> {
+    let mut ranges: Vec<_> = ranges
+        .map(|range| (ends(range.network), range.inside))
+        .collect();
+    ranges.sort_by_key(|((first, last), _)| (*first, u128::MAX - last));
+    let mut done = Vec::new();
+    // Ends of the networks that are open, and whether they are the mesh's.
+    let mut open: Vec<(u128, bool)> = Vec::new();
+    // Up to where everything is decided.
+    let mut from = 0;
+    for ((first, last), is_inside) in ranges {
+        close(&mut open, &mut from, &mut done, |end| end < first);
+        if let Some((_, true)) = open.last()
+            && from < first
+        {
+            add(&mut done, from, first - 1);
+        }
+        from = first;
+        open.push((last, is_inside));
+    }
+    close(&mut open, &mut from, &mut done, |_| true);
+    done
+}
+
+/// Closes what ends before something.
+fn close(
+    open: &mut Vec<(u128, bool)>,
+    from: &mut u128,
+    done: &mut Vec<(u128, u128)>,
+    is_over: impl Fn(u128) -> bool,
+) {
+    while let Some((end, is_inside)) = open.pop_if(|(end, _)| is_over(*end)) {
+        if is_inside && *from <= end {
+            add(done, *from, end);
+        }
+        *from = (*from).max(end.saturating_add(1));
+    }
+}
+
+/// Adds an interval after the others, to the last one where they touch.
+fn add(done: &mut Vec<(u128, u128)>, first: u128, last: u128) {
+    match done.last_mut() {
+        Some((_, end)) if end.checked_add(1) == Some(first) => *end = last,
+        _ => done.push((first, last)),
+    }
+}
+
+/// The first and the last address.
+fn ends(cidr: Cidr) -> (u128, u128) {
+    let (first, bits) = match cidr.network() {
+        IpAddr::V4(v4) => (u128::from(u32::from(v4)), 32),
+        IpAddr::V6(v6) => (u128::from(v6), 128),
+    };
+    let free = bits - u32::from(cidr.prefix()).min(bits);
+    (
+        first,
+        first | u128::MAX.checked_shr(128 - free).unwrap_or(0),
+    )
+}
+
+impl Rules {
+    /// The rules of a state. They replace those that are there.
+    pub(super) fn write(&self, mesh: &Mesh, state: State) -> String {
+        let mut text =
+            String::from("table inet heddle\ndelete table inet heddle\ntable inet heddle {\n");
+        match state {
+            State::Steered => self.steer(&mut text, mesh),
+            State::Refused => self.refuse(&mut text, mesh),
+            State::Released => text.push_str(STAY),
+        }
+        text.push_str("}\n");
+        text
+    }
+
+    fn steer(&self, text: &mut String, mesh: &Mesh) {
+        let port = self.outbound_port;
+        let _ = writeln!(text, "chain dial {{\ntype nat hook output priority -100");
+        let _ = writeln!(text, "meta l4proto != tcp return");
+        self.except_outbound(text);
+        for daddr in of_mesh(mesh) {
+            let _ = writeln!(text, "{daddr} meta l4proto tcp redirect to :{port}");
+        }
+        let _ = writeln!(
+            text,
+            "}}\nchain arrive {{\ntype filter hook prerouting priority -150"
+        );
+        self.except_inbound(text);
+        let port = self.inbound_port;
+        // Packets of connections that the pod dialled are not marked, and go their way.
+        let _ = writeln!(text, "{OPENS} ct mark set {MARK}");
+        for family in ["ip", "ip6"] {
+            let _ = writeln!(
+                text,
+                "ct mark {MARK} meta l4proto tcp tproxy {family} to :{port} accept"
+            );
+        }
+        // Without the listener it must not reach the program.
+        let _ = writeln!(text, "{OPENS} reject with tcp reset\n}}");
+    }
+
+    fn refuse(&self, text: &mut String, mesh: &Mesh) {
+        text.push_str(STAY);
+        let _ = writeln!(text, "chain refuse {{\ntype filter hook output priority 0");
+        let _ = writeln!(text, "ct state != new return\nudp dport 53 return");
+        self.except_outbound(text);
+        for daddr in of_mesh(mesh) {
+            let _ = writeln!(text, "{daddr} meta l4proto tcp reject with tcp reset");
+            let _ = writeln!(text, "{daddr} meta l4proto udp reject");
+        }
+        let _ = writeln!(
+            text,
+            "}}\nchain arrive {{\ntype filter hook prerouting priority -150"
+        );
+        self.except_inbound(text);
+        let _ = writeln!(text, "{OPENS} reject with tcp reset\n}}");
+    }
+
+    /// Leaves alone what the mesh has no business with, of what the pod sends.
+    fn except_outbound(&self, text: &mut String) {
+        let _ = writeln!(text, "oifname lo return\nmeta mark {MARK} return");
+        except(text, "th dport", ports(&self.exclude.outbound_ports));
+        let networks = &self.exclude.outbound_networks;
+        let (v4, v6): (Vec<Cidr>, Vec<Cidr>) =
+            networks.iter().partition(|cidr| cidr.network().is_ipv4());
+        // One by one: in a set they must not overlap.
+        for (family, networks) in [("ip", v4), ("ip6", v6)] {
+            for network in networks {
+                let _ = writeln!(text, "{family} daddr {network} return");
+            }
+        }
+    }
+
+    /// Of what arrives.
+    fn except_inbound(&self, text: &mut String) {
+        let _ = writeln!(text, "iifname lo return\nmeta l4proto != tcp return");
+        except(text, "tcp dport", ports(&self.exclude.inbound_ports));
+        let own = |is_v4| {
+            let addresses = self
+                .addresses
+                .iter()
+                .filter(move |address| address.is_ipv4() == is_v4);
+            addresses
+                .map(IpAddr::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        for (family, protocol, own) in [("ip", "ipv4", own(true)), ("ip6", "ipv6", own(false))] {
+            let _ = match own.is_empty() {
+                true => writeln!(text, "meta nfproto {protocol} return"),
+                false => writeln!(text, "{family} daddr != {{ {own} }} return"),
+            };
+        }
+    }
+}
+
+/// The first packet of a connection.
+const OPENS: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+
+/// What was redirected stays so while there is such a chain, and a rule that asks for the state of connections.
+const STAY: &str =
+    "chain dial {\ntype nat hook output priority -100\nct state established return\n}\n";
+
+/// One rule for each range: in a set they must not overlap.
+fn except(text: &mut String, what: &str, ranges: impl Iterator<Item = String>) {
+    for range in ranges {
+        let _ = writeln!(text, "{what} {range} return");
+    }
+}
+
+fn ports(ranges: &[PortRange]) -> impl Iterator<Item = String> {
+    ranges.iter().map(PortRange::to_string)
+}
+
+/// What a packet to the mesh has in common, for each family that the mesh has.
+fn of_mesh(mesh: &Mesh) -> impl Iterator<Item = String> {
+    let v4 = mesh.v4.iter().map(|(first, last)| {
+        let address = |bits: u128| Ipv4Addr::from(u32::try_from(bits).unwrap_or(u32::MAX));
+        interval(address(*first), address(*last))
+    });
+    let v6 = mesh
+        .v6
+        .iter()
+        .map(|(first, last)| interval(Ipv6Addr::from(*first), Ipv6Addr::from(*last)));
+    let families = [("ip", v4.collect::<Vec<_>>()), ("ip6", v6.collect())];
+    families
+        .into_iter()
+        .filter(|(_, intervals)| !intervals.is_empty())
+        .map(|(family, intervals)| format!("{family} daddr {{ {} }}", intervals.join(", ")))
+}
+
+fn interval<T: Display + PartialEq + Copy>(first: T, last: T) -> String {
+    match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    }
+}

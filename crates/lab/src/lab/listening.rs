@@ -1,0 +1,68 @@
+//! Whether programs of pods listen where they say, without a connection to them.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+
+use super::plan::PodPlan;
+use super::process::{Note, pause};
+
+#[cfg(test)]
+mod tests;
+
+/// How long a program may take until it listens.
+const LISTEN_LIMIT: Duration = Duration::from_secs(20);
+/// How often is looked.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Lines of a log that are shown when something went wrong.
+const LAST_LINES: usize = 8;
+/// The state of a listening socket (include/net/tcp_states.h).
+const LISTEN: &str = "0A";
+
+/// Waits until each program listens on every port that its pod declares.
+///
+/// # Errors
+/// One has ended before, or does not in time; the end of its log is quoted.
+pub(super) fn wait(programs: &[(&PodPlan, Note)]) -> anyhow::Result<()> {
+    let deadline = Instant::now() + LISTEN_LIMIT;
+    for (plan, note) in programs {
+        loop {
+            let missing = missing(plan, note.pid);
+            let Some(port) = missing else {
+                break;
+            };
+            let state = match note.runs() {
+                true if Instant::now() < deadline => {
+                    pause(LOOK_EVERY);
+                    continue;
+                }
+                true => format!("does not listen on port {port} within {LISTEN_LIMIT:?}"),
+                false => "has ended".to_owned(),
+            };
+            bail!("{} {state}:\n{}", note.what, note.last_words(LAST_LINES));
+        }
+    }
+    Ok(())
+}
+
+/// A port of a pod on which nobody listens.
+fn missing(plan: &PodPlan, pid: i32) -> Option<u16> {
+    if plan.ports.is_empty() {
+        return None;
+    }
+    // The tables of the network namespace that the process is in.
+    let table = |name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+    let tables = table("tcp") + &table("tcp6");
+    let listening: Vec<u16> = tables.lines().filter_map(listens_on).collect();
+    let mut ports = plan.ports.iter().copied();
+    ports.find(|port| !listening.contains(port))
+}
+
+/// The port of a line of /proc/net/tcp or tcp6, if it is one of a listening socket (proc_net_tcp(5)).
+fn listens_on(line: &str) -> Option<u16> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (local, _remote, state) = (fields.next()?, fields.next()?, fields.next()?);
+    let (_, port) = local.rsplit_once(':')?;
+    (state == LISTEN).then(|| u16::from_str_radix(port, 16).ok())?
+}
