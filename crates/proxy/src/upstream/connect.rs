@@ -225,7 +225,8 @@ fn seen_address(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> 
         return None;
     }
     let caller = call.door.entry.caller();
-    if caller.is_some_and(|caller| worker.pods().of(caller) == Some(pod)) {
+    let own = caller.and_then(|caller| call.door.pod.or_else(|| worker.pods().of(caller)));
+    if own == Some(pod) {
         return None;
     }
     let ip = call.client.ip().to_canonical();
