@@ -32,10 +32,6 @@ pub use bpf::Bpf;
 pub use error::HookError;
 pub use nft::Nft;
 
-/// The port of the listener for what a pod dials.
-pub const OUTBOUND_PORT: u16 = 15001;
-/// The port of the listener for what arrives at a pod.
-pub const INBOUND_PORT: u16 = 15006;
 /// The most addresses of one pod.
 pub const MAX_ADDRESSES: usize = 32;
 /// The most address ranges of a mesh.

@@ -157,8 +157,8 @@ impl Stage {
         Pod {
             id: PodId(number.into()),
             addresses,
-            outbound: self.listener(&netns, hooks::OUTBOUND_PORT),
-            inbound: self.listener(&netns, hooks::INBOUND_PORT),
+            outbound: self.listener(&netns, heddle_intercept::OUTBOUND_PORT),
+            inbound: self.listener(&netns, heddle_intercept::INBOUND_PORT),
             netns,
         }
     }
