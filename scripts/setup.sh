@@ -27,6 +27,9 @@ die() { say "setup: $*"; exit 1; }
 need_package() { # need_package PROGRAM PACKAGE...
     have "$1" || packages+=("${@:2}")
 }
+need_program() { # need_program PROGRAM PACKAGE: one of the administrator's, whose folders PATH may lack
+    PATH="$PATH:/usr/sbin:/sbin" need_package "$@"
+}
 at_least() { # at_least HAVE WANT: compares versions
     [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n1)" = "$2" ]
 }
@@ -53,10 +56,16 @@ find_missing() {
         build)
             need_package cc gcc
             [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
+            # For the programs that run in the kernel.
+            need_package clang clang
+            [ -e /usr/include/bpf/bpf_helpers.h ] || packages+=(libbpf-dev)
             find_rust
             ;;
         test)
             need_package valgrind valgrind
+            # For tests of interception: rules of the packet filter, and namespaces to have them in.
+            need_program nft nftables
+            need_program ip iproute2
             if [ -z "$rust" ]; then
                 cargo fmt --version >/dev/null 2>&1 || components+=(rustfmt)
                 cargo clippy --version >/dev/null 2>&1 || components+=(clippy)

@@ -4,8 +4,8 @@
 #pragma once
 
 // One guard for each hook, and one table that ends with the holder for each: the kernel empties such a table when no
-// process has it open any more, whatever keeps its programs. Datagrams pass while the holder lives, because then the
-// hooks before decide.
+// process has it open any more, whatever keeps its programs (it takes some milliseconds for that). Datagrams pass while
+// the holder lives, because then the hooks before decide.
 #define ALIVE(name)                                  \
     struct {                                         \
         __uint(type, BPF_MAP_TYPE_PROG_ARRAY);       \
@@ -109,8 +109,10 @@ int guard_arrive(struct bpf_sk_lookup *ctx)
     here(ctx, &to);
     if (is_from_within(ctx, &to))
         return SK_PASS;
+    // Asked here and not only by being attached: who is no longer guarded is so at once, while the kernel takes its
+    // time to detach.
     struct pod *pod = pod_at(&to);
-    if (pod && is_among(pod->inbound, pod->inbound_ranges, ctx->local_port))
+    if (!pod || !(pod->flags & POD_GUARDED) || is_among(pod->inbound, pod->inbound_ranges, ctx->local_port))
         return SK_PASS;
     return SK_DROP;
 }

@@ -16,12 +16,7 @@ const OURS: &str = "heddle-holder";
 /// # Errors
 /// When there is no control group file system of version 2, or no group can be made.
 pub fn own() -> io::Result<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    let (root, at) = mount(&mounts).ok_or_else(|| {
-        io::Error::other(
-            "no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup/unified",
-        )
-    })?;
+    let (root, at) = mounted()?;
     let groups = fs::read_to_string("/proc/self/cgroup")?;
     let path = groups
         .lines()
@@ -39,6 +34,16 @@ pub fn own() -> io::Result<PathBuf> {
     }
     fs::write(made.join("cgroup.procs"), std::process::id().to_string())?;
     Ok(made)
+}
+
+/// Which group of the hierarchy is mounted, and where.
+pub(crate) fn mounted() -> io::Result<(PathBuf, PathBuf)> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    mount(&mounts).ok_or_else(|| {
+        io::Error::other(
+            "no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup/unified",
+        )
+    })
 }
 
 /// What of the hierarchy is mounted, and where, from the text of `/proc/self/mountinfo`.

@@ -27,15 +27,14 @@ mod layout;
 mod loaded;
 mod nft;
 mod pins;
+mod trial;
 
 pub use bpf::Bpf;
 pub use error::HookError;
 pub use nft::Nft;
+pub(crate) use pins::BPF_FS_MAGIC;
+pub(crate) use trial::{GROUPS, Trial, try_nft};
 
-/// The port of the listener for what a pod dials.
-pub const OUTBOUND_PORT: u16 = 15001;
-/// The port of the listener for what arrives at a pod.
-pub const INBOUND_PORT: u16 = 15006;
 /// The most addresses of one pod.
 pub const MAX_ADDRESSES: usize = 32;
 /// The most address ranges of a mesh.
@@ -50,7 +49,7 @@ pub struct Options {
     /// accept. Not the root either, nor one that pods are in.
     pub own_cgroup: PathBuf,
     /// Where the guard of pods that are refused without a proxy outlives this process: a folder of its own
-    /// on a BPF file system, which is made when it is not there. Without one there is no guard.
+    /// on a BPF file system, which is made when it is not there. Without one there is no guard, and the log says so.
     pub bpffs: Option<PathBuf>,
     /// Which addresses are the mesh's.
     pub ranges: Vec<Range>,

@@ -18,6 +18,7 @@
 //! | [`holder`] | who holds on to it all |
 //! | [`hooks`] | what the kernel is told of pods |
 //! | [`namespace`] | network namespaces |
+//! | [`probe`] | what this machine offers |
 //! | [`request`] | what operators ask of the holder |
 //! | [`routes`] | how replies to clients' addresses come back to the proxy |
 //! | [`sockopt`] | options of sockets that no crate knows |
@@ -34,6 +35,7 @@ pub mod hooks;
 pub mod namespace;
 mod original;
 mod pod;
+pub mod probe;
 pub mod request;
 pub mod routes;
 pub mod sockopt;

@@ -2,9 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// The namespace of this thread.
+const OWN: &str = "/proc/thread-self/ns/net";
 
 /// Does something inside a network namespace, on this thread, which is back in its own afterwards.
 ///
@@ -17,10 +20,26 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// The process is ended when its own namespace cannot be entered again: whatever it did next would be done in
 /// the wrong place.
 pub fn within<T>(netns: BorrowedFd<'_>, inside: impl FnOnce() -> T) -> io::Result<T> {
-    let own = File::open("/proc/thread-self/ns/net")?;
+    let own = File::open(OWN)?;
     move_into_link_name_space(netns, Some(LinkNameSpaceType::Network))?;
     let _back = Back(own);
     Ok(inside())
+}
+
+/// A new network namespace, empty but for a loopback interface that is down. It is gone with the last descriptor,
+/// process and socket that it has.
+///
+/// # Errors
+/// Without CAP_SYS_ADMIN, or when there are too many.
+pub fn create() -> io::Result<OwnedFd> {
+    let thread = std::thread::Builder::new().spawn(|| {
+        #[allow(unsafe_code, reason = "nothing else moves a thread to a new namespace")]
+        // SAFETY: what other threads rely on, descriptors and folders, is not unshared, and this thread, which
+        // nobody else knows, opens one file and ends.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+        Ok(OwnedFd::from(File::open(OWN)?))
+    })?;
+    thread.join().unwrap_or(Err(io::ErrorKind::Other.into()))
 }
 
 /// Goes back, also from a panic.

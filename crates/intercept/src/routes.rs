@@ -14,6 +14,7 @@ use std::path::Path;
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -62,7 +63,8 @@ impl fmt::Display for RouteError {
 
 impl std::error::Error for RouteError {}
 
-/// Prepares a pod's namespace. What is there already stays.
+/// Prepares a pod's namespace. What is there already stays. Its loopback interface is turned on, over which
+/// everything goes.
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN in the namespace, or where `/proc/sys` cannot be written.
@@ -70,7 +72,7 @@ pub fn prepare(netns: BorrowedFd<'_>) -> Result<(), RouteError> {
     change(netns, true)
 }
 
-/// Takes back what [`prepare`] did. The switches are turned off, which they are in a new namespace.
+/// Takes back what [`prepare`] did, but for the loopback interface. The switches are turned off, which they are in a new namespace.
 ///
 /// # Errors
 /// As [`prepare`].
@@ -88,6 +90,10 @@ fn change(netns: BorrowedFd<'_>, is_there: bool) -> Result<(), RouteError> {
             }
         }
         let mut netlink = Netlink::open().map_err(RouteError::new("cannot speak to the kernel"))?;
+        if is_there {
+            let up = netlink.ask(RouteNetlinkMessage::SetLink(loopback()));
+            up.map_err(RouteError::new("cannot turn on the loopback interface"))?;
+        }
         netlink.family(AddressFamily::Inet, is_there)?;
         if Path::new(IPV6_REFLECT).exists() {
             netlink.family(AddressFamily::Inet6, is_there)?;
@@ -180,6 +186,15 @@ impl Netlink {
 fn is_done(error: &io::Error) -> bool {
     let gone = [libc::ENOENT, libc::ESRCH].map(Some);
     error.kind() == io::ErrorKind::AlreadyExists || gone.contains(&error.raw_os_error())
+}
+
+/// `link set lo up`.
+fn loopback() -> LinkMessage {
+    let mut link = LinkMessage::default();
+    link.header.index = LOOPBACK;
+    link.header.flags = LinkFlags::Up;
+    link.header.change_mask = LinkFlags::Up;
+    link
 }
 
 /// `local default dev lo table TABLE`.

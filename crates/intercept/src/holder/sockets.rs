@@ -5,10 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use socket2::{Domain, Protocol, Socket, Type};
+use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 
 use crate::namespace::within;
 use crate::routes::MARK;
+use crate::sockopt::{set_mark, set_transparent};
 use crate::{Family, INBOUND_PORT, OUTBOUND_PORT};
 
 /// Connections that may wait to be accepted. The kernel cuts it to `net.core.somaxconn`.
@@ -47,23 +49,22 @@ pub(super) fn listeners(netns: BorrowedFd<'_>) -> io::Result<(TcpListener, TcpLi
 
 /// One socket for both families, where there are both.
 fn listener(port: u16) -> io::Result<TcpListener> {
-    let stream = Type::STREAM.nonblocking().cloexec();
-    let (socket, any) = match Socket::new(Domain::IPV6, stream, Some(Protocol::TCP)) {
+    let (socket, any) = match stream(AddressFamily::INET6) {
         Ok(socket) => {
-            socket.set_only_v6(false)?;
+            set_ipv6_v6only(&socket, false)?;
             (socket, SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
         }
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::AFNOSUPPORT) => {
-            let socket = Socket::new(Domain::IPV4, stream, Some(Protocol::TCP))?;
-            (socket, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))
+        Err(Errno::AFNOSUPPORT) => {
+            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+            (stream(AddressFamily::INET)?, any)
         }
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
-    socket.set_reuse_address(true)?;
+    set_socket_reuseaddr(&socket, true)?;
     // For connections whose destination is no address of the pod's.
-    socket.set_ip_transparent_v4(true)?;
-    socket.bind(&any.into())?;
-    socket.listen(BACKLOG)?;
+    set_transparent(&socket)?;
+    bind(&socket, &any)?;
+    listen(&socket, BACKLOG)?;
     Ok(socket.into())
 }
 
@@ -75,19 +76,22 @@ pub(super) fn open(
     source: Option<SocketAddr>,
 ) -> io::Result<OwnedFd> {
     within(netns, || {
-        let domain = match family {
-            Family::V4 => Domain::IPV4,
-            Family::V6 => Domain::IPV6,
-        };
-        let stream = Type::STREAM.nonblocking().cloexec();
-        let socket = Socket::new(domain, stream, Some(Protocol::TCP))?;
+        let socket = stream(match family {
+            Family::V4 => AddressFamily::INET,
+            Family::V6 => AddressFamily::INET6,
+        })?;
         if let Some(source) = source {
-            socket.set_ip_transparent_v4(true)?;
+            set_transparent(&socket)?;
             // Answers to that address come back instead of leaving the pod.
-            socket.set_mark(MARK)?;
-            socket.set_reuse_address(true)?;
-            socket.bind(&source.into())?;
+            set_mark(&socket, MARK)?;
+            set_socket_reuseaddr(&socket, true)?;
+            bind(&socket, &source)?;
         }
-        Ok(socket.into())
+        Ok(socket)
     })?
+}
+
+fn stream(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use aya::Ebpf;
 use aya::programs::links::FdLink;
-use rustix::fs::fstatfs;
+use rustix::fs::{FsWord, fstatfs};
 
 use super::layout::{self, Address, PodEntry};
 use super::pins::Pins;
@@ -21,7 +21,7 @@ use tables::{Tables, refused, removed};
 mod tables;
 
 /// Of a control group, version 2 (statfs(2)).
-const CGROUP2_MAGIC: u64 = 0x6367_7270;
+const CGROUP2_MAGIC: FsWord = 0x6367_7270;
 
 /// Hooks by BPF programs, and the pods that they know.
 #[derive(Debug)]
@@ -58,8 +58,9 @@ impl Bpf {
             loaded::load(&mut object, name, what)?;
         }
         loaded::load(&mut object, loaded::ARRIVE.0, loaded::ARRIVE.1)?;
-        let pins = options.bpffs.as_deref().map(Pins::open).transpose()?;
-        let orphans = pins.as_ref().map(Pins::orphans).transpose()?;
+        let pins = options.bpffs.as_deref().map(Pins::open);
+        let mut pins = pins.and_then(|pins| pins.inspect_err(unguarded).ok());
+        let orphans = pins.as_mut().map(Pins::orphans).transpose()?;
         if let Some(pins) = &pins {
             pins.prepare(&object)?;
         }
@@ -205,11 +206,15 @@ impl Bpf {
         enrolled._arrive = Some(arrive);
         let entry = enrolled.entry.encode();
         refused("a pod", tables.pods.insert(enrolled.cookie, entry, 0))?;
-        if let (Some(pins), true) = (&self.pins, enrolled.entry.is_guarded) {
-            let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, pod.netns)?;
-            pins.keep_pod(enrolled.cookie, guard)?;
+        let Some(pins) = &mut self.pins else {
+            return Ok(());
+        };
+        pins.take_over(enrolled.cookie);
+        if !enrolled.entry.is_guarded {
+            return pins.remove_pod(enrolled.cookie);
         }
-        Ok(())
+        let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, pod.netns)?;
+        pins.keep_pod(enrolled.cookie, guard)
     }
 
     pub(super) fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
@@ -242,13 +247,11 @@ impl Bpf {
     /// Everything is tried, and the first thing that failed said.
     pub(super) fn release(&mut self, pod: PodId) -> Result<(), HookError> {
         let enrolled = self.pods.remove(&pod).ok_or(HookError::Unknown(pod))?;
-        // First, since it refuses what no other program has chosen.
-        let mut done = match &self.pins {
-            Some(pins) => pins.remove_pod(enrolled.cookie),
-            None => Ok(()),
-        };
         let tables = &mut self.tables;
-        done = done.and(removed("a pod", tables.pods.remove(&enrolled.cookie)));
+        let mut done = removed("a pod", tables.pods.remove(&enrolled.cookie));
+        if let Some(pins) = &self.pins {
+            done = done.and(pins.remove_pod(enrolled.cookie));
+        }
         for address in &enrolled.addresses {
             done = done.and(removed(
                 "a pod's listener",
@@ -272,6 +275,11 @@ impl Bpf {
     }
 }
 
+fn unguarded(error: &HookError) {
+    let means = "there is no guard: once this process is gone, no pod is refused any more";
+    tracing::warn!("{error}. Without it {means}");
+}
+
 /// Opens a control group.
 fn cgroup(path: &Path) -> Result<File, HookError> {
     let file = File::open(path).map_err(|error| {
@@ -279,7 +287,7 @@ fn cgroup(path: &Path) -> Result<File, HookError> {
     })?;
     let system = fstatfs(&file)
         .map_err(|error| HookError::path(path, format!("cannot look at it: {error}")))?;
-    if u64::try_from(system.f_type) != Ok(CGROUP2_MAGIC) {
+    if system.f_type != CGROUP2_MAGIC {
         return Err(HookError::path(
             path,
             "is no control group of version 2: name one below a file system of type cgroup2",

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData};
 use aya::programs::links::{FdLink, PinnedLink};
-use rustix::fs::statfs;
+use rustix::fs::{FsWord, statfs};
 
 use super::error::{HookError, chain};
 use super::layout::{Address, PodBytes, orphan};
@@ -31,11 +31,16 @@ const POD: &str = "pod-";
 /// After what has not yet replaced what was there.
 const NEW: &str = "-new";
 /// Of a BPF file system (statfs(2)).
-const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+pub(crate) const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 
 /// The folder.
 #[derive(Debug)]
-pub(super) struct Pins(PathBuf);
+pub(super) struct Pins {
+    folder: PathBuf,
+    /// The pods of the holder before, which its guards look at for as long as they are attached: the kernel takes its
+    /// time with what is not pinned any more.
+    before: Option<HashMap<MapData, u64, PodBytes>>,
+}
 
 /// What another process left.
 #[derive(Debug, Default)]
@@ -49,26 +54,25 @@ pub(super) struct Orphans {
 impl Pins {
     /// Opens the folder, and makes it when it is not there.
     pub(super) fn open(folder: &Path) -> Result<Self, HookError> {
-        let made = fs::DirBuilder::new().mode(0o700).create(folder);
-        match made {
+        let above = folder.parent().unwrap_or(folder);
+        let is_there = |path| statfs(path).is_ok_and(|system| system.f_type == BPF_FS_MAGIC);
+        if !is_there(folder) && !is_there(above) {
+            let lacking = "is on no BPF file system. Mount one: mount -t bpf bpf /sys/fs/bpf";
+            return Err(HookError::path(folder, lacking));
+        }
+        match fs::DirBuilder::new().mode(0o700).create(folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(HookError::path(folder, format!("cannot make it: {error}")));
+                Err(HookError::path(folder, format!("cannot make it: {error}")))
             }
-            _ => {}
+            _ => Ok(Pins {
+                folder: folder.to_owned(),
+                before: None,
+            }),
         }
-        let system = statfs(folder)
-            .map_err(|error| HookError::path(folder, format!("cannot look at it: {error}")))?;
-        if u64::try_from(system.f_type) != Ok(BPF_FS_MAGIC) {
-            return Err(HookError::path(
-                folder,
-                "is on no BPF file system. Mount one: mount -t bpf bpf /sys/fs/bpf",
-            ));
-        }
-        Ok(Pins(folder.to_owned()))
     }
 
     /// What was guarded here when its holder ended. What is left of pods that are gone is removed.
-    pub(super) fn orphans(&self) -> Result<Orphans, HookError> {
+    pub(super) fn orphans(&mut self) -> Result<Orphans, HookError> {
         let alive = self.sweep()?;
         let mut orphans = Orphans::default();
         let Some(pods) = self.old_table::<u64, PodBytes>("pods")? else {
@@ -84,14 +88,15 @@ impl Pins {
             let entries = addresses.iter().filter_map(Result::ok);
             orphans.addresses = entries.filter(|(_, cookie)| is_orphan(cookie)).collect();
         }
+        self.before = Some(pods);
         Ok(orphans)
     }
 
     /// The guards of namespaces that are still there; the others go.
     fn sweep(&self) -> Result<Vec<u64>, HookError> {
         let mut guards = Vec::new();
-        for name in names(&self.0)? {
-            let path = self.0.join(&name);
+        for name in names(&self.folder)? {
+            let path = self.folder.join(&name);
             if name.ends_with(NEW) {
                 remove(&path)?;
             } else if let Some(cookie) = name.strip_prefix(POD).and_then(|text| text.parse().ok()) {
@@ -120,7 +125,7 @@ impl Pins {
         &self,
         name: &str,
     ) -> Result<Option<HashMap<MapData, K, V>>, HookError> {
-        let path = self.0.join(name);
+        let path = self.folder.join(name);
         if !path.exists() {
             return Ok(None);
         }
@@ -132,7 +137,7 @@ impl Pins {
 
     /// Keeps a guard of all pods.
     pub(super) fn keep(&self, name: &str, link: FdLink) -> Result<(), HookError> {
-        let new = self.0.join(format!("{name}{NEW}"));
+        let new = self.folder.join(format!("{name}{NEW}"));
         link.pin(&new).map_err(|error| unpinned(&new, &error))?;
         self.replace(name)
     }
@@ -145,7 +150,7 @@ impl Pins {
     /// Pins the tables beside those that are there.
     pub(super) fn prepare(&self, object: &Ebpf) -> Result<(), HookError> {
         for name in TABLES {
-            let new = self.0.join(format!("{name}{NEW}"));
+            let new = self.folder.join(format!("{name}{NEW}"));
             let Some(table) = object.map(name) else {
                 return Err(HookError::path(&new, "there is no such table"));
             };
@@ -160,14 +165,22 @@ impl Pins {
     }
 
     fn replace(&self, name: &str) -> Result<(), HookError> {
-        let path = self.0.join(name);
-        fs::rename(self.0.join(format!("{name}{NEW}")), &path)
+        let path = self.folder.join(name);
+        fs::rename(self.folder.join(format!("{name}{NEW}")), &path)
             .map_err(|error| HookError::path(&path, format!("cannot be replaced: {error}")))
+    }
+
+    /// The holder before has no say in a pod any more.
+    pub(super) fn take_over(&mut self, cookie: u64) {
+        if let Some(before) = &mut self.before {
+            // It may not have known the pod.
+            let _ = before.remove(&cookie);
+        }
     }
 
     /// Ends the guard of one pod, if it has one.
     pub(super) fn remove_pod(&self, cookie: u64) -> Result<(), HookError> {
-        remove(&self.0.join(format!("{POD}{cookie}")))
+        remove(&self.folder.join(format!("{POD}{cookie}")))
     }
 }
 

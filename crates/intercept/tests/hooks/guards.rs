@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use heddle_intercept::hooks::{Hooks, uninstall};
 use heddle_intercept::{Exclude, Family, Fate};
@@ -19,7 +20,17 @@ fn datagram(stage: &Stage, pod: &Pod) -> Result<(), Errno> {
     sendto(socket.unwrap(), b"?", SendFlags::empty(), &to).map(drop)
 }
 
+/// Waits until datagrams are refused: that the holder has ended, the kernel finds out by and by.
+fn settle(stage: &Stage, pod: &Pod) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while datagram(stage, pod).is_ok() {
+        assert!(Instant::now() < deadline, "datagrams are not refused");
+        std::thread::yield_now();
+    }
+}
+
 fn assert_silent(stage: &Stage, pod: &Pod) {
+    settle(stage, pod);
     let capture = Capture::start();
     for to in ["10.96.0.1:80", "[fd96::1]:80"] {
         assert_eq!(
@@ -86,6 +97,31 @@ fn a_strict_pod_stays_silent_without_a_holder_until_the_next_one_or_its_removal(
 }
 
 #[test]
+fn a_pod_that_the_next_holder_lets_pass_is_not_refused_by_the_guard_of_the_one_before() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let app = stage.serve(&pod, "10.90.1.2:80");
+        pod.enrol(&mut hooks);
+        drop(hooks);
+        let mut hooks = stage.hooks();
+        hooks
+            .enrol(&pod.hooked(&Exclude::default(), Fate::Pass))
+            .unwrap();
+        assert_steered(stage, &pod);
+        hooks.died().unwrap();
+        dial("10.90.1.2:80").unwrap();
+        accept(&app);
+        drop(hooks);
+        let node = TcpListener::bind("10.90.1.1:80").unwrap();
+        stage.connect(&pod, "10.90.1.1:80").unwrap();
+        accept(&node);
+        dial("10.90.1.2:80").unwrap();
+        accept(&app);
+    });
+}
+
+#[test]
 fn what_is_excluded_stays_so_without_a_holder() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
@@ -120,8 +156,8 @@ fn guards_of_pods_that_are_gone_are_removed() {
         let pins = || std::fs::read_dir(stage.bpffs()).unwrap().count();
         assert_eq!(pins(), 8);
         // Namespaces are taken down a while after the last descriptor is closed.
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
-        while pins() > 7 && std::time::Instant::now() < deadline {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while pins() > 7 && Instant::now() < deadline {
             drop(stage.hooks());
         }
         assert_eq!(pins(), 7);

@@ -1,16 +1,17 @@
 //! A node and its pods: namespaces, links between them, control groups, and a BPF file system of the test's own.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use heddle_intercept::hooks::{self, Hooks, Kind, Options, Range};
-use heddle_intercept::namespace::within;
+use heddle_intercept::namespace::{self, within};
 use heddle_intercept::{Exclude, Family, Fate, PodId};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
@@ -58,6 +59,10 @@ pub(crate) fn on_stage(test: impl FnOnce(&Stage) + Send) {
         eprintln!("SKIPPED: no control groups of version 2 are mounted on this machine");
         return;
     };
+    // One at a time: a process that another test starts has our descriptors for a moment, before it is another
+    // program, and with them hooks that are no more and listeners that are closed.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             #[allow(unsafe_code, reason = "nothing else moves a thread to a new namespace")]
@@ -131,7 +136,7 @@ impl Stage {
 
     /// A pod of that number: 10.90.N.2 and fd90:N::2, linked to the node, which is .1 and ::1.
     pub(crate) fn pod(&self, number: u8) -> Pod {
-        let netns = new_netns();
+        let netns = namespace::create().unwrap();
         let peer = format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd());
         ip(&format!(
             "link add pod{number} type veth peer name eth0 netns {peer}"
@@ -157,8 +162,8 @@ impl Stage {
         Pod {
             id: PodId(number.into()),
             addresses,
-            outbound: self.listener(&netns, hooks::OUTBOUND_PORT),
-            inbound: self.listener(&netns, hooks::INBOUND_PORT),
+            outbound: self.listener(&netns, heddle_intercept::OUTBOUND_PORT),
+            inbound: self.listener(&netns, heddle_intercept::INBOUND_PORT),
             netns,
         }
     }
@@ -197,14 +202,7 @@ impl Stage {
             .apps
             .socket(pod.netns.as_fd(), by, SocketType::STREAM, 0)
             .unwrap();
-        // A connection to nowhere ends as one that is not answered.
-        sockopt::set_tcp_user_timeout(&socket, 300).unwrap();
-        sockopt::set_socket_timeout(
-            &socket,
-            sockopt::Timeout::Send,
-            Some(Duration::from_millis(300)),
-        )
-        .unwrap();
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE)).unwrap();
         rustix::net::connect(&socket, &to)?;
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -291,17 +289,6 @@ pub(crate) fn dial(to: impl ToSocketAddrs) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     Ok(stream)
-}
-
-/// A namespace that lives for as long as its descriptor.
-fn new_netns() -> OwnedFd {
-    let thread = std::thread::spawn(|| {
-        #[allow(unsafe_code, reason = "nothing else moves a thread to a new namespace")]
-        // SAFETY: descriptors are not unshared, and the thread only opens a file and ends.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
-        OwnedFd::from(File::open("/proc/thread-self/ns/net").unwrap())
-    });
-    thread.join().unwrap()
 }
 
 /// The `ip` program, in the thread's namespace.
