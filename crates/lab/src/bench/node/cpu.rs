@@ -68,7 +68,9 @@ fn one(
         add("proxy_us", proxy);
     }
     add("path_us", proxy + ends);
-    add("machine_us", rounds::machine_us(&outcome));
+    if let Some(machine) = rounds::machine_us(&outcome) {
+        add("machine_us", machine);
+    }
     add("p50_us", outcome.p50_us);
     add("p99_us", outcome.p99_us);
     Ok(())

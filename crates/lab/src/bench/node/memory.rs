@@ -54,8 +54,8 @@ fn counts(kind: Kind, quick: bool) -> Vec<u32> {
     let all = if quick { &QUICK[..] } else { &FULL[..] };
     match (kind, quick) {
         (Kind::Envoy, true) => vec![1, 10],
-        (Kind::Envoy, false) => vec![1, 10, 25],
-        (Kind::Pod, _) => all.iter().copied().filter(|at| *at <= RATIO_AT).collect(),
+        (Kind::Envoy, false) | (Kind::Pod, true) => vec![1, 10, 25],
+        (Kind::Pod, false) => vec![1, 10, 25, 50, 100],
         (Kind::Direct | Kind::Node, _) => all.to_vec(),
     }
 }
@@ -65,16 +65,24 @@ fn measure(experiment: &Experiment, figures: &mut Figures) -> anyhow::Result<()>
         for kind in &experiment.kinds {
             for at in counts(*kind, experiment.options.quick) {
                 eprintln!("round {}: {kind}, {at} pods", round + 1);
-                let held = hold(experiment, *kind, at)?;
-                held.note(figures, (*kind, at, round));
+                match hold(experiment, *kind, at) {
+                    Ok((idle, used)) => {
+                        used.note(figures, (*kind, at, round));
+                        figures.add("idle_mib", *kind, at, round, idle.mib());
+                    }
+                    // More proxies than this machine starts in time; what was measured with fewer stands.
+                    Err(error) if at > 1 => figures.problem(*kind, round, &error),
+                    Err(error) => return Err(error),
+                }
             }
         }
     }
     Ok(())
 }
 
-/// A lab with so many servers, all of them in use.
-fn hold(experiment: &Experiment, kind: Kind, servers: u32) -> anyhow::Result<Held> {
+/// What is held in a lab with so many servers, each of which has answered: without a client's connection, and with
+/// one to each.
+fn hold(experiment: &Experiment, kind: Kind, servers: u32) -> anyhow::Result<(Held, Held)> {
     let shape = Shape {
         near: servers,
         ..Shape::default()
@@ -82,6 +90,7 @@ fn hold(experiment: &Experiment, kind: Kind, servers: u32) -> anyhow::Result<Hel
     let scene = Scene::up(kind, shape, &experiment.tools)?;
     let targets = (0..servers).map(|index| scene.target(&format!("near{index}")));
     let targets = targets.collect::<anyhow::Result<Vec<_>>>()?;
+    let idle = Held::read(&scene)?;
     let connections = servers.to_string();
     let rate = (servers * 2).to_string();
     let arguments = ["--connections", &connections, "--rate", &rate];
@@ -89,10 +98,10 @@ fn hold(experiment: &Experiment, kind: Kind, servers: u32) -> anyhow::Result<Hel
     let load = scene.start_load(&targets, &arguments)?;
     // Long enough for a request on each connection.
     thread::park_timeout(Duration::from_secs(2));
-    let held = Held::read(&scene);
+    let used = Held::read(&scene);
     let outcome = scene::finish(load)?;
     anyhow::ensure!(outcome.errors.is_empty(), "{:?}", outcome.errors);
-    held
+    Ok((idle, used?))
 }
 
 /// Where a proxy for each pod was not measured at the count of the ratios, a line through what was. Says of whom
@@ -122,9 +131,11 @@ fn estimate(figures: &mut Figures) -> Vec<Kind> {
 fn report(experiment: &mut Experiment, figures: &Figures, estimated: Vec<Kind>) {
     let places = all_places(&FULL);
     let findings = &mut experiment.findings;
-    findings.say("\nMemory of all proxies of a node, a connection open through each pod (MiB)");
+    findings
+        .say("\nMemory of all proxies of a node: idle, and with a connection to each server (MiB)");
     let columns = [
-        ("all", "mib", 1),
+        ("all, idle", "idle_mib", 1),
+        ("all, in use", "mib", 1),
         ("own", "own_mib", 1),
         ("program, once", "program_mib", 1),
         ("kernel", "kernel_mib", 1),
@@ -134,9 +145,10 @@ fn report(experiment: &mut Experiment, figures: &Figures, estimated: Vec<Kind>) 
     findings.say(figures.table("pods", &places, &columns));
     for kind in estimated {
         findings.say(format!(
-            "{kind} at {RATIO_AT} pods: not measured, a line through what was measured at fewer."
+            "{kind} at {RATIO_AT} pods was not measured: a line through what was measured at fewer."
         ));
     }
+    findings.tell(figures);
     findings.rows.extend(figures.rows("pods"));
     for (name, theirs) in [
         ("memory_node_vs_pod_100", Kind::Pod),
@@ -155,8 +167,14 @@ fn report(experiment: &mut Experiment, figures: &Figures, estimated: Vec<Kind>) 
         "memory_envoy_mib_100",
         figures.median("mib", Kind::Envoy, RATIO_AT),
     );
-    let growth = node(200).zip(node(1)).map(|(all, one)| all - one);
-    findings.value("memory_node_growth_mib_1_200", growth);
+    for (name, figure) in [
+        ("memory_node_growth_mib_1_200", "mib"),
+        ("memory_node_growth_idle_mib_1_200", "idle_mib"),
+    ] {
+        let at = |count| figures.median(figure, Kind::Node, count);
+        let growth = at(200).zip(at(1)).map(|(all, one)| all - one);
+        findings.value(name, growth);
+    }
 }
 
 #[cfg(test)]

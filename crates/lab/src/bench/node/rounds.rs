@@ -10,6 +10,8 @@ use crate::bench::load::Outcome;
 
 /// A run of the load generator must carry that part of the rate that it offered.
 const CARRIED_SHARE: f64 = 0.93;
+/// The part of all processors that may be busy with something else where the whole machine is accounted for.
+const OTHERS_SHARE: f64 = 0.15;
 
 /// Makes a lab of every system.
 ///
@@ -75,17 +77,60 @@ pub(super) fn check(outcome: &Outcome, rate: Option<f64>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Microseconds of processor time for each request: of the proxies, and of a server.
+/// Microseconds of processor time for each request: of the proxies, the client or the server.
 pub(super) fn cpu_us(outcome: &Outcome, of: &str) -> f64 {
     let used = outcome.cpu.get(of).copied().unwrap_or_default();
     used.cpu_ns as f64 / 1e3 / outcome.requests as f64
 }
 
-/// The same of the whole machine: of everything that runs on it, interrupts included.
-pub(super) fn machine_us(outcome: &Outcome) -> f64 {
-    let busy: f64 = outcome.cores.iter().sum();
-    busy * outcome.seconds * 1e6 / outcome.requests as f64
+/// The same of the whole machine: of everything that runs on it, interrupts included. `None`: others use so much
+/// of it that it would say more of them.
+pub(super) fn machine_us(outcome: &Outcome) -> Option<f64> {
+    let all = outcome.cores.iter().sum::<f64>() * outcome.seconds;
+    let ours: u64 = outcome.cpu.values().map(|used| used.cpu_ns).sum();
+    let others = all - ours as f64 / 1e9;
+    let most = OTHERS_SHARE * outcome.cores.len() as f64 * outcome.seconds;
+    (others < most).then_some(all * 1e6 / outcome.requests as f64)
 }
 
 /// The quotients that every experiment has: a node's proxy in a proxy for each pod, Heddle's and Envoy's.
 pub(super) const BESIDE: [(usize, Kind); 2] = [(0, Kind::Pod), (1, Kind::Envoy)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::account::Usage;
+
+    #[test]
+    fn the_whole_machine_counts_only_where_it_is_quiet() {
+        let of = |cores: [f64; 2]| {
+            let mut outcome = Outcome {
+                seconds: 2.0,
+                requests: 1000,
+                cores: cores.into(),
+                ..Outcome::default()
+            };
+            let used = Usage {
+                cpu_ns: 400_000_000,
+                user_share: 0.5,
+            };
+            outcome.cpu.insert("proxy".to_owned(), used);
+            machine_us(&outcome)
+        };
+        assert_eq!(of([0.25, 0.0]), Some(500.0));
+        assert_eq!(of([1.0, 1.0]), None);
+    }
+
+    #[test]
+    fn a_run_that_carries_less_than_it_was_offered_does_not_count() {
+        let outcome = |requests| Outcome {
+            seconds: 1.0,
+            requests,
+            ..Outcome::default()
+        };
+        assert!(check(&outcome(950), Some(1000.0)).is_ok());
+        assert!(check(&outcome(900), Some(1000.0)).is_err());
+        assert!(check(&outcome(900), None).is_ok());
+        assert!(check(&outcome(0), None).is_err());
+    }
+}

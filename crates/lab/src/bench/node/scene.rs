@@ -151,7 +151,7 @@ impl Scene {
             let target = self.target(&name)?;
             loop {
                 let asked = self.load(
-                    &[target.clone()],
+                    std::slice::from_ref(&target),
                     &["--connections", "1", "--requests", "1"],
                 );
                 let problem = match asked {

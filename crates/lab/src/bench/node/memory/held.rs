@@ -59,24 +59,34 @@ impl Held {
         Ok(held)
     }
 
+    /// All of it, in MiB.
+    pub(super) fn mib(&self) -> f64 {
+        mib((self.own + self.program) * 1024 + self.kernel())
+    }
+
+    /// Maps and programs are part of what the kernel counts; where it counts nothing they are all there is.
+    fn kernel(&self) -> u64 {
+        self.kernel_bytes.unwrap_or(self.bpf_bytes)
+    }
+
     /// Adds its figures.
     pub(super) fn note(&self, figures: &mut Figures, (kind, at, round): (Kind, u32, usize)) {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        // Maps and programs are part of what the kernel counts; where it counts nothing they are all there is.
-        let kernel = self.kernel_bytes.unwrap_or(self.bpf_bytes);
-        let all = (self.own + self.program) * 1024 + kernel;
         for (name, value) in [
-            ("mib", mib(all)),
+            ("mib", self.mib()),
             ("own_mib", mib(self.own * 1024)),
             ("program_mib", mib(self.program * 1024)),
             ("pss_mib", mib(self.pss * 1024)),
-            ("kernel_mib", mib(kernel)),
+            ("kernel_mib", mib(self.kernel())),
             ("bpf_mib", mib(self.bpf_bytes)),
             ("processes", self.processes as f64),
         ] {
             figures.add(name, kind, at, round, value);
         }
     }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 /// What is not of a file, and the whole proportional set.
