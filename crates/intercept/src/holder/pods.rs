@@ -213,6 +213,30 @@ impl Pods {
         Ok(id)
     }
 
+    /// The listeners for a pod: those that are there while the same pod is being released, since nobody else
+    /// can have their ports before.
+    fn listeners(
+        &self,
+        workload: &WorkloadName,
+        netns: &File,
+    ) -> Result<(TcpListener, TcpListener), String> {
+        let in_words = |error: io::Error| format!("its listeners: {error}");
+        let here = place(netns).map_err(in_words)?;
+        let Some(before) = self.all().filter(|pod| pod.place == here).last() else {
+            return sockets::listeners(netns.as_fd()).map_err(in_words);
+        };
+        if before.workload != *workload {
+            let before = &before.workload;
+            return Err(format!(
+                "its namespace was that of {before} a moment ago, whose last connections are still served: \
+                 try again in {} seconds",
+                DRAINS_WITHIN.as_secs()
+            ));
+        }
+        let again = |listener: &TcpListener| listener.try_clone().map_err(in_words);
+        Ok((again(&before.outbound)?, again(&before.inbound)?))
+    }
+
     /// The proxy serves a pod. Returns whether that is news worth remembering.
     pub(super) fn serve(&mut self, id: PodId, fate: Fate) -> bool {
         let Some(pod) = self.pods.get_mut(&id) else {
