@@ -176,8 +176,7 @@ impl Pods {
         if addresses.is_empty() {
             return Err("its namespace has no address yet: enrol it when it has".to_owned());
         }
-        let (outbound, inbound) =
-            sockets::listeners(netns.as_fd()).map_err(|error| in_words("its listeners", error))?;
+        let (outbound, inbound) = self.listeners(&workload, &netns)?;
         routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
         let id = PodId(self.next);
         self.next += 1;
