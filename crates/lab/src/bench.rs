@@ -1,6 +1,6 @@
 //! Experiments that measure Heddle beside other proxies.
 //!
-//! `proxy`, `mtls`, `identities` and `elastic` are the experiments; the rest are their instruments. The load generator, the upstream and the
+//! `proxy`, `mtls`, `identities`, `elastic` and `node` are the experiments; the rest are their instruments. The load generator, the upstream and the
 //! confinement of every process are processes of this same program.
 
 use clap::Subcommand;
@@ -26,6 +26,7 @@ mod instructions;
 mod load;
 mod machine;
 mod mtls;
+mod node;
 mod nodes;
 mod plot;
 mod proxy;
@@ -49,6 +50,14 @@ pub(crate) enum Command {
     Identities(identities::Identities),
     /// Workers that come and go with the load, and connections that move.
     Elastic(elastic::Elastic),
+    /// Memory of all proxies of a node as its pods become more: one proxy for all, beside one for each.
+    NodeMemory(node::Options),
+    /// CPU of all proxies of a node as requests become more, likewise.
+    NodeCpu(node::Options),
+    /// What an application carries with its pod's share of a processor, likewise.
+    NodeQps(node::Options),
+    /// What a request takes as connections become more, on one node and between two, likewise.
+    NodeLatency(node::Options),
 }
 
 /// Runs one experiment to its report.
@@ -61,5 +70,9 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Mtls(options) => mtls::run(options),
         Command::Identities(options) => identities::run(options),
         Command::Elastic(options) => elastic::run(options),
+        Command::NodeMemory(options) => node::memory(options),
+        Command::NodeCpu(options) => node::cpu(options),
+        Command::NodeQps(options) => node::qps(options),
+        Command::NodeLatency(options) => node::latency(options),
     }
 }

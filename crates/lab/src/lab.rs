@@ -35,7 +35,7 @@ mod programs;
 mod requirements;
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -196,13 +196,18 @@ impl Lab {
         self.underlay_place().command(program)
     }
 
+    /// The network namespace between the nodes.
+    pub fn underlay_network(&self) -> PathBuf {
+        Role::Underlay.path(&self.plan.name)
+    }
+
     fn underlay_group(&self) -> Group {
         self.groups.child("underlay")
     }
 
     fn underlay_place(&self) -> Place {
         Place {
-            network: Role::Underlay.path(&self.plan.name),
+            network: self.underlay_network(),
             group: self.underlay_group(),
             pod: None,
         }

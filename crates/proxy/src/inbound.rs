@@ -105,7 +105,7 @@ impl Greeting {
         drop(alarm);
         match greeted {
             Ok((side, inbound)) => {
-                let door = Door::new(Entry::Inbound(inbound), 0);
+                let door = Door::new(Entry::Inbound(inbound), 0, None);
                 let key = worker.gate.account(&door.source);
                 enter(worker, door, key, side, peer)
             }

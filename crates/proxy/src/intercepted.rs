@@ -150,8 +150,7 @@ fn outbound(
     let address = original(worker, client).ok_or((Reason::DestinationUnknown, None))?;
     let nowhere = |reason| (reason, Some(address));
     // A pod that dials the listener itself would be led back here for ever.
-    let own = || client.stream.local_addr().ok();
-    if address.port() == door.port && own().is_none_or(|own| own == address) {
+    if address.port() == door.port && own(client).is_none_or(|own| own == address) {
         return Err(nowhere(Reason::DestinationUnknown));
     }
     let bound = worker.bound();
@@ -200,8 +199,7 @@ fn arriving(
     workload: &WorkloadName,
     client: &Side,
 ) -> Result<Entry, Nowhere> {
-    let own = client.stream.local_addr().ok();
-    let own = own.map(|own| SocketAddr::new(own.ip().to_canonical(), own.port()));
+    let own = own(client);
     // A socket lookup that was steered leaves the address alone; a packet that was redirected has the
     // listener's port.
     let address = match own.filter(|own| own.port() != door.port) {
@@ -243,7 +241,16 @@ fn original(worker: &Worker, client: &Side) -> Option<SocketAddr> {
     let asked = (worker.settings.original_destination.0)(client.stream.as_fd());
     let known = asked.inspect_err(|error| tracing::debug!(%error, "no original destination"));
     let address = known.ok()?;
-    let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+    let address = canonical(address);
     let is_one = !address.ip().is_unspecified() && !address.ip().is_multicast();
     Some(address).filter(|address| is_one && address.port() > 0)
+}
+
+/// The address by which a client has connected here. A listener may be one of both families.
+fn own(client: &Side) -> Option<SocketAddr> {
+    client.stream.local_addr().ok().map(canonical)
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

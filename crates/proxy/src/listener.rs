@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
+use heddle_intercept::PodId;
 use heddle_model::{Namespace, ServiceName, WorkloadName};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
@@ -86,10 +87,13 @@ pub(crate) struct Door {
     pub(crate) source: Arc<str>,
     /// The listener's own port.
     pub(crate) port: u16,
+    /// The pod that the listener is in: one that is released is served to its end there, whatever pod its
+    /// workload has by then.
+    pub(crate) pod: Option<PodId>,
 }
 
 impl Door {
-    pub(crate) fn new(entry: Entry, port: u16) -> Arc<Self> {
+    pub(crate) fn new(entry: Entry, port: u16, pod: Option<PodId>) -> Arc<Self> {
         let source = match &entry {
             Entry::Mesh => "mesh".into(),
             Entry::Inbound(inbound) => match &inbound.caller {
@@ -106,6 +110,7 @@ impl Door {
             entry,
             source,
             port,
+            pod,
         })
     }
 
@@ -115,6 +120,7 @@ impl Door {
             entry,
             source: Arc::clone(&self.source),
             port: self.port,
+            pod: self.pod,
         })
     }
 

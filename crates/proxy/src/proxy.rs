@@ -130,8 +130,7 @@ impl Proxy {
     }
 
     /// Reaches these workloads of this node from within their pods from now on, and what the mesh does not
-    /// know from within the pod that calls it. Connections that carry something stay as they are. A pod is to
-    /// be named before its listeners are.
+    /// know from within the pod that calls it. Connections that carry something stay as they are.
     pub fn pods(&self, pods: Arc<BTreeMap<WorkloadName, PodId>>) {
         self.order(Order::Pods(Arc::new(Pods(pods))));
     }
@@ -143,7 +142,25 @@ impl Proxy {
 
     /// Accepts connections from a bound socket. An `id` that is in use replaces its listener.
     pub fn listen(&self, id: u64, socket: TcpListener, entry: Entry) {
-        self.order(Order::Listen { id, socket, entry });
+        let pod = None;
+        self.order(Order::Listen {
+            id,
+            socket,
+            entry,
+            pod,
+        });
+    }
+
+    /// The same from a listener within a pod. What arrives there is delivered there, and what its programs
+    /// dial outside of the mesh is dialled from there, also when the workload's pod is another one by now.
+    pub fn listen_in(&self, pod: PodId, id: u64, socket: TcpListener, entry: Entry) {
+        let pod = Some(pod);
+        self.order(Order::Listen {
+            id,
+            socket,
+            entry,
+            pod,
+        });
     }
 
     /// Closes a listener; connections that it accepted go on.

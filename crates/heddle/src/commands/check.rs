@@ -26,6 +26,7 @@ mod tests;
 #[command(after_help = "Examples:
   heddle check
   heddle check --output json | jq -r '.problems[]'
+  heddle check --probe
 
 Exit codes:
   0  all is well
@@ -35,7 +36,7 @@ Exit codes:
   6  degraded: an identity is missing, expired, denied, was not issued in three attempts, or has a quarter
      of its life left without having been renewed; the control plane is away for more than a minute, or
      while certificates want to be renewed; the clock is behind what is certain; or what the control plane
-     sent, or the state folder, cannot be used")]
+     sent, or the state folder, cannot be used. With --probe: pods cannot be enrolled here")]
 pub(crate) struct Args {
     /// The admin socket of the running heddle [default: as for `heddle up`]
     #[arg(long, value_name = "PATH")]
@@ -43,9 +44,16 @@ pub(crate) struct Args {
     /// How to print it
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
+    /// Say instead what this machine offers for intercepting the traffic of pods. Everything is tried, and
+    /// nothing of it stays; takes root
+    #[arg(long, conflicts_with = "socket")]
+    probe: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    if args.probe {
+        return probe(args.output);
+    }
     let answer = admin::get(&Location::new(args.socket), "/status").map_err(super::unanswered)?;
     let status = match who(&answer).context("the answer is not understood")? {
         Who::Node(status) => status,
@@ -68,6 +76,21 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     Ok(match identity {
         Some(identity) if !identity.problems.is_empty() => Exit::Degraded,
         _ => Exit::Ok,
+    })
+}
+
+/// What this machine offers for interception.
+fn probe(output: OutputFormat) -> Result<Exit, Failure> {
+    let found = heddle_intercept::probe::probe();
+    super::print(&match output {
+        OutputFormat::Json => {
+            serde_json::to_string(&found).context("the answer has no JSON")? + "\n"
+        }
+        OutputFormat::Text => found.to_string(),
+    })?;
+    Ok(match found.hooks {
+        Some(_) => Exit::Ok,
+        None => Exit::Degraded,
     })
 }
 

@@ -97,9 +97,9 @@ impl Pods {
                 }
                 let [out, arriving] = listener_ids(*id);
                 let caller = pod.workload.clone();
-                proxy.listen(out, outbound, Entry::Outbound { caller });
+                proxy.listen_in(*id, out, outbound, Entry::Outbound { caller });
                 let workload = pod.workload.clone();
-                proxy.listen(arriving, inbound, Entry::Arriving { workload });
+                proxy.listen_in(*id, arriving, inbound, Entry::Arriving { workload });
                 has_news = true;
             }
             let fate = known.map_or(Fate::Refuse, |workload| {

@@ -44,7 +44,7 @@ impl Machine {
     ///
     /// # Errors
     /// When `/proc` cannot be read.
-    fn describe() -> anyhow::Result<Machine> {
+    pub(super) fn describe() -> anyhow::Result<Machine> {
         let cpu = fs::read_to_string("/proc/cpuinfo").context("/proc/cpuinfo")?;
         let memory = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
         let number = |text: &str| text.split_ascii_whitespace().next()?.parse::<u64>().ok();

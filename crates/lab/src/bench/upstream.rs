@@ -6,6 +6,7 @@
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -26,6 +27,12 @@ pub(crate) struct Upstream {
     /// How many addresses of 127.1.0.0/16 to serve on, all with the same port.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     addresses: u32,
+    /// Serve here instead.
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "addresses")]
+    listen: Option<SocketAddr>,
+    /// CPU time that each answer costs, in microseconds: the work of an application.
+    #[arg(long, default_value_t = 0)]
+    work_us: u64,
 }
 
 /// The `index`th address that an upstream serves on.
@@ -74,7 +81,14 @@ struct Connection {
 
 /// Serves until the process is stopped. Prints the port on a line of its own once it listens.
 pub(crate) fn run(options: &Upstream) -> anyhow::Result<()> {
-    let mut server = Server::bind(options.addresses)?;
+    let mut server = match options.listen {
+        Some(address) => Server::empty().and_then(|mut server| {
+            server.listen(address)?;
+            Ok(server)
+        })?,
+        None => Server::bind(options.addresses)?,
+    };
+    server.answers.work = Duration::from_micros(options.work_us);
     println!("{}", server.port);
     server.serve()
 }
@@ -97,27 +111,34 @@ struct Server {
 }
 
 impl Server {
-    fn bind(addresses: u32) -> anyhow::Result<Server> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let mut server = Server {
-            epoll,
+    fn empty() -> anyhow::Result<Server> {
+        Ok(Server {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             peers: Slab::new(),
             answers: Answers::default(),
             scratch: vec![0; 64 << 10],
             port: 0,
-        };
+        })
+    }
+
+    fn bind(addresses: u32) -> anyhow::Result<Server> {
+        let mut server = Server::empty()?;
         for index in 0..addresses {
-            let wanted = SocketAddr::V4(SocketAddrV4::new(address(index), server.port));
-            let listener =
-                TcpListener::bind(wanted).with_context(|| format!("cannot listen on {wanted}"))?;
-            listener.set_nonblocking(true)?;
-            server.port = listener.local_addr()?.port();
-            let entry = server.peers.vacant_entry();
-            let data = epoll::EventData::new_u64(entry.key() as u64);
-            epoll::add(&server.epoll, &listener, data, epoll::EventFlags::IN)?;
-            entry.insert(Peer::Listener(listener));
+            server.listen(SocketAddrV4::new(address(index), server.port).into())?;
         }
         Ok(server)
+    }
+
+    fn listen(&mut self, wanted: SocketAddr) -> anyhow::Result<()> {
+        let listener =
+            TcpListener::bind(wanted).with_context(|| format!("cannot listen on {wanted}"))?;
+        listener.set_nonblocking(true)?;
+        self.port = listener.local_addr()?.port();
+        let entry = self.peers.vacant_entry();
+        let data = epoll::EventData::new_u64(entry.key() as u64);
+        epoll::add(&self.epoll, &listener, data, epoll::EventFlags::IN)?;
+        entry.insert(Peer::Listener(listener));
+        Ok(())
     }
 
     fn serve(&mut self) -> anyhow::Result<()> {
@@ -256,10 +277,13 @@ impl Connection {
 #[derive(Default)]
 struct Answers {
     made: Vec<(u64, Vec<u8>)>,
+    /// CPU time that each costs beside.
+    work: Duration,
 }
 
 impl Answers {
     fn find(&mut self, target: &[u8]) -> usize {
+        self.work();
         let length = body_length(target).min(MAX_BODY);
         if let Some(found) = self.made.iter().position(|(len, _)| *len == length) {
             return found;
@@ -275,6 +299,24 @@ impl Answers {
     fn bytes(&self, which: usize) -> &[u8] {
         &self.made[which].1
     }
+
+    /// Works for as long as an application would. The thread's own clock stands still while a quota stops
+    /// it, so that the work is the same however little of a processor there is.
+    fn work(&self) {
+        if self.work.is_zero() {
+            return;
+        }
+        let until = thread_time() + self.work;
+        while thread_time() < until {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// CPU time of this thread so far.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// The body length that a target asks for: the number in its last path segment, else 0.

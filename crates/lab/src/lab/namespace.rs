@@ -151,7 +151,12 @@ fn settle(forwards: bool) -> anyhow::Result<()> {
         fs::write(&path, value)
             .with_context(|| format!("cannot write {value} to {}", path.display()))?;
     }
-    Ok(())
+    // BBR, which hosts like, paces even a link that loses nothing with a timer for each packet. A namespace
+    // may only choose what its host offers to everyone; Reno always is.
+    let control = Path::new("/proc/sys/net/ipv4/tcp_congestion_control");
+    fs::write(control, "cubic")
+        .or_else(|_| fs::write(control, "reno"))
+        .with_context(|| format!("cannot write reno to {}", control.display()))
 }
 
 /// Makes the folder of names, a mount of its own that is shared, as `ip netns` wants it.

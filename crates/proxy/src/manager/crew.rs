@@ -162,6 +162,8 @@ impl Crew {
         }
         if let Some(sockets) = &self.sockets {
             handle.mailbox.send(Command::Sockets(sockets.clone()));
+        }
+        if !self.pods.0.is_empty() {
             handle.mailbox.send(Command::Pods(Arc::clone(&self.pods)));
         }
         if let Some(snapshot) = &self.snapshot {

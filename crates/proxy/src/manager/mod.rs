@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use heddle_intercept::Sockets;
+use heddle_intercept::{PodId, Sockets};
 use heddle_telemetry::{AccessLog, Registry, Seldom};
 use heddle_transport::Identities;
 use tokio::sync::oneshot;
@@ -72,6 +72,7 @@ pub(crate) enum Order {
         id: u64,
         socket: TcpListener,
         entry: Entry,
+        pod: Option<PodId>,
     },
     /// Stop accepting from it; connections that were accepted go on.
     Unlisten { id: u64 },
@@ -190,9 +191,9 @@ impl Manager {
                     Order::Identify(identities) => self.crew.borrow_mut().identify(identities),
                     Order::Pods(pods) => self.crew.borrow_mut().enter_pods(pods),
                     Order::Sockets(sockets) => self.crew.borrow_mut().ask_for_sockets(sockets),
-                    Order::Listen { id, socket, entry } => {
+                    Order::Listen { id, socket, entry, pod } => {
                         let port = socket.local_addr().map_or(0, |address| address.port());
-                        self.entrance.listen(id, socket, Door::new(entry, port));
+                        self.entrance.listen(id, socket, Door::new(entry, port, pod));
                     }
                     Order::Unlisten { id } => self.entrance.unlisten(id),
                     Order::UnlistenDrained { id, grace, done } => {

@@ -231,6 +231,11 @@ impl PortEntry {
         self.cluster.hosted(endpoint).map(|hosted| &hosted.workload)
     }
 
+    /// Whether any workload of this node is an endpoint of the port.
+    pub(crate) fn has_workloads(&self) -> bool {
+        !self.cluster.hosted.is_empty()
+    }
+
     /// An entry without endpoints of its own.
     fn bare(label: Arc<str>, protocol: AppProtocol) -> Self {
         PortEntry {

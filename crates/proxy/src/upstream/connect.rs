@@ -5,10 +5,12 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
-use heddle_intercept::{Family, PodId};
+use heddle_intercept::{Family, PodId, Sockets};
 use heddle_wire::preface::Kind;
 use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
@@ -19,6 +21,9 @@ use crate::failure::{Failure, Reason};
 use crate::io::Side;
 use crate::listener::Door;
 use crate::worker::{Alarm, Millis, Worker};
+
+/// How long it takes to ask again for a socket when too many are asked for.
+const ASK_AGAIN: Duration = Duration::from_millis(2);
 
 /// For whom an endpoint is connected, and what for: another node is told, and a pod of this one sees the
 /// client's address.
@@ -179,7 +184,7 @@ async fn open_within(dial: &Dial<'_>, pod: PodId) -> io::Result<TcpStream> {
     shows_client.set(source.is_some());
     loop {
         let opened = async {
-            let socket = sockets.open(pod, Family::of(address), source).await?;
+            let socket = socket_within(&sockets, pod, Family::of(address), source).await?;
             let socket = TcpSocket::from_std_stream(socket.into());
             socket.set_nodelay(true)?;
             socket.connect(address).await
@@ -193,6 +198,24 @@ async fn open_within(dial: &Dial<'_>, pod: PodId) -> io::Result<TcpStream> {
     }
 }
 
+/// A socket within a pod. Whoever makes them is waited for if many are wanted at the same time, as long as
+/// connecting may take.
+async fn socket_within(
+    sockets: &Sockets,
+    pod: PodId,
+    family: Family,
+    source: Option<SocketAddr>,
+) -> io::Result<OwnedFd> {
+    loop {
+        match sockets.open(pod, family, source).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
 /// The address with which an opaque connection speaks to a pod: the client's. None where it means nothing
 /// there, or where the pod calls itself.
 fn seen_address(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> Option<SocketAddr> {
@@ -202,7 +225,8 @@ fn seen_address(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> 
         return None;
     }
     let caller = call.door.entry.caller();
-    if caller.is_some_and(|caller| worker.pods().of(caller) == Some(pod)) {
+    let own = caller.and_then(|caller| call.door.pod.or_else(|| worker.pods().of(caller)));
+    if own == Some(pod) {
         return None;
     }
     let ip = call.client.ip().to_canonical();

@@ -24,9 +24,26 @@ pub(crate) struct Bound {
 }
 
 struct Cluster {
-    endpoints: Box<[Rc<Endpoint>]>,
+    endpoints: Rc<[Rc<Endpoint>]>,
     /// Choices made so far.
     turn: Cell<u64>,
+}
+
+/// The endpoints of a port, as a Worker reaches them.
+fn endpoints(port: &PortEntry, pods: &Pods, upstreams: &Upstreams) -> Rc<[Rc<Endpoint>]> {
+    let bind = |place: &Place| {
+        let workload = port.workload_at(place.address);
+        let endpoint = match workload.and_then(|workload| pods.of(workload)) {
+            Some(pod) => upstreams.endpoint(&Place {
+                address: place.address,
+                way: Way::Inside(pod),
+            }),
+            None => upstreams.endpoint(place),
+        };
+        endpoint.is_configured();
+        endpoint
+    };
+    port.cluster.endpoints.iter().map(bind).collect()
 }
 
 /// Which series a request belongs to, in numbers.
@@ -42,31 +59,36 @@ pub(crate) struct SeriesKey {
 
 impl Bound {
     pub(crate) fn new(snapshot: Arc<Snapshot>, pods: &Pods, upstreams: &Upstreams) -> Self {
-        let cluster = |port: &PortEntry| Cluster {
-            endpoints: port
-                .cluster
-                .endpoints
-                .iter()
-                .map(|place| {
-                    let workload = port.workload_at(place.address);
-                    let endpoint = match workload.and_then(|workload| pods.of(workload)) {
-                        Some(pod) => upstreams.endpoint(&Place {
-                            address: place.address,
-                            way: Way::Inside(pod),
-                        }),
-                        None => upstreams.endpoint(place),
-                    };
-                    endpoint.is_configured();
-                    endpoint
-                })
-                .collect(),
-            turn: Cell::new(0),
-        };
-        let clusters = snapshot.ports().iter().map(cluster).collect();
+        let ports = snapshot.ports().iter();
+        let clusters = ports
+            .map(|port| Cluster {
+                endpoints: endpoints(port, pods, upstreams),
+                turn: Cell::new(0),
+            })
+            .collect();
         Bound {
             snapshot,
             clusters,
             series: RefCell::default(),
+        }
+    }
+
+    /// The same snapshot where workloads are in other pods. A mesh may have many more endpoints than a node
+    /// has workloads, and pods come and go: only the ports of those are bound anew.
+    pub(crate) fn with_pods(&self, pods: &Pods, upstreams: &Upstreams) -> Self {
+        let ports = self.snapshot.ports().iter().zip(&self.clusters);
+        let clusters = ports.map(|(port, cluster)| Cluster {
+            endpoints: match port.has_workloads() {
+                true => endpoints(port, pods, upstreams),
+                false => Rc::clone(&cluster.endpoints),
+            },
+            turn: cluster.turn.clone(),
+        });
+        Bound {
+            snapshot: Arc::clone(&self.snapshot),
+            clusters: clusters.collect(),
+            // Whoever goes on with the old one makes its own.
+            series: RefCell::new(self.series.take()),
         }
     }
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
-use heddle_intercept::Sockets;
+use heddle_intercept::{PodId, Sockets};
 use heddle_model::WorkloadName;
 use heddle_telemetry::{LogSink, Registry, Seldom, TcpLabels, TcpSeries, WorkerStats};
 use heddle_transport::{Identities, NoIdentity};
@@ -165,7 +165,7 @@ impl Worker {
                 let hosts = bound.snapshot.port(port).hosts(endpoint, account);
                 bound.at(port, endpoint).filter(|_| hosts)
             }
-            Entry::Direct(direct) => return self.direct(bound, port, direct),
+            Entry::Direct(direct) => return self.direct(bound, port, direct, door.pod),
             _ => None,
         };
         chosen.map(Rc::clone).ok_or(Reason::EndpointGone)
@@ -177,6 +177,7 @@ impl Worker {
         bound: &Bound,
         port: PortIndex,
         direct: &Direct,
+        listener: Option<PodId>,
     ) -> Result<Rc<Endpoint>, Reason> {
         let pods = self.pods();
         let caller = direct.caller.as_ref();
@@ -184,15 +185,15 @@ impl Worker {
             (Some(workload), _) if !is_there(bound, direct, workload) => {
                 return Err(Reason::EndpointGone);
             }
-            (Some(workload), _) => match pods.of(workload) {
-                Some(pod) => Way::Inside(pod),
-                // What has arrived at a pod would arrive there again, and again.
-                None if caller.is_none() => return Err(Reason::PodGone),
-                None => Way::Here,
-            },
+            // What has arrived at a pod, dialled from anywhere else, would arrive there again, and again.
+            (Some(workload), _) if caller.is_none() => {
+                let pod = listener.or_else(|| pods.of(workload));
+                Way::Inside(pod.ok_or(Reason::PodGone)?)
+            }
+            (Some(workload), _) => pods.of(workload).map_or(Way::Here, Way::Inside),
             // Dialled by anybody else it could reach what the pod cannot.
             (None, What::Outside) => {
-                let pod = caller.and_then(|caller| pods.of(caller));
+                let pod = listener.or_else(|| pods.of(caller?));
                 Way::Outside(pod.ok_or(Reason::PodGone)?)
             }
             (None, _) => {

@@ -219,7 +219,7 @@ impl Worker {
         let guards = &snapshot.guards;
         self.alarms
             .revoke(|door, flow| guards.allow_live(door, flow));
-        self.bind(snapshot);
+        self.serve_by(Bound::new(snapshot, &self.pods.borrow(), &self.upstreams));
         // Series that are in use are kept by who uses them.
         self.tcp.borrow_mut().clear();
         self.upstreams.forget_unused();
@@ -229,15 +229,15 @@ impl Worker {
     /// pods that are none any more.
     fn enter_pods(&self, pods: Arc<Pods>) {
         let there: HashSet<PodId> = pods.0.values().copied().collect();
+        let bound = self.bound().with_pods(&pods, &self.upstreams);
         *self.pods.borrow_mut() = pods;
         self.upstreams.leave_pods(|pod| there.contains(&pod));
-        let snapshot = Arc::clone(&self.bound.borrow().snapshot);
-        self.bind(snapshot);
+        self.serve_by(bound);
         self.upstreams.forget_unused();
     }
 
-    fn bind(&self, snapshot: Arc<Snapshot>) {
-        let bound = Bound::new(snapshot, &self.pods.borrow(), &self.upstreams);
+    /// Serves requests by this from now on.
+    fn serve_by(&self, bound: Bound) {
         // Dropped outside the borrow.
         let old = self.bound.replace(Rc::new(bound));
         drop(old);

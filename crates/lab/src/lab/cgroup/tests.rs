@@ -68,3 +68,29 @@ fn another_lab_s_processes_are_not_held() {
     assert!(!group.holds(i32::try_from(std::process::id()).unwrap()));
     assert!(!group.holds(i32::MAX));
 }
+
+#[test]
+fn of_version_2_a_group_is_handed_its_controllers_by_those_above_it_but_the_host_s_own() {
+    let root = tempfile::tempdir().unwrap();
+    let hierarchies = Hierarchies {
+        unified: root.path().to_owned(),
+        controllers: Vec::new(),
+    };
+    let lab = hierarchies.lab(&LabName::parse("shop").unwrap());
+    let pod = lab.child("node-one/pods/shop.web");
+    pod.create().unwrap();
+    pod.hold(0.5).unwrap();
+    let has = |path: &str| root.path().join(path).exists();
+    for (group, hands_down) in [
+        ("", false),
+        ("heddle-lab-shop/", true),
+        ("heddle-lab-shop/node-one/", true),
+        ("heddle-lab-shop/node-one/pods/", true),
+        ("heddle-lab-shop/node-one/pods/shop.web/", false),
+    ] {
+        let file = format!("{group}cgroup.subtree_control");
+        assert_eq!(has(&file), hands_down, "{group}");
+    }
+    let held = fs::read_to_string(pod.unified().join("cpu.max")).unwrap();
+    assert_eq!(held, "50000 100000");
+}

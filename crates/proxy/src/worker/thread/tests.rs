@@ -35,6 +35,7 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
                 port: 80,
             },
             0,
+            None,
         ),
         peer: client.peer_addr().unwrap(),
         client: Packed::plain(client),

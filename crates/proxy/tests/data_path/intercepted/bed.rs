@@ -94,7 +94,7 @@ fn sockets(channel_end: OwnedFd) -> Sockets {
 pub(super) struct Steered {
     pub(super) proxy: Proxy,
     pub(super) registry: Arc<Registry>,
-    holder: Holder,
+    holder: Option<Holder>,
     listeners: Cell<u64>,
     workers: f64,
 }
@@ -106,6 +106,19 @@ impl Steered {
     }
 
     pub(super) fn with(workers: usize, mesh: &Mesh, pods: &[&str]) -> Steered {
+        let (holder, channel_end) = Holder::start().unwrap();
+        let mut steered = Steered::over(channel_end, workers, mesh, pods);
+        steered.holder = Some(holder);
+        steered
+    }
+
+    /// One that asks for sockets there.
+    pub(super) fn over(
+        channel_end: OwnedFd,
+        workers: usize,
+        mesh: &Mesh,
+        pods: &[&str],
+    ) -> Steered {
         let settings = Settings {
             workers: Elasticity {
                 min: workers,
@@ -116,12 +129,11 @@ impl Steered {
         };
         let registry = Arc::new(Registry::new());
         let proxy = Proxy::start(settings, Arc::clone(&registry), None).unwrap();
-        let (holder, channel_end) = Holder::start().unwrap();
         proxy.sockets(sockets(channel_end));
         let steered = Steered {
             proxy,
             registry,
-            holder,
+            holder: None,
             listeners: Cell::new(1),
             workers: workers as f64,
         };
@@ -197,7 +209,7 @@ impl Steered {
 
     /// The sockets that were asked for so far: in which pod, and with which source.
     pub(super) fn asked(&self) -> Vec<(u32, Option<SocketAddr>)> {
-        let heard = self.holder.heard().into_iter();
+        let heard = self.holder.iter().flat_map(Holder::heard);
         heard
             .filter_map(|said| match said {
                 ToHolder::Open { pod, source, .. } => Some((pod.0, source)),

@@ -1,12 +1,13 @@
 //! What pods dial.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use heddle_model::{AppProtocol, Endpoint, ServiceName};
+use heddle_proxy::Entry;
 
-use super::bed::{ECHO, SERVICE, Steered, mesh};
+use super::bed::{ECHO, SERVICE, Steered, going_to, mesh, name};
 use crate::policy::{account, allow, with};
-use crate::support::{Upstream, serve_at, service};
+use crate::support::{Client, Upstream, serve_at, service};
 
 #[test]
 fn a_services_address_is_the_service() {
@@ -118,7 +119,7 @@ fn what_leads_nowhere_is_refused() {
     let upstream = Upstream::at(ECHO);
     let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["echo", "shop"]);
     let nobody_knows = steered.outbound("shop", None).1;
-    assert_eq!(crate::support::Client::connect(nobody_knows).rest(), b"");
+    assert_eq!(Client::connect(nobody_knows).rest(), b"");
     steered.expect_refused("original_destination_unknown");
     assert_eq!(steered.dial("stranger", upstream.address).rest(), b"");
     steered.expect_refused("workload_not_in_mesh");
@@ -133,14 +134,20 @@ fn what_leads_nowhere_is_refused() {
 fn a_pod_that_dials_its_listener_is_not_led_in_a_circle() {
     let upstream = Upstream::at(ECHO);
     let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["shop"]);
-    let socket = super::bed::listener(None);
-    let address = socket.local_addr().unwrap();
-    super::bed::going_to(address, address);
-    let caller = super::bed::name("shop");
-    let entry = heddle_proxy::Entry::Outbound { caller };
-    steered.proxy.listen(1_000, socket, entry);
-    assert_eq!(crate::support::Client::connect(address).rest(), b"");
-    steered.expect_refused("original_destination_unknown");
+    // A listener of one family, and one of both.
+    for (id, bound) in [(1_000, "127.0.0.1:0"), (1_001, "[::]:0")] {
+        let socket = TcpListener::bind(bound).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let dialled = SocketAddr::from(([127, 0, 0, 1], port));
+        let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+        going_to(dialled, dialled);
+        going_to(SocketAddr::from((mapped, port)), dialled);
+        let caller = name("shop");
+        steered.proxy.listen(id, socket, Entry::Outbound { caller });
+        assert_eq!(Client::connect(dialled).rest(), b"");
+    }
+    let labels = ["reason=\"original_destination_unknown\""];
+    steered.expect("heddle_requests_rejected_total", &labels, 2.0);
 }
 
 #[test]

@@ -1,12 +1,19 @@
 //! Pods that are reached from within.
 
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
+use heddle_intercept::PodId;
+use heddle_intercept::channel::{ToHolder, ToProxy, pair, receive, send};
 use heddle_model::AppProtocol;
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use heddle_proxy::Entry;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket, socket_with};
 
-use super::bed::{ECHO, SERVICE, Steered, mesh};
+use super::bed::{ECHO, SERVICE, Steered, listener, mesh, name};
 use crate::support::{Client, PATIENCE, Upstream, field};
 
 #[test]
@@ -128,4 +135,92 @@ fn nothing_is_kept_into_a_pod_that_is_none_any_more() {
     assert_eq!(second.rest(), b"");
     let pods: Vec<u32> = steered.asked().into_iter().map(|(pod, _)| pod).collect();
     assert_eq!(pods[..2], [1, 7]);
+}
+
+#[test]
+fn a_listener_of_a_released_pod_is_served_where_it_is() {
+    let (upstream, outside) = (Upstream::at(ECHO), Upstream::at("127.30.0.100:0"));
+    let mut mesh = mesh(upstream.address, AppProtocol::Tcp);
+    let steered = Steered::new(&mesh, &["echo", "shop"]);
+    let listen = |id: u64, entry: Entry, going: SocketAddr| {
+        let socket = listener(Some(going));
+        let address = socket.local_addr().unwrap();
+        steered.proxy.listen_in(PodId(40), id, socket, entry);
+        address
+    };
+    let (caller, workload) = (name("shop"), name("echo"));
+    let dials = listen(100, Entry::Outbound { caller }, outside.address);
+    let arrives = listen(101, Entry::Arriving { workload }, upstream.address);
+    let mut expected = Vec::new();
+    // Each has another pod, then none, and then another address.
+    for round in 0..3 {
+        if round == 1 {
+            steered.pods(&[]);
+        } else if round == 2 {
+            mesh.generation += 1;
+            mesh.workloads[0].address = [127, 30, 0, 10].into();
+            mesh.services[0].ports[0].endpoints.clear();
+            steered.apply(&mesh);
+        }
+        let _dialled = Client::connect(dials);
+        let _at = outside.accept();
+        let _arrived = Client::connect(arrives);
+        let _at = upstream.accept();
+        expected.extend([(40, None); 2]);
+        steered.expect_asked(&expected);
+    }
+}
+
+/// Answers whoever asks for a socket, once it is told to begin.
+fn slow_holder(channel: OwnedFd) -> SyncSender<()> {
+    let (begin, begun) = sync_channel(1);
+    std::thread::spawn(move || {
+        let _whoever_began_may_have_gone = begun.recv();
+        loop {
+            let mut ready = [PollFd::new(&channel, PollFlags::IN)];
+            poll(&mut ready, None).unwrap();
+            let Ok(Some((ToHolder::Open { request, .. }, _))) = receive(&channel) else {
+                return;
+            };
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let made = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+            let error = None;
+            let answer = ToProxy::Socket { request, error };
+            while let Err(error) = send(&channel, &answer, &[made.as_fd()]) {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                std::thread::yield_now();
+            }
+        }
+    });
+    begin
+}
+
+#[test]
+fn a_crowd_waits_for_its_sockets() {
+    const CROWD: usize = 100;
+    let server = TcpListener::bind(ECHO).unwrap();
+    let mesh = mesh(server.local_addr().unwrap(), AppProtocol::Tcp);
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for mut stream in server.incoming().flatten() {
+            stream.write_all(b"hello").unwrap();
+            open.push(stream);
+        }
+    });
+    let (channel, proxys) = pair().unwrap();
+    let begin = slow_holder(channel);
+    let steered = Steered::over(proxys, 1, &mesh, &["echo"]);
+    // More than can be asked for at the same time.
+    let mut clients = Vec::new();
+    for _ in 0..9 {
+        let (_, door) = steered.outbound("shop", Some(SERVICE));
+        clients.extend((0..CROWD).map(|_| Client::connect(door)));
+    }
+    let connecting = clients.len() as f64;
+    steered.expect("heddle_upstream_connections_active", &[], connecting);
+    begin.send(()).unwrap();
+    for client in &mut clients {
+        assert_eq!(client.exact(5), b"hello");
+    }
+    steered.expect("heddle_tcp_connections_failed_total", &[], 0.0);
 }

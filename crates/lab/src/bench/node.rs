@@ -1,0 +1,130 @@
+//! `heddle-lab bench node-…`: one proxy for a node beside one for each pod.
+//!
+//! The experiments of the node-level mesh, in labs whose pods' programs know of no proxy. Four systems carry
+//! the same requests between the same pods; their labs are up at the same time and are loaded one after
+//! another, in an order that rotates. `docs/benchmarks.md` explains every choice.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+
+use super::findings::Findings;
+use super::install;
+use super::machine::Machine;
+use chart::Panel;
+use kind::Kind;
+use scene::Tools;
+
+mod chart;
+mod cpu;
+mod figures;
+mod group;
+mod kind;
+mod latency;
+mod memory;
+mod qps;
+mod rounds;
+mod scene;
+mod sidecar;
+
+pub(super) use cpu::run as cpu;
+pub(super) use latency::run as latency;
+pub(super) use memory::run as memory;
+pub(super) use qps::run as qps;
+
+/// What the user may say to `bench node-…`.
+#[derive(Args, Clone)]
+pub(crate) struct Options {
+    /// A minute or two instead of five and more: shorter windows, fewer rounds.
+    #[arg(long)]
+    quick: bool,
+    /// Write every figure to FILE as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the main figures into FILE.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// The Heddle to measure; the one beside this program unless said.
+    #[arg(long, value_name = "PATH")]
+    heddle: Option<PathBuf>,
+    /// Only these of direct, node, pod and envoy (ratios need both sides).
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<Kind>,
+    /// So many rounds.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: Option<u16>,
+}
+
+/// What is the same for every experiment.
+struct Experiment<'o> {
+    options: &'o Options,
+    kinds: Vec<Kind>,
+    tools: Tools,
+    findings: Findings,
+}
+
+impl Experiment<'_> {
+    /// Prepares one.
+    ///
+    /// # Errors
+    /// Not root, or a peer is missing.
+    fn new<'o>(
+        options: &'o Options,
+        name: &'static str,
+        all: &[Kind],
+    ) -> anyhow::Result<Experiment<'o>> {
+        anyhow::ensure!(
+            rustix::process::geteuid().is_root(),
+            "this experiment makes labs, which takes root (use sudo)"
+        );
+        let wanted = |kind: &Kind| options.only.is_empty() || options.only.contains(kind);
+        let kinds: Vec<Kind> = all.iter().copied().filter(wanted).collect();
+        anyhow::ensure!(!kinds.is_empty(), "nothing to measure");
+        let lab = std::env::current_exe()?;
+        let beside = lab.with_file_name("heddle");
+        let heddle = options.heddle.clone().unwrap_or(beside);
+        anyhow::ensure!(
+            heddle.is_file(),
+            "there is no {} (cargo build --release -p heddle, or --heddle PATH)",
+            heddle.display()
+        );
+        let envoy = match kinds.contains(&Kind::Envoy) {
+            true => Some(install::peers()?.envoy),
+            false => None,
+        };
+        scene::sweep();
+        // Labs have networks of their own, so this process needs none.
+        let machine = Machine::describe()?;
+        Ok(Experiment {
+            options,
+            kinds,
+            tools: Tools {
+                lab,
+                heddle: std::path::absolute(heddle)?,
+                envoy,
+            },
+            findings: Findings::new(name, options.quick, machine),
+        })
+    }
+
+    fn rounds(&self, quick: usize, full: usize) -> usize {
+        let usual = if self.options.quick { quick } else { full };
+        self.options.rounds.map_or(usual, usize::from)
+    }
+
+    /// Shows, and writes, what was found before an error as well.
+    fn conclude(self, measured: anyhow::Result<()>, panels: &[Panel]) -> anyhow::Result<()> {
+        self.findings.print();
+        measured?;
+        self.findings.conclude(self.options.json.as_deref())?;
+        match &self.options.svg {
+            Some(file) => write(file, &chart::draw(panels)?),
+            None => Ok(()),
+        }
+    }
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}

@@ -1,0 +1,115 @@
+//! `heddle-lab bench node-cpu`: processor time of all proxies as requests become more.
+
+use super::figures::Figures;
+use super::kind::Kind;
+use super::rounds::{self, BESIDE};
+use super::scene::{Scene, Shape};
+use super::{Experiment, Options};
+
+/// Requests per second.
+const RATES: [u32; 3] = [1000, 2000, 4000];
+const CONNECTIONS: &str = "32";
+/// Proxies and everything else that a request needs on the machine.
+const TITLES: [&str; 2] = [
+    "CPU of all proxies (µs a request)",
+    "CPU of client, proxies and server (µs a request)",
+];
+
+/// Measures and reports.
+///
+/// # Errors
+/// Not root, something is missing, or a lab cannot be made.
+pub(in crate::bench) fn run(options: &Options) -> anyhow::Result<()> {
+    let mut experiment = Experiment::new(options, "node-cpu", &Kind::ALL)?;
+    let mut figures = Figures::default();
+    let measured = measure(&experiment, &mut figures);
+    report(&mut experiment, &figures);
+    let panel = |(title, name)| figures.panel(title, "requests/s", name, &RATES);
+    let panels = [(TITLES[0], "proxy_us"), (TITLES[1], "path_us")].map(panel);
+    experiment.conclude(measured, &panels)
+}
+
+fn measure(experiment: &Experiment, figures: &mut Figures) -> anyhow::Result<()> {
+    let shape = Shape {
+        near: 1,
+        ..Shape::default()
+    };
+    let scenes = rounds::scenes(experiment, shape)?;
+    let seconds = if experiment.options.quick { "2" } else { "4" };
+    let count = experiment.rounds(3, 5);
+    rounds::run(
+        &scenes,
+        count,
+        &RATES,
+        figures,
+        |scene, rate, round, figures| one(scene, (rate, round), seconds, figures),
+    )
+}
+
+fn one(
+    scene: &Scene,
+    (rate, round): (u32, usize),
+    seconds: &str,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let offered = rate.to_string();
+    let arguments = ["--connections", CONNECTIONS, "--rate", &offered];
+    let arguments = [
+        &arguments[..],
+        &["--seconds", seconds, "--body-bytes", "1024"],
+    ]
+    .concat();
+    let outcome = scene.measure("near0", &arguments)?;
+    rounds::check(&outcome, Some(f64::from(rate)))?;
+    let proxy = rounds::cpu_us(&outcome, "proxy");
+    let ends = rounds::cpu_us(&outcome, "client") + rounds::cpu_us(&outcome, "upstream");
+    let mut add = |name, value| figures.add(name, scene.kind, rate, round, value);
+    if scene.kind != Kind::Direct {
+        add("proxy_us", proxy);
+    }
+    add("path_us", proxy + ends);
+    if let Some(machine) = rounds::machine_us(&outcome) {
+        add("machine_us", machine);
+    }
+    add("p50_us", outcome.p50_us);
+    add("p99_us", outcome.p99_us);
+    Ok(())
+}
+
+fn report(experiment: &mut Experiment, figures: &Figures) {
+    let findings = &mut experiment.findings;
+    findings.say("\nCPU for a request of 1 KiB between two pods of a node (µs)");
+    let columns = [
+        ("all proxies", "proxy_us", 1),
+        ("client, proxies, server", "path_us", 1),
+        ("the whole machine", "machine_us", 1),
+        ("p50 µs", "p50_us", 0),
+        ("p99 µs", "p99_us", 0),
+    ];
+    findings.say(figures.table("requests/s", &RATES, &columns));
+    findings.tell(figures);
+    findings.rows.extend(figures.rows("rate_per_s"));
+    for (names, figure) in [
+        (["cpu_node_vs_pod", "cpu_node_vs_envoy"], "proxy_us"),
+        (
+            ["cpu_path_node_vs_pod", "cpu_path_node_vs_envoy"],
+            "path_us",
+        ),
+        (
+            ["cpu_machine_node_vs_pod", "cpu_machine_node_vs_envoy"],
+            "machine_us",
+        ),
+    ] {
+        for (index, theirs) in BESIDE {
+            let ratio = figures.ratio(figure, (Kind::Node, theirs), &RATES);
+            findings.ratio(names[index], ratio.map(|ratio| ratio.median));
+        }
+    }
+    for (name, kind) in [
+        ("cpu_node_us", Kind::Node),
+        ("cpu_pod_us", Kind::Pod),
+        ("cpu_envoy_us", Kind::Envoy),
+    ] {
+        findings.value(name, figures.median("proxy_us", kind, RATES[1]));
+    }
+}

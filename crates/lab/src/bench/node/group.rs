@@ -1,0 +1,148 @@
+//! Control groups of a lab as an experiment uses them: weight, quota, memory of the kernel.
+//!
+//! Only groups of labs that the experiment itself made are written to; the lab removes them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+/// The period of a quota. Short, so that a pod at its quota pauses for milliseconds.
+const PERIOD_US: u64 = 20_000;
+
+/// A group, by its path below the root of any hierarchy.
+#[derive(Debug, Clone)]
+pub(super) struct Group(PathBuf);
+
+/// Where a controller is.
+#[derive(Debug, PartialEq, Eq)]
+struct Hierarchy {
+    root: PathBuf,
+    is_v1: bool,
+}
+
+impl Group {
+    /// That of a lab, or one within.
+    pub(super) fn of_lab(lab: &str, within: &str) -> Group {
+        Group(Path::new(&format!("heddle-lab-{lab}")).join(within))
+    }
+
+    /// Lets its processes win over whatever else runs on the machine. Best effort: without it a busy machine
+    /// only makes the figures noisier.
+    pub(super) fn favour(&self) {
+        let written = hierarchy("cpu").and_then(|found| {
+            let (file, value) = match found.is_v1 {
+                true => ("cpu.shares", "262144"),
+                false => ("cpu.weight", "10000"),
+            };
+            self.write(&found, file, value)
+        });
+        drop(written);
+    }
+
+    /// Holds its processes to that part of one processor.
+    ///
+    /// # Errors
+    /// Nobody controls processors here, or the kernel refuses.
+    pub(super) fn hold(&self, cores: f64) -> anyhow::Result<()> {
+        let found = hierarchy("cpu")?;
+        let quota = (cores * PERIOD_US as f64) as u64;
+        if !found.is_v1 {
+            return self.write(&found, "cpu.max", &format!("{quota} {PERIOD_US}"));
+        }
+        self.write(&found, "cpu.cfs_period_us", &PERIOD_US.to_string())?;
+        self.write(&found, "cpu.cfs_quota_us", &quota.to_string())
+    }
+
+    /// Takes processes in, for their processor time only.
+    ///
+    /// # Errors
+    /// Processors are controlled by version 2, where a proxy cannot be in its pod's group: what the pod
+    /// dials is told from what the proxy dials by that group.
+    pub(super) fn take_in(&self, pids: &[u32]) -> anyhow::Result<()> {
+        let found = hierarchy("cpu")?;
+        if !found.is_v1 {
+            bail!("a pod's quota cannot hold its proxy where version 2 controls processors");
+        }
+        pids.iter()
+            .try_for_each(|pid| self.write(&found, "cgroup.procs", &pid.to_string()))
+    }
+
+    /// Makes it in the hierarchy of memory alone and takes a process in, so that what the kernel keeps for it
+    /// is counted apart.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn count_memory_of(&self, pid: u32) -> anyhow::Result<()> {
+        let found = hierarchy("memory")?;
+        if !found.is_v1 {
+            // Moving it would move it for every controller; `kernel_bytes` has nothing to say then.
+            return Ok(());
+        }
+        let dir = found.root.join(&self.0);
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        self.write(&found, "cgroup.procs", &pid.to_string())
+    }
+
+    /// What the kernel keeps for its processes: sockets, open files, page tables, maps and programs of BPF.
+    /// `None`: nobody counts that here.
+    pub(super) fn kernel_bytes(&self) -> Option<u64> {
+        let found = hierarchy("memory").ok()?;
+        let dir = found.root.join(&self.0);
+        if found.is_v1 {
+            let text = fs::read_to_string(dir.join("memory.kmem.usage_in_bytes")).ok()?;
+            return text.trim().parse().ok();
+        }
+        let text = fs::read_to_string(dir.join("memory.stat")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("kernel "))?;
+        line.trim().parse().ok()
+    }
+
+    fn write(&self, hierarchy: &Hierarchy, file: &str, value: &str) -> anyhow::Result<()> {
+        let path = hierarchy.root.join(&self.0).join(file);
+        fs::write(&path, value)
+            .with_context(|| format!("cannot write {value} to {}", path.display()))
+    }
+}
+
+fn hierarchy(controller: &str) -> anyhow::Result<Hierarchy> {
+    let mounts = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
+    find(&mounts, controller).context("no hierarchy of control groups is mounted")
+}
+
+/// Version 1 where it has the controller, else version 2.
+fn find(mounts: &str, controller: &str) -> Option<Hierarchy> {
+    let mut v2 = None;
+    for line in mounts.lines() {
+        let mut fields = line.split(' ').skip(1);
+        let (Some(dir), Some(kind), Some(options)) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let root = PathBuf::from(dir);
+        if kind == "cgroup" && options.split(',').any(|option| option == controller) {
+            return Some(Hierarchy { root, is_v1: true });
+        }
+        if kind == "cgroup2" {
+            v2.get_or_insert(Hierarchy { root, is_v1: false });
+        }
+    }
+    v2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_1_goes_first_and_version_2_has_the_rest() {
+        let mounts = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n\
+                      cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu 0 0\n";
+        let cpu = find(mounts, "cpu").expect("cpu");
+        assert_eq!((cpu.root, cpu.is_v1), ("/sys/fs/cgroup/cpu".into(), true));
+        let memory = find(mounts, "memory").expect("memory");
+        assert_eq!(memory.root, Path::new("/sys/fs/cgroup/unified"));
+        assert!(!memory.is_v1);
+        assert_eq!(find("proc /proc proc rw 0 0\n", "cpu"), None);
+    }
+}

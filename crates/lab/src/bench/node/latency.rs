@@ -1,0 +1,130 @@
+//! `heddle-lab bench node-latency`: what a request takes as connections become more, on one node and between two.
+
+use super::figures::Figures;
+use super::kind::Kind;
+use super::rounds::{self, BESIDE};
+use super::scene::{Scene, Shape};
+use super::{Experiment, Options};
+
+/// Open connections, over all of which requests are spread.
+const FULL: [u32; 5] = [1, 4, 16, 64, 256];
+const QUICK: [u32; 4] = [1, 16, 64, 256];
+/// Requests per second: well below what the slowest carries, so that nobody's queue is what is measured.
+const RATE: &str = "1000";
+
+/// Where the server is: what the figures are called there.
+#[derive(Clone, Copy)]
+struct Where {
+    server: &'static str,
+    title: &'static str,
+    p50: &'static str,
+    p99: &'static str,
+    ratios: [[&'static str; 2]; 2],
+}
+
+const NEAR: Where = Where {
+    server: "near0",
+    title: "on one node",
+    p50: "near_p50_us",
+    p99: "near_p99_us",
+    ratios: [
+        ["latency_node_vs_pod", "latency_node_vs_envoy"],
+        ["latency_p99_node_vs_pod", "latency_p99_node_vs_envoy"],
+    ],
+};
+const FAR: Where = Where {
+    server: "far0",
+    title: "between two nodes",
+    p50: "far_p50_us",
+    p99: "far_p99_us",
+    ratios: [
+        ["latency_far_node_vs_pod", "latency_far_node_vs_envoy"],
+        [
+            "latency_far_p99_node_vs_pod",
+            "latency_far_p99_node_vs_envoy",
+        ],
+    ],
+};
+
+/// Measures and reports.
+///
+/// # Errors
+/// Not root, something is missing, or a lab cannot be made.
+pub(in crate::bench) fn run(options: &Options) -> anyhow::Result<()> {
+    let mut experiment = Experiment::new(options, "node-latency", &Kind::ALL)?;
+    let mut figures = Figures::default();
+    let places = if options.quick { &QUICK[..] } else { &FULL[..] };
+    let measured = measure(&experiment, places, &mut figures);
+    report(&mut experiment, places, &figures);
+    let mut panels = Vec::new();
+    for place in [NEAR, FAR] {
+        for (name, what) in [(place.p50, "p50"), (place.p99, "p99")] {
+            let title = format!("{what} {} (µs)", place.title);
+            panels.push(figures.panel(&title, "connections", name, places));
+        }
+    }
+    experiment.conclude(measured, &panels)
+}
+
+fn measure(experiment: &Experiment, places: &[u32], figures: &mut Figures) -> anyhow::Result<()> {
+    let shape = Shape {
+        near: 1,
+        far: 1,
+        ..Shape::default()
+    };
+    let scenes = rounds::scenes(experiment, shape)?;
+    let seconds = if experiment.options.quick { "1.5" } else { "4" };
+    let cells: Vec<(Where, u32)> = [NEAR, FAR]
+        .into_iter()
+        .flat_map(|place| places.iter().map(move |connections| (place, *connections)))
+        .collect();
+    let count = experiment.rounds(3, 5);
+    rounds::run(
+        &scenes,
+        count,
+        &cells,
+        figures,
+        |scene, cell, round, figures| one(scene, cell, round, seconds, figures),
+    )
+}
+
+fn one(
+    scene: &Scene,
+    (place, connections): (Where, u32),
+    round: usize,
+    seconds: &str,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let count = connections.to_string();
+    let arguments = ["--connections", &count, "--rate", RATE];
+    let arguments = [
+        &arguments[..],
+        &["--seconds", seconds, "--body-bytes", "1024"],
+    ]
+    .concat();
+    let outcome = scene.measure(place.server, &arguments)?;
+    rounds::check(&outcome, RATE.parse().ok())?;
+    figures.add(place.p50, scene.kind, connections, round, outcome.p50_us);
+    figures.add(place.p99, scene.kind, connections, round, outcome.p99_us);
+    Ok(())
+}
+
+fn report(experiment: &mut Experiment, places: &[u32], figures: &Figures) {
+    let findings = &mut experiment.findings;
+    for place in [NEAR, FAR] {
+        findings.say(format!(
+            "\nLatency of 1 KiB {}, {RATE} requests/s (µs)",
+            place.title
+        ));
+        let columns = [("p50", place.p50, 0), ("p99", place.p99, 0)];
+        findings.say(figures.table("connections", places, &columns));
+        for (names, figure) in place.ratios.into_iter().zip([place.p50, place.p99]) {
+            for (index, theirs) in BESIDE {
+                let ratio = figures.ratio(figure, (Kind::Node, theirs), places);
+                findings.ratio(names[index], ratio.map(|ratio| ratio.median));
+            }
+        }
+    }
+    findings.tell(figures);
+    findings.rows.extend(figures.rows("connections"));
+}

@@ -1,0 +1,128 @@
+//! `heddle-lab bench node-qps`: what an application carries with the processor that its pod has.
+//!
+//! The server's pod is held to a part of a processor. A proxy of its own lives on that too; the node's does not.
+
+use super::figures::Figures;
+use super::kind::Kind;
+use super::rounds::{self, BESIDE};
+use super::scene::{Scene, Shape};
+use super::{Experiment, Options};
+
+/// What the pod has, in thousandths of a processor: little enough that the machine has time left for everybody
+/// else.
+const SHARES: [u32; 2] = [150, 300];
+/// The share of the ratios.
+const RATIO_AT: [u32; 1] = [300];
+/// What an answer costs the application: a small service does about as much.
+const WORK_US: u64 = 100;
+const CONNECTIONS: &str = "32";
+
+/// Measures and reports.
+///
+/// # Errors
+/// Not root, something is missing, or a lab cannot be made.
+pub(in crate::bench) fn run(options: &Options) -> anyhow::Result<()> {
+    let mut experiment = Experiment::new(options, "node-qps", &Kind::ALL)?;
+    let mut figures = Figures::default();
+    let measured = measure(&experiment, &mut figures);
+    report(&mut experiment, &figures);
+    let title = "requests per second of the application";
+    let panel = figures.panel(
+        title,
+        "thousandths of a processor",
+        "requests_per_s",
+        &SHARES,
+    );
+    experiment.conclude(measured, &[panel])
+}
+
+fn measure(experiment: &Experiment, figures: &mut Figures) -> anyhow::Result<()> {
+    let shape = Shape {
+        near: 1,
+        work_us: WORK_US,
+        ..Shape::default()
+    };
+    let scenes = rounds::scenes(experiment, shape)?;
+    for scene in &scenes {
+        // Envoys start in their pods' groups; Heddle's are told from their pods by the group that they are in,
+        // but that is another hierarchy.
+        if scene.kind == Kind::Pod {
+            let own = scene
+                .proxies()
+                .into_iter()
+                .filter(|(pod, _)| pod == "near0");
+            let tree = own.flat_map(|(_, pid)| crate::bench::account::tree(pid));
+            let tree: Vec<u32> = tree.collect();
+            anyhow::ensure!(!tree.is_empty(), "near0 has no proxy of its own");
+            scene.pod_group("near0", "one").take_in(&tree)?;
+        }
+    }
+    let seconds = if experiment.options.quick { "2" } else { "4" };
+    let count = experiment.rounds(3, 5);
+    rounds::run(
+        &scenes,
+        count,
+        &SHARES,
+        figures,
+        |scene, share, round, figures| one(scene, (share, round), seconds, figures),
+    )
+}
+
+fn one(
+    scene: &Scene,
+    (share, round): (u32, usize),
+    seconds: &str,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let pod = scene.pod_group("near0", "one");
+    pod.hold(f64::from(share) / 1000.0)?;
+    let arguments = ["--connections", CONNECTIONS, "--body-bytes", "1024"];
+    let outcome = scene.measure("near0", &[&arguments[..], &["--seconds", seconds]].concat())?;
+    rounds::check(&outcome, None)?;
+    let mut add = |name, value| figures.add(name, scene.kind, share, round, value);
+    add("requests_per_s", outcome.requests as f64 / outcome.seconds);
+    if scene.kind != Kind::Direct {
+        add("proxy_us", rounds::cpu_us(&outcome, "proxy"));
+    }
+    add("upstream_us", rounds::cpu_us(&outcome, "upstream"));
+    // A machine without time left would be the limit, and not the pod's share.
+    let cores = outcome.cores.len().max(1) as f64;
+    add(
+        "busy_percent",
+        outcome.cores.iter().sum::<f64>() / cores * 100.0,
+    );
+    add("p50_us", outcome.p50_us);
+    Ok(())
+}
+
+fn report(experiment: &mut Experiment, figures: &Figures) {
+    let findings = &mut experiment.findings;
+    findings.say(format!(
+        "\nHighest rate of an application whose answers cost {WORK_US} µs, its pod held to a share of a processor"
+    ));
+    let columns = [
+        ("requests/s", "requests_per_s", 0),
+        ("all proxies, µs each", "proxy_us", 1),
+        ("server, µs each", "upstream_us", 1),
+        ("machine busy %", "busy_percent", 0),
+        ("p50 µs", "p50_us", 0),
+    ];
+    findings.say(figures.table("share ‰", &SHARES, &columns));
+    findings.tell(figures);
+    findings.rows.extend(figures.rows("share_thousandths"));
+    let names = ["qps_node_vs_pod", "qps_node_vs_envoy"];
+    let direct = [(names.len(), Kind::Direct)];
+    for (index, theirs) in BESIDE.into_iter().chain(direct) {
+        let name = names.get(index).copied().unwrap_or("qps_node_vs_direct");
+        let ratio = figures.ratio("requests_per_s", (Kind::Node, theirs), &RATIO_AT);
+        findings.ratio(name, ratio.map(|ratio| ratio.median));
+    }
+    for (name, kind) in [
+        ("qps_direct", Kind::Direct),
+        ("qps_node", Kind::Node),
+        ("qps_pod", Kind::Pod),
+        ("qps_envoy", Kind::Envoy),
+    ] {
+        findings.value(name, figures.median("requests_per_s", kind, RATIO_AT[0]));
+    }
+}

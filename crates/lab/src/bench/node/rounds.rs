@@ -1,0 +1,136 @@
+//! Systems side by side: all labs are up, one at a time is loaded, in an order that rotates.
+
+use anyhow::Context;
+
+use super::Experiment;
+use super::figures::Figures;
+use super::kind::Kind;
+use super::scene::{Scene, Shape};
+use crate::bench::load::Outcome;
+
+/// A run of the load generator must carry that part of the rate that it offered.
+const CARRIED_SHARE: f64 = 0.93;
+/// The part of all processors that may be busy with something else where the whole machine is accounted for.
+const OTHERS_SHARE: f64 = 0.15;
+
+/// Makes a lab of every system.
+///
+/// # Errors
+/// One cannot be made; the others are removed.
+pub(super) fn scenes(experiment: &Experiment, shape: Shape) -> anyhow::Result<Vec<Scene>> {
+    let kinds = experiment.kinds.iter();
+    let up = kinds.map(|kind| {
+        eprintln!("a lab of {kind}");
+        Scene::up(*kind, shape, &experiment.tools)
+    });
+    up.collect()
+}
+
+/// Measures every system at every place in every round.
+///
+/// # Errors
+/// Nothing was measured at all.
+pub(super) fn run<Place: Copy>(
+    scenes: &[Scene],
+    rounds: usize,
+    places: &[Place],
+    figures: &mut Figures,
+    mut measure: impl FnMut(&Scene, Place, usize, &mut Figures) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut measured = 0;
+    let mut first = None;
+    for round in 0..rounds {
+        eprintln!("round {} of {rounds}", round + 1);
+        for (number, place) in places.iter().enumerate() {
+            for turn in 0..scenes.len() {
+                let scene = &scenes[(turn + round + number) % scenes.len()];
+                match measure(scene, *place, round, figures) {
+                    Ok(()) => measured += 1,
+                    Err(error) => {
+                        figures.problem(scene.kind, round, &error);
+                        first.get_or_insert(error);
+                    }
+                }
+            }
+        }
+    }
+    match (measured, first) {
+        (0, Some(error)) => Err(error).context("nothing was measured"),
+        _ => Ok(()),
+    }
+}
+
+/// Why a run does not count, if it does not.
+///
+/// # Errors
+/// It had failures, or carried less than was offered.
+pub(super) fn check(outcome: &Outcome, rate: Option<f64>) -> anyhow::Result<()> {
+    anyhow::ensure!(outcome.errors.is_empty(), "errors: {:?}", outcome.errors);
+    anyhow::ensure!(outcome.requests > 0, "no request was answered");
+    let carried = outcome.requests as f64 / outcome.seconds;
+    if let Some(rate) = rate {
+        anyhow::ensure!(
+            carried >= rate * CARRIED_SHARE,
+            "carried {carried:.0} of {rate:.0} requests per second"
+        );
+    }
+    Ok(())
+}
+
+/// Microseconds of processor time for each request: of the proxies, the client or the server.
+pub(super) fn cpu_us(outcome: &Outcome, of: &str) -> f64 {
+    let used = outcome.cpu.get(of).copied().unwrap_or_default();
+    used.cpu_ns as f64 / 1e3 / outcome.requests as f64
+}
+
+/// The same of the whole machine: of everything that runs on it, interrupts included. `None`: others use so much
+/// of it that it would say more of them.
+pub(super) fn machine_us(outcome: &Outcome) -> Option<f64> {
+    let all = outcome.cores.iter().sum::<f64>() * outcome.seconds;
+    let ours: u64 = outcome.cpu.values().map(|used| used.cpu_ns).sum();
+    let others = all - ours as f64 / 1e9;
+    let most = OTHERS_SHARE * outcome.cores.len() as f64 * outcome.seconds;
+    (others < most).then_some(all * 1e6 / outcome.requests as f64)
+}
+
+/// The quotients that every experiment has: a node's proxy in a proxy for each pod, Heddle's and Envoy's.
+pub(super) const BESIDE: [(usize, Kind); 2] = [(0, Kind::Pod), (1, Kind::Envoy)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::account::Usage;
+
+    #[test]
+    fn the_whole_machine_counts_only_where_it_is_quiet() {
+        let of = |cores: [f64; 2]| {
+            let mut outcome = Outcome {
+                seconds: 2.0,
+                requests: 1000,
+                cores: cores.into(),
+                ..Outcome::default()
+            };
+            let used = Usage {
+                cpu_ns: 400_000_000,
+                user_share: 0.5,
+            };
+            outcome.cpu.insert("proxy".to_owned(), used);
+            machine_us(&outcome)
+        };
+        assert_eq!(of([0.25, 0.0]), Some(500.0));
+        assert_eq!(of([1.0, 1.0]), None);
+    }
+
+    #[test]
+    fn a_run_that_carries_less_than_it_was_offered_does_not_count() {
+        let outcome = |requests| Outcome {
+            seconds: 1.0,
+            requests,
+            ..Outcome::default()
+        };
+        assert!(check(&outcome(950), Some(1000.0)).is_ok());
+        assert!(check(&outcome(900), Some(1000.0)).is_err());
+        assert!(check(&outcome(900), None).is_ok());
+        assert!(check(&outcome(0), None).is_err());
+    }
+}

@@ -1,0 +1,340 @@
+//! A lab of one system: a client, servers, and whoever carries what they say.
+
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use heddle_lab::lab::{self, Family, Lab, LabName, Plan, Programs};
+
+use super::group::Group;
+use super::kind::Kind;
+use super::sidecar::{Mesh, Sidecar};
+use crate::bench::load::Outcome;
+use crate::bench::stage;
+
+/// The namespace of everything.
+const NAMESPACE: &str = "lab";
+/// Where servers serve.
+pub(super) const PORT: u16 = 80;
+/// How long it may take until a request comes through to every server.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// What the names of these labs begin with; a letter for the system and the id of the experiment follow.
+const PREFIX: &str = "bench";
+
+/// The programs.
+pub(super) struct Tools {
+    pub(super) lab: PathBuf,
+    pub(super) heddle: PathBuf,
+    pub(super) envoy: Option<PathBuf>,
+}
+
+/// What there is in a lab besides the client, which is on the first node.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shape {
+    /// Servers on the client's node: `near0`, …
+    pub(super) near: u32,
+    /// Servers on a second node, if there is any: `far0`, …
+    pub(super) far: u32,
+    /// What an answer costs a server, in microseconds of its processor.
+    pub(super) work_us: u64,
+}
+
+/// A lab of one system. Fields end in this order.
+pub(super) struct Scene {
+    pub(super) kind: Kind,
+    sidecars: Vec<Sidecar>,
+    lab: Lab,
+    program: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Shape {
+    /// Names of the servers, with their nodes.
+    fn servers(self) -> impl Iterator<Item = (String, &'static str)> {
+        let near = (0..self.near).map(|index| (format!("near{index}"), "one"));
+        let far = (0..self.far).map(|index| (format!("far{index}"), "two"));
+        near.chain(far)
+    }
+
+    fn manifests(self, program: &Path) -> String {
+        let mut text = format!(
+            "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: client, namespace: {NAMESPACE}}}\n\
+             ---\napiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
+             metadata: {{name: client, namespace: {NAMESPACE}}}\n\
+             spec: {{nodeName: one, serviceAccountName: client}}\n"
+        );
+        for (name, node) in self.servers() {
+            let (program, work_us) = (program.display(), self.work_us);
+            text.push_str(&format!(
+                "---\napiVersion: v1\nkind: ServiceAccount\n\
+                 metadata: {{name: {name}, namespace: {NAMESPACE}}}\n\
+                 ---\napiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
+                 metadata: {{name: {name}, namespace: {NAMESPACE}, labels: {{app: {name}}}}}\n\
+                 spec:\n  nodeName: {node}\n  serviceAccountName: {name}\n  ports: [{{port: {PORT}}}]\n  \
+                 command: [\"{program}\", upstream, --listen, \"[::]:{PORT}\", --work-us, \"{work_us}\"]\n\
+                 ---\napiVersion: v1\nkind: Service\n\
+                 metadata: {{name: {name}, namespace: {NAMESPACE}}}\n\
+                 spec: {{selector: {{app: {name}}}, ports: [{{port: {PORT}, appProtocol: http}}]}}\n"
+            ));
+        }
+        text
+    }
+}
+
+impl Scene {
+    /// Makes the lab, and waits until every server answers the client.
+    ///
+    /// # Errors
+    /// Something cannot be made or does not get ready; what was made is removed.
+    pub(super) fn up(kind: Kind, shape: Shape, tools: &Tools) -> anyhow::Result<Scene> {
+        let made = Scene::make(kind, shape, tools);
+        made.with_context(|| format!("the lab of {kind} with {} servers", shape.near + shape.far))
+    }
+
+    fn make(kind: Kind, shape: Shape, tools: &Tools) -> anyhow::Result<Scene> {
+        let folder = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+        fs::create_dir(folder.path().join("mesh"))?;
+        let manifests = shape.manifests(&tools.lab);
+        fs::write(folder.path().join("mesh/all.yaml"), manifests)?;
+        let file = folder.path().join("lab.yaml");
+        let letter = &kind.name()[..1];
+        let nodes = if shape.far > 0 { "[one, two]" } else { "[one]" };
+        let text = format!(
+            "name: {PREFIX}{letter}{}\nnodes: {nodes}\nmanifests: mesh\ncarried: {}\n",
+            std::process::id(),
+            kind.carried()
+        );
+        fs::write(&file, text)?;
+        let programs = Programs {
+            lab: tools.lab.clone(),
+            heddle: Some(tools.heddle.clone()),
+            keep: false,
+        };
+        let lab = Lab::up_with(&Plan::read(&file)?, &programs, &mut |_| {})?;
+        Group::of_lab(lab.plan().name.as_str(), "").favour();
+        let mut scene = Scene {
+            kind,
+            sidecars: Vec::new(),
+            lab,
+            program: tools.lab.clone(),
+            _folder: folder,
+        };
+        if kind == Kind::Envoy {
+            scene.start_sidecars(tools)?;
+        }
+        scene.wait_until_all_answer(shape)?;
+        Ok(scene)
+    }
+
+    fn start_sidecars(&mut self, tools: &Tools) -> anyhow::Result<()> {
+        let envoy = tools.envoy.as_deref().context("no Envoy")?;
+        let mesh = Mesh::new(envoy, &self.lab)?;
+        let group = self.group("node-one/proxies");
+        for pod in self.lab.pods() {
+            let sidecar = mesh.start(&pod)?;
+            if pod.plan().node.as_str() == "one" {
+                group.count_memory_of(sidecar.pid())?;
+            }
+            self.sidecars.push(sidecar);
+        }
+        Ok(())
+    }
+
+    fn wait_until_all_answer(&self, shape: Shape) -> anyhow::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        for (name, _) in shape.servers() {
+            let target = self.target(&name)?;
+            loop {
+                let asked = self.load(
+                    std::slice::from_ref(&target),
+                    &["--connections", "1", "--requests", "1"],
+                );
+                let problem = match asked {
+                    Ok(outcome) if outcome.errors.is_empty() => break,
+                    Ok(outcome) => format!("{:?}", outcome.errors),
+                    Err(error) => format!("{error:#}"),
+                };
+                let late = Instant::now() > end;
+                anyhow::ensure!(!late, "no request gets to {name}: {problem}");
+                thread::park_timeout(Duration::from_millis(100));
+            }
+        }
+        Ok(())
+    }
+
+    /// A control group of it.
+    pub(super) fn group(&self, within: &str) -> Group {
+        Group::of_lab(self.lab.plan().name.as_str(), within)
+    }
+
+    /// The control group of a pod's processes.
+    pub(super) fn pod_group(&self, name: &str, node: &str) -> Group {
+        self.group(&format!("node-{node}/pods/{NAMESPACE}.{name}"))
+    }
+
+    /// Where the load generator sends what is meant for a server.
+    ///
+    /// # Errors
+    /// There is no such server.
+    pub(super) fn target(&self, name: &str) -> anyhow::Result<String> {
+        let pod = self.lab.pod(&format!("{NAMESPACE}/{name}"))?.plan();
+        let address = match self.kind {
+            Kind::Direct => pod.address(Family::V4),
+            Kind::Node | Kind::Pod | Kind::Envoy => {
+                let services = &self.lab.plan().services;
+                let own = services.iter().find(|s| s.pods.contains(&pod.workload));
+                let addresses = own.map(|service| &service.cluster_addresses);
+                addresses.and_then(|all| all.iter().copied().find(IpAddr::is_ipv4))
+            }
+        };
+        let address = SocketAddr::new(address.context("an address")?, PORT);
+        Ok(format!("{name}@{address}"))
+    }
+
+    /// Those that carry requests: every one with its pod, where it is of a pod, and its process.
+    pub(super) fn proxies(&self) -> Vec<(String, u32)> {
+        if self.kind == Kind::Envoy {
+            let all = self.sidecars.iter();
+            return all.map(|one| (one.pod.clone(), one.pid())).collect();
+        }
+        let notes = self.lab.processes().into_iter();
+        let heddles = notes.filter_map(|note| {
+            let name = note.what.strip_prefix("heddle node ")?;
+            let pod = name.strip_prefix("lab.").unwrap_or(name).to_owned();
+            Some((pod, u32::try_from(note.pid).ok()?))
+        });
+        heddles.collect()
+    }
+
+    /// The process of a server.
+    ///
+    /// # Errors
+    /// There is no such server.
+    pub(super) fn server(&self, name: &str) -> anyhow::Result<u32> {
+        let what = format!("the program of pod {NAMESPACE}/{name}");
+        let note = self.lab.processes().into_iter().find(|n| n.what == what);
+        Ok(u32::try_from(note.context("no such server")?.pid)?)
+    }
+
+    /// Has the client load these targets, and reads the accounts of every proxy and one server meanwhile.
+    ///
+    /// # Errors
+    /// When the load generator gives up.
+    pub(super) fn measure(&self, server: &str, arguments: &[&str]) -> anyhow::Result<Outcome> {
+        let mut watched: Vec<String> = Vec::new();
+        for (_, pid) in self.proxies() {
+            watched.extend(["--watch".to_owned(), format!("proxy={pid}")]);
+        }
+        let upstream = self.server(server)?;
+        watched.extend(["--watch".to_owned(), format!("upstream={upstream}")]);
+        let mut all: Vec<&str> = arguments.to_vec();
+        all.extend(watched.iter().map(String::as_str));
+        self.load(&[self.target(server)?], &all)
+    }
+
+    /// Has the client load these targets.
+    ///
+    /// # Errors
+    /// When the load generator gives up.
+    pub(super) fn load(&self, targets: &[String], arguments: &[&str]) -> anyhow::Result<Outcome> {
+        finish(self.start_load(targets, arguments)?)
+    }
+
+    /// The same, without waiting for its end.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn start_load(
+        &self,
+        targets: &[String],
+        arguments: &[&str],
+    ) -> anyhow::Result<Child> {
+        let client = self.lab.pod(&format!("{NAMESPACE}/client"))?;
+        let mut command = client.command(&self.program)?;
+        command.arg("load").args(arguments);
+        for target in targets {
+            command.args(["--target", target]);
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("the load generator")
+    }
+}
+
+/// Waits for a load generator.
+///
+/// # Errors
+/// When it gave up.
+pub(super) fn finish(load: Child) -> anyhow::Result<Outcome> {
+    let output = load.wait_with_output()?;
+    anyhow::ensure!(
+        output.status.success(),
+        "the load generator: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    stage::parse(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// Removes labs of experiments that were interrupted.
+pub(super) fn sweep() {
+    for name in lab::labs().into_iter().filter(is_abandoned) {
+        if let Err(error) = lab::down(&name) {
+            let _closed = writeln!(std::io::stderr(), "heddle-lab: {name}: {error:#}");
+        }
+    }
+}
+
+fn is_abandoned(name: &LabName) -> bool {
+    let rest = name.as_str().strip_prefix(PREFIX).and_then(|r| r.get(1..));
+    let pid = rest.and_then(|rest| rest.parse::<u32>().ok());
+    pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_labs_of_experiments_that_have_ended_are_abandoned() {
+        let own = std::process::id();
+        for (name, abandoned) in [
+            (format!("benchn{own}"), false),
+            ("benchn4194305".to_owned(), true), // above the largest id
+            ("bench".to_owned(), false),
+            ("benchmark".to_owned(), false),
+            ("shop4194305".to_owned(), false),
+        ] {
+            let name = LabName::parse(&name).expect("a name");
+            assert_eq!(is_abandoned(&name), abandoned, "{name}");
+        }
+    }
+
+    #[test]
+    fn manifests_are_what_a_lab_takes() {
+        let shape = Shape {
+            near: 2,
+            far: 1,
+            work_us: 7,
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("mesh")).expect("a folder");
+        let manifests = shape.manifests(Path::new("/bin/heddle-lab"));
+        fs::write(folder.path().join("mesh/all.yaml"), manifests).expect("a file");
+        let file = folder.path().join("lab.yaml");
+        fs::write(&file, "name: t\nnodes: [one, two]\nmanifests: mesh\n").expect("a file");
+        let plan = Plan::read(&file).expect("a plan");
+        assert_eq!((plan.pods.len(), plan.services.len()), (4, 3));
+        assert!(
+            plan.pod("lab/far0")
+                .is_some_and(|pod| pod.node.as_str() == "two")
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! Envoy as the proxy of a pod: traffic redirected to it within the pod, mutual TLS between Envoys.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use anyhow::Context;
+use heddle_lab::lab::{Family, Lab, Pod};
+use minijinja::context;
+use serde::Serialize;
+
+use super::scene::PORT;
+use crate::bench::authority::{self, Authority};
+use crate::bench::install;
+use crate::bench::systems::render;
+
+/// What tells an Envoy's own connections from its pod's.
+const MARK: u32 = 1337;
+
+/// What all Envoys of a lab have in common.
+pub(super) struct Mesh<'m> {
+    envoy: &'m Path,
+    nft: PathBuf,
+    authority: Authority,
+    folder: PathBuf,
+    services: Vec<Service>,
+}
+
+/// A server, as the others' Envoys know it.
+#[derive(Debug, Clone, Serialize)]
+struct Service {
+    name: String,
+    address: String,
+    identity: String,
+}
+
+/// An Envoy that runs. Dropping it ends it.
+pub(super) struct Sidecar {
+    pub(super) pod: String,
+    process: Child,
+}
+
+impl Sidecar {
+    pub(super) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ended = self.process.kill();
+        let _reaped = self.process.wait();
+    }
+}
+
+impl Mesh<'_> {
+    /// Makes an authority, and a folder in the lab's.
+    ///
+    /// # Errors
+    /// nft is missing, or a file cannot be written.
+    pub(super) fn new<'m>(envoy: &'m Path, lab: &Lab) -> anyhow::Result<Mesh<'m>> {
+        let folder = lab.folder().join("envoy");
+        fs::create_dir(&folder)?;
+        let authority = Authority::new()?;
+        authority.write_root(&folder)?;
+        let servers = lab.pods().map(|pod| pod.plan());
+        let servers = servers.filter(|pod| pod.command.is_some());
+        let service = servers.map(|pod| {
+            let name = pod.workload.name.to_string();
+            let address = pod.address(Family::V4).context("an address")?;
+            Ok(Service {
+                identity: authority::identity(&name)?.to_string(),
+                address: address.to_string(),
+                name,
+            })
+        });
+        Ok(Mesh {
+            envoy,
+            nft: install::find("nft").context("there is no nft (Debian: nftables)")?,
+            services: service.collect::<anyhow::Result<_>>()?,
+            authority,
+            folder,
+        })
+    }
+
+    /// Starts one in a pod. A client's knows every Service, a server's its own only: what a server's would
+    /// spend on others is not held against it.
+    ///
+    /// # Errors
+    /// It cannot be started, or nft refuses.
+    pub(super) fn start(&self, pod: &Pod<'_>) -> anyhow::Result<Sidecar> {
+        let name = pod.plan().workload.name.to_string();
+        self.authority.leaf(&name)?.write(&self.folder, &name)?;
+        let is_server = pod.plan().command.is_some();
+        let known = |service: &&Service| !is_server || service.name == name;
+        let services: Vec<&Service> = self.services.iter().filter(known).collect();
+        let config = self.folder.join(format!("{name}.yaml"));
+        let text = render(
+            include_str!("../../../peers/envoy-sidecar.yaml.j2"),
+            context! { pod => name, services, port => PORT, mark => MARK, dir => self.folder.display().to_string() },
+        )?;
+        fs::write(&config, text)?;
+        self.redirect(pod)?;
+        let log = File::create(self.folder.join(format!("{name}.log")))?;
+        let mut command = pod.command(self.envoy)?;
+        command
+            .args(["--concurrency", "1", "--disable-hot-restart"])
+            .args(["--log-level", "warn", "-c"])
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let process = command
+            .spawn()
+            .with_context(|| format!("the Envoy of {name}"))?;
+        Ok(Sidecar { pod: name, process })
+    }
+
+    fn redirect(&self, pod: &Pod<'_>) -> anyhow::Result<()> {
+        let rules = render(
+            include_str!("../../../peers/envoy-redirect.nft.j2"),
+            context! { mark => MARK },
+        )?;
+        let mut nft = pod.command(&self.nft)?;
+        let mut nft = nft
+            .args(["-f", "-"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("nft")?;
+        if let Some(mut input) = nft.stdin.take() {
+            input.write_all(rules.as_bytes())?;
+        }
+        let output = nft.wait_with_output()?;
+        anyhow::ensure!(
+            output.status.success(),
+            "nft: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        Ok(())
+    }
+}
