@@ -1,4 +1,5 @@
-// The tables. Nothing is allocated before it is used: a node with few pods pays for few.
+// The tables. Entries are allocated when they are there, but of hash tables the kernel allocates 16 bytes for each entry
+// that there may be: hence no more than a node can need.
 #pragma once
 
 struct {
@@ -22,7 +23,7 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
-    __uint(max_entries, 16384);
+    __uint(max_entries, 8192);
     __type(key, struct address);
     __type(value, __u64);
 } addresses SEC(".maps");
@@ -30,7 +31,7 @@ struct {
 // Inbound listeners, by the address that they serve.
 struct {
     __uint(type, BPF_MAP_TYPE_SOCKHASH);
-    __uint(max_entries, 16384);
+    __uint(max_entries, 8192);
     __type(key, struct address);
     __type(value, __u32);
 } listeners SEC(".maps");
@@ -56,7 +57,7 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
-    __uint(max_entries, 65536);
+    __uint(max_entries, 16384);
     __type(key, struct handshake);
     __type(value, struct destination);
 } handshakes SEC(".maps");
@@ -73,7 +74,7 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
-    __uint(max_entries, 65536);
+    __uint(max_entries, 16384);
     __type(key, struct visit);
     __type(value, __u8);
 } visits SEC(".maps");

@@ -293,5 +293,12 @@ fn cgroup(path: &Path) -> Result<File, HookError> {
             "is no control group of version 2: name one below a file system of type cgroup2",
         ));
     }
+    // The only one without a type.
+    if !path.join("cgroup.type").exists() {
+        return Err(HookError::path(
+            path,
+            "is the root of all control groups, where hooks would concern everybody: name one beneath it",
+        ));
+    }
     Ok(file)
 }

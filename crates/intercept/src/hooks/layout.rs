@@ -87,6 +87,12 @@ pub(super) fn orphan(mut pod: PodBytes) -> Option<PodBytes> {
     Some(pod)
 }
 
+/// A pod as it is, which no guard refuses.
+pub(super) fn unguarded(mut pod: PodBytes) -> PodBytes {
+    pod[14] &= !GUARDED;
+    pod
+}
+
 pub(super) fn address(address: IpAddr) -> Address {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

@@ -21,8 +21,11 @@ use aya::programs::links::{FdLink, PinnedLink};
 use rustix::fs::{FsWord, statfs};
 
 use super::error::{HookError, chain};
-use super::layout::{Address, PodBytes, orphan};
+use super::layout::{Address, PodBytes, orphan, unguarded};
 use super::loaded::GUARDS;
+
+/// Changes an entry, and adds none (bpf(2)).
+const BPF_EXIST: u64 = 2;
 
 /// Names of the tables.
 pub(super) const TABLES: [&str; 2] = ["pods", "addresses"];
@@ -200,6 +203,17 @@ pub(super) fn remove_all(folder: &Path) -> Result<usize, HookError> {
             &folder.join(name),
             "is none of Heddle's: nothing was removed",
         ));
+    }
+    // Said to the guards first, which are not detached at once. Where a holder lives, it goes on.
+    let pods = MapData::from_pin(folder.join("pods"))
+        .map(Map::HashMap)
+        .ok();
+    if let Some(mut pods) = pods.and_then(|map| HashMap::<_, u64, PodBytes>::try_from(map).ok()) {
+        let entries: Vec<_> = pods.iter().filter_map(Result::ok).collect();
+        for (cookie, pod) in entries {
+            // Not if it was released meanwhile.
+            let _ = pods.insert(cookie, unguarded(pod), BPF_EXIST);
+        }
     }
     for name in &names {
         remove(&folder.join(name))?;

@@ -90,7 +90,7 @@ impl Drop for Agent {
     }
 }
 
-fn wait(channel: BorrowedFd<'_>) {
+pub(crate) fn wait(channel: BorrowedFd<'_>) {
     let mut waiting = [PollFd::new(&channel, PollFlags::IN)];
     poll(&mut waiting, None).unwrap();
 }

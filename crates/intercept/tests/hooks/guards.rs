@@ -166,6 +166,19 @@ fn guards_of_pods_that_are_gone_are_removed() {
 }
 
 #[test]
+fn a_holder_that_lives_goes_on_without_its_guard() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        pod.enrol(&mut hooks);
+        assert_eq!(uninstall(&stage.bpffs()).unwrap(), 7);
+        assert_steered(stage, &pod);
+        hooks.died().unwrap();
+        assert_silent(stage, &pod);
+    });
+}
+
+#[test]
 fn what_is_not_ours_is_not_removed() {
     on_stage(|stage| {
         let _hooks = stage.hooks();

@@ -7,9 +7,11 @@
 
 mod agent;
 mod capture;
+mod cost;
 mod guards;
 mod handshakes;
 mod inbound;
+mod killed;
 mod nft;
 mod outbound;
 mod stage;

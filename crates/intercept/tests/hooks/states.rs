@@ -2,7 +2,9 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
+use heddle_intercept::hooks::{Hooks, Kind, Options};
 use heddle_intercept::{Exclude, Family, Fate};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketType, sendto};
@@ -126,5 +128,37 @@ fn hooks_that_are_dropped_leave_nothing_but_the_guard() {
         accept(&node);
         dial("10.90.1.2:80").unwrap();
         accept(&app);
+    });
+}
+
+#[test]
+fn hooks_are_attached_to_no_root_and_to_nothing_else() {
+    on_stage(|stage| {
+        let refused = |path: PathBuf| {
+            let options = Options {
+                pods_cgroup: path,
+                ..stage.options(Kind::Bpf)
+            };
+            Hooks::open(&options).unwrap_err().to_string()
+        };
+        let root = stage
+            .options(Kind::Bpf)
+            .pods_cgroup
+            .ancestors()
+            .nth(2)
+            .unwrap()
+            .to_owned();
+        let said = refused(root);
+        assert!(said.ends_with("name one beneath it"), "{said}");
+        let said = refused("/proc/self".into());
+        assert!(
+            said.contains("/proc/self: is no control group of version 2"),
+            "{said}"
+        );
+        let said = refused("/nowhere".into());
+        assert!(
+            said.contains("/nowhere: cannot open this control group"),
+            "{said}"
+        );
     });
 }
