@@ -33,6 +33,9 @@ const FIRST_LISTENER: u64 = 1 << 62;
 pub(super) struct Pods {
     teller: Teller,
     pods: BTreeMap<PodId, Pod>,
+    /// Whether all pods are known that there were when this proxy was started. Before that none is served:
+    /// it might call another of which nobody knows yet that it is a pod, and go there from outside of it.
+    is_recalled: bool,
 }
 
 struct Pod {
@@ -54,6 +57,7 @@ impl Pods {
         let pods = Pods {
             teller,
             pods: BTreeMap::new(),
+            is_recalled: false,
         };
         Ok((client, pods))
     }
@@ -78,30 +82,45 @@ impl Pods {
                 self.pods.insert(pod, enrolled);
                 self.follow(mesh, proxy);
             }
+            Event::Recalled => {
+                self.is_recalled = true;
+                self.follow(mesh, proxy);
+            }
             Event::Released { pod } => self.released(pod, proxy),
         }
     }
 
     /// Serves the pods whose workloads are in the mesh, or that have waited long enough.
     pub(super) fn follow(&mut self, mesh: &Mesh, proxy: &Proxy) {
-        let mut has_news = false;
+        if !self.is_recalled {
+            return;
+        }
+        let mut served = Vec::new();
         for (id, pod) in &mut self.pods {
-            let known = mesh.workload(&pod.workload);
-            let is_held = known.is_none() && pod.enrolled.elapsed() < HELD_FOR;
-            if !is_held && let Some((outbound, inbound)) = pod.listeners.take() {
-                if known.is_none() {
+            let is_known = mesh.workload(&pod.workload).is_some();
+            let is_held = !is_known && pod.enrolled.elapsed() < HELD_FOR;
+            if !is_held && let Some(listeners) = pod.listeners.take() {
+                if !is_known {
                     tracing::warn!(
                         workload = %pod.workload,
                         "a pod is enrolled that no workload of this node's mesh is: what it dials is refused"
                     );
                 }
-                let [out, arriving] = listener_ids(*id);
-                let caller = pod.workload.clone();
-                proxy.listen_in(*id, out, outbound, Entry::Outbound { caller });
-                let workload = pod.workload.clone();
-                proxy.listen_in(*id, arriving, inbound, Entry::Arriving { workload });
-                has_news = true;
+                served.push((*id, pod.workload.clone(), listeners));
             }
+        }
+        if !served.is_empty() {
+            // Before any of them is served: they may call each other.
+            self.say_where(proxy);
+        }
+        for (id, workload, (outbound, inbound)) in served {
+            let [out, arriving] = listener_ids(id);
+            let caller = workload.clone();
+            proxy.listen_in(id, out, outbound, Entry::Outbound { caller });
+            proxy.listen_in(id, arriving, inbound, Entry::Arriving { workload });
+        }
+        for (id, pod) in &mut self.pods {
+            let known = mesh.workload(&pod.workload);
             let fate = known.map_or(Fate::Refuse, |workload| {
                 let is_guarded = workload.mode == Mode::Strict || !workload.policies.is_empty();
                 if is_guarded { Fate::Refuse } else { Fate::Pass }
@@ -110,9 +129,6 @@ impl Pods {
                 tell(&self.teller, Tell::Serving { pod: *id, fate });
                 pod.told = Some(fate);
             }
-        }
-        if has_news {
-            self.say_where(proxy);
         }
     }
 
