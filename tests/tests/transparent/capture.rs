@@ -18,8 +18,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// All packets, in the order of the network (packet(7), ETH_P_ALL).
 const EVERYTHING: u16 = 3u16.to_be();
-/// The most of a packet that is looked at: where it goes, and a marker close to its beginning.
-const LOOKED_AT: usize = 4096;
+/// The most of a packet that is looked at: its headers.
+const LOOKED_AT: usize = 256;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -35,8 +35,6 @@ pub(crate) struct Traffic {
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     between: BTreeMap<(IpAddr, IpAddr), Traffic>,
-    /// Packets in which the marker stood.
-    pub(crate) marked: u64,
 }
 
 impl Heard {
@@ -56,7 +54,7 @@ impl Heard {
         self.of(&ends)
     }
 
-    fn take(&mut self, frame: &[u8], marker: &[u8]) -> Option<()> {
+    fn take(&mut self, frame: &[u8]) -> Option<()> {
         let (ends, protocol, rest, length) = ip(frame)?;
         let header = match protocol {
             TCP => usize::from(*rest.get(12)? >> 4) * 4,
@@ -66,8 +64,6 @@ impl Heard {
         let traffic = self.between.entry(ends).or_default();
         traffic.packets += 1;
         traffic.payload += length.saturating_sub(header) as u64;
-        let holds = |text: &[u8]| text.windows(marker.len()).any(|part| part == marker);
-        self.marked += u64::from(!marker.is_empty() && holds(rest));
         Some(())
     }
 }
@@ -110,11 +106,6 @@ pub(crate) struct Capture {
 
 impl Capture {
     pub(crate) fn start(netns: &Path) -> Capture {
-        Self::start_for(netns, b"")
-    }
-
-    /// The same, counting the packets that hold `marker` as well.
-    pub(crate) fn start_for(netns: &Path, marker: &'static [u8]) -> Capture {
         let netns = File::open(netns).expect("a namespace");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -127,7 +118,7 @@ impl Capture {
             let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, protocol);
             let socket = socket.expect("a socket for packets");
             listening.send(()).expect("somebody waits");
-            listen(&socket, marker, &stopped)
+            listen(&socket, &stopped)
         });
         listens.recv().expect("it listens");
         Capture { stop, thread }
@@ -140,14 +131,14 @@ impl Capture {
     }
 }
 
-fn listen(socket: &OwnedFd, marker: &[u8], stopped: &AtomicBool) -> Heard {
+fn listen(socket: &OwnedFd, stopped: &AtomicBool) -> Heard {
     let mut heard = Heard::default();
     let mut frame = [0; LOOKED_AT];
     loop {
         // Looked at before the queue is emptied: what was there when it was told to stop is heard.
         let is_last = stopped.load(Ordering::Relaxed);
         while let Ok((length, _)) = recv(socket, &mut frame[..], RecvFlags::empty()) {
-            heard.take(&frame[..length.min(LOOKED_AT)], marker);
+            heard.take(&frame[..length.min(LOOKED_AT)]);
         }
         if is_last {
             return heard;

@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use heddle_intercept::request::PodState;
+
 use crate::stage::{Scene, Stage, pause, until};
 
 /// How long a pod's connections are held before they are refused.
@@ -47,7 +49,7 @@ fn the_first_connection_waits_until_the_mesh_knows_the_pod() {
         // … whose first connection waits …
         pause(Duration::from_millis(1_500));
         assert!(!dialled.is_finished(), "{:?}", dialled.join());
-        assert_eq!(stage.state("late").as_deref(), Some("held"));
+        assert_eq!(stage.state("late"), Some(PodState::Held));
         // … when the control plane is told of it, then the connection goes on as if nothing had been.
         let [file, aside] = manifest(&stage);
         let hidden = file.with_extension("new");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::stage::{Stage, pause, until};
+use crate::stage::{Stage, pause, skipped, until};
 
 /// Where Debian puts what is not in everybody's `PATH`.
 const MORE_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/lib/git-core", "/usr/lib/postgresql"];
@@ -30,7 +30,7 @@ pub(crate) fn are_here(programs: &[&str]) -> bool {
         missing.join(", ")
     );
     assert!(env::var_os("CI").is_none(), "{why}");
-    eprintln!("SKIPPED: {why}");
+    skipped(&why);
     false
 }
 

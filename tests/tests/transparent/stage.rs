@@ -1,15 +1,17 @@
 //! Nodes and pods for a test: a lab that is up for as long as the test needs it.
 
-use std::fs;
-use std::io::Read;
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use heddle_intercept::Exclude;
+use heddle_intercept::request::{self, PodState, Request};
 use heddle_lab::lab::{self, Family, Lab, LabName, Node, Plan, Pod, Programs};
 use tempfile::TempDir;
 
@@ -107,7 +109,7 @@ spec: {{{families}selector: {{app: {name}}}, ports: [{ports}]}}
     /// Makes it. `None`: it cannot be made here, which is said.
     pub(crate) fn up(&self) -> Option<Stage> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: a lab takes root (run the tests with sudo)");
+            skipped("a lab takes root (run the tests with sudo)");
             return None;
         }
         let programs = Programs::find().expect("heddle-lab, by cargo build -p heddle-lab");
@@ -203,33 +205,40 @@ impl Stage {
         }
     }
 
-    /// `heddle enrol`, which returns before the pod is served.
-    pub(crate) fn enrol(&self, pod: &str) -> Result<String, String> {
+    /// What `heddle enrol` does, which returns before the pod is served.
+    pub(crate) fn enrol(&self, pod: &str) -> io::Result<()> {
         let of = self.pod(pod);
-        let (network, socket) = (of.network(), of.holder_socket());
-        let name = format!("shop/{pod}");
-        let arguments = ["enrol", &name, "--netns", &network.to_string_lossy()];
-        let socket = ["--holder-socket", &socket.to_string_lossy()];
-        self.heddle(&[&arguments[..], &socket].concat())
+        let netns = OwnedFd::from(File::open(of.network())?);
+        let request = Request::Enrol {
+            workload: of.plan().workload.clone(),
+            netns: of.network(),
+            exclude: Exclude::default(),
+        };
+        request::ask(&of.holder_socket(), &request, Some(&netns)).map(drop)
     }
 
-    /// `heddle release`, which returns while what waits is still accepted.
-    pub(crate) fn release(&self, pod: &str) -> Result<String, String> {
-        let socket = self.pod(pod).holder_socket();
-        let name = format!("shop/{pod}");
-        let socket = socket.to_string_lossy();
-        self.heddle(&["release", &name, "--holder-socket", &socket])
+    /// What `heddle release` does, which returns while what waits is still accepted.
+    pub(crate) fn release(&self, pod: &str) -> io::Result<()> {
+        let of = self.pod(pod);
+        let workload = of.plan().workload.clone();
+        request::ask(&of.holder_socket(), &Request::Release { workload }, None).map(drop)
     }
 
     /// What a pod's holder says of it; `None`: it does not have it, or there is no holder.
-    pub(crate) fn state(&self, pod: &str) -> Option<String> {
-        let socket = self.pod(pod).holder_socket();
-        let text = self
-            .heddle(&["pods", "--holder-socket", &socket.to_string_lossy()])
-            .ok()?;
-        let name = format!("shop/{pod} ");
-        let line = text.lines().find(|line| line.starts_with(&name))?;
-        line.split_whitespace().nth(1).map(str::to_owned)
+    pub(crate) fn state(&self, pod: &str) -> Option<PodState> {
+        let of = self.pod(pod);
+        let pods = request::ask(&of.holder_socket(), &Request::List, None).ok()?;
+        let workload = &of.plan().workload;
+        // One that was released a moment ago is listed as well.
+        let own = pods.iter().filter(|one| one.workload == *workload);
+        own.map(|one| one.state).next_back()
+    }
+
+    /// Waits until a pod is served.
+    pub(crate) fn until_served(&self, pod: &str) {
+        until(&format!("{pod} is served"), || {
+            self.state(pod) == Some(PodState::Serving)
+        });
     }
 
     /// What the proxy of a node has counted.
@@ -238,7 +247,7 @@ impl Stage {
         Counters::of(&text.unwrap_or_else(|error| panic!("the metrics of {node}: {error}")))
     }
 
-    fn metrics(&self, node: &str) -> std::io::Result<String> {
+    fn metrics(&self, node: &str) -> io::Result<String> {
         let mut stream = UnixStream::connect(self.node(node).admin_socket())?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")?;
         let mut text = String::new();
@@ -294,6 +303,11 @@ impl Drop for Stage {
             self.name
         );
     }
+}
+
+/// Says why a test is not, past the harness, which keeps what tests that pass have printed to itself.
+pub(crate) fn skipped(why: &str) {
+    let _nobody_listens = writeln!(io::stderr(), "SKIPPED: {why}");
 }
 
 /// Waits until something is so.

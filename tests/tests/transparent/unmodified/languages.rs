@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::{CLIENTS, stage};
 use crate::programs::{are_here, text};
+use crate::stage::skipped;
 
 /// One request with the client that every Java has, with HTTP/2 on its mind, as it is by default.
 const JAVA: &str = r#"
@@ -144,7 +145,7 @@ fn go_speaks_http_1_and_2_with_go_and_java_joins_in() {
         // … when clients ask it in either version of HTTP, then it is asked in that very version.
         for version in ["1", "2"] {
             if version == "2" && !has_two {
-                eprintln!("SKIPPED: HTTP/2 in the clear by Go, which takes Go 1.24");
+                skipped("HTTP/2 in the clear by Go, which takes Go 1.24");
                 continue;
             }
             stage.is_carried(client, "go", || {

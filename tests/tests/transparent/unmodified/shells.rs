@@ -31,6 +31,7 @@ PermitRootLogin yes
 UsePAM no
 UseDNS no
 PidFile none
+Subsystem sftp internal-sftp
 "
     );
     fs::write(folder.join("settings"), settings).expect("settings");
