@@ -112,8 +112,9 @@ async fn tell(options: &Options) -> anyhow::Result<()> {
     }
     let mut mesh = Mesh::on(ground, heddle);
     let outcome = tokio::select! {
-        outcome = scenes(options, &manifests, &mut mesh) => outcome.map(Some),
+        biased;
         () = signals.any() => Ok(None),
+        outcome = scenes(options, &manifests, &mut mesh) => outcome.map(Some),
     };
     if outcome.is_err() {
         // What the mesh said last is the best hint.
@@ -179,13 +180,14 @@ async fn bring_up(
         Pods::up(&heddle, &dir, &later, &mut |what| println!("  {what}"))
     });
     tokio::select! {
-        pods = &mut up => pods?.map(Some),
+        biased;
         () = signals.any() => {
-            println!("stopping when it is up, and taking it down");
-            let pods = up.await??;
-            pods.stop()?;
+            println!("stopping: what is being made is finished, and removed");
+            // What fails meanwhile, since it was told to stop as well, is removed already.
+            up.await?.map_or(Ok(()), Pods::stop)?;
             Ok(None)
         }
+        pods = &mut up => pods?.map(Some),
     }
 }
 

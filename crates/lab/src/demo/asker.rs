@@ -173,6 +173,8 @@ impl Asker {
         let mut child = Command::from(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // Ctrl-C is for the demo alone: who asks is told by the end of its input.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .context("cannot start heddle-lab ask")?;
