@@ -84,35 +84,48 @@ impl Pods {
 
     /// Serves the pods whose workloads are in the mesh, or that have waited long enough.
     pub(super) fn follow(&mut self, mesh: &Mesh, proxy: &Proxy) {
-        let mut has_news = false;
+        let mut served = Vec::new();
         for (id, pod) in &mut self.pods {
-            let known = mesh.workload(&pod.workload);
-            let is_held = known.is_none() && pod.enrolled.elapsed() < HELD_FOR;
-            if !is_held && let Some((outbound, inbound)) = pod.listeners.take() {
-                if known.is_none() {
+            let is_known = mesh.workload(&pod.workload).is_some();
+            if !is_known && pod.enrolled.elapsed() < HELD_FOR {
+                continue;
+            }
+            if let Some(listeners) = pod.listeners.take() {
+                if !is_known {
                     tracing::warn!(
                         workload = %pod.workload,
                         "a pod is enrolled that no workload of this node's mesh is: what it dials is refused"
                     );
                 }
-                let [out, arriving] = listener_ids(*id);
-                let caller = pod.workload.clone();
-                proxy.listen_in(*id, out, outbound, Entry::Outbound { caller });
-                let workload = pod.workload.clone();
-                proxy.listen_in(*id, arriving, inbound, Entry::Arriving { workload });
-                has_news = true;
+                served.push((*id, pod.workload.clone(), listeners));
             }
-            let fate = known.map_or(Fate::Refuse, |workload| {
-                let is_guarded = workload.mode == Mode::Strict || !workload.policies.is_empty();
-                if is_guarded { Fate::Refuse } else { Fate::Pass }
-            });
+        }
+        if !served.is_empty() {
+            // Before anybody is let in who might want to go there.
+            self.say_where(proxy);
+        }
+        for (id, caller, (outbound, inbound)) in served {
+            let workload = caller.clone();
+            let [out, arriving] = listener_ids(id);
+            proxy.listen_in(id, out, outbound, Entry::Outbound { caller });
+            proxy.listen_in(id, arriving, inbound, Entry::Arriving { workload });
+        }
+        self.say_fates(mesh);
+    }
+
+    /// Tells the holder which pods are served, and what is to become of them without us.
+    fn say_fates(&mut self, mesh: &Mesh) {
+        for (id, pod) in &mut self.pods {
+            let fate = mesh
+                .workload(&pod.workload)
+                .map_or(Fate::Refuse, |workload| {
+                    let is_guarded = workload.mode == Mode::Strict || !workload.policies.is_empty();
+                    if is_guarded { Fate::Refuse } else { Fate::Pass }
+                });
             if pod.listeners.is_none() && pod.told != Some(fate) {
                 tell(&self.teller, Tell::Serving { pod: *id, fate });
                 pod.told = Some(fate);
             }
-        }
-        if has_news {
-            self.say_where(proxy);
         }
     }
 
