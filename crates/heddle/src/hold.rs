@@ -114,7 +114,16 @@ fn hooks_options(intercept: &Intercept) -> Result<hooks::Options, Failure> {
             )
             .into());
         }
+        (Kind::Nft, _) | (Kind::Auto, None) if intercept.pod.is_some() => {
+            return Err(anyhow!(
+                "--pod takes --pods-cgroup and hooks by BPF: in the namespace of one pod, packet filters do not \
+                 tell the proxy's own connections from the pod's"
+            )
+            .into());
+        }
         (Kind::Auto, None) => Kind::Nft,
+        // Nothing else will do there.
+        (_, Some(_)) if intercept.pod.is_some() => Kind::Bpf,
         (kind, _) => kind,
     };
     let own_cgroup = match kind {

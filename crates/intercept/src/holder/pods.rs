@@ -176,8 +176,7 @@ impl Pods {
         if addresses.is_empty() {
             return Err("its namespace has no address yet: enrol it when it has".to_owned());
         }
-        let (outbound, inbound) =
-            sockets::listeners(netns.as_fd()).map_err(|error| in_words("its listeners", error))?;
+        let (outbound, inbound) = self.listeners(&workload, &netns)?;
         routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
         let id = PodId(self.next);
         self.next += 1;
@@ -211,6 +210,30 @@ impl Pods {
         };
         self.pods.insert(id, pod);
         Ok(id)
+    }
+
+    /// The listeners for a pod: those that are there while the same pod is being released, since nobody else
+    /// can have their ports before.
+    fn listeners(
+        &self,
+        workload: &WorkloadName,
+        netns: &File,
+    ) -> Result<(TcpListener, TcpListener), String> {
+        let in_words = |error: io::Error| format!("its listeners: {error}");
+        let here = place(netns).map_err(in_words)?;
+        let Some(before) = self.all().filter(|pod| pod.place == here).last() else {
+            return sockets::listeners(netns.as_fd()).map_err(in_words);
+        };
+        if before.workload != *workload {
+            let before = &before.workload;
+            return Err(format!(
+                "its namespace was that of {before} a moment ago, whose last connections are still served: \
+                 try again in {} seconds",
+                DRAINS_WITHIN.as_secs()
+            ));
+        }
+        let again = |listener: &TcpListener| listener.try_clone().map_err(in_words);
+        Ok((again(&before.outbound)?, again(&before.inbound)?))
     }
 
     /// The proxy serves a pod. Returns whether that is news worth remembering.

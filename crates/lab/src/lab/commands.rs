@@ -130,7 +130,7 @@ fn up(options: &Up) -> anyhow::Result<()> {
     println!("the lab {name} is up, carried by: {}", plan.carried);
     println!("  logs and sockets: {}", lab.folder().display());
     if let Some(pod) = plan.pods.first() {
-        println!("  heddle-lab exec {} -- sh", pod.workload);
+        println!("  heddle-lab exec --lab {name} {} -- sh", pod.workload);
     }
     println!("  heddle-lab status {name}; heddle-lab down {name}");
     lab.stay();
