@@ -130,7 +130,7 @@ pub(super) fn link(
 }
 
 fn unattached(what: &str, error: &dyn Error) -> HookError {
-    HookError::refused(format!("cannot attach {what}"), error)
+    HookError::lacking(format!("{what} (it cannot be attached)"), error)
 }
 
 /// Puts the programs that guards yield to where they find them while this process lives: for as long as
