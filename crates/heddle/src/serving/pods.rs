@@ -33,6 +33,9 @@ const FIRST_LISTENER: u64 = 1 << 62;
 pub(super) struct Pods {
     teller: Teller,
     pods: BTreeMap<PodId, Pod>,
+    /// Whether all pods are known that there were when this proxy was started. Before that none is served:
+    /// it might call another of which nobody knows yet that it is a pod, and go there from outside of it.
+    is_recalled: bool,
 }
 
 struct Pod {
@@ -54,6 +57,7 @@ impl Pods {
         let pods = Pods {
             teller,
             pods: BTreeMap::new(),
+            is_recalled: false,
         };
         Ok((client, pods))
     }
@@ -76,6 +80,11 @@ impl Pods {
                     told: None,
                 };
                 self.pods.insert(pod, enrolled);
+                self.say_where(proxy);
+                self.follow(mesh, proxy);
+            }
+            Event::Recalled => {
+                self.is_recalled = true;
                 self.follow(mesh, proxy);
             }
             Event::Released { pod } => self.released(pod, proxy),
@@ -84,6 +93,9 @@ impl Pods {
 
     /// Serves the pods whose workloads are in the mesh, or that have waited long enough.
     pub(super) fn follow(&mut self, mesh: &Mesh, proxy: &Proxy) {
+        if !self.is_recalled {
+            return;
+        }
         let mut served = Vec::new();
         for (id, pod) in &mut self.pods {
             let is_known = mesh.workload(&pod.workload).is_some();
@@ -99,10 +111,6 @@ impl Pods {
                 }
                 served.push((*id, pod.workload.clone(), listeners));
             }
-        }
-        if !served.is_empty() {
-            // Before anybody is let in who might want to go there.
-            self.say_where(proxy);
         }
         for (id, caller, (outbound, inbound)) in served {
             let workload = caller.clone();
@@ -157,10 +165,9 @@ impl Pods {
         self.say_where(proxy);
     }
 
-    /// Tells the proxy in which pods its workloads are reached.
+    /// Tells the proxy in which pods its workloads are reached, also those that are not served yet.
     fn say_where(&self, proxy: &Proxy) {
-        let served = self.pods.iter().filter(|(_, pod)| pod.listeners.is_none());
-        let places = served.map(|(id, pod)| (pod.workload.clone(), *id));
+        let places = self.pods.iter().map(|(id, pod)| (pod.workload.clone(), *id));
         proxy.pods(Arc::new(places.collect()));
     }
 }
