@@ -31,6 +31,7 @@ pub(super) struct Tools {
     pub(super) lab: PathBuf,
     pub(super) heddle: PathBuf,
     pub(super) envoy: Option<PathBuf>,
+    pub(super) nft: Option<PathBuf>,
 }
 
 /// What there is in a lab besides the client, which is on the first node.
@@ -132,8 +133,7 @@ impl Scene {
     }
 
     fn start_sidecars(&mut self, tools: &Tools) -> anyhow::Result<()> {
-        let envoy = tools.envoy.as_deref().context("no Envoy")?;
-        let mesh = Mesh::new(envoy, &self.lab)?;
+        let mesh = Mesh::new(tools, &self.lab)?;
         let group = self.group("node-one/proxies");
         for pod in self.lab.pods() {
             let sidecar = mesh.start(&pod)?;
