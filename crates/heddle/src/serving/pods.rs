@@ -167,7 +167,10 @@ impl Pods {
 
     /// Tells the proxy in which pods its workloads are reached, also those that are not served yet.
     fn say_where(&self, proxy: &Proxy) {
-        let places = self.pods.iter().map(|(id, pod)| (pod.workload.clone(), *id));
+        let places = self
+            .pods
+            .iter()
+            .map(|(id, pod)| (pod.workload.clone(), *id));
         proxy.pods(Arc::new(places.collect()));
     }
 }
