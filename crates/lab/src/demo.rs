@@ -23,6 +23,7 @@ mod stage;
 mod stranger;
 mod verdict;
 
+use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -132,14 +133,17 @@ async fn tell(options: &Options) -> anyhow::Result<()> {
 /// # Errors
 /// It is to, and cannot.
 fn in_pods(place: Where, heddle: &Program) -> anyhow::Result<bool> {
+    const INSTEAD: &str = "On loopback addresses that stand for services, without root";
     if place == Where::Loopback {
-        println!(
-            "On loopback addresses that stand for services; with root, --in pods runs it in pods."
-        );
+        println!("{INSTEAD}; --in pods is transparent, and takes it.");
         return Ok(false);
     }
-    let possible = lab::is_possible().and_then(|()| intercepts(heddle));
-    match possible {
+    if place == Where::Auto && !rustix::process::geteuid().is_root() {
+        let command = typed_as_root()?;
+        println!("{INSTEAD}. In pods, transparently: {command}");
+        return Ok(false);
+    }
+    match lab::is_possible().and_then(|()| intercepts(heddle)) {
         Ok(()) => {
             println!(
                 "In pods: network namespaces on two nodes, whose programs know nothing of the mesh (--in loopback \
@@ -149,12 +153,18 @@ fn in_pods(place: Where, heddle: &Program) -> anyhow::Result<bool> {
         }
         Err(why) if place == Where::Pods => Err(why),
         Err(why) => {
-            println!(
-                "On loopback addresses that stand for services, not in pods with transparent interception: {why:#}."
-            );
+            println!("{INSTEAD}, since pods are not possible here: {why:#}.");
             Ok(false)
         }
     }
+}
+
+/// What to type for pods: the bookstore's program is beside this one.
+fn typed_as_root() -> anyhow::Result<String> {
+    let own = env::current_exe().context("where is the running program?")?;
+    let folder = own.parent().unwrap_or(Path::new("/")).display();
+    let command = format!("sudo env PATH=\"{folder}:$PATH\" heddle-lab demo");
+    Ok(command)
 }
 
 /// # Errors
