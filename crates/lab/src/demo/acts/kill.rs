@@ -13,8 +13,9 @@ use crate::demo::stage::Stage;
 
 /// How long pages may be missing.
 pub(in crate::demo) const LIMIT: Duration = Duration::from_secs(10);
-/// How long pages have to come again until nobody expects more failures.
+/// How long no page may have failed, and how many have to come, until nobody expects more failures.
 const CALM: Duration = Duration::from_secs(1);
+const PAGES_AGAIN: u64 = 10;
 
 /// What was seen of the proxy's death.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +50,8 @@ pub(in crate::demo) async fn kill(stage: &mut Stage<'_>) -> anyhow::Result<Optio
         }
     };
     ensure!(new != old, "the proxy of {node} lives on");
-    let seen = settle(stage, &before, died).await;
+    settle(stage).await;
+    let seen = stage.shopper.tally().since(&before);
     // Its holder, and nothing else, outlives it.
     stage.mesh.pods().map_or(Ok(()), |pods| pods.are_there())?;
     let gap = seen.longest_gap;
@@ -68,15 +70,16 @@ pub(in crate::demo) async fn kill(stage: &mut Stage<'_>) -> anyhow::Result<Optio
     Ok(Some(Killed { seen, gap }))
 }
 
-/// Waits until pages have come for a while, and says what the shopper saw since `died`.
-async fn settle(stage: &Stage<'_>, before: &Tally, died: Instant) -> Tally {
-    loop {
+/// Waits until pages come again and none has failed for a while, which ends in any case.
+async fn settle(stage: &Stage<'_>) {
+    let ready = Instant::now();
+    let before = stage.shopper.tally().pages();
+    while ready.elapsed() < LIMIT {
         sleep(Duration::from_millis(20)).await;
-        let seen = stage.shopper.tally().since(before);
-        let since = seen.failed_last.unwrap_or(died);
-        let is_calm = since.elapsed() > CALM && seen.pages() > 0;
-        if is_calm || died.elapsed() > LIMIT + CALM {
-            return seen;
+        let seen = stage.shopper.tally();
+        let since = seen.failed_last.map_or(ready, |failed| failed.max(ready));
+        if since.elapsed() > CALM && seen.pages() >= before + PAGES_AGAIN {
+            return;
         }
     }
 }
