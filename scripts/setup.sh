@@ -15,6 +15,11 @@ channel=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 deny_version=0.20.2
 fuzz_version=0.13.2
 
+# Programs whose traffic the tests have the mesh carry, and their packages.
+carried=(curl:curl wget:wget nginx:nginx-light redis-server:redis-server redis-cli:redis-tools
+    memcached:memcached sshd:openssh-server ssh:openssh-client iperf3:iperf3 git:git fcgiwrap:fcgiwrap
+    psql:postgresql-client java:default-jre-headless javac:default-jdk-headless go:golang-go)
+
 packages=()    # Debian packages
 rust=          # why the compiler must be installed, or empty
 components=()  # rustfmt, clippy: missing from a compiler that is there
@@ -66,6 +71,11 @@ find_missing() {
             # For tests of interception: rules of the packet filter, and namespaces to have them in.
             need_program nft nftables
             need_program ip iproute2
+            local pair
+            for pair in "${carried[@]}"; do
+                need_program "${pair%:*}" "${pair#*:}"
+            done
+            compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || packages+=(postgresql)
             if [ -z "$rust" ]; then
                 cargo fmt --version >/dev/null 2>&1 || components+=(rustfmt)
                 cargo clippy --version >/dev/null 2>&1 || components+=(clippy)
@@ -120,8 +130,35 @@ install_packages() { # install_packages PACKAGE...
         updated=1
     fi
     say "setup: installing $*"
-    as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    keep_services_down
+    local failed=0
+    as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get install -y -qq --no-install-recommends "$@" >/dev/null || failed=$?
+    let_services_be
+    [ "$failed" -eq 0 ] || die "apt-get could not install them: run it by hand to see why"
+    disable_services "$@"
+}
+
+# Debian starts servers when they are installed and with every boot; what is wanted here is their programs.
+policy=/usr/sbin/policy-rc.d
+our_policy=
+keep_services_down() {
+    [ ! -e $policy ] || return 0 # somebody has decided already
+    printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
+    our_policy=1
+    trap let_services_be EXIT
+    as_root chmod 755 $policy
+}
+let_services_be() {
+    [ -z "$our_policy" ] || as_root rm -f $policy
+    our_policy=
+}
+disable_services() { # disable_services PACKAGE...: which were not there a moment ago
+    have systemctl || return 0
+    local units
+    mapfile -t units < <(dpkg-query -L "$@" 2>/dev/null |
+        sed -n 's,^\(/usr\)\?/lib/systemd/system/\([^/@]*\.\(service\|socket\)\)$,\2,p')
+    [ ${#units[@]} -eq 0 ] || as_root systemctl --quiet disable "${units[@]}" 2>/dev/null || true
 }
 
 install_rustup() {

@@ -42,6 +42,8 @@ pub enum ToProxy {
         /// Its own addresses.
         addresses: Vec<IpAddr>,
     },
+    /// All pods have been told that there were when the proxy was started.
+    Recalled,
     /// A pod is not the mesh's any more. Nothing new is steered to its listeners; what waits in them is to
     /// be served still, and [`ToHolder::Drained`] said then.
     Released {

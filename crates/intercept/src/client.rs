@@ -37,6 +37,8 @@ pub enum Event {
         /// In its namespace: what arrives for it comes in here.
         inbound: TcpListener,
     },
+    /// All pods have been told that there were when the proxy was started.
+    Recalled,
     /// A pod is not the mesh's any more: what waits in its listeners is to be served still.
     Released {
         /// The pod.
@@ -186,6 +188,7 @@ impl Client {
                     inbound: inbound.into(),
                 })
             }
+            ToProxy::Recalled => Some(Event::Recalled),
             ToProxy::Released { pod } => Some(Event::Released { pod }),
             ToProxy::Socket { request, error } => {
                 let answer = match (error, descriptors.into_iter().next()) {

@@ -63,6 +63,14 @@ impl Holder {
         send(&self.channel, &message, &listeners)
     }
 
+    /// Says that these were all pods so far.
+    ///
+    /// # Errors
+    /// When the proxy is gone.
+    pub fn recalled(&self) -> io::Result<()> {
+        send(&self.channel, &ToProxy::Recalled, &[])
+    }
+
     /// Releases a pod.
     ///
     /// # Errors

@@ -252,6 +252,7 @@ impl Holder {
                 for pod in self.pods.all() {
                     proxy.say_enrolled(pod);
                 }
+                proxy.say_recalled();
                 self.proxy = Some(proxy);
             }
             Err(error) if !self.has_worked => {

@@ -27,6 +27,8 @@ use crate::namespace::within;
 
 /// What our sockets that speak with a client's address mark their packets with (`SO_MARK`).
 pub const MARK: u32 = 0x4844_4c45;
+/// What our other sockets in pods do, so that packet filters tell them from the pod's own. Routes do not.
+pub const OWN_MARK: u32 = 0x4844_4c46;
 /// The table in which every address is local.
 pub const TABLE: u32 = 0x4844;
 /// The rule's place among others: before the main table.

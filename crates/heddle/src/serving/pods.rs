@@ -33,6 +33,9 @@ const FIRST_LISTENER: u64 = 1 << 62;
 pub(super) struct Pods {
     teller: Teller,
     pods: BTreeMap<PodId, Pod>,
+    /// Whether all pods are known that there were when this proxy was started. Before that none is served:
+    /// it might call another of which nobody knows yet that it is a pod, and go there from outside of it.
+    is_recalled: bool,
 }
 
 struct Pod {
@@ -54,6 +57,7 @@ impl Pods {
         let pods = Pods {
             teller,
             pods: BTreeMap::new(),
+            is_recalled: false,
         };
         Ok((client, pods))
     }
@@ -76,6 +80,11 @@ impl Pods {
                     told: None,
                 };
                 self.pods.insert(pod, enrolled);
+                self.say_where(proxy);
+                self.follow(mesh, proxy);
+            }
+            Event::Recalled => {
+                self.is_recalled = true;
                 self.follow(mesh, proxy);
             }
             Event::Released { pod } => self.released(pod, proxy),
@@ -84,35 +93,47 @@ impl Pods {
 
     /// Serves the pods whose workloads are in the mesh, or that have waited long enough.
     pub(super) fn follow(&mut self, mesh: &Mesh, proxy: &Proxy) {
-        let mut has_news = false;
+        if !self.is_recalled {
+            return;
+        }
+        let mut served = Vec::new();
         for (id, pod) in &mut self.pods {
-            let known = mesh.workload(&pod.workload);
-            let is_held = known.is_none() && pod.enrolled.elapsed() < HELD_FOR;
-            if !is_held && let Some((outbound, inbound)) = pod.listeners.take() {
-                if known.is_none() {
+            let is_known = mesh.workload(&pod.workload).is_some();
+            if !is_known && pod.enrolled.elapsed() < HELD_FOR {
+                continue;
+            }
+            if let Some(listeners) = pod.listeners.take() {
+                if !is_known {
                     tracing::warn!(
                         workload = %pod.workload,
                         "a pod is enrolled that no workload of this node's mesh is: what it dials is refused"
                     );
                 }
-                let [out, arriving] = listener_ids(*id);
-                let caller = pod.workload.clone();
-                proxy.listen_in(*id, out, outbound, Entry::Outbound { caller });
-                let workload = pod.workload.clone();
-                proxy.listen_in(*id, arriving, inbound, Entry::Arriving { workload });
-                has_news = true;
+                served.push((*id, pod.workload.clone(), listeners));
             }
-            let fate = known.map_or(Fate::Refuse, |workload| {
-                let is_guarded = workload.mode == Mode::Strict || !workload.policies.is_empty();
-                if is_guarded { Fate::Refuse } else { Fate::Pass }
-            });
+        }
+        for (id, caller, (outbound, inbound)) in served {
+            let workload = caller.clone();
+            let [out, arriving] = listener_ids(id);
+            proxy.listen_in(id, out, outbound, Entry::Outbound { caller });
+            proxy.listen_in(id, arriving, inbound, Entry::Arriving { workload });
+        }
+        self.say_fates(mesh);
+    }
+
+    /// Tells the holder which pods are served, and what is to become of them without us.
+    fn say_fates(&mut self, mesh: &Mesh) {
+        for (id, pod) in &mut self.pods {
+            let fate = mesh
+                .workload(&pod.workload)
+                .map_or(Fate::Refuse, |workload| {
+                    let is_guarded = workload.mode == Mode::Strict || !workload.policies.is_empty();
+                    if is_guarded { Fate::Refuse } else { Fate::Pass }
+                });
             if pod.listeners.is_none() && pod.told != Some(fate) {
                 tell(&self.teller, Tell::Serving { pod: *id, fate });
                 pod.told = Some(fate);
             }
-        }
-        if has_news {
-            self.say_where(proxy);
         }
     }
 
@@ -144,10 +165,12 @@ impl Pods {
         self.say_where(proxy);
     }
 
-    /// Tells the proxy in which pods its workloads are reached.
+    /// Tells the proxy in which pods its workloads are reached, also those that are not served yet.
     fn say_where(&self, proxy: &Proxy) {
-        let served = self.pods.iter().filter(|(_, pod)| pod.listeners.is_none());
-        let places = served.map(|(id, pod)| (pod.workload.clone(), *id));
+        let places = self
+            .pods
+            .iter()
+            .map(|(id, pod)| (pod.workload.clone(), *id));
         proxy.pods(Arc::new(places.collect()));
     }
 }

@@ -18,6 +18,7 @@ fn messages_arrive_whole_and_in_order_with_their_descriptors() {
     };
     let released = ToProxy::Released { pod: PodId(7) };
     send(&holder, &enrolled, &[listener.as_fd(), listener.as_fd()]).unwrap();
+    send(&holder, &ToProxy::Recalled, &[]).unwrap();
     send(&holder, &released, &[]).unwrap();
 
     let (first, descriptors) = receive::<ToProxy>(&proxy).unwrap().unwrap();
@@ -27,6 +28,8 @@ fn messages_arrive_whole_and_in_order_with_their_descriptors() {
         let there = TcpListener::from(descriptor).local_addr().unwrap();
         assert_eq!(there, listener.local_addr().unwrap());
     }
+    let (none, _) = receive::<ToProxy>(&proxy).unwrap().unwrap();
+    assert_eq!(none, ToProxy::Recalled);
     let (second, descriptors) = receive::<ToProxy>(&proxy).unwrap().unwrap();
     assert_eq!((second, descriptors.len()), (released, 0));
     let none = receive::<ToProxy>(&proxy).unwrap_err();

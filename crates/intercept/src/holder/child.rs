@@ -36,6 +36,7 @@ pub(super) struct Proxy {
 /// Something to be said.
 enum Word {
     Enrolled(PodId),
+    Recalled,
     Released(PodId),
     Socket(u64, io::Result<OwnedFd>),
 }
@@ -87,6 +88,11 @@ impl Proxy {
         self.unsaid.push_back(Word::Enrolled(pod.id));
     }
 
+    /// There are no more pods for now.
+    pub(super) fn say_recalled(&mut self) {
+        self.unsaid.push_back(Word::Recalled);
+    }
+
     pub(super) fn say_released(&mut self, pod: PodId) {
         self.unsaid.push_back(Word::Released(pod));
     }
@@ -126,6 +132,7 @@ fn say(channel: &OwnedFd, word: &Word, pods: &Pods) -> io::Result<()> {
             };
             (enrolled, vec![pod.outbound.as_fd(), pod.inbound.as_fd()])
         }
+        Word::Recalled => (ToProxy::Recalled, Vec::new()),
         Word::Released(id) => (ToProxy::Released { pod: *id }, Vec::new()),
         Word::Socket(request, made) => {
             let error = match made {

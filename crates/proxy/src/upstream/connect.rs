@@ -237,7 +237,11 @@ fn seen_address(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> 
         return None;
     }
     let is_other = ip != place.address.ip() && ip.is_ipv4() == place.address.is_ipv4();
-    is_other.then(|| SocketAddr::new(ip, call.client.port()))
+    // What has arrived at this very pod has both ends that the other connection would have, in the same
+    // namespace: the kernel takes the one for the other.
+    let has_arrived = caller.is_none() && call.door.pod.is_none_or(|own| own == pod);
+    let port = if has_arrived { 0 } else { call.client.port() };
+    is_other.then(|| SocketAddr::new(ip, port))
 }
 
 /// Whether a source cannot be used because another connection has it.

@@ -1,0 +1,158 @@
+//! What is heard on the links of a network namespace.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, recv, socket_with};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// All packets, in the order of the network (packet(7), ETH_P_ALL).
+const EVERYTHING: u16 = 3u16.to_be();
+/// The most of a packet that is looked at: where it goes, and a marker close to its beginning.
+const LOOKED_AT: usize = 4096;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// TCP and UDP of two hosts, whichever sent it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Traffic {
+    pub(crate) packets: u64,
+    /// Bytes without headers.
+    pub(crate) payload: u64,
+}
+
+/// What was heard.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    between: BTreeMap<(IpAddr, IpAddr), Traffic>,
+    /// Packets in which the marker stood.
+    pub(crate) marked: u64,
+}
+
+impl Heard {
+    /// Traffic from or to any of these.
+    pub(crate) fn of(&self, hosts: &[IpAddr]) -> Traffic {
+        let is_meant = |(from, to): &(IpAddr, IpAddr)| hosts.contains(from) || hosts.contains(to);
+        let meant = self.between.iter().filter(|(ends, _)| is_meant(ends));
+        meant.fold(Traffic::default(), |sum, (_, one)| Traffic {
+            packets: sum.packets + one.packets,
+            payload: sum.payload + one.payload,
+        })
+    }
+
+    /// All of it.
+    pub(crate) fn all(&self) -> Traffic {
+        let ends: Vec<IpAddr> = self.between.keys().map(|ends| ends.0).collect();
+        self.of(&ends)
+    }
+
+    fn take(&mut self, frame: &[u8], marker: &[u8]) -> Option<()> {
+        let (ends, protocol, rest, length) = ip(frame)?;
+        let header = match protocol {
+            TCP => usize::from(*rest.get(12)? >> 4) * 4,
+            UDP => 8,
+            _ => return None,
+        };
+        let traffic = self.between.entry(ends).or_default();
+        traffic.packets += 1;
+        traffic.payload += length.saturating_sub(header) as u64;
+        let holds = |text: &[u8]| text.windows(marker.len()).any(|part| part == marker);
+        self.marked += u64::from(!marker.is_empty() && holds(rest));
+        Some(())
+    }
+}
+
+/// Ends, protocol, what is behind the header of IP, and how long that was.
+fn ip(frame: &[u8]) -> Option<((IpAddr, IpAddr), u8, &[u8], usize)> {
+    let packet = frame.get(14..)?;
+    let number = |at: usize| {
+        let bytes = packet.get(at..at + 2)?;
+        Some(usize::from(u16::from_be_bytes(bytes.try_into().ok()?)))
+    };
+    match frame.get(12..14)? {
+        [0x08, 0x00] => {
+            let header = usize::from(packet.first()? & 15) * 4;
+            let address = |at: usize| -> Option<IpAddr> {
+                let bytes: [u8; 4] = packet.get(at..at + 4)?.try_into().ok()?;
+                Some(Ipv4Addr::from(bytes).into())
+            };
+            let ends = (address(12)?, address(16)?);
+            let length = number(2)?.saturating_sub(header);
+            Some((ends, *packet.get(9)?, packet.get(header..)?, length))
+        }
+        [0x86, 0xdd] => {
+            let address = |at: usize| -> Option<IpAddr> {
+                let bytes: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
+                Some(Ipv6Addr::from(bytes).into())
+            };
+            let ends = (address(8)?, address(24)?);
+            Some((ends, *packet.get(6)?, packet.get(40..)?, number(4)?))
+        }
+        _ => None,
+    }
+}
+
+/// Listens on every link of a namespace, on a thread of its own.
+pub(crate) struct Capture {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Heard>,
+}
+
+impl Capture {
+    pub(crate) fn start(netns: &Path) -> Capture {
+        Self::start_for(netns, b"")
+    }
+
+    /// The same, counting the packets that hold `marker` as well.
+    pub(crate) fn start_for(netns: &Path, marker: &'static [u8]) -> Capture {
+        let netns = File::open(netns).expect("a namespace");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let (listening, listens) = sync_channel(1);
+        let thread = thread::spawn(move || {
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(netns.as_fd(), network).expect("entered");
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let protocol = NonZeroU32::new(EVERYTHING.into()).map(Protocol::from_raw);
+            let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, protocol);
+            let socket = socket.expect("a socket for packets");
+            listening.send(()).expect("somebody waits");
+            listen(&socket, marker, &stopped)
+        });
+        listens.recv().expect("it listens");
+        Capture { stop, thread }
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(self) -> Heard {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("what was heard")
+    }
+}
+
+fn listen(socket: &OwnedFd, marker: &[u8], stopped: &AtomicBool) -> Heard {
+    let mut heard = Heard::default();
+    let mut frame = [0; LOOKED_AT];
+    loop {
+        // Looked at before the queue is emptied: what was there when it was told to stop is heard.
+        let is_last = stopped.load(Ordering::Relaxed);
+        while let Ok((length, _)) = recv(socket, &mut frame[..], RecvFlags::empty()) {
+            heard.take(&frame[..length.min(LOOKED_AT)], marker);
+        }
+        if is_last {
+            return heard;
+        }
+        let wait = Timespec::try_from(Duration::from_millis(20)).expect("a time");
+        let _interrupted = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&wait));
+    }
+}

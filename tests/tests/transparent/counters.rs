@@ -1,0 +1,59 @@
+//! What a proxy has counted, as it tells everybody.
+
+use std::collections::BTreeMap;
+
+/// Samples by their name and labels, as they are written.
+#[derive(Debug)]
+pub(crate) struct Counters(BTreeMap<String, u64>);
+
+/// What was carried from one pod to one Service.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// Requests that were understood, and connections that were passed on as bytes.
+    pub(crate) exchanges: u64,
+    /// Bytes from the client, of connections that were passed on.
+    pub(crate) received: u64,
+    /// Bytes to it.
+    pub(crate) sent: u64,
+}
+
+impl Counters {
+    pub(crate) fn of(text: &str) -> Counters {
+        let samples = text.lines().filter(|line| line.starts_with("heddle_"));
+        let samples = samples.filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        Counters(samples.collect())
+    }
+
+    /// The sum of all samples whose name and labels begin so and hold that.
+    pub(crate) fn sum(&self, begins: &str, holds: &str) -> u64 {
+        let all = self.0.iter();
+        let meant = all.filter(|(name, _)| name.starts_with(begins) && name.contains(holds));
+        meant.map(|(_, value)| value).sum()
+    }
+
+    /// Everything that went wrong, for whoever looks for the cause.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let all = self.0.iter().filter(|(_, value)| **value > 0);
+        let failed = all.filter(|(name, _)| {
+            ["fail", "reject", "refused", "retries"]
+                .iter()
+                .any(|part| name.contains(part))
+        });
+        failed
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect()
+    }
+
+    pub(crate) fn carried(&self, from: &str, to: &str) -> Carried {
+        let of = format!("{{source=\"shop/{from}\",destination_service=\"shop/{to}\"");
+        let sum = |name: &str| self.sum(&format!("{name}{of}"), "");
+        Carried {
+            exchanges: sum("heddle_http_requests_total") + sum("heddle_tcp_connections_total"),
+            received: sum("heddle_tcp_received_bytes_total"),
+            sent: sum("heddle_tcp_sent_bytes_total"),
+        }
+    }
+}

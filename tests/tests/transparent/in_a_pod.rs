@@ -1,0 +1,180 @@
+//! What pods run when it is no program of somebody else's: this test binary, told what to be by its environment.
+
+use std::env;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Says what to be.
+pub(crate) const ROLE: &str = "HEDDLE_TEST_ROLE";
+/// What a line begins with that is meant for the test.
+pub(crate) const LINE: &str = "@ ";
+/// How long a client waits for anything.
+const WAIT: Duration = Duration::from_secs(8);
+/// Between two requests of one client, so that there is time for others.
+const BETWEEN: Duration = Duration::from_millis(10);
+
+/// No test: a program of a pod.
+#[test]
+#[ignore = "a program of a pod"]
+fn runs() {
+    let Ok(role) = env::var(ROLE) else { return };
+    let words: Vec<&str> = role.split(' ').collect();
+    match words.as_slice() {
+        ["serve", port] => serve(port.parse().expect("a port")),
+        ["anew", to] => load(to.parse().expect("an address"), false),
+        ["kept", to] => load(to.parse().expect("an address"), true),
+        ["talk", to] => talk(to.parse().expect("an address")),
+        ["dial", to] => dial(to.parse().expect("an address")),
+        other => panic!("an unknown role: {other:?}"),
+    }
+}
+
+/// Microseconds on the clock that all processes of a machine share.
+pub(crate) fn now_us() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let us = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+    u64::try_from(us).unwrap_or_default()
+}
+
+/// Answers HTTP requests with who asks, and lines that begin with `echo` with themselves.
+fn serve(port: u16) {
+    let listener = TcpListener::bind(("::", port)).expect("a port");
+    for stream in listener.incoming().flatten() {
+        thread::spawn(move || answer(&stream));
+    }
+}
+
+fn answer(stream: &TcpStream) -> Option<()> {
+    stream.set_nodelay(true).ok()?;
+    let peer = stream.peer_addr().ok()?.ip().to_canonical();
+    let mut lines = BufReader::new(stream);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if lines.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let mut writer = stream;
+        if line.starts_with("echo") {
+            writer.write_all(line.as_bytes()).ok()?;
+            continue;
+        }
+        while line != "\r\n" {
+            line.clear();
+            if lines.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+        }
+        let body = format!("seen as {peer}\n");
+        let length = body.len();
+        let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+        writer.write_all(text.as_bytes()).ok()?;
+    }
+}
+
+/// One request after the other, each told with when it began, how long it took and how it ended; until
+/// standard input ends.
+fn load(to: SocketAddr, keeps: bool) {
+    until_told(|| {
+        let mut kept = None;
+        move || {
+            let began = now_us();
+            let stream = match kept.take() {
+                Some(stream) => Ok(stream),
+                None => connect(to),
+            };
+            let (stream, outcome) = match stream.and_then(|stream| Ok((ask(&stream)?, stream))) {
+                Ok((status, stream)) => (Some(stream), status),
+                Err(error) => (None, error.kind().to_string().replace(' ', "-")),
+            };
+            if keeps {
+                kept = stream;
+            }
+            println!("{LINE}{began} {} {outcome}", now_us() - began);
+            thread::park_timeout(BETWEEN);
+        }
+    });
+}
+
+fn until_told<W: FnMut()>(work: impl FnOnce() -> W) {
+    let watcher = thread::spawn(|| {
+        let mut nothing = Vec::new();
+        let _ended = std::io::stdin().read_to_end(&mut nothing);
+    });
+    let mut work = work();
+    while !watcher.is_finished() {
+        work();
+    }
+}
+
+fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&to, WAIT)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(WAIT))?;
+    Ok(stream)
+}
+
+/// One request: the status of its answer, which is read to its end.
+fn ask(stream: &TcpStream) -> std::io::Result<String> {
+    let mut writer = stream;
+    writer.write_all(b"GET / HTTP/1.1\r\nhost: server\r\n\r\n")?;
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    let mut status = String::new();
+    let mut length = 0;
+    loop {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if status.is_empty() {
+            status = line.split(' ').nth(1).unwrap_or("?").to_owned();
+        }
+        if line == "\r\n" {
+            break;
+        }
+        let lower = line.to_ascii_lowercase();
+        if let Some(value) = lower.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or_default();
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    Ok(status)
+}
+
+/// One connection, and one line after the other over it.
+fn talk(to: SocketAddr) {
+    let stream = connect(to).expect("a connection");
+    until_told(|| {
+        let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+        let mut writer = stream;
+        let mut number = 0;
+        move || {
+            let began = now_us();
+            number += 1;
+            let text = format!("echo {number}\n");
+            let mut heard = String::new();
+            let sent = writer.write_all(text.as_bytes());
+            let outcome = match sent.and_then(|()| reader.read_line(&mut heard)) {
+                Ok(_) if heard == text => "200".to_owned(),
+                Ok(_) => format!("heard:{:?}", heard.trim()),
+                Err(error) => error.kind().to_string().replace(' ', "-"),
+            };
+            println!("{LINE}{began} {} {outcome}", now_us() - began);
+            thread::park_timeout(BETWEEN);
+        }
+    });
+}
+
+/// One request over one connection.
+fn dial(to: SocketAddr) {
+    let began = now_us();
+    let outcome = connect(to).and_then(|stream| ask(&stream));
+    let outcome = outcome.unwrap_or_else(|error| error.kind().to_string().replace(' ', "-"));
+    println!("{LINE}{began} {} {outcome}", now_us() - began);
+}

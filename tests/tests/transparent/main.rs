@@ -1,0 +1,16 @@
+//! Programs that know nothing of the mesh, in pods of a lab that it carries.
+//!
+//! They take root, BPF and control groups of version 2, and say why they are skipped where there is none. What
+//! a pod runs is either somebody else's program, unmodified, or this very one: the test `in_a_pod::runs`.
+
+mod capture;
+mod counters;
+mod deaths;
+mod enrolment;
+mod first_connection;
+mod in_a_pod;
+mod load;
+mod policy;
+mod programs;
+mod stage;
+mod unmodified;

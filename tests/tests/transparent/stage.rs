@@ -1,0 +1,315 @@
+//! Nodes and pods for a test: a lab that is up for as long as the test needs it.
+
+use std::fs;
+use std::io::Read;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use heddle_lab::lab::{self, Family, Lab, LabName, Node, Plan, Pod, Programs};
+use tempfile::TempDir;
+
+use crate::capture::Capture;
+use crate::counters::Counters;
+
+/// How long a test waits for what must come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What will be on the stage: manifests, and what they do not say of pods.
+#[derive(Default)]
+pub(crate) struct Scene {
+    manifests: Vec<(String, String)>,
+    pods: String,
+}
+
+impl Scene {
+    /// A pod with a service account of its own name.
+    pub(crate) fn pod(self, name: &str, node: &str) -> Scene {
+        self.account(name).workload(name, node, name, "")
+    }
+
+    /// A pod that has IPv6 only.
+    pub(crate) fn pod_of_six(mut self, name: &str, node: &str) -> Scene {
+        self.pods += &format!("  shop/{name}: {{families: [ipv6]}}\n");
+        self.pod(name, node)
+    }
+
+    /// A pod that is not enrolled when the lab is up.
+    pub(crate) fn outsider(mut self, name: &str, node: &str) -> Scene {
+        self.pods += &format!("  shop/{name}: {{enrolled: false}}\n");
+        self.pod(name, node)
+    }
+
+    /// A pod whose callers are identified or refused, and which is refused itself while no proxy serves it.
+    pub(crate) fn strict(self, name: &str, node: &str) -> Scene {
+        let labels = ", heddle.dev/mode: strict";
+        self.account(name).workload(name, node, name, labels)
+    }
+
+    /// A pod with the service account of another.
+    pub(crate) fn pod_of(self, name: &str, node: &str, account: &str) -> Scene {
+        self.workload(name, node, account, "")
+    }
+
+    fn account(self, name: &str) -> Scene {
+        let text = format!(
+            "apiVersion: v1
+kind: ServiceAccount
+metadata: {{name: {name}, namespace: shop}}
+"
+        );
+        self.manifest(&format!("account-{name}"), &text)
+    }
+
+    fn workload(self, name: &str, node: &str, account: &str, labels: &str) -> Scene {
+        let text = format!(
+            "apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {{name: {name}, namespace: shop, labels: {{app: {name}{labels}}}}}
+spec: {{nodeName: {node}, serviceAccountName: {account}}}
+"
+        );
+        self.manifest(&format!("pod-{name}"), &text)
+    }
+
+    /// A Service of the pod of its name, with ports such as `{port: 80, appProtocol: http}`.
+    pub(crate) fn service(self, name: &str, ports: &str) -> Scene {
+        self.service_of(name, ports, "")
+    }
+
+    /// A Service that has IPv6 only.
+    pub(crate) fn service_of_six(self, name: &str, ports: &str) -> Scene {
+        self.service_of(name, ports, "ipFamilies: [IPv6], ")
+    }
+
+    fn service_of(self, name: &str, ports: &str, families: &str) -> Scene {
+        let text = format!(
+            "apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: shop}}
+spec: {{{families}selector: {{app: {name}}}, ports: [{ports}]}}
+"
+        );
+        self.manifest(&format!("service-{name}"), &text)
+    }
+
+    /// A file of manifests.
+    pub(crate) fn manifest(mut self, name: &str, text: &str) -> Scene {
+        self.manifests
+            .push((format!("{name}.yaml"), text.to_owned()));
+        self
+    }
+
+    /// Makes it. `None`: it cannot be made here, which is said.
+    pub(crate) fn up(&self) -> Option<Stage> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: a lab takes root (run the tests with sudo)");
+            return None;
+        }
+        let programs = Programs::find().expect("heddle-lab, by cargo build -p heddle-lab");
+        assert!(
+            programs.heddle.is_some(),
+            "there is no heddle beside this test: cargo build -p heddle -p heddle-lab"
+        );
+        static LABS: AtomicU32 = AtomicU32::new(0);
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tt{}n{number}", std::process::id());
+        let folder = tempfile::tempdir().expect("a folder");
+        let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(folder.path(), open_to_all).expect("permissions");
+        let mesh = folder.path().join("mesh");
+        fs::create_dir(&mesh).expect("a folder");
+        for (file, text) in &self.manifests {
+            fs::write(mesh.join(file), text).expect("a manifest");
+        }
+        let mut text = format!("name: {name}\nnodes: [one, two]\nmanifests: mesh\ncarried: node\n");
+        if !self.pods.is_empty() {
+            text += &format!("pods:\n{}", self.pods);
+        }
+        let file = folder.path().join("lab.yaml");
+        fs::write(&file, text).expect("a file");
+        let plan = Plan::read(&file).expect("a plan");
+        let name = plan.name.clone();
+        let lab = Lab::up_with(&plan, &programs, &mut |_| {}).unwrap_or_else(|error| {
+            panic!("the lab {name} does not come up: {error:#}");
+        });
+        Some(Stage {
+            lab: Some(lab),
+            heddle: programs.heddle.unwrap_or_default(),
+            folder,
+            name,
+        })
+    }
+}
+
+/// Nodes `one` and `two` and their pods, all in the namespace `shop`.
+pub(crate) struct Stage {
+    lab: Option<Lab>,
+    heddle: PathBuf,
+    folder: TempDir,
+    name: LabName,
+}
+
+impl Stage {
+    pub(crate) fn lab(&self) -> &Lab {
+        self.lab.as_ref().expect("a lab that is up")
+    }
+
+    /// A folder for whatever programs write.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn pod(&self, name: &str) -> Pod<'_> {
+        self.lab().pod(&format!("shop/{name}")).expect("a pod")
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Node<'_> {
+        self.lab().node(name).expect("a node")
+    }
+
+    /// The node that a pod is on.
+    pub(crate) fn node_of(&self, pod: &str) -> &str {
+        self.pod(pod).plan().node.as_str()
+    }
+
+    /// A pod's own address, of IPv4 if it has one.
+    pub(crate) fn address(&self, pod: &str) -> IpAddr {
+        let plan = self.pod(pod).plan();
+        let address = plan.address(Family::V4).or(plan.address(Family::V6));
+        address.expect("an address")
+    }
+
+    /// A port of a pod, not of its Service.
+    pub(crate) fn at(&self, pod: &str, port: u16) -> String {
+        SocketAddr::new(self.address(pod), port).to_string()
+    }
+
+    /// Runs `heddle` on this machine.
+    pub(crate) fn heddle(&self, arguments: &[&str]) -> Result<String, String> {
+        let output = Command::new(&self.heddle)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("heddle runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(text(&output.stderr)),
+        }
+    }
+
+    /// `heddle enrol`, which returns before the pod is served.
+    pub(crate) fn enrol(&self, pod: &str) -> Result<String, String> {
+        let of = self.pod(pod);
+        let (network, socket) = (of.network(), of.holder_socket());
+        let name = format!("shop/{pod}");
+        let arguments = ["enrol", &name, "--netns", &network.to_string_lossy()];
+        let socket = ["--holder-socket", &socket.to_string_lossy()];
+        self.heddle(&[&arguments[..], &socket].concat())
+    }
+
+    /// `heddle release`, which returns while what waits is still accepted.
+    pub(crate) fn release(&self, pod: &str) -> Result<String, String> {
+        let socket = self.pod(pod).holder_socket();
+        let name = format!("shop/{pod}");
+        let socket = socket.to_string_lossy();
+        self.heddle(&["release", &name, "--holder-socket", &socket])
+    }
+
+    /// What a pod's holder says of it; `None`: it does not have it, or there is no holder.
+    pub(crate) fn state(&self, pod: &str) -> Option<String> {
+        let socket = self.pod(pod).holder_socket();
+        let text = self
+            .heddle(&["pods", "--holder-socket", &socket.to_string_lossy()])
+            .ok()?;
+        let name = format!("shop/{pod} ");
+        let line = text.lines().find(|line| line.starts_with(&name))?;
+        line.split_whitespace().nth(1).map(str::to_owned)
+    }
+
+    /// What the proxy of a node has counted.
+    pub(crate) fn counters(&self, node: &str) -> Counters {
+        let text = self.metrics(node);
+        Counters::of(&text.unwrap_or_else(|error| panic!("the metrics of {node}: {error}")))
+    }
+
+    fn metrics(&self, node: &str) -> std::io::Result<String> {
+        let mut stream = UnixStream::connect(self.node(node).admin_socket())?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// What the holder and the proxy of a node have logged.
+    pub(crate) fn log(&self, node: &str) -> String {
+        let file = self.lab().folder().join(format!("logs/heddle-{node}.log"));
+        fs::read_to_string(file).unwrap_or_default()
+    }
+
+    /// Listens to everything between the nodes.
+    pub(crate) fn hear_underlay(&self) -> Capture {
+        let name = &self.name;
+        Capture::start(Path::new(&format!("/run/netns/hl-{name}-underlay")))
+    }
+
+    /// Listens on a node's side of its pods' links.
+    pub(crate) fn hear_node(&self, node: &str) -> Capture {
+        Capture::start(&self.node(node).network())
+    }
+
+    /// The addresses of all pods.
+    pub(crate) fn pod_addresses(&self) -> Vec<IpAddr> {
+        let pods = self.lab().plan().pods.iter();
+        pods.flat_map(|pod| pod.addresses.iter().copied()).collect()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let logs = self.lab().folder().join("logs");
+            eprintln!("what was logged last, of {}:", logs.display());
+            for node in ["one", "two"] {
+                let log = self.log(node);
+                let lines: Vec<&str> = log.lines().collect();
+                let last = &lines[lines.len().saturating_sub(25)..];
+                eprintln!("-- node {node}\n{}", last.join("\n"));
+                if let Ok(text) = self.metrics(node) {
+                    eprintln!("{}", Counters::of(&text).failures().join("\n"));
+                }
+            }
+        }
+        let Some(lab) = self.lab.take() else { return };
+        drop(lab);
+        let left = lab::labs().contains(&self.name);
+        assert!(
+            !left || std::thread::panicking(),
+            "the lab {} is still there",
+            self.name
+        );
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+    let since = Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < PATIENCE, "it does not come true: {what}");
+        pause(Duration::from_millis(10));
+    }
+    since.elapsed()
+}
+
+/// Lets time pass: for load to run, or to see that nothing happens.
+pub(crate) fn pause(time: Duration) {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        std::thread::park_timeout(left);
+    }
+}

@@ -1,0 +1,53 @@
+//! Programs as Debian, Java and Go have them, by the names of Services.
+//!
+//! Servers are on node `one`. Clients are on the same node (`near`), on another (`far`), and on both with IPv6
+//! only (`near6`, `far6`). All tests share a lab, which is up while one of them needs it.
+
+mod languages;
+mod shells;
+mod stores;
+mod web;
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::stage::{Scene, Stage};
+
+/// Everybody who calls.
+const CLIENTS: [&str; 4] = ["near", "far", "near6", "far6"];
+
+/// The lab. `None`: there can be none here, which is said.
+fn stage() -> Option<Arc<Stage>> {
+    static STAGE: Mutex<Weak<Stage>> = Mutex::new(Weak::new());
+    let mut shared = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(stage) = shared.upgrade() {
+        return Some(stage);
+    }
+    let stage = Arc::new(scene().up()?);
+    *shared = Arc::downgrade(&stage);
+    Some(stage)
+}
+
+fn scene() -> Scene {
+    let mut scene = Scene::default()
+        .pod("near", "one")
+        .pod("far", "two")
+        .pod_of_six("near6", "one")
+        .pod_of_six("far6", "two")
+        .pod_of_six("web6", "one")
+        .service_of_six("web6", "{port: 80, appProtocol: http}");
+    for (name, port) in [
+        ("web", "{port: 80, appProtocol: http}"),
+        ("git", "{port: 80, appProtocol: http}"),
+        // Passed on as bytes, since that is said …
+        ("redis", "{name: tcp-redis, port: 6379}"),
+        // … or since that is found out, also for those whose server speaks first or whose bytes look like HTTP.
+        ("memcached", "{port: 11211}"),
+        ("postgres", "{port: 5432}"),
+        ("ssh", "{port: 22}"),
+        ("iperf", "{port: 5201}"),
+        ("go", "{port: 8080}"),
+    ] {
+        scene = scene.pod(name, "one").service(name, port);
+    }
+    scene
+}
