@@ -19,7 +19,7 @@ use super::remote::join;
 use super::{Endpoint, Open, Place, Upstream, Via, Way};
 use crate::failure::{Failure, Reason};
 use crate::io::Side;
-use crate::listener::Door;
+use crate::listener::{Door, Entry};
 use crate::worker::{Alarm, Millis, Worker};
 
 /// How long it takes to ask again for a socket when too many are asked for.
@@ -159,7 +159,10 @@ async fn open(dial: &Dial<'_>) -> io::Result<TcpStream> {
         // In a box: it would take room in every connection.
         return Box::pin(open_within(dial, pod)).await;
     }
-    let address = dial.place.dialled();
+    open_from_here(dial.place.dialled()).await
+}
+
+async fn open_from_here(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
@@ -171,7 +174,7 @@ async fn open(dial: &Dial<'_>) -> io::Result<TcpStream> {
 
 /// The same from within a pod, with the client's address where that is to be seen. Its port as well, unless
 /// another connection has it still, or had it a moment ago.
-async fn open_within(dial: &Dial<'_>, pod: PodId) -> io::Result<TcpStream> {
+async fn open_within(dial: &Dial<'_>, mut pod: PodId) -> io::Result<TcpStream> {
     let Dial {
         worker,
         place,
@@ -183,9 +186,22 @@ async fn open_within(dial: &Dial<'_>, pod: PodId) -> io::Result<TcpStream> {
     let mut source = seen_address(worker, pod, place, call);
     shows_client.set(source.is_some());
     loop {
+        let socket = match socket_within(&sockets, pod, Family::of(address), source).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && has_arrived(call) => {
+                match here_now(worker, call).filter(|now| *now != pod) {
+                    Some(now) => pod = now,
+                    // Nothing is intercepted there any more.
+                    None => {
+                        shows_client.set(false);
+                        return open_from_here(address).await;
+                    }
+                }
+                continue;
+            }
+            made => made,
+        };
         let opened = async {
-            let socket = socket_within(&sockets, pod, Family::of(address), source).await?;
-            let socket = TcpSocket::from_std_stream(socket.into());
+            let socket = TcpSocket::from_std_stream(socket?.into());
             socket.set_nodelay(true)?;
             socket.connect(address).await
         };
@@ -196,6 +212,20 @@ async fn open_within(dial: &Dial<'_>, pod: PodId) -> io::Result<TcpStream> {
             (opened, _) => return opened,
         }
     }
+}
+
+/// Whether the client's connection has arrived at the pod whose program it wants. Such a one outlives that
+/// the pod is let go, and so does what it asks for next.
+fn has_arrived(call: &Call<'_>) -> bool {
+    matches!(&call.door.entry, Entry::Direct(direct) if direct.caller.is_none())
+}
+
+/// The pod in which the called workload is by now.
+fn here_now(worker: &Worker, call: &Call<'_>) -> Option<PodId> {
+    let Entry::Direct(direct) = &call.door.entry else {
+        return None;
+    };
+    worker.pods().of(direct.workload()?)
 }
 
 /// A socket within a pod. Whoever makes them is waited for if many are wanted at the same time, as long as
@@ -239,8 +269,10 @@ fn seen_address(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> 
     let is_other = ip != place.address.ip() && ip.is_ipv4() == place.address.is_ipv4();
     // What has arrived at this very pod has both ends that the other connection would have, in the same
     // namespace: the kernel takes the one for the other.
-    let has_arrived = caller.is_none() && call.door.pod.is_none_or(|own| own == pod);
-    let port = if has_arrived { 0 } else { call.client.port() };
+    let port = match has_arrived(call) {
+        true => 0,
+        false => call.client.port(),
+    };
     is_other.then(|| SocketAddr::new(ip, port))
 }
 
