@@ -1,5 +1,8 @@
 //! The mesh in a lab: two nodes, and every workload in a pod of its own that knows nothing of it.
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::{IpAddr, SocketAddr, TcpStream};
