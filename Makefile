@@ -17,7 +17,7 @@ SETUP := scripts/setup.sh
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## run a small bookstore mesh of two nodes here for a minute (ARGS=--stay: until Ctrl-C)
+demo: ## run a small bookstore mesh of two nodes here for a minute, as root in pods (ARGS=--stay: until Ctrl-C)
 	@$(SETUP) build
 	@cargo build --locked --release --package heddle --package heddle-lab --package bookstore
 	@PATH="$(RELEASE):$$PATH" heddle-lab demo $(ARGS)

@@ -5,6 +5,7 @@
 //!     └─ heddle node --intercept … --held    the proxy: no privileges, its end of the channel is standard input
 //! ```
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ use crate::logging;
 use crate::settings::{Metrics, Settings};
 use crate::state_folder;
 
+/// The network of the machine, which is no pod's.
+const HOST_NAMESPACE: &str = "/proc/1/ns/net";
 /// Operators that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
@@ -46,7 +49,6 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
     let stderr = Console::start(std::io::stderr()).context("cannot start a thread")?;
     logging::start(stderr, settings.log.level, settings.log.format)
         .context("cannot start the log")?;
-    hygiene::keep_what_holding_takes().map_err(|error| anyhow!(error))?;
     let Options {
         intercept,
         listen,
@@ -59,6 +61,10 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
         )
         .into());
     }
+    // What root can do and we cannot any more.
+    let hooks = hooks_options(&intercept)?;
+    let host = File::open(HOST_NAMESPACE).ok();
+    hygiene::keep_what_holding_takes().map_err(|error| anyhow!(error))?;
     let location = Location::holder(intercept.holder_socket.clone());
     let (_claim, requests) = requests_socket(&location)?;
     tracing::info!("holder socket {}", location.path.display());
@@ -69,7 +75,8 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
         requests,
         // Beside the folder, which is the proxy's.
         memory: folder.with_added_extension("pods.json"),
-        hooks: hooks_options(&intercept)?,
+        hooks,
+        host,
         own: intercept.pod.clone().map(|workload| Own {
             workload,
             exclude: Exclude {

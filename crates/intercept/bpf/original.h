@@ -4,6 +4,7 @@
 
 #define SOL_IP 0
 #define SOL_IPV6 41
+#define PAGE 4096
 #define ORIGINAL_DST 80 // SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST
 
 struct answer4 {
@@ -24,6 +25,9 @@ struct answer6 {
 SEC("cgroup/getsockopt")
 int original(struct bpf_sockopt *ctx)
 {
+    // More than a page does not reach us, and is passed on as it is only when we say so.
+    if (ctx->optlen > PAGE)
+        ctx->optlen = 0;
     if (ctx->optname != ORIGINAL_DST || (ctx->level != SOL_IP && ctx->level != SOL_IPV6) || !ctx->sk)
         return 1;
     struct destination *destination = bpf_sk_storage_get(&destinations, ctx->sk, 0, 0);

@@ -14,6 +14,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -56,6 +57,8 @@ pub struct Config {
     pub memory: PathBuf,
     /// What is asked of the kernel.
     pub hooks: hooks::Options,
+    /// The network namespace of the machine, if it is known: it is no pod's.
+    pub host: Option<File>,
     /// A pod that is there from the start, in the holder's own namespace: one proxy for one pod.
     pub own: Option<Own>,
 }
@@ -124,7 +127,7 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
     let mut holder = Holder {
         program: config.program,
         arguments: config.arguments,
-        pods: Pods::new(hooks)
+        pods: Pods::new(hooks, config.host.as_ref())
             .map_err(|error| HolderError::new("cannot see our own namespace", error))?,
         memory,
         proxy: None,

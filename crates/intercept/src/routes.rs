@@ -27,6 +27,8 @@ use crate::namespace::within;
 
 /// What our sockets that speak with a client's address mark their packets with (`SO_MARK`).
 pub const MARK: u32 = 0x4844_4c45;
+/// What our other sockets in pods do, so that packet filters tell them from the pod's own. Routes do not.
+pub const OWN_MARK: u32 = 0x4844_4c46;
 /// The table in which every address is local.
 pub const TABLE: u32 = 0x4844;
 /// The rule's place among others: before the main table.
@@ -95,12 +97,17 @@ fn change(netns: BorrowedFd<'_>, is_there: bool) -> Result<(), RouteError> {
             up.map_err(RouteError::new("cannot turn on the loopback interface"))?;
         }
         netlink.family(AddressFamily::Inet, is_there)?;
-        if Path::new(IPV6_REFLECT).exists() {
+        if Path::new(IPV6_REFLECT).exists() && !(is_there && is_without_ipv6()) {
             netlink.family(AddressFamily::Inet6, is_there)?;
         }
         Ok(())
     })
     .map_err(enter)?
+}
+
+/// Whether IPv6 is turned off in this namespace: there is no route then, and nothing that would need one.
+fn is_without_ipv6() -> bool {
+    fs::read_to_string("/proc/sys/net/ipv6/conf/lo/disable_ipv6").is_ok_and(|off| off.trim() == "1")
 }
 
 fn switch(path: &str, is_on: bool) -> Result<(), RouteError> {

@@ -1,11 +1,15 @@
 //! `heddle-lab demo`: a small bookstore on two nodes of this machine, with real traffic between them.
 //!
 //! The story is told in order: start the mesh, send a shopper through it, and while the shopper goes on
-//! change a route, keep an intruder out, and replace the root; then judge. It fails when any page failed or
-//! anything was not as promised, so that it is a test as well.
+//! change a route, keep an intruder out, replace the root, and kill a proxy; then judge. It fails when any page
+//! failed that should not or anything was not as promised, so that it is a test as well.
+//!
+//! With root it plays in pods, whose programs know nothing of the mesh; without, on loopback addresses that
+//! stand for services, and no proxy is killed, since nobody would start another.
 
 mod acts;
 mod answers;
+mod asker;
 mod caller;
 mod manifests;
 mod mesh;
@@ -19,16 +23,21 @@ mod stage;
 mod stranger;
 mod verdict;
 
-use std::path::PathBuf;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
-use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task;
 
+pub(crate) use asker::{Options as Ask, run as ask};
+use heddle_lab::lab;
 use manifests::Manifests;
-use mesh::{Mesh, NODES};
+use mesh::{Ground, Loopback, Mesh, NODES, Pods};
 use place::Place;
+use program::Program;
 use shopper::Shopper;
 use stage::Stage;
 use verdict::Verdict;
@@ -37,6 +46,17 @@ use verdict::Verdict;
 const SHOPPER: &str = "bookstore/shopper";
 /// The Service that the shopper calls.
 const FRONT: &str = "bookstore/productpage";
+
+/// Where the bookstore runs.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum Where {
+    /// In pods if that is possible, else on loopback
+    Auto,
+    /// In pods: network namespaces on two nodes. Takes root
+    Pods,
+    /// At loopback addresses of this machine
+    Loopback,
+}
 
 /// Show a small bookstore mesh of two nodes on this machine, with real traffic.
 #[derive(Args)]
@@ -50,6 +70,9 @@ pub(crate) struct Options {
     /// Pages that the shopper opens per second, 10 to 2000
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(10..=2_000))]
     rate: u32,
+    /// Where the services run
+    #[arg(long = "in", value_name = "WHERE", value_enum, default_value_t = Where::Auto)]
+    place: Where,
     /// The heddle program
     #[arg(long, value_name = "PATH", default_value = "heddle")]
     heddle: PathBuf,
@@ -68,15 +91,31 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 async fn tell(options: &Options) -> anyhow::Result<()> {
-    let _place = Place::take(&manifests::addresses())?;
-    let manifests = Manifests::write()?;
-    let mut mesh = Mesh::start(&options.heddle, manifests.dir(), manifests.scratch())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    let heddle = Program::find(&options.heddle)?;
+    let mut signals = Signals::new()?;
+    let in_pods = in_pods(options.place, &heddle)?;
+    let _place = Place::take(&match in_pods {
+        true => Vec::new(),
+        false => manifests::addresses(),
+    })?;
+    let (mut manifests, ground);
+    if in_pods {
+        manifests = Manifests::write_for_pods()?;
+        let Some(pods) = bring_up(&heddle, manifests.dir(), &mut signals).await? else {
+            return Ok(());
+        };
+        manifests.move_to(pods.manifests())?;
+        ground = Ground::Pods(pods);
+    } else {
+        manifests = Manifests::write()?;
+        let processes = Loopback::start(&heddle, manifests.dir(), manifests.scratch())?;
+        ground = Ground::Loopback(processes);
+    }
+    let mut mesh = Mesh::on(ground, heddle);
     let outcome = tokio::select! {
+        biased;
+        () = signals.any() => Ok(None),
         outcome = scenes(options, &manifests, &mut mesh) => outcome.map(Some),
-        _ = interrupt.recv() => Ok(None),
-        _ = terminate.recv() => Ok(None),
     };
     if outcome.is_err() {
         // What the mesh said last is the best hint.
@@ -89,6 +128,101 @@ async fn tell(options: &Options) -> anyhow::Result<()> {
     stopped
 }
 
+/// Whether the bookstore runs in pods, which is said.
+///
+/// # Errors
+/// It is to, and cannot.
+fn in_pods(place: Where, heddle: &Program) -> anyhow::Result<bool> {
+    const INSTEAD: &str = "On loopback addresses that stand for services, without root";
+    if place == Where::Loopback {
+        println!("{INSTEAD}; --in pods is transparent, and takes it.");
+        return Ok(false);
+    }
+    if place == Where::Auto && !rustix::process::geteuid().is_root() {
+        let command = typed_as_root()?;
+        println!("{INSTEAD}. In pods, transparently: {command}");
+        return Ok(false);
+    }
+    match lab::is_possible().and_then(|()| intercepts(heddle)) {
+        Ok(()) => {
+            println!(
+                "In pods: network namespaces on two nodes, whose programs know nothing of the mesh (--in loopback \
+                 takes no root)."
+            );
+            Ok(true)
+        }
+        Err(why) if place == Where::Pods => Err(why),
+        Err(why) => {
+            println!("{INSTEAD}, since pods are not possible here: {why:#}.");
+            Ok(false)
+        }
+    }
+}
+
+/// What to type for pods: the bookstore's program is beside this one.
+fn typed_as_root() -> anyhow::Result<String> {
+    let own = env::current_exe().context("where is the running program?")?;
+    let folder = own.parent().unwrap_or(Path::new("/")).display();
+    let command = format!("sudo env PATH=\"{folder}:$PATH\" heddle-lab demo");
+    Ok(command)
+}
+
+/// # Errors
+/// This machine offers no hooks.
+fn intercepts(heddle: &Program) -> anyhow::Result<()> {
+    let mut probe = std::process::Command::new(heddle.path());
+    let said = probe.args(["check", "--probe"]).output()?;
+    if !said.status.success() {
+        bail!("nothing here intercepts traffic (heddle check --probe says why)");
+    }
+    Ok(())
+}
+
+/// Brings up the lab, which takes seconds, and takes it down again if it is told to stop meanwhile.
+async fn bring_up(
+    heddle: &Program,
+    dir: &Path,
+    signals: &mut Signals,
+) -> anyhow::Result<Option<Pods>> {
+    let (heddle, dir) = (heddle.clone(), dir.to_owned());
+    let mut up = task::spawn_blocking(move || {
+        let later = [acts::INTRUDER, acts::READER];
+        Pods::up(&heddle, &dir, &later, &mut |what| println!("  {what}"))
+    });
+    tokio::select! {
+        biased;
+        () = signals.any() => {
+            println!("stopping: what is being made is finished, and removed");
+            // What fails meanwhile, since it was told to stop as well, is removed already.
+            up.await?.map_or(Ok(()), Pods::stop)?;
+            Ok(None)
+        }
+        pods = &mut up => pods?.map(Some),
+    }
+}
+
+/// Being told to stop.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
 /// Everything that happens while the mesh is up.
 async fn scenes(
     options: &Options,
@@ -96,25 +230,25 @@ async fn scenes(
     mesh: &mut Mesh,
 ) -> anyhow::Result<Verdict> {
     mesh.join().await?;
-    let status = mesh.status(NODES[0]).await?;
-    let page = format!(
-        "http://{}/products/1",
-        status.address(Some(SHOPPER), FRONT)?
-    );
-    shopper::first_page(&page)
+    let page = mesh.url(NODES[0], SHOPPER, FRONT).await? + "/products/1";
+    shopper::first_page(&page, || mesh.program_of(SHOPPER))
         .await
         .context("the bookstore does not answer")?;
     introduce(mesh, manifests).await?;
+    acts::unaware(mesh).await?;
 
-    let shopper = Shopper::start(&page, options.rate);
+    let shopper = Shopper::start(mesh.program_of(SHOPPER)?, &page, options.rate)?;
     let mut stage = Stage::open(mesh, shopper).await?;
     let length = Duration::from_secs(options.seconds);
     let phases = acts::share(&mut stage, manifests, length / 2).await?;
     let guarded = acts::guard(&mut stage, manifests, length / 4).await?;
     let rotated = acts::rotate(&mut stage, manifests, length / 4).await?;
 
+    // From here on pages may fail, and what the nodes counted is partly gone.
     let failed = stage.failed().await?;
-    let verdict = Verdict::new(stage.shopper.tally(), failed, phases, guarded, rotated);
+    let seen = stage.shopper.tally();
+    let killed = acts::kill(&mut stage).await?;
+    let verdict = Verdict::new(seen, failed, phases, guarded, rotated, killed);
     stage.screen.say(&verdict.to_string());
     if options.stay {
         // Nobody stays with what is not as promised.
@@ -154,19 +288,27 @@ async fn introduce(mesh: &Mesh, manifests: &Manifests) -> anyhow::Result<()> {
 
 /// What to try from another terminal.
 async fn invitation(mesh: &Mesh) -> anyhow::Result<String> {
-    let status = mesh.status(NODES[0]).await?;
-    let anybody = status.address(None, FRONT)?;
-    let mut all = vec![
-        "Try from another terminal:".to_owned(),
-        format!("  curl http://{anybody}/products/1"),
-    ];
-    for (caller, what) in [
+    let mut all = vec!["Try from another terminal:".to_owned()];
+    let tries = [
         (SHOPPER, "-H 'end-user: editor' http://reviews/reviews/1"),
         (acts::INTRUDER, "-i http://details/details/1"),
         (acts::READER, "-i http://reviews/reviews/1"),
-    ] {
-        if let Some(proxy) = status.forward_proxy(caller) {
-            all.push(format!("  http_proxy=http://{proxy} curl {what}"));
+    ];
+    if mesh.pods().is_some() {
+        for (caller, what) in tries {
+            all.push(format!(
+                "  {}",
+                mesh::typed(caller, &format!("curl {what}"))
+            ));
+        }
+    } else {
+        let status = mesh.status(NODES[0]).await?;
+        let anybody = status.address(None, FRONT)?;
+        all.push(format!("  curl http://{anybody}/products/1"));
+        for (caller, what) in tries {
+            if let Some(proxy) = status.forward_proxy(caller) {
+                all.push(format!("  http_proxy=http://{proxy} curl {what}"));
+            }
         }
     }
     for node in mesh.nodes() {

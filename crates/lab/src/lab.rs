@@ -245,6 +245,15 @@ impl Drop for Lab {
     }
 }
 
+/// Whether this process may make labs, and the machine has what all of them need.
+///
+/// # Errors
+/// Says what is missing, and what to do.
+pub fn is_possible() -> anyhow::Result<()> {
+    requirements::check_rights()?;
+    Hierarchies::find().map(drop)
+}
+
 /// The labs that are up, or were when they were interrupted.
 pub fn labs() -> Vec<LabName> {
     folder::labs()

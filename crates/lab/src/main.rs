@@ -40,6 +40,9 @@ enum HiddenPart {
     /// Shakes hands with a node, over and over.
     #[command(hide = true)]
     Handshakes(bench::Handshakes),
+    /// Asks a service the same thing again and again, and prints what it answers.
+    #[command(hide = true)]
+    Ask(demo::Ask),
     /// Becomes a program, held to a core and a control group.
     #[command(hide = true)]
     Confine(bench::Confine),
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Part(HiddenPart::Load(options)) => bench::offer_load(&options),
         Command::Part(HiddenPart::Upstream(options)) => bench::serve_upstream(&options),
         Command::Part(HiddenPart::Handshakes(options)) => bench::shake_hands(&options),
+        Command::Part(HiddenPart::Ask(options)) => demo::ask(&options),
         Command::Part(HiddenPart::Confine(options)) => bench::become_confined(&options),
     };
     match outcome {

@@ -250,6 +250,12 @@ pub(crate) fn spoken(worker: &Worker, door: &Door) -> Spoken {
         .is_some_and(|inbound| inbound.kind == Kind::Http);
     match entry.protocol {
         AppProtocol::Tcp | AppProtocol::Tls => Spoken::Opaque,
+        // HTTP/2 is not spoken here, but nothing keeps two programs from speaking it through us.
+        AppProtocol::Http2Cleartext | AppProtocol::Grpc
+            if !says_http && entry.routes(door.namespace()).is_none() =>
+        {
+            Spoken::Opaque
+        }
         AppProtocol::Undeclared if !says_http && entry.routes(door.namespace()).is_none() => {
             Spoken::Unknown
         }

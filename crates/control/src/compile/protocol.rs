@@ -34,14 +34,14 @@ pub(super) fn of(port: &ServicePortSpec, at: &FieldPath, scope: &mut Scope<'_>) 
         let spoken = protocol.as_str();
         scope.warn(
             &at.field(field),
-            format!("{spoken} is not spoken yet: requests are answered 501 until HTTP/2 is built"),
-            "declare appProtocol: tcp to have bytes passed on, without routes and by connection",
+            format!("{spoken} is carried as bytes, by connection and without routes, until HTTP/2 is built"),
+            "declare appProtocol: tcp to say so yourself",
         );
     }
     protocol
 }
 
-/// What is declared and refused when it is spoken.
+/// What is declared and not spoken by the proxy.
 fn is_unbuilt(protocol: AppProtocol) -> bool {
     matches!(protocol, AppProtocol::Http2Cleartext | AppProtocol::Grpc)
 }

@@ -80,6 +80,7 @@ impl Pods {
                     told: None,
                 };
                 self.pods.insert(pod, enrolled);
+                self.say_where(proxy);
                 self.follow(mesh, proxy);
             }
             Event::Recalled => {
@@ -98,8 +99,10 @@ impl Pods {
         let mut served = Vec::new();
         for (id, pod) in &mut self.pods {
             let is_known = mesh.workload(&pod.workload).is_some();
-            let is_held = !is_known && pod.enrolled.elapsed() < HELD_FOR;
-            if !is_held && let Some(listeners) = pod.listeners.take() {
+            if !is_known && pod.enrolled.elapsed() < HELD_FOR {
+                continue;
+            }
+            if let Some(listeners) = pod.listeners.take() {
                 if !is_known {
                     tracing::warn!(
                         workload = %pod.workload,
@@ -109,22 +112,24 @@ impl Pods {
                 served.push((*id, pod.workload.clone(), listeners));
             }
         }
-        if !served.is_empty() {
-            // Before any of them is served: they may call each other.
-            self.say_where(proxy);
-        }
-        for (id, workload, (outbound, inbound)) in served {
+        for (id, caller, (outbound, inbound)) in served {
+            let workload = caller.clone();
             let [out, arriving] = listener_ids(id);
-            let caller = workload.clone();
             proxy.listen_in(id, out, outbound, Entry::Outbound { caller });
             proxy.listen_in(id, arriving, inbound, Entry::Arriving { workload });
         }
+        self.say_fates(mesh);
+    }
+
+    /// Tells the holder which pods are served, and what is to become of them without us.
+    fn say_fates(&mut self, mesh: &Mesh) {
         for (id, pod) in &mut self.pods {
-            let known = mesh.workload(&pod.workload);
-            let fate = known.map_or(Fate::Refuse, |workload| {
-                let is_guarded = workload.mode == Mode::Strict || !workload.policies.is_empty();
-                if is_guarded { Fate::Refuse } else { Fate::Pass }
-            });
+            let fate = mesh
+                .workload(&pod.workload)
+                .map_or(Fate::Refuse, |workload| {
+                    let is_guarded = workload.mode == Mode::Strict || !workload.policies.is_empty();
+                    if is_guarded { Fate::Refuse } else { Fate::Pass }
+                });
             if pod.listeners.is_none() && pod.told != Some(fate) {
                 tell(&self.teller, Tell::Serving { pod: *id, fate });
                 pod.told = Some(fate);
@@ -160,10 +165,12 @@ impl Pods {
         self.say_where(proxy);
     }
 
-    /// Tells the proxy in which pods its workloads are reached.
+    /// Tells the proxy in which pods its workloads are reached, also those that are not served yet.
     fn say_where(&self, proxy: &Proxy) {
-        let served = self.pods.iter().filter(|(_, pod)| pod.listeners.is_none());
-        let places = served.map(|(id, pod)| (pod.workload.clone(), *id));
+        let places = self
+            .pods
+            .iter()
+            .map(|(id, pod)| (pod.workload.clone(), *id));
         proxy.pods(Arc::new(places.collect()));
     }
 }

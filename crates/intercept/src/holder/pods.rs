@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use heddle_model::WorkloadName;
-use rustix::fs::fstat;
+use rustix::fs::{fstat, fstatfs};
+use rustix::io::Errno;
 
 use super::memory::Remembered;
 use super::sockets;
@@ -21,6 +22,8 @@ use crate::{Exclude, Fate, PodId, routes};
 const MAX_PODS: usize = 4_096;
 /// How long a proxy may take to serve what waits in the listeners of a released pod.
 const DRAINS_WITHIN: Duration = Duration::from_secs(5);
+/// The file system of namespaces (`linux/magic.h`).
+const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 /// Where our own namespace is.
 const OWN_NAMESPACE: &str = "/proc/self/ns/net";
 
@@ -47,7 +50,7 @@ pub(super) struct Pod {
 
 impl Pod {
     /// Whether that is its namespace.
-    pub(super) fn is_in(&self, netns: &OwnedFd) -> bool {
+    pub(super) fn is_in(&self, netns: &File) -> bool {
         place(netns).is_ok_and(|place| place == self.place)
     }
 
@@ -82,16 +85,21 @@ pub(super) struct Pods {
     hooks: Hooks,
     pods: BTreeMap<PodId, Pod>,
     next: u32,
-    own: Place,
+    /// The namespaces that are nobody's pod: ours, and the machine's.
+    nobodys: Vec<Place>,
 }
 
 impl Pods {
-    pub(super) fn new(hooks: Hooks) -> io::Result<Pods> {
+    pub(super) fn new(hooks: Hooks, host: Option<&File>) -> io::Result<Pods> {
+        let mut nobodys = vec![place(&File::open(OWN_NAMESPACE)?)?];
+        if let Some(host) = host {
+            nobodys.push(place(host)?);
+        }
         Ok(Pods {
             hooks,
             pods: BTreeMap::new(),
             next: 1,
-            own: place(&File::open(OWN_NAMESPACE)?)?,
+            nobodys,
         })
     }
 
@@ -109,6 +117,34 @@ impl Pods {
         self.pods.values()
     }
 
+    /// Whether a namespace may be the pod of a workload.
+    pub(super) fn check(
+        &self,
+        workload: &WorkloadName,
+        path: &Path,
+        netns: &File,
+    ) -> Result<(), String> {
+        let path = path.display();
+        if !is_namespace(netns) {
+            return Err(format!(
+                "{path} is no network namespace: name one such as /run/netns/NAME or /proc/PID/ns/net"
+            ));
+        }
+        let found = place(netns).map_err(|error| format!("{path}: {error}"))?;
+        if self.nobodys.contains(&found) {
+            return Err(format!(
+                "{path} is the network of the machine or of the node itself, which is no pod's"
+            ));
+        }
+        let is_taken = |pod: &&Pod| pod.place == found && pod.state != PodState::Releasing;
+        let taken = self.all().find(is_taken);
+        if let Some(other) = taken.filter(|other| other.workload != *workload) {
+            let other = &other.workload;
+            return Err(format!("{path} is the namespace of {other} already"));
+        }
+        addresses(netns).map(drop)
+    }
+
     /// Enrols a pod: its connections are held until the proxy serves it.
     pub(super) fn enrol(
         &mut self,
@@ -117,22 +153,7 @@ impl Pods {
         netns: File,
         exclude: Exclude,
     ) -> Result<PodId, String> {
-        let found = place(&netns).map_err(|error| format!("its namespace: {error}"))?;
-        if found == self.own {
-            return Err(format!(
-                "{} is the namespace of the node itself, whose traffic is nobody's",
-                path.display()
-            ));
-        }
-        let taken = self
-            .all()
-            .find(|pod| pod.place == found && pod.state != PodState::Releasing);
-        if let Some(other) = taken {
-            return Err(format!(
-                "its namespace is that of {} already",
-                other.workload
-            ));
-        }
+        self.check(&workload, &path, &netns)?;
         self.add(workload, Some(path), netns, exclude, Fate::default())
     }
 
@@ -171,11 +192,7 @@ impl Pods {
         }
         exclude.check()?;
         let in_words = |what: &str, error: io::Error| format!("{what}: {error}");
-        let addresses =
-            sockets::addresses(netns.as_fd()).map_err(|error| in_words("its addresses", error))?;
-        if addresses.is_empty() {
-            return Err("its namespace has no address yet: enrol it when it has".to_owned());
-        }
+        let addresses = addresses(&netns)?;
         let (outbound, inbound) = self.listeners(&workload, &netns)?;
         routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
         let id = PodId(self.next);
@@ -306,6 +323,26 @@ fn said(done: Result<(), HookError>) {
     if let Err(error) = done {
         tracing::error!("{error}");
     }
+}
+
+/// The addresses of a pod, at least one.
+fn addresses(netns: &File) -> Result<Vec<IpAddr>, String> {
+    let addresses = sockets::addresses(netns.as_fd()).map_err(|error| {
+        match Errno::from_io_error(&error) {
+            // From setns(2).
+            Some(Errno::INVAL) => "it is a namespace of another kind than network".to_owned(),
+            _ => format!("its addresses: {error}"),
+        }
+    })?;
+    match addresses.is_empty() {
+        true => Err("its namespace has no address yet: enrol it when it has".to_owned()),
+        false => Ok(addresses),
+    }
+}
+
+/// Whether it is a namespace at all: of which kind is found out by entering it.
+fn is_namespace(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|found| found.f_type == NSFS_MAGIC)
 }
 
 fn place(namespace: impl AsFd) -> io::Result<Place> {

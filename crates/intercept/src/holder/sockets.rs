@@ -9,7 +9,7 @@ use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 
 use crate::namespace::within;
-use crate::routes::MARK;
+use crate::routes::{MARK, OWN_MARK};
 use crate::sockopt::{set_mark, set_transparent};
 use crate::{Family, INBOUND_PORT, OUTBOUND_PORT};
 
@@ -86,6 +86,8 @@ pub(super) fn open(
             set_mark(&socket, MARK)?;
             set_socket_reuseaddr(&socket, true)?;
             bind(&socket, &source)?;
+        } else {
+            set_mark(&socket, OWN_MARK)?;
         }
         Ok(socket)
     })?

@@ -44,6 +44,9 @@ impl Holder {
         netns: OwnedFd,
         exclude: Exclude,
     ) -> Result<(), String> {
+        let netns = File::from(netns);
+        // Before anything is given up for it.
+        self.pods.check(workload, &path, &netns)?;
         if let Some(before) = self.pods.of(workload) {
             if before.state != PodState::Releasing
                 && before.is_in(&netns)
@@ -54,9 +57,7 @@ impl Holder {
             // It was started anew, in another namespace, under the same name.
             self.release(workload)?;
         }
-        let id = self
-            .pods
-            .enrol(workload.clone(), path, File::from(netns), exclude)?;
+        let id = self.pods.enrol(workload.clone(), path, netns, exclude)?;
         if let (Some(proxy), Some(pod)) = (&mut self.proxy, self.pods.get(id)) {
             proxy.say_enrolled(pod);
         }

@@ -25,6 +25,8 @@ pub(super) type Destination = [u8; 24];
 /// `struct visit`.
 pub(super) type Visit = [u8; 36];
 
+const REFUSE: u32 = 0;
+const PASS: u32 = 1;
 const GUARDED: u8 = 1;
 const NETWORKS: u8 = 2;
 
@@ -51,9 +53,9 @@ impl PodEntry {
         let mut bytes = [0; 152];
         bytes[0..4].copy_from_slice(&self.scope.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.epoch.to_ne_bytes());
-        let fate: u32 = match self.fate {
-            Fate::Refuse => 0,
-            Fate::Pass => 1,
+        let fate = match self.fate {
+            Fate::Refuse => REFUSE,
+            Fate::Pass => PASS,
         };
         bytes[8..12].copy_from_slice(&fate.to_ne_bytes());
         bytes[12..14].copy_from_slice(&self.outbound_port.to_be_bytes());
@@ -87,9 +89,12 @@ pub(super) fn orphan(mut pod: PodBytes) -> Option<PodBytes> {
     Some(pod)
 }
 
-/// A pod as it is, which no guard refuses.
+/// A pod as it is, which no guard refuses. One that no holder has enrolled is refused no more at all.
 pub(super) fn unguarded(mut pod: PodBytes) -> PodBytes {
     pod[14] &= !GUARDED;
+    if pod[0..4] == [0; 4] {
+        pod[8..12].copy_from_slice(&PASS.to_ne_bytes());
+    }
     pod
 }
 

@@ -1,3 +1,5 @@
+use std::io::Write;
+
 use super::*;
 
 fn found(missing: &[&str]) -> Vec<Finding> {
@@ -62,7 +64,10 @@ fn this_machine_is_looked_at_and_left_as_it_was() {
     assert!(!serde_json::to_string(&probe).unwrap().is_empty());
     assert_eq!(groups().unwrap_or(0), 0);
     if privileges().is_err() {
-        eprintln!("SKIPPED: without root there is nothing to be found");
+        let _ = writeln!(
+            io::stderr(),
+            "SKIPPED: without root there is nothing to be found"
+        );
         return;
     }
     let namespaces = probe

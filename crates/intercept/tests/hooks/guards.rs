@@ -168,10 +168,24 @@ fn guards_of_pods_that_are_gone_are_removed() {
 #[test]
 fn a_holder_that_lives_goes_on_without_its_guard() {
     on_stage(|stage| {
+        let mut before = stage.hooks();
+        let (pod, unclaimed) = (stage.pod(1), stage.pod(2));
+        let app = stage.serve(&unclaimed, "10.90.2.2:80");
+        unclaimed.enrol(&mut before);
+        drop(before);
         let mut hooks = stage.hooks();
-        let pod = stage.pod(1);
         pod.enrol(&mut hooks);
-        assert_eq!(uninstall(&stage.bpffs()).unwrap(), 7);
+        assert_silent(stage, &unclaimed);
+        assert_eq!(uninstall(&stage.bpffs()).unwrap(), 8);
+        let node = TcpListener::bind("10.90.2.1:80").unwrap();
+        stage.connect(&unclaimed, "10.90.2.1:80").unwrap();
+        accept(&node);
+        // What guards its namespace reads the table of the holder before, and is detached by and by.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while dial("10.90.2.2:80").is_err() {
+            assert!(Instant::now() < deadline, "nobody gets through");
+        }
+        accept(&app);
         assert_steered(stage, &pod);
         hooks.died().unwrap();
         assert_silent(stage, &pod);

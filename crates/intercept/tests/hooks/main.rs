@@ -8,6 +8,7 @@
 mod agent;
 mod capture;
 mod cost;
+mod families;
 mod guards;
 mod handshakes;
 mod inbound;

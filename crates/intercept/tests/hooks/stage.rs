@@ -1,7 +1,7 @@
 //! A node and its pods: namespaces, links between them, control groups, and a BPF file system of the test's own.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -51,13 +51,13 @@ pub(crate) struct Pod {
 /// Runs a test on a thread of its own, which is in namespaces of its own: the node. Whatever it mounts and
 /// links there goes with it.
 pub(crate) fn on_stage(test: impl FnOnce(&Stage) + Send) {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: this test makes namespaces and BPF programs, which needs root");
-        return;
-    }
-    let Some(cgroup2) = cgroup2() else {
-        eprintln!("SKIPPED: no control groups of version 2 are mounted on this machine");
-        return;
+    let cgroup2 = match possible() {
+        Ok(cgroup2) => cgroup2,
+        Err(why) => {
+            // Not by the macro, whose lines nobody sees of a test that passes.
+            let _ = writeln!(io::stderr(), "SKIPPED, nothing was proven: {why}");
+            return;
+        }
     };
     // One at a time: a process that another test starts has our descriptors for a moment, before it is another
     // program, and with them hooks that are no more and listeners that are closed.
@@ -77,6 +77,26 @@ pub(crate) fn on_stage(test: impl FnOnce(&Stage) + Send) {
             std::panic::resume_unwind(panic);
         }
     });
+}
+
+/// Where control groups of version 2 are, or why there can be no stage here. What is wrong with the programs
+/// themselves is no reason.
+fn possible() -> Result<PathBuf, String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("namespaces and BPF programs are made by root".to_owned());
+    }
+    let cgroup2 = cgroup2().ok_or("no control groups of version 2 are mounted")?;
+    let tried = cgroup2.join(format!("heddle-hooks-{}", std::process::id()));
+    let denied = |what: &str, error: io::Error| format!("{what} cannot be made: {error}");
+    // Tests that run at the same time try the same.
+    match fs::create_dir(&tried) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(denied("a control group", error));
+        }
+        _ => drop(fs::remove_dir(&tried)),
+    }
+    namespace::create().map_err(|error| denied("a network namespace", error))?;
+    Ok(cgroup2)
 }
 
 /// Where control groups of version 2 are.

@@ -89,10 +89,15 @@ impl Experiment<'_> {
             "there is no {} (cargo build --release -p heddle, or --heddle PATH)",
             heddle.display()
         );
-        let envoy = match kinds.contains(&Kind::Envoy) {
-            true => Some(install::peers()?.envoy),
-            false => None,
-        };
+        let (mut envoy, mut nft) = (None, None);
+        if kinds.contains(&Kind::Envoy) {
+            envoy = Some(install::peers()?.envoy);
+            nft = install::find("nft");
+            anyhow::ensure!(
+                nft.is_some(),
+                "Envoy takes nft (apt-get install nftables, or --only direct,node,pod)"
+            );
+        }
         scene::sweep();
         // Labs have networks of their own, so this process needs none.
         let machine = Machine::describe()?;
@@ -103,6 +108,7 @@ impl Experiment<'_> {
                 lab,
                 heddle: std::path::absolute(heddle)?,
                 envoy,
+                nft,
             },
             findings: Findings::new(name, options.quick, machine),
         })

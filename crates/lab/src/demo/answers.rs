@@ -9,7 +9,8 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 pub(super) struct NodeStatus {
     pub(super) ready: bool,
-    pub(super) metrics: Option<SocketAddr>,
+    /// The process that carries the traffic.
+    pub(super) pid: u32,
     listeners: Vec<Listener>,
     pub(super) workloads: Vec<Workload>,
 }

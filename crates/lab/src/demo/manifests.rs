@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,26 @@ use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
 use super::mesh::NODES;
+
+/// Those of the same example in pods.
+const POD_FILES: [(&str, &str); 4] = [
+    (
+        "namespace.yaml",
+        include_str!("../../../../examples/lab/bookstore/namespace.yaml"),
+    ),
+    (
+        "services.yaml",
+        include_str!("../../../../examples/lab/bookstore/services.yaml"),
+    ),
+    (
+        "route.yaml",
+        include_str!("../../../../examples/lab/bookstore/route.yaml"),
+    ),
+    (
+        "workloads.yaml",
+        include_str!("../../../../examples/lab/bookstore/workloads.yaml"),
+    ),
+];
 
 /// The example's, built in, so that the program needs nothing beside it.
 const FILES: [(&str, &str); 4] = [
@@ -32,6 +53,9 @@ const FILES: [(&str, &str); 4] = [
     ),
 ];
 
+/// Of somebody who is no part of the story.
+const OUTSIDER: &str = "\n  name: stranger\n";
+
 /// What comes while the mesh runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Extra {
@@ -44,6 +68,8 @@ pub(super) enum Extra {
 }
 
 impl Extra {
+    const ALL: [Extra; 3] = [Extra::Intruder, Extra::Policy, Extra::Reader];
+
     /// Its file.
     pub(super) fn file(self) -> &'static str {
         match self {
@@ -66,6 +92,8 @@ impl Extra {
 pub(super) struct Manifests {
     dir: PathBuf,
     scratch: TempDir,
+    /// What comes later, as it will be.
+    later: BTreeMap<&'static str, String>,
 }
 
 impl Manifests {
@@ -74,17 +102,56 @@ impl Manifests {
     /// # Errors
     /// The folder for temporary files cannot be written to.
     pub(super) fn write() -> anyhow::Result<Self> {
+        Self::write_files(&FILES)
+    }
+
+    /// The same for pods: those that come later are among them, since addresses are given once.
+    ///
+    /// # Errors
+    /// The folder for temporary files cannot be written to.
+    pub(super) fn write_for_pods() -> anyhow::Result<Self> {
+        let manifests = Self::write_files(&POD_FILES)?;
+        for extra in [Extra::Intruder, Extra::Reader] {
+            manifests.add(extra)?;
+        }
+        Ok(manifests)
+    }
+
+    /// From now on the manifests are those in `dir`, which were made of these and have addresses. What comes
+    /// later is taken out of them until then.
+    ///
+    /// # Errors
+    /// The folder cannot be read or written to.
+    pub(super) fn move_to(&mut self, dir: PathBuf) -> anyhow::Result<()> {
+        let route = fs::read_to_string(self.route())?;
+        self.dir = dir;
+        for extra in [Extra::Intruder, Extra::Reader] {
+            let file = self.dir.join(extra.file());
+            let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            self.later.insert(extra.file(), text);
+            fs::remove_file(&file)?;
+        }
+        // It has no addresses, and people edit it: as it was written.
+        self.put("route.yaml", &route)
+    }
+
+    fn write_files(files: &[(&str, &str)]) -> anyhow::Result<Self> {
         let scratch = tempfile::Builder::new()
             .prefix("heddle-demo-")
             .tempdir()
             .context("cannot make a folder for the manifests")?;
         let dir = scratch.path().join("manifests");
         fs::create_dir(&dir)?;
-        for (name, text) in FILES {
+        for (name, text) in files {
             fs::write(dir.join(name), placed(text))
                 .with_context(|| format!("cannot write {name}"))?;
         }
-        Ok(Self { dir, scratch })
+        let later = Extra::ALL.map(|extra| (extra.file(), extra.text().to_owned()));
+        Ok(Self {
+            dir,
+            scratch,
+            later: later.into(),
+        })
     }
 
     /// Adds a file while the mesh runs.
@@ -92,7 +159,8 @@ impl Manifests {
     /// # Errors
     /// It cannot be written.
     pub(super) fn add(&self, extra: Extra) -> anyhow::Result<()> {
-        self.put(extra.file(), extra.text())
+        let text = self.later.get(extra.file());
+        self.put(extra.file(), text.map_or("", String::as_str))
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -127,18 +195,24 @@ impl Manifests {
     }
 }
 
-/// The example is for one node: says of each of its workloads which node it is on.
+/// Says of each of the example's workloads which node it is on.
 fn placed(text: &str) -> String {
-    let documents = text.split("\n---\n").map(|document| {
+    let documents = text.split("\n---\n");
+    let documents = documents.filter(|document| !document.contains(OUTSIDER));
+    let documents = documents.map(|document| {
         let is = |name: &str| document.contains(&format!("\n  name: {name}\n"));
         let node = match is("shopper") || is("productpage") {
             true => NODES[0],
             false => NODES[1],
         };
-        match document.contains("\nkind: LocalWorkload\n") {
-            true => document.replace("\nspec:\n", &format!("\nspec:\n  nodeName: {node}\n")),
-            false => document.to_owned(),
+        if !document.contains("\nkind: LocalWorkload\n") {
+            return document.to_owned();
         }
+        // Where it says one already, that one is the example's.
+        let lines = document.lines();
+        let lines = lines.filter(|line| !line.starts_with("  nodeName: "));
+        let document = lines.collect::<Vec<_>>().join("\n") + "\n";
+        document.replace("\nspec:\n", &format!("\nspec:\n  nodeName: {node}\n"))
     });
     documents.collect::<Vec<_>>().join("\n---\n")
 }

@@ -1,21 +1,31 @@
-//! The mesh under demonstration: a `heddle control` and two `heddle node` of our own.
+//! The mesh under demonstration: a `heddle control` and two `heddle node`, on loopback addresses of this
+//! machine or in a lab of namespaces.
+
+mod loopback;
+mod pods;
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::env;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use tokio::time::sleep;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{sleep, timeout};
 
-use super::answers::{ControlStatus, Identities, NodeStatus};
+use super::acts::{INTRUDER, READER};
+use super::answers::{Identities, NodeStatus};
 use super::metrics::Reading;
-use super::process::Process;
 use super::program::Program;
-use super::shopper::Browser;
+
+pub(super) use loopback::Loopback;
+pub(super) use pods::{Pods, typed};
 
 /// The nodes: the shopper and the page are on the first, what the page is made from on the second.
 pub(super) const NODES: [&str; 2] = ["edge-1", "edge-2"];
@@ -23,92 +33,75 @@ pub(super) const NODES: [&str; 2] = ["edge-1", "edge-2"];
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long a change of the manifests may take until it is in effect.
 const CHANGE_LIMIT: Duration = Duration::from_secs(10);
+/// How long a node may take to say what it counts, and how much that is in bytes.
+const METRICS_LIMIT: Duration = Duration::from_secs(5);
+const METRICS_BYTES: usize = 4 * 1024 * 1024;
 /// Certificates live for minutes, the shortest that there are: who stays sees them renewed, and the old
 /// root dropped.
-const SETTINGS: &str = "control: {leaf_life_s: 300, backdate_s: 60}\n";
+pub(super) const SETTINGS: &str = "control: {leaf_life_s: 300, backdate_s: 60}\n";
 /// What `heddle check` ends with when somebody should look: it is still an answer.
 pub(super) const DEGRADED: i32 = 6;
+
+/// Where the mesh runs.
+pub(super) enum Ground {
+    /// Every workload at a loopback address of its own: no privilege is needed.
+    Loopback(Loopback),
+    /// Every workload in a pod: its programs know nothing of the mesh.
+    Pods(Pods),
+}
 
 /// A running mesh.
 pub(super) struct Mesh {
     pub(super) heddle: Program,
-    scratch: PathBuf,
-    control: Process,
     pub(super) control_socket: PathBuf,
     nodes: Vec<Node>,
-    browser: Browser,
+    ground: Ground,
 }
 
 /// A running node.
 pub(super) struct Node {
     pub(super) name: &'static str,
     pub(super) socket: PathBuf,
-    process: Process,
-    /// Where the metrics are; known when it is ready.
-    metrics: Option<SocketAddr>,
     /// The workloads on it, as they are called in metrics.
     pub(super) workloads: BTreeSet<String>,
 }
 
 impl Mesh {
-    /// Starts the control plane on the manifests in `dir`. Everything that is kept or written goes into
-    /// `scratch`.
-    ///
-    /// # Errors
-    /// The program cannot be started.
-    pub(super) fn start(heddle: &Path, dir: &Path, scratch: &Path) -> anyhow::Result<Self> {
-        let heddle = Program::find(heddle)?;
-        let at = |name: &str| scratch.join(name);
-        let (socket, settings) = (at("control.sock"), at("control.yaml"));
-        std::fs::write(&settings, SETTINGS)?;
-        let mut arguments = vec![PathBuf::from("control"), dir.to_owned()];
-        for (flag, value) in [
-            ("--state", at("control")),
-            ("--socket", socket.clone()),
-            ("--config", settings),
-            ("--listen", "127.0.0.1:0".into()),
-            ("--metrics", "127.0.0.1:0".into()),
-        ] {
-            arguments.extend([flag.into(), value]);
-        }
-        let control = Process::start(&heddle, "heddle control", arguments, at("control.log"))?;
-        Ok(Self {
+    /// A mesh on loopback addresses, or in pods, whose processes were started.
+    pub(super) fn on(ground: Ground, heddle: Program) -> Self {
+        let control_socket = match &ground {
+            Ground::Loopback(processes) => processes.control_socket.clone(),
+            Ground::Pods(pods) => pods.control_socket(),
+        };
+        Self {
             heddle,
-            scratch: scratch.to_owned(),
-            control,
-            control_socket: socket,
+            control_socket,
             nodes: Vec::new(),
-            browser: Browser::new(),
-        })
+            ground,
+        }
     }
 
-    /// Waits for the control plane, and has both nodes join, each with a token of its own.
+    /// Waits until both nodes have joined, each with a token of its own, and have what they need.
     ///
     /// # Errors
     /// A process ended, or is not ready in time.
     pub(super) async fn join(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_LIMIT;
-        let control = loop {
-            self.control.is_there()?;
-            let socket = &self.control_socket;
-            match self.heddle.answer(&["status"], socket, &[]).await {
-                Ok(ControlStatus {
-                    ready: true,
-                    listen,
-                }) => break listen,
-                Err(error) if Instant::now() > deadline => return Err(error),
-                _ if Instant::now() > deadline => bail!("heddle control is not ready"),
-                _ => sleep(Duration::from_millis(50)).await,
-            }
+        let sockets = match &mut self.ground {
+            Ground::Loopback(processes) => processes.join(&self.heddle, deadline).await?,
+            Ground::Pods(pods) => pods.node_sockets()?,
         };
+        let nodes = NODES.into_iter().zip(sockets);
+        let nodes = nodes.map(|(name, socket)| Node {
+            name,
+            socket,
+            workloads: BTreeSet::new(),
+        });
+        self.nodes = nodes.collect();
         for name in NODES {
-            let node = self.start_node(name, control).await?;
-            self.nodes.push(node);
-        }
-        for node in &mut self.nodes {
-            while !node.is_well(&self.heddle).await? {
+            while !(self.is_well(name).await? && self.is_without_latecomers(name)?) {
                 if Instant::now() > deadline {
-                    bail!("{} is not ready within {START_LIMIT:?}", node.name);
+                    bail!("{name} is not ready within {START_LIMIT:?}");
                 }
                 sleep(Duration::from_millis(50)).await;
             }
@@ -116,38 +109,19 @@ impl Mesh {
         Ok(())
     }
 
-    async fn start_node(&self, name: &'static str, control: SocketAddr) -> anyhow::Result<Node> {
-        let socket = &self.control_socket;
-        let token = ["token", "create", name];
-        let token = self.heddle.ask(&token, socket, &[]).await?.stdout;
-        let at = |end: &str| self.scratch.join(format!("{name}{end}"));
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(at(".token"))?;
-        file.write_all(token.as_bytes())?;
-        let mut arguments: Vec<PathBuf> = vec!["node".into(), "--run".into()];
-        for (flag, value) in [
-            ("--name", name.into()),
-            ("--control", control.to_string().into()),
-            ("--listen", "127.0.0.1:0".into()),
-            ("--token-file", at(".token")),
-            ("--state", at("")),
-            ("--socket", at(".sock")),
-            ("--metrics", "127.0.0.1:0".into()),
-        ] {
-            arguments.extend([flag.into(), value]);
+    /// Whether a node knows by now that who comes later is not there yet.
+    fn is_without_latecomers(&self, name: &str) -> anyhow::Result<bool> {
+        let workloads = &self.node(name)?.workloads;
+        let mut later = [INTRUDER, READER].into_iter();
+        Ok(!later.any(|one| workloads.contains(one)))
+    }
+
+    /// The pods, if that is what there are.
+    pub(super) fn pods(&self) -> Option<&Pods> {
+        match &self.ground {
+            Ground::Pods(pods) => Some(pods),
+            Ground::Loopback(_) => None,
         }
-        let what = format!("heddle node {name}");
-        let process = Process::start(&self.heddle, &what, arguments, at(".log"))?;
-        Ok(Node {
-            name,
-            socket: at(".sock"),
-            process,
-            metrics: None,
-            workloads: BTreeSet::new(),
-        })
     }
 
     pub(super) fn nodes(&self) -> &[Node] {
@@ -168,7 +142,8 @@ impl Mesh {
     /// # Errors
     /// It does not answer.
     pub(super) async fn status(&self, node: &str) -> anyhow::Result<NodeStatus> {
-        self.node(node)?.status(&self.heddle).await
+        let socket = &self.node(node)?.socket;
+        self.heddle.answer(&["status"], socket, &[]).await
     }
 
     /// What a node says of its identities.
@@ -176,10 +151,63 @@ impl Mesh {
     /// # Errors
     /// It does not answer.
     pub(super) async fn check(&self, node: &str) -> anyhow::Result<Identities> {
-        self.node(node)?.check(&self.heddle).await
+        let socket = &self.node(node)?.socket;
+        self.heddle.answer(&["check"], socket, &[DEGRADED]).await
     }
 
-    /// Waits until a workload that was added is on a node, and says where it reaches `service`.
+    /// Whether a node serves and has all its identities; remembers what is on it.
+    ///
+    /// # Errors
+    /// It has ended.
+    async fn is_well(&mut self, name: &str) -> anyhow::Result<bool> {
+        match &mut self.ground {
+            Ground::Loopback(processes) => processes.are_there()?,
+            Ground::Pods(pods) => pods.are_there()?,
+        }
+        // Until it listens on its socket it says nothing at all.
+        let (Ok(status), Ok(identities)) = (self.status(name).await, self.check(name).await) else {
+            return Ok(false);
+        };
+        let node = self.nodes.iter_mut().find(|node| node.name == name);
+        let node = node.context("there is no such node")?;
+        node.workloads = status.workloads.into_iter().map(|one| one.name).collect();
+        Ok(status.ready && identities.are_well())
+    }
+
+    /// `heddle-lab` where a workload is, for what it asks.
+    ///
+    /// # Errors
+    /// There is no such pod.
+    pub(super) fn program_of(&self, workload: &str) -> anyhow::Result<Command> {
+        let lab = env::current_exe().context("where is the running program?")?;
+        match &self.ground {
+            Ground::Loopback(_) => Ok(Command::new(lab)),
+            Ground::Pods(pods) => pods.command(workload, lab),
+        }
+    }
+
+    /// By which URL a workload calls a service: in a pod by its name, elsewhere by the address that stands for
+    /// it and tells who calls.
+    ///
+    /// # Errors
+    /// The node does not answer, or has no such address.
+    pub(super) async fn url(
+        &self,
+        node: &str,
+        workload: &str,
+        service: &str,
+    ) -> anyhow::Result<String> {
+        let authority = match &self.ground {
+            Ground::Loopback(_) => {
+                let status = self.status(node).await?;
+                status.address(Some(workload), service)?.to_string()
+            }
+            Ground::Pods(_) => super::screen::short(service).to_owned(),
+        };
+        Ok(format!("http://{authority}"))
+    }
+
+    /// Waits until a workload that was added is on a node, and says by which URL it calls `service`.
     ///
     /// # Errors
     /// It is not there in time.
@@ -188,20 +216,35 @@ impl Mesh {
         node: &str,
         workload: &str,
         service: &str,
-    ) -> anyhow::Result<SocketAddr> {
+    ) -> anyhow::Result<String> {
         let begun = Instant::now();
+        if let Ground::Pods(pods) = &self.ground {
+            pods.enrol(workload)?;
+        }
         loop {
-            let index = self.nodes.iter().position(|known| known.name == node);
-            let known = &mut self.nodes[index.context("there is no such node")?];
-            let is_well = known.is_well(&self.heddle).await?;
-            let status = known.status(&self.heddle).await?;
-            match status.address(Some(workload), service) {
-                Ok(address) if is_well => return Ok(address),
+            let is_well = self.is_well(node).await?;
+            let is_there = self.node(node)?.workloads.contains(workload);
+            match self.url(node, workload, service).await {
+                Ok(url) if is_well && is_there => return Ok(url),
                 Err(error) if begun.elapsed() > CHANGE_LIMIT => return Err(error),
-                _ if begun.elapsed() > CHANGE_LIMIT => bail!("{node} has not all its identities"),
+                _ if begun.elapsed() > CHANGE_LIMIT => {
+                    bail!("{node} has not {workload} with all its identities")
+                }
                 _ => sleep(Duration::from_millis(50)).await,
             }
         }
+    }
+
+    /// Connects to an address of the mesh, as somebody does who is near the nodes and no workload.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub(super) async fn connect(&self, address: SocketAddr) -> anyhow::Result<TcpStream> {
+        let stream = match &self.ground {
+            Ground::Loopback(_) => TcpStream::connect(address).await?,
+            Ground::Pods(pods) => TcpStream::from_std(pods.connect(address)?)?,
+        };
+        Ok(stream)
     }
 
     /// Reads what both nodes count.
@@ -211,9 +254,8 @@ impl Mesh {
     pub(super) async fn metrics(&self) -> anyhow::Result<Reading> {
         let mut reading = Reading::default();
         for node in &self.nodes {
-            let address = node.metrics.context("a node serves no metrics")?;
-            let url = format!("http://{address}/metrics");
-            let page = self.browser.get(&url, "text/plain").await;
+            let page = timeout(METRICS_LIMIT, scrape(&node.socket)).await;
+            let page = page.context("no answer in time").flatten();
             let page = page.with_context(|| format!("the metrics of {}", node.name))?;
             // What has no namespace is no workload: whoever it is, it is counted where it called.
             let calls_here =
@@ -240,46 +282,40 @@ impl Mesh {
 
     /// The end of what every process and its services have written.
     pub(super) fn last_words(&mut self) -> String {
-        let nodes = self.nodes.iter_mut().map(|node| &mut node.process);
-        let all = nodes.chain([&mut self.control]).map(Process::last_words);
-        all.collect::<Vec<_>>().join("\n")
+        match &mut self.ground {
+            Ground::Loopback(processes) => processes.last_words(),
+            Ground::Pods(pods) => pods.last_words(),
+        }
     }
 
-    /// Asks every process to finish, the nodes first, and waits until they have.
+    /// Ends every process, and waits until they have.
     ///
     /// # Errors
-    /// One had already ended, does not end in time, or ends with an error.
+    /// One had already ended, does not end in time, or ends with an error; something cannot be removed.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
-        let mut outcome = Ok(());
-        for node in self.nodes {
-            outcome = outcome.and(node.process.stop().await);
+        match self.ground {
+            Ground::Loopback(processes) => processes.stop().await,
+            Ground::Pods(pods) => pods.stop(),
         }
-        outcome.and(self.control.stop().await)
     }
 }
 
-impl Node {
-    async fn status(&self, heddle: &Program) -> anyhow::Result<NodeStatus> {
-        heddle.answer(&["status"], &self.socket, &[]).await
+/// The metrics page of the process at `socket`.
+async fn scrape(socket: &Path) -> anyhow::Result<String> {
+    let stream = UnixStream::connect(socket).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let request = Request::get("/metrics")
+        .header("host", "heddle")
+        .body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    if !response.status().is_success() {
+        bail!("{}", response.status());
     }
-
-    async fn check(&self, heddle: &Program) -> anyhow::Result<Identities> {
-        heddle.answer(&["check"], &self.socket, &[DEGRADED]).await
-    }
-
-    /// Whether it serves and has all its identities; remembers what is on it.
-    ///
-    /// # Errors
-    /// It has ended.
-    async fn is_well(&mut self, heddle: &Program) -> anyhow::Result<bool> {
-        self.process.is_there()?;
-        // Until it listens on its socket it says nothing at all.
-        let (Ok(status), Ok(identities)) = (self.status(heddle).await, self.check(heddle).await)
-        else {
-            return Ok(false);
-        };
-        self.metrics = status.metrics;
-        self.workloads = status.workloads.into_iter().map(|one| one.name).collect();
-        Ok(status.ready && identities.are_well())
-    }
+    let body = Limited::new(response.into_body(), METRICS_BYTES).collect();
+    let body = body.await;
+    connection.abort();
+    let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
+    Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }

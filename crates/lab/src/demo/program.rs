@@ -62,7 +62,9 @@ impl Program {
     ) -> anyhow::Result<Said> {
         let mut command = Command::new(&self.0);
         command.args(words).arg("--socket").arg(socket);
-        let output = command.kill_on_drop(true).output().await?;
+        // Ctrl-C is for the demo alone.
+        command.process_group(0).kill_on_drop(true);
+        let output = command.output().await?;
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let code = output.status.code().unwrap_or(-1);
         if !output.status.success() && !taken.contains(&code) {

@@ -1,83 +1,53 @@
 //! A client that browses the bookstore, at an even rate, and remembers what it saw.
 
+#[cfg(test)]
+mod tests;
+
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
-use hyper::{Request, StatusCode, header};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use serde::Deserialize;
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::asker::Asker;
 
 /// How many pages are opened at the same time at most.
 const SHOPPERS: u32 = 10;
-/// How long a page may take.
-const PAGE_LIMIT: Duration = Duration::from_secs(5);
-/// The longest answer that is read, in bytes.
-const ANSWER_LIMIT: usize = 4 * 1024 * 1024;
 /// How many failures are told in words; the rest are only counted.
 const TOLD_FAILURES: usize = 5;
 /// How long the services may take to answer the first page.
 const OPENING_LIMIT: Duration = Duration::from_secs(20);
-
-/// An HTTP client that keeps its connections.
-#[derive(Clone)]
-pub(super) struct Browser(Client<HttpConnector, Empty<Bytes>>);
-
-impl Browser {
-    pub(super) fn new() -> Self {
-        Self(Client::builder(TokioExecutor::new()).build_http())
-    }
-
-    /// Reads `url`.
-    ///
-    /// # Errors
-    /// It does not answer in time, or with anything but 200.
-    pub(super) async fn get(&self, url: &str, accept: &str) -> anyhow::Result<String> {
-        timeout(PAGE_LIMIT, self.try_get(url, accept))
-            .await
-            .with_context(|| format!("no answer within {PAGE_LIMIT:?}"))?
-    }
-
-    async fn try_get(&self, url: &str, accept: &str) -> anyhow::Result<String> {
-        let request = Request::get(url)
-            .header(header::ACCEPT, accept)
-            .body(Empty::new())?;
-        let response = self.0.request(request).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_LIMIT)
-            .collect()
-            .await;
-        let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
-        let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-        if status != StatusCode::OK {
-            bail!("{status}: {}", body.trim());
-        }
-        Ok(body)
-    }
-}
+/// What a page says of its reviews.
+const VERSIONS: [&str; 2] = ["v1", "v2"];
 
 /// What the demo reads of a page.
 #[derive(Deserialize)]
-struct Page {
+pub(super) struct Page {
     reviews: Reviews,
 }
 
 #[derive(Deserialize)]
 struct Reviews {
-    version: Version,
+    version: String,
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Version {
-    V1,
-    V2,
+impl Page {
+    /// Says which reviews are on a page.
+    ///
+    /// # Errors
+    /// It is no such page.
+    pub(super) fn read(body: &[u8]) -> anyhow::Result<String> {
+        let page: Page =
+            serde_json::from_slice(body).context("the page is not what it should be")?;
+        let version = page.reviews.version;
+        match VERSIONS.contains(&version.as_str()) {
+            true => Ok(version),
+            false => bail!("the page has reviews of an unknown version"),
+        }
+    }
 }
 
 /// What the shopper saw so far.
@@ -89,11 +59,18 @@ pub(super) struct Tally {
     pub(super) failures: u64,
     /// The first of those, in words.
     pub(super) told: Vec<String>,
+    /// When the last of those failed.
+    pub(super) failed_last: Option<Instant>,
+    /// When the last page came.
+    pub(super) came_last: Option<Instant>,
+    /// The longest time without one, since somebody [watches](Shopper::watch_gaps).
+    pub(super) longest_gap: Duration,
 }
 
 impl Tally {
     /// What was seen since an earlier look.
     pub(super) fn since(&self, earlier: &Tally) -> Tally {
+        let is_new = self.failures > earlier.failures;
         Tally {
             versions: [0, 1].map(|index| self.versions[index] - earlier.versions[index]),
             failures: self.failures - earlier.failures,
@@ -102,17 +79,31 @@ impl Tally {
                 .get(earlier.told.len()..)
                 .unwrap_or_default()
                 .to_vec(),
+            failed_last: self.failed_last.filter(|_| is_new),
+            came_last: self.came_last,
+            longest_gap: self.longest_gap,
         }
     }
 
-    fn record(&mut self, outcome: anyhow::Result<Version>) {
-        match outcome {
-            Ok(Version::V1) => self.versions[0] += 1,
-            Ok(Version::V2) => self.versions[1] += 1,
-            Err(error) => {
+    /// How many pages came.
+    pub(super) fn pages(&self) -> u64 {
+        self.versions.iter().sum()
+    }
+
+    /// Takes down what a page was: the version of its reviews, or why it did not come.
+    fn record(&mut self, said: String, now: Instant) {
+        match VERSIONS.iter().position(|version| *version == said) {
+            Some(version) => {
+                self.versions[version] += 1;
+                let gap = self.came_last.map_or(Duration::ZERO, |last| now - last);
+                self.longest_gap = self.longest_gap.max(gap);
+                self.came_last = Some(now);
+            }
+            None => {
                 self.failures += 1;
+                self.failed_last = Some(now);
                 if self.told.len() < TOLD_FAILURES {
-                    self.told.push(format!("{error:#}"));
+                    self.told.push(said);
                 }
             }
         }
@@ -122,37 +113,42 @@ impl Tally {
 /// A running shopper; stops when dropped.
 pub(super) struct Shopper {
     tally: Arc<Mutex<Tally>>,
-    /// Held for its drop, which ends the tasks.
-    _tasks: JoinSet<()>,
+    task: JoinHandle<()>,
 }
 
 impl Shopper {
-    /// Opens `page` `rate` times a second from now on.
-    pub(super) fn start(page: &str, rate: u32) -> Self {
+    /// Opens `page` `rate` times a second from now on. `program` is `heddle-lab`, where the shopper is.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(super) fn start(program: Command, page: &str, rate: u32) -> anyhow::Result<Self> {
         let tally = Arc::new(Mutex::new(Tally::default()));
-        let browser = Browser::new();
-        let mut tasks = JoinSet::new();
-        let pace = Duration::from_secs(1) / rate;
-        for index in 0..SHOPPERS {
-            let (tally, browser, page) = (tally.clone(), browser.clone(), page.to_owned());
-            // Their turns are spread evenly, so that pages are opened one after the other.
-            let mut turns = interval_at((Instant::now() + pace * index).into(), pace * SHOPPERS);
-            turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            tasks.spawn(async move {
-                loop {
-                    turns.tick().await;
-                    let outcome = open(&browser, &page).await;
-                    tally
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .record(outcome);
-                }
-            });
-        }
-        Self {
-            tally,
-            _tasks: tasks,
-        }
+        let more = [
+            "--pages",
+            "--rate",
+            &rate.to_string(),
+            "--callers",
+            &SHOPPERS.to_string(),
+        ];
+        let mut asker = Asker::start(program, page, &more.map(str::to_owned))?;
+        let kept = Arc::clone(&tally);
+        let task = tokio::spawn(async move {
+            let record = |said| {
+                let mut tally = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                tally.record(said, Instant::now());
+            };
+            while let Some(said) = asker.next().await {
+                record(said);
+            }
+            record("the shopper ended by itself".to_owned());
+        });
+        Ok(Self { tally, task })
+    }
+
+    /// From now on the longest time between two pages is measured.
+    pub(super) fn watch_gaps(&self) {
+        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.longest_gap = Duration::ZERO;
     }
 
     /// What it saw so far.
@@ -164,24 +160,31 @@ impl Shopper {
     }
 }
 
-/// Waits until the bookstore's services have started and a page comes as it should.
-///
-/// # Errors
-/// What the last page said, when none came in time.
-pub(super) async fn first_page(page: &str) -> anyhow::Result<()> {
-    let browser = Browser::new();
-    let deadline = Instant::now() + OPENING_LIMIT;
-    loop {
-        match open(&browser, page).await {
-            Ok(_) => return Ok(()),
-            Err(error) if Instant::now() > deadline => return Err(error),
-            Err(_) => sleep(Duration::from_millis(50)).await,
-        }
+impl Drop for Shopper {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
-async fn open(browser: &Browser, page: &str) -> anyhow::Result<Version> {
-    let body = browser.get(page, "application/json").await?;
-    let page: Page = serde_json::from_str(&body).context("the page is not what it should be")?;
-    Ok(page.reviews.version)
+/// Waits until the bookstore's services have started and a page comes as it should. `program` makes
+/// `heddle-lab` where the shopper is.
+///
+/// # Errors
+/// What the last page said, when none came in time.
+pub(super) async fn first_page(
+    page: &str,
+    program: impl Fn() -> anyhow::Result<Command>,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + OPENING_LIMIT;
+    loop {
+        let mut asker = Asker::start(program()?, page, &["--pages".to_owned()])?;
+        let said = asker.next().await.unwrap_or_default();
+        if VERSIONS.contains(&said.as_str()) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("{said}");
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -1,6 +1,5 @@
 //! Strangers at the port where nodes connect to each other: without TLS, and without a certificate.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,21 +51,20 @@ impl Stranger {
         }
     }
 
-    /// Asks for something at `address` in the name of the server `name`; returns the bytes of the
-    /// application's protocol that came back, which should be none.
+    /// Asks for something over a connection to a node, in the name of the server `name`; returns the bytes of
+    /// the application's protocol that came back, which should be none.
     ///
     /// # Errors
-    /// The port cannot be connected to, or leaves one waiting.
-    pub(super) async fn call(self, address: SocketAddr, name: &str) -> anyhow::Result<usize> {
+    /// The node leaves one waiting.
+    pub(super) async fn call(self, stream: TcpStream, name: &str) -> anyhow::Result<usize> {
         let exchange = async {
-            let stream = TcpStream::connect(address).await?;
             match self {
                 Stranger::Plaintext => plaintext(stream).await,
                 Stranger::Anonymous => anonymous(stream, name).await,
             }
         };
         let answer = timeout(LIMIT, exchange).await;
-        answer.with_context(|| format!("{address} does not turn {} away", self.words()))?
+        answer.with_context(|| format!("the node does not turn {} away", self.words()))?
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use anyhow::bail;
 
-use super::acts::{Guarded, Rotated};
+use super::acts::{Guarded, Killed, MISSED_LIMIT, Rotated};
 use super::shopper::Tally;
 
 /// How far a share may be off, in standard deviations of a fair draw: by chance once in 16,000.
@@ -113,6 +113,22 @@ impl Rotated {
     }
 }
 
+impl Killed {
+    /// What was not as promised.
+    fn complaint(&self) -> Option<String> {
+        if self.seen.pages() == 0 {
+            let told = self.seen.told.join("; ");
+            return Some(format!(
+                "no page came after the proxy was killed; first: {told}"
+            ));
+        }
+        (self.gap > MISSED_LIMIT).then(|| {
+            let gap = self.gap;
+            format!("no page came for {gap:?} when the proxy was killed")
+        })
+    }
+}
+
 /// What is to be said in the end.
 #[derive(Debug)]
 pub(super) struct Verdict {
@@ -122,16 +138,19 @@ pub(super) struct Verdict {
     phases: [Phase; 2],
     guarded: Guarded,
     rotated: Rotated,
+    /// Where there are pods.
+    killed: Option<Killed>,
 }
 
 impl Verdict {
-    /// Judges by everything that the shopper saw, what failed inside, and the three acts.
+    /// Judges by everything that the shopper saw until a proxy was killed, what failed inside, and the acts.
     pub(super) fn new(
         all: Tally,
         failed_inside: u64,
         phases: [Phase; 2],
         guarded: Guarded,
         rotated: Rotated,
+        killed: Option<Killed>,
     ) -> Self {
         Self {
             all,
@@ -139,6 +158,7 @@ impl Verdict {
             phases,
             guarded,
             rotated,
+            killed,
         }
     }
 
@@ -168,6 +188,7 @@ impl Verdict {
         }
         complaints.extend(self.guarded.complaints());
         complaints.extend(self.rotated.complaints());
+        complaints.extend(self.killed.as_ref().and_then(Killed::complaint));
         if !complaints.is_empty() {
             bail!("{}", complaints.join("\n"));
         }
@@ -189,6 +210,14 @@ impl fmt::Display for Verdict {
             self.failed_inside,
             before.share() * 100.0,
             after.share() * 100.0,
+        )?;
+        let Some(killed) = &self.killed else {
+            return Ok(());
+        };
+        let (failed, gap) = (killed.seen.failures, killed.gap.as_millis());
+        write!(
+            f,
+            "; a proxy that was killed cost {failed} pages, and {gap} ms in which none came"
         )
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct File {
     pub(super) nodes: Vec<NodeName>,
     pub(super) manifests: PathBuf,
     #[serde(default)]
+    pub(super) settings: Option<PathBuf>,
+    #[serde(default)]
     pub(super) carried: Carried,
     #[serde(default)]
     pub(super) hooks: Hooks,
@@ -172,7 +174,7 @@ impl Default for PodSettings {
 }
 
 impl File {
-    /// Reads and checks a file. Its folder of manifests is relative to it.
+    /// Reads and checks a file. Its folder of manifests and the control plane's settings are relative to it.
     ///
     /// # Errors
     /// Names the file, the field, the reason and the remedy.
@@ -188,6 +190,15 @@ impl File {
         let mut file = Self::parse(&text).with_context(|| shown.to_string())?;
         let folder = path.parent().unwrap_or(Path::new(""));
         file.manifests = std::path::absolute(folder.join(&file.manifests))?;
+        if let Some(settings) = &mut file.settings {
+            *settings = std::path::absolute(folder.join(&settings))?;
+            if !settings.is_file() {
+                bail!(
+                    "{shown}: settings: there is no file {} (it is looked for beside the file)",
+                    settings.display()
+                );
+            }
+        }
         if !file.manifests.is_dir() {
             bail!(
                 "{shown}: manifests: there is no folder {} (it is looked for beside the file)",

@@ -121,6 +121,9 @@ impl Lab {
             .arg(self.folder().join("control"))
             .arg("--socket")
             .arg(&socket);
+        if let Some(settings) = &self.plan.settings {
+            command.arg("--config").arg(settings);
+        }
         let note = self.start_service("heddle control", "control", command)?;
         Ok(Starting { note, socket })
     }

@@ -25,6 +25,8 @@ pub struct Plan {
     pub carried: Carried,
     /// How it gets to a proxy.
     pub hooks: Hooks,
+    /// The file of the control plane's settings. `None`: defaults.
+    pub settings: Option<PathBuf>,
     /// The nodes, in the order in which they are written.
     pub nodes: Vec<NodePlan>,
     /// The pods, sorted by name.
@@ -123,6 +125,7 @@ impl Plan {
             name: file.name.clone(),
             carried: file.carried,
             hooks: file.hooks,
+            settings: file.settings.clone(),
             nodes,
             pods,
             services,

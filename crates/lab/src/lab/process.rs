@@ -98,7 +98,7 @@ impl Note {
     }
 
     /// The last lines that it wrote.
-    pub(super) fn last_words(&self, count: usize) -> String {
+    pub fn last_words(&self, count: usize) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().collect();

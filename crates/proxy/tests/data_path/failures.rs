@@ -359,11 +359,18 @@ fn what_is_not_built_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_port_of_another_protocol_is_refused_with_a_reason() {
-    let mut mesh = mesh(&[], None);
-    mesh.services[0].ports[0].protocol = heddle_model::AppProtocol::Grpc;
-    let bed = Bed::with(Settings::default(), &mesh);
-    let mut client = bed.client();
-    client.send(GET);
-    assert_eq!(answer(&mut client), (501, "protocol_not_supported".into()));
+fn http2_is_carried_as_bytes_and_refused_with_a_reason_where_there_are_rules() {
+    let upstream = serve(|_| "bytes".into());
+    for (rules, status) in [(None, 200), (Some(Vec::new()), 501)] {
+        let mut mesh = mesh(&[upstream], rules);
+        mesh.services[0].ports[0].protocol = heddle_model::AppProtocol::Grpc;
+        let bed = Bed::with(Settings::default(), &mesh);
+        let mut client = bed.client();
+        client.send(GET);
+        let response = client.response();
+        assert_eq!(response.status(), status);
+        // Bytes have no fields of ours.
+        let reason = (status == 501).then_some("protocol_not_supported");
+        assert_eq!(response.field("heddle-reason"), reason);
+    }
 }

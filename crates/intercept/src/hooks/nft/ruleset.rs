@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::hooks::Range;
-use crate::routes::MARK;
+use crate::routes::{MARK, OWN_MARK};
 use crate::{Cidr, Exclude, Fate, PortRange};
 
 #[cfg(test)]
@@ -182,7 +182,10 @@ impl Rules {
 
     /// Leaves alone what the mesh has no business with, of what the pod sends.
     fn except_outbound(&self, text: &mut String) {
-        let _ = writeln!(text, "oifname lo return\nmeta mark {MARK} return");
+        let _ = writeln!(
+            text,
+            "oifname lo return\nmeta mark {{ {MARK}, {OWN_MARK} }} return"
+        );
         except(text, "th dport", ports(&self.exclude.outbound_ports));
         let networks = &self.exclude.outbound_networks;
         let (v4, v6): (Vec<Cidr>, Vec<Cidr>) =

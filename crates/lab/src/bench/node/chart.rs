@@ -24,7 +24,7 @@ pub(super) struct Line {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Draws panels beside each other, as SVG.
+/// Draws panels, two in a row, as SVG.
 ///
 /// # Errors
 /// When the library fails.
@@ -35,11 +35,15 @@ pub(super) fn draw(panels: &[Panel]) -> anyhow::Result<String> {
 }
 
 fn drawing(panels: &[Panel], into: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-    let count = panels.len().max(1);
-    let size = (WIDTH * u32::try_from(count)?, HEIGHT);
+    let columns = panels.len().clamp(1, 2);
+    let rows = panels.len().div_ceil(columns).max(1);
+    let size = (
+        WIDTH * u32::try_from(columns)?,
+        HEIGHT * u32::try_from(rows)?,
+    );
     let root = SVGBackend::with_string(into, size).into_drawing_area();
     root.fill(&WHITE)?;
-    for (area, panel) in root.split_evenly((1, count)).iter().zip(panels) {
+    for (area, panel) in root.split_evenly((rows, columns)).iter().zip(panels) {
         one(area, panel)?;
     }
     root.present()?;

@@ -3,7 +3,7 @@
 use super::figures::Figures;
 use super::kind::Kind;
 use super::rounds::{self, BESIDE};
-use super::scene::{Scene, Shape};
+use super::scene::{PROXY, Scene, Shape};
 use super::{Experiment, Options};
 
 /// Requests per second.
@@ -61,7 +61,7 @@ fn one(
     .concat();
     let outcome = scene.measure("near0", &arguments)?;
     rounds::check(&outcome, Some(f64::from(rate)))?;
-    let proxy = rounds::cpu_us(&outcome, "proxy");
+    let proxy = rounds::cpu_us(&outcome, PROXY);
     let ends = rounds::cpu_us(&outcome, "client") + rounds::cpu_us(&outcome, "upstream");
     let mut add = |name, value| figures.add(name, scene.kind, rate, round, value);
     if scene.kind != Kind::Direct {

@@ -5,7 +5,7 @@
 use super::figures::Figures;
 use super::kind::Kind;
 use super::rounds::{self, BESIDE};
-use super::scene::{Scene, Shape};
+use super::scene::{PROXY, Scene, Shape};
 use super::{Experiment, Options};
 
 /// What the pod has, in thousandths of a processor: little enough that the machine has time left for everybody
@@ -82,7 +82,7 @@ fn one(
     let mut add = |name, value| figures.add(name, scene.kind, share, round, value);
     add("requests_per_s", outcome.requests as f64 / outcome.seconds);
     if scene.kind != Kind::Direct {
-        add("proxy_us", rounds::cpu_us(&outcome, "proxy"));
+        add("proxy_us", rounds::cpu_us(&outcome, PROXY));
     }
     add("upstream_us", rounds::cpu_us(&outcome, "upstream"));
     // A machine without time left would be the limit, and not the pod's share.

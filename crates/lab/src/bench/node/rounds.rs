@@ -77,10 +77,11 @@ pub(super) fn check(outcome: &Outcome, rate: Option<f64>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Microseconds of processor time for each request: of the proxies, the client or the server.
+/// Microseconds of processor time for each request: of all whose account begins like that.
 pub(super) fn cpu_us(outcome: &Outcome, of: &str) -> f64 {
-    let used = outcome.cpu.get(of).copied().unwrap_or_default();
-    used.cpu_ns as f64 / 1e3 / outcome.requests as f64
+    let accounts = outcome.cpu.iter().filter(|(name, _)| name.starts_with(of));
+    let used_ns: u64 = accounts.map(|(_, used)| used.cpu_ns).sum();
+    used_ns as f64 / 1e3 / outcome.requests as f64
 }
 
 /// The same of the whole machine: of everything that runs on it, interrupts included. `None`: others use so much

@@ -23,6 +23,10 @@ const NAMESPACE: &str = "lab";
 pub(super) const PORT: u16 = 80;
 /// How long it may take until a request comes through to every server.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// What the accounts of proxies begin with.
+pub(super) const PROXY: &str = "proxy.";
+/// Nanoseconds for a request below which a proxy has not had it in hand: four system calls take more.
+const LEAST_NS: u64 = 3_000;
 /// What the names of these labs begin with; a letter for the system and the id of the experiment follow.
 const PREFIX: &str = "bench";
 
@@ -31,6 +35,7 @@ pub(super) struct Tools {
     pub(super) lab: PathBuf,
     pub(super) heddle: PathBuf,
     pub(super) envoy: Option<PathBuf>,
+    pub(super) nft: Option<PathBuf>,
 }
 
 /// What there is in a lab besides the client, which is on the first node.
@@ -132,8 +137,7 @@ impl Scene {
     }
 
     fn start_sidecars(&mut self, tools: &Tools) -> anyhow::Result<()> {
-        let envoy = tools.envoy.as_deref().context("no Envoy")?;
-        let mesh = Mesh::new(envoy, &self.lab)?;
+        let mesh = Mesh::new(tools, &self.lab)?;
         let group = self.group("node-one/proxies");
         for pod in self.lab.pods() {
             let sidecar = mesh.start(&pod)?;
@@ -221,20 +225,46 @@ impl Scene {
         Ok(u32::try_from(note.context("no such server")?.pid)?)
     }
 
-    /// Has the client load these targets, and reads the accounts of every proxy and one server meanwhile.
+    /// Has the client load a server, and reads the accounts of that and of every proxy meanwhile: `proxy.POD`, or
+    /// `proxy.NODE`.
     ///
     /// # Errors
-    /// When the load generator gives up.
+    /// When the load generator gives up, or a proxy that has to carry the requests has not.
     pub(super) fn measure(&self, server: &str, arguments: &[&str]) -> anyhow::Result<Outcome> {
         let mut watched: Vec<String> = Vec::new();
-        for (_, pid) in self.proxies() {
-            watched.extend(["--watch".to_owned(), format!("proxy={pid}")]);
+        for (name, pid) in self.proxies() {
+            watched.extend(["--watch".to_owned(), format!("{PROXY}{name}={pid}")]);
         }
         let upstream = self.server(server)?;
         watched.extend(["--watch".to_owned(), format!("upstream={upstream}")]);
         let mut all: Vec<&str> = arguments.to_vec();
         all.extend(watched.iter().map(String::as_str));
-        self.load(&[self.target(server)?], &all)
+        let outcome = self.load(&[self.target(server)?], &all)?;
+        for carrier in self.carriers(server)? {
+            let used = outcome.cpu.get(&format!("{PROXY}{carrier}"));
+            let used_ns = used.map_or(0, |used| used.cpu_ns);
+            anyhow::ensure!(
+                used_ns >= outcome.requests * LEAST_NS,
+                "the requests did not pass the proxy of {carrier}, which used {used_ns} ns for {}",
+                outcome.requests
+            );
+        }
+        Ok(outcome)
+    }
+
+    /// Whose proxies a request to a server has to pass.
+    fn carriers(&self, server: &str) -> anyhow::Result<Vec<String>> {
+        let of = |name: &str| {
+            let pod = self.lab.pod(&format!("{NAMESPACE}/{name}"))?.plan();
+            anyhow::Ok(match self.kind {
+                Kind::Direct => None,
+                Kind::Node => Some(pod.node.to_string()),
+                Kind::Pod | Kind::Envoy => Some(name.to_owned()),
+            })
+        };
+        let mut all: Vec<String> = [of("client")?, of(server)?].into_iter().flatten().collect();
+        all.dedup();
+        Ok(all)
     }
 
     /// Has the client load these targets.

@@ -10,9 +10,8 @@ use heddle_lab::lab::{Family, Lab, Pod};
 use minijinja::context;
 use serde::Serialize;
 
-use super::scene::PORT;
+use super::scene::{PORT, Tools};
 use crate::bench::authority::{self, Authority};
-use crate::bench::install;
 use crate::bench::systems::render;
 
 /// What tells an Envoy's own connections from its pod's.
@@ -21,7 +20,7 @@ const MARK: u32 = 1337;
 /// What all Envoys of a lab have in common.
 pub(super) struct Mesh<'m> {
     envoy: &'m Path,
-    nft: PathBuf,
+    nft: &'m Path,
     authority: Authority,
     folder: PathBuf,
     services: Vec<Service>,
@@ -59,8 +58,8 @@ impl Mesh<'_> {
     /// Makes an authority, and a folder in the lab's.
     ///
     /// # Errors
-    /// nft is missing, or a file cannot be written.
-    pub(super) fn new<'m>(envoy: &'m Path, lab: &Lab) -> anyhow::Result<Mesh<'m>> {
+    /// Envoy or nft is missing, or a file cannot be written.
+    pub(super) fn new<'m>(tools: &'m Tools, lab: &Lab) -> anyhow::Result<Mesh<'m>> {
         let folder = lab.folder().join("envoy");
         fs::create_dir(&folder)?;
         let authority = Authority::new()?;
@@ -77,8 +76,8 @@ impl Mesh<'_> {
             })
         });
         Ok(Mesh {
-            envoy,
-            nft: install::find("nft").context("there is no nft (Debian: nftables)")?,
+            envoy: tools.envoy.as_deref().context("no Envoy")?,
+            nft: tools.nft.as_deref().context("no nft")?,
             services: service.collect::<anyhow::Result<_>>()?,
             authority,
             folder,
@@ -123,7 +122,7 @@ impl Mesh<'_> {
             include_str!("../../../peers/envoy-redirect.nft.j2"),
             context! { mark => MARK },
         )?;
-        let mut nft = pod.command(&self.nft)?;
+        let mut nft = pod.command(self.nft)?;
         let mut nft = nft
             .args(["-f", "-"])
             .stdin(Stdio::piped())

@@ -61,9 +61,10 @@ pub(in crate::demo) async fn guard(
     let began = Instant::now();
     let [front, back] = NODES;
     manifests.add(Extra::Intruder)?;
-    let address = stage.mesh.arrival(front, INTRUDER, DETAILS).await?;
-    let url = format!("http://{address}{PATH}");
-    let before = ask(&url).await.context("the intruder's first request")?;
+    let url = stage.mesh.arrival(front, INTRUDER, DETAILS).await? + PATH;
+    let before = ask(stage.mesh.program_of(INTRUDER)?, &url)
+        .await
+        .context("the intruder's first request")?;
     stage.screen.say(&format!(
         "an intruder comes to {front} with an identity of its own, asks details, and is told {before}"
     ));
@@ -77,7 +78,7 @@ pub(in crate::demo) async fn guard(
         effect.as_millis()
     ));
     let refused_before = stage.mesh.metrics().await?.refused(back, REJECTED, REASON);
-    let intruder = Caller::start(&url);
+    let intruder = Caller::start(stage.mesh.program_of(INTRUDER)?, &url)?;
 
     let explain = ["explain", INTRUDER, DETAILS, "GET", PATH];
     let control = &stage.mesh.control_socket;
@@ -158,7 +159,9 @@ async fn turn_away(
         anyhow::Ok(reading.refused(NODES[1], HANDSHAKES_REFUSED, stranger.reason()))
     };
     let before = count().await?;
-    let answer = stranger.call(address, SERVER_NAME).await?;
+    let answer = stranger
+        .call(mesh.connect(address).await?, SERVER_NAME)
+        .await?;
     let deadline = Instant::now() + COUNT_LIMIT;
     loop {
         let counted = count().await? - before;

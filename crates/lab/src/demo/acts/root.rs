@@ -58,10 +58,11 @@ pub(in crate::demo) async fn rotate(
     let after = root(stage.mesh).await?;
 
     manifests.add(Extra::Reader)?;
-    let address = stage.mesh.arrival(NODES[0], READER, REVIEWS).await?;
-    let url = format!("http://{address}{PATH}");
-    let first = ask(&url).await.context("the reader's first request")?;
-    let reader = Caller::start(&url);
+    let url = stage.mesh.arrival(NODES[0], READER, REVIEWS).await? + PATH;
+    let first = ask(stage.mesh.program_of(READER)?, &url)
+        .await
+        .context("the reader's first request")?;
+    let reader = Caller::start(stage.mesh.program_of(READER)?, &url)?;
     stage.screen.say(&format!(
         "a reader comes to {}, and asks reviews on {}, whose certificate is of the old root: {first}",
         NODES[0], NODES[1]

@@ -71,3 +71,37 @@ fn the_services_addresses_are_found() {
     let expected: Vec<String> = (1..=5).map(|n| format!("127.1.0.{n}:9080")).collect();
     assert_eq!(found, expected);
 }
+
+#[test]
+fn pods_are_on_the_same_nodes_and_latecomers_are_among_them() {
+    let manifests = Manifests::write_for_pods().unwrap();
+    let text = std::fs::read_to_string(manifests.dir().join("workloads.yaml")).unwrap();
+    let nodes: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("  nodeName: "))
+        .collect();
+    let [front, back] = ["edge-1", "edge-2"];
+    assert_eq!(nodes, [front, back, back, back, back, front], "{text}");
+    for extra in [Extra::Intruder, Extra::Reader] {
+        assert!(manifests.dir().join(extra.file()).exists(), "{extra:?}");
+    }
+}
+
+#[test]
+fn in_the_labs_copy_latecomers_come_back_as_the_lab_has_them() {
+    let mut manifests = Manifests::write_for_pods().unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let dir = copy.path().to_owned();
+    for extra in [Extra::Intruder, Extra::Reader] {
+        std::fs::write(dir.join(extra.file()), "completed").unwrap();
+    }
+    manifests.move_to(dir.clone()).unwrap();
+    assert!(!dir.join("intruder.yaml").exists());
+    manifests.add(Extra::Intruder).unwrap();
+    manifests.add(Extra::Policy).unwrap();
+    manifests.set_weights(1, 2).unwrap();
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+    assert_eq!(read("intruder.yaml"), "completed");
+    assert!(read("policy.yaml").contains("AuthorizationPolicy"));
+    assert!(read("route.yaml").contains("weight: 2"));
+}

@@ -1,7 +1,7 @@
 //! A port that answers strangers is noticed.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -53,9 +53,11 @@ fn server_config() -> ServerConfig {
 #[tokio::test]
 async fn a_port_that_answers_strangers_is_noticed() {
     for (stranger, tls) in [(Stranger::Plaintext, false), (Stranger::Anonymous, true)] {
-        let answered = stranger.call(server(tls, true), "details").await.unwrap();
+        let connection = TcpStream::connect(server(tls, true)).await.unwrap();
+        let answered = stranger.call(connection, "details").await.unwrap();
         assert!(answered > 0, "{stranger:?}");
-        let turned_away = stranger.call(server(tls, false), "details").await.unwrap();
+        let connection = TcpStream::connect(server(tls, false)).await.unwrap();
+        let turned_away = stranger.call(connection, "details").await.unwrap();
         assert_eq!(turned_away, 0, "{stranger:?}");
     }
 }

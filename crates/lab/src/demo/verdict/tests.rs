@@ -1,5 +1,7 @@
+use std::time::Duration;
+
 use super::{Phase, REFUSED, Verdict};
-use crate::demo::acts::{Guarded, Rotated, Turned};
+use crate::demo::acts::{Guarded, Killed, Rotated, Turned};
 use crate::demo::shopper::Tally;
 use crate::demo::stranger::Stranger;
 
@@ -40,7 +42,15 @@ fn good() -> Verdict {
         answers: [("200".to_owned(), 30)].into(),
     };
     let phases = [phase(452, 48, 0.1), phase(251, 249, 0.5)];
-    Verdict::new(Tally::default(), 0, phases, guarded, rotated)
+    let killed = Killed {
+        seen: Tally {
+            versions: [20, 20],
+            failures: 7,
+            ..Tally::default()
+        },
+        gap: Duration::from_millis(150),
+    };
+    Verdict::new(Tally::default(), 0, phases, guarded, rotated, Some(killed))
 }
 
 fn judge(verdict: &Verdict) -> Result<(), String> {
@@ -144,4 +154,21 @@ fn a_root_that_was_not_replaced_is_bad() {
         let error = judge(&verdict).unwrap_err();
         assert!(error.contains(expected), "{expected:?} is not in {error}");
     }
+}
+
+#[test]
+fn pages_that_stay_away_are_bad() {
+    let judged = |change: fn(&mut Killed)| {
+        let mut killed = good().killed.unwrap();
+        change(&mut killed);
+        let killed = Some(killed);
+        judge(&Verdict { killed, ..good() })
+    };
+    let late = judged(|killed| killed.gap = Duration::from_secs(11));
+    assert!(late.unwrap_err().contains("for 11s"));
+    assert!(judged(|killed| killed.seen.versions = [0, 0]).is_err());
+    assert_eq!(judged(|killed| killed.seen.failures = 0), Ok(()));
+    // Where there are no pods, nothing is killed.
+    let killed = None;
+    assert_eq!(judge(&Verdict { killed, ..good() }), Ok(()));
 }

@@ -23,6 +23,7 @@ fn plan() -> Plan {
         name: LabName::parse("shop").unwrap(),
         carried: Carried::Nothing,
         hooks: Hooks::Auto,
+        settings: None,
         nodes: nodes.into_iter().zip(1..).map(NodePlan::from).collect(),
         pods: Vec::new(),
         services: Vec::new(),

@@ -103,3 +103,19 @@ fn a_folder_that_is_missing_is_named_with_the_file() {
         "{error}"
     );
 }
+
+#[test]
+fn settings_that_are_missing_are_named_with_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("mesh")).unwrap();
+    let path = folder.path().join("lab.yaml");
+    std::fs::write(&path, format!("{SMALL}settings: control.yaml\n")).unwrap();
+    let error = File::read(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("lab.yaml: settings: there is no file"),
+        "{error}"
+    );
+    let settings = folder.path().join("control.yaml");
+    std::fs::write(&settings, "").unwrap();
+    assert_eq!(File::read(&path).unwrap().settings, Some(settings));
+}

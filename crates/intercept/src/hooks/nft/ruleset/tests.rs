@@ -102,7 +102,7 @@ chain dial {
 type nat hook output priority -100
 meta l4proto != tcp return
 oifname lo return
-meta mark 1212435525 return
+meta mark { 1212435525, 1212435526 } return
 th dport 8000-8010 return
 ip daddr 10.97.0.0/16 return
 ip daddr { 10.96.0.0-10.111.255.255 } meta l4proto tcp redirect to :15001
