@@ -15,7 +15,7 @@ pub(crate) const LINE: &str = "@ ";
 /// How long a client waits for anything.
 const WAIT: Duration = Duration::from_secs(8);
 /// Between two requests of one client, so that there is time for others.
-const BETWEEN: Duration = Duration::from_millis(25);
+const BETWEEN: Duration = Duration::from_millis(5);
 
 /// No test: a program of a pod.
 #[test]
