@@ -55,7 +55,12 @@ impl Heard {
     }
 
     fn take(&mut self, frame: &[u8]) -> Option<()> {
-        let (ends, protocol, rest, length) = ip(frame)?;
+        let Packet {
+            ends,
+            protocol,
+            rest,
+            length,
+        } = ip(frame)?;
         let header = match protocol {
             TCP => usize::from(*rest.get(12)? >> 4) * 4,
             UDP => 8,
@@ -68,8 +73,17 @@ impl Heard {
     }
 }
 
-/// Ends, protocol, what is behind the header of IP, and how long that was.
-fn ip(frame: &[u8]) -> Option<((IpAddr, IpAddr), u8, &[u8], usize)> {
+/// What a header of IP says.
+struct Packet<'f> {
+    ends: (IpAddr, IpAddr),
+    protocol: u8,
+    /// What is behind the header, as far as it was looked at.
+    rest: &'f [u8],
+    /// How much there was behind it.
+    length: usize,
+}
+
+fn ip(frame: &[u8]) -> Option<Packet<'_>> {
     let packet = frame.get(14..)?;
     let number = |at: usize| {
         let bytes = packet.get(at..at + 2)?;
@@ -83,8 +97,12 @@ fn ip(frame: &[u8]) -> Option<((IpAddr, IpAddr), u8, &[u8], usize)> {
                 Some(Ipv4Addr::from(bytes).into())
             };
             let ends = (address(12)?, address(16)?);
-            let length = number(2)?.saturating_sub(header);
-            Some((ends, *packet.get(9)?, packet.get(header..)?, length))
+            Some(Packet {
+                ends,
+                protocol: *packet.get(9)?,
+                rest: packet.get(header..)?,
+                length: number(2)?.saturating_sub(header),
+            })
         }
         [0x86, 0xdd] => {
             let address = |at: usize| -> Option<IpAddr> {
@@ -92,7 +110,12 @@ fn ip(frame: &[u8]) -> Option<((IpAddr, IpAddr), u8, &[u8], usize)> {
                 Some(Ipv6Addr::from(bytes).into())
             };
             let ends = (address(8)?, address(24)?);
-            Some((ends, *packet.get(6)?, packet.get(40..)?, number(4)?))
+            Some(Packet {
+                ends,
+                protocol: *packet.get(6)?,
+                rest: packet.get(40..)?,
+                length: number(4)?,
+            })
         }
         _ => None,
     }
