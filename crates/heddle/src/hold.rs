@@ -63,7 +63,12 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
     }
     // What root can do and we cannot any more.
     let hooks = hooks_options(&intercept)?;
-    let host = File::open(HOST_NAMESPACE).ok();
+    let host = File::open(HOST_NAMESPACE);
+    if let Err(error) = &host {
+        tracing::warn!(
+            "{HOST_NAMESPACE}: {error}: should somebody enrol the machine's own network, it is not noticed"
+        );
+    }
     hygiene::keep_what_holding_takes().map_err(|error| anyhow!(error))?;
     let location = Location::holder(intercept.holder_socket.clone());
     let (_claim, requests) = requests_socket(&location)?;
@@ -76,7 +81,7 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
         // Beside the folder, which is the proxy's.
         memory: folder.with_added_extension("pods.json"),
         hooks,
-        host,
+        host: host.ok(),
         own: intercept.pod.clone().map(|workload| Own {
             workload,
             exclude: Exclude {
@@ -128,7 +133,12 @@ fn hooks_options(intercept: &Intercept) -> Result<hooks::Options, Failure> {
             )
             .into());
         }
-        (Kind::Auto, None) => Kind::Nft,
+        (Kind::Auto, None) => {
+            tracing::warn!(
+                "without --pods-cgroup packet filters stand in for BPF programs, and leave no guard"
+            );
+            Kind::Nft
+        }
         // Nothing else will do there.
         (_, Some(_)) if intercept.pod.is_some() => Kind::Bpf,
         (kind, _) => kind,
@@ -137,6 +147,15 @@ fn hooks_options(intercept: &Intercept) -> Result<hooks::Options, Failure> {
         Kind::Nft => PathBuf::new(),
         _ => cgroup::own().context("the cgroup of this process")?,
     };
+    if let Some(group) = &intercept.pods_cgroup {
+        let events = std::fs::read_to_string(group.join("cgroup.events"));
+        if events.is_ok_and(|events| events.contains("populated 0")) {
+            tracing::warn!(
+                "no process is beneath --pods-cgroup {}: what runs elsewhere is not intercepted",
+                group.display()
+            );
+        }
+    }
     Ok(hooks::Options {
         pods_cgroup: intercept.pods_cgroup.clone().unwrap_or_default(),
         own_cgroup,

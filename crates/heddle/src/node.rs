@@ -28,12 +28,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use heddle_control::authority::JoinToken;
+use heddle_intercept::Cidr;
 use heddle_model::NodeName;
 use heddle_transport::Clock;
 use tokio::sync::mpsc;
 
 use crate::exit::{Exit, Failure};
-use crate::serving::{self, Change, Doors, Output, Served};
+use crate::serving::{self, Change, Doors, Held, Output, Served};
 use crate::settings::Settings;
 use crate::state_folder;
 use crate::time::utc;
@@ -56,8 +57,8 @@ pub(crate) struct Options {
     pub(crate) token: Option<PathBuf>,
     /// The state folder, if it is not the default.
     pub(crate) state: Option<PathBuf>,
-    /// Whether a holder of pods has started it.
-    pub(crate) is_held: bool,
+    /// Whether a holder of pods has started it, and which addresses are the mesh's then.
+    pub(crate) held: Option<Vec<(Cidr, bool)>>,
 }
 
 /// Serves as a node until a signal ends it.
@@ -67,7 +68,7 @@ pub(crate) struct Options {
 /// folder that is whole, and a token when the node has not joined.
 pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure> {
     hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
-    if options.is_held {
+    if options.held.is_some() {
         hygiene::give_up_privileges().context("cannot give up privileges")?;
     }
     serving::in_runtime(&settings.clone(), async |output| {
@@ -77,9 +78,12 @@ pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure>
 
 async fn serve(options: Options, settings: Settings, output: Output) -> Result<Exit, Failure> {
     let mut doors = Doors::open(&settings)?;
-    let pods = match options.is_held {
-        true => Some(hold::channel()?),
-        false => None,
+    let pods = match options.held {
+        Some(ranges) => Some(Held {
+            channel: hold::channel()?,
+            ranges,
+        }),
+        None => None,
     };
     let Options {
         name,
@@ -87,7 +91,7 @@ async fn serve(options: Options, settings: Settings, output: Output) -> Result<E
         listen,
         token,
         state,
-        is_held: _,
+        held: _,
     } = options;
     let folder = state_folder::folder(state, "node")?;
     let state = State::open(&folder).map_err(unusable)?;

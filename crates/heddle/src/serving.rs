@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use heddle_control::Report;
-use heddle_intercept::{Client, Event};
+use heddle_intercept::{Cidr, Client, Event};
 use heddle_model::Mesh;
 use heddle_proxy::Proxy;
 use heddle_telemetry::{AccessLog, Registry};
@@ -147,8 +147,15 @@ pub(crate) struct Served {
     pub(crate) mesh_socket: Option<std::net::TcpListener>,
     /// Says who this node is.
     pub(crate) identity: Option<Identity>,
-    /// The channel to the holder of this node's pods.
-    pub(crate) pods: Option<OwnedFd>,
+    /// Pods whose traffic is intercepted, where there is a holder.
+    pub(crate) pods: Option<Held>,
+}
+
+/// What a proxy has from its holder.
+pub(crate) struct Held {
+    pub(crate) channel: OwnedFd,
+    /// The addresses of which the hooks know that they are the mesh's, and exceptions to that (`false`).
+    pub(crate) ranges: Vec<(Cidr, bool)>,
 }
 
 /// Says who this node is.
@@ -210,8 +217,8 @@ pub(crate) async fn serve(
         .context("cannot start the proxy")?;
     let supervisor = start::supervisor(&settings, &output);
     let (mut holder, pods) = match pods {
-        Some(channel) => {
-            let (client, pods) = Pods::new(channel, &proxy)?;
+        Some(held) => {
+            let (client, pods) = Pods::new(held, &proxy)?;
             (Some(client), Some(pods))
         }
         None => (None, None),

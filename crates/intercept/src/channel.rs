@@ -83,6 +83,11 @@ pub enum ToHolder {
         /// What becomes of it should the proxy die.
         fate: Fate,
     },
+    /// The pod is no workload of the mesh: what it dials is refused, and nobody reaches it.
+    Holding {
+        /// The pod.
+        pod: PodId,
+    },
     /// A released pod's listeners are closed.
     Drained {
         /// The pod.

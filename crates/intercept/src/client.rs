@@ -58,6 +58,11 @@ pub enum Tell {
         /// What becomes of it.
         fate: Fate,
     },
+    /// The pod is no workload of the mesh: what it dials is refused, and nobody reaches it.
+    Holding {
+        /// The pod.
+        pod: PodId,
+    },
     /// A released pod's listeners are closed.
     Drained {
         /// The pod.
@@ -216,6 +221,7 @@ impl Teller {
         let message = match tell {
             Tell::Ready => ToHolder::Ready,
             Tell::Serving { pod, fate } => ToHolder::Serving { pod, fate },
+            Tell::Holding { pod } => ToHolder::Holding { pod },
             Tell::Drained { pod } => ToHolder::Drained { pod },
         };
         send(&self.shared.channel, &message, &[])

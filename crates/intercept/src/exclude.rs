@@ -138,6 +138,20 @@ impl Cidr {
         fits.then_some(Cidr { network, prefix })
     }
 
+    /// Whether an address is one of them. An IPv4-mapped IPv6 address counts as its IPv4 one.
+    pub fn contains(self, address: IpAddr) -> bool {
+        let shared = match (self.network, address.to_canonical()) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                (u32::from(network) ^ u32::from(address)).leading_zeros()
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => {
+                (u128::from(network) ^ u128::from(address)).leading_zeros()
+            }
+            _ => return false,
+        };
+        shared >= u32::from(self.prefix)
+    }
+
     /// Its first address.
     pub fn network(self) -> IpAddr {
         self.network

@@ -121,6 +121,9 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
         source: None,
     })?;
     tracing::info!(hooks = ?hooks.kind(), "pods can be enrolled");
+    if let Hooks::Nft(_, Some(reason)) = &hooks {
+        tracing::warn!("packet filters stand in for BPF programs, and leave no guard: {reason}");
+    }
     let memory = Memory::open(config.memory)?;
     let guests = Guests::new(config.requests)
         .map_err(|error| HolderError::new("cannot listen for requests", error))?;
@@ -160,10 +163,13 @@ impl Holder {
     fn recall(&mut self, own: Option<Own>) -> Result<(), HolderError> {
         for remembered in self.memory.recalled() {
             let workload = remembered.workload.clone();
-            match self.pods.recall(remembered) {
-                Ok(_) => {}
-                // Its namespace went while nobody looked, most likely.
-                Err(why) => tracing::warn!(%workload, "a pod is not enrolled again: {why}"),
+            let is_there = remembered.netns.try_exists().unwrap_or(true);
+            if let Err(why) = self.pods.recall(remembered.clone()) {
+                tracing::warn!(%workload, "a pod is not enrolled again: {why}");
+                // Otherwise its namespace went while nobody looked.
+                if is_there {
+                    self.memory.lose(remembered);
+                }
             }
         }
         if let Some(Own { workload, exclude }) = own {

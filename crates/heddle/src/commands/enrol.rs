@@ -21,7 +21,7 @@ use crate::exit::{Exit, Failure};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle enrol shop/reviews --netns /run/netns/reviews
-  heddle enrol shop/db --netns /proc/4711/ns/net --exclude-inbound 22
+  heddle enrol shop/db --netns /run/netns/db --exclude-inbound 22
 
 Exit codes:
   0  enrolled
@@ -32,7 +32,8 @@ pub(crate) struct Args {
     /// The workload whose pod it is, as the control plane knows it
     #[arg(value_name = "NAMESPACE/NAME", value_parser = workload)]
     workload: WorkloadName,
-    /// The pod's network namespace; it is looked for there again after the holder was restarted
+    /// The pod's network namespace. It is looked for there again after the holder was restarted, so name a
+    /// place that lasts, such as /run/netns/NAME, rather than /proc/PID/ns/net
     #[arg(long, value_name = "PATH")]
     netns: PathBuf,
     /// Ports of the pod that are left alone, such as 22 or 8000-8010. May be repeated

@@ -126,7 +126,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         return hold::run(options, &settings);
     }
     let options = Options {
-        is_held: args.intercept.held,
+        held: args.intercept.held.then(|| args.intercept.ranges()),
         name: args.name,
         control: args.control,
         listen: args.listen,

@@ -8,17 +8,17 @@
 //! Until a pod is served, its connections wait in the kernel: none goes through the proxy before its
 //! identity and policies are there.
 
-use std::collections::BTreeMap;
-use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use heddle_intercept::{Client, Event, Fate, PodId, Tell, Teller};
+use heddle_intercept::{Cidr, Client, Event, Fate, PodId, Tell, Teller};
 use heddle_model::{Mesh, Mode, WorkloadName};
 use heddle_proxy::{Entry, Proxy};
 
+use super::Held;
 use crate::exit::Failure;
 
 /// How long connections of a pod wait for its workload to be in the mesh. After that they are refused, with
@@ -26,6 +26,8 @@ use crate::exit::Failure;
 const HELD_FOR: Duration = Duration::from_secs(5);
 /// How long the listeners of a released pod are still accepted from.
 const DRAIN: Duration = Duration::from_secs(1);
+/// So many addresses outside of the mesh's ranges are named; of more only the number is.
+const NAMED: usize = 5;
 /// Where the numbers of pods' listeners begin: the others are counted from 0.
 const FIRST_LISTENER: u64 = 1 << 62;
 
@@ -36,6 +38,10 @@ pub(super) struct Pods {
     /// Whether all pods are known that there were when this proxy was started. Before that none is served:
     /// it might call another of which nobody knows yet that it is a pod, and go there from outside of it.
     is_recalled: bool,
+    /// The addresses of which the hooks know that they are the mesh's, and exceptions to that (`false`).
+    ranges: Vec<(Cidr, bool)>,
+    /// Who was said to have addresses that are not among them.
+    outside: BTreeSet<String>,
 }
 
 struct Pod {
@@ -44,12 +50,13 @@ struct Pod {
     /// Until it is served.
     listeners: Option<(TcpListener, TcpListener)>,
     /// What the holder was told.
-    told: Option<Fate>,
+    told: Option<Tell>,
 }
 
 impl Pods {
     /// Listens to the holder.
-    pub(super) fn new(channel: OwnedFd, proxy: &Proxy) -> Result<(Client, Pods), Failure> {
+    pub(super) fn new(held: Held, proxy: &Proxy) -> Result<(Client, Pods), Failure> {
+        let Held { channel, ranges } = held;
         let (client, sockets) = Client::new(channel).context("cannot talk to the holder")?;
         proxy.sockets(sockets);
         let teller = client.teller();
@@ -58,6 +65,8 @@ impl Pods {
             teller,
             pods: BTreeMap::new(),
             is_recalled: false,
+            ranges,
+            outside: BTreeSet::new(),
         };
         Ok((client, pods))
     }
@@ -93,6 +102,7 @@ impl Pods {
 
     /// Serves the pods whose workloads are in the mesh, or that have waited long enough.
     pub(super) fn follow(&mut self, mesh: &Mesh, proxy: &Proxy) {
+        self.say_outside(mesh);
         if !self.is_recalled {
             return;
         }
@@ -103,12 +113,6 @@ impl Pods {
                 continue;
             }
             if let Some(listeners) = pod.listeners.take() {
-                if !is_known {
-                    tracing::warn!(
-                        workload = %pod.workload,
-                        "a pod is enrolled that no workload of this node's mesh is: what it dials is refused"
-                    );
-                }
                 served.push((*id, pod.workload.clone(), listeners));
             }
         }
@@ -124,17 +128,61 @@ impl Pods {
     /// Tells the holder which pods are served, and what is to become of them without us.
     fn say_fates(&mut self, mesh: &Mesh) {
         for (id, pod) in &mut self.pods {
-            let fate = mesh
-                .workload(&pod.workload)
-                .map_or(Fate::Refuse, |workload| {
+            let tells = match mesh.workload(&pod.workload) {
+                None => Tell::Holding { pod: *id },
+                Some(workload) => {
                     let is_guarded = workload.mode == Mode::Strict || !workload.policies.is_empty();
-                    if is_guarded { Fate::Refuse } else { Fate::Pass }
-                });
-            if pod.listeners.is_none() && pod.told != Some(fate) {
-                tell(&self.teller, Tell::Serving { pod: *id, fate });
-                pod.told = Some(fate);
+                    let fate = if is_guarded { Fate::Refuse } else { Fate::Pass };
+                    Tell::Serving { pod: *id, fate }
+                }
+            };
+            if pod.listeners.is_some() || pod.told == Some(tells) {
+                continue;
             }
+            if matches!(tells, Tell::Holding { .. }) {
+                tracing::warn!(
+                    workload = %pod.workload,
+                    "a pod is enrolled that no workload of this node's mesh is: what it dials is refused, and \
+                     nobody reaches it, until the control plane has such a workload on this node"
+                );
+            }
+            tell(&self.teller, tells);
+            pod.told = Some(tells);
         }
+    }
+
+    /// Says which Services and workloads have addresses that pods dial past the mesh, when that changes.
+    fn say_outside(&mut self, mesh: &Mesh) {
+        let is_inside = |address: IpAddr| {
+            let ranges = self
+                .ranges
+                .iter()
+                .filter(|(cidr, _)| cidr.contains(address));
+            let longest = ranges.max_by_key(|(cidr, inside)| (cidr.prefix(), !inside));
+            longest.is_some_and(|(_, inside)| *inside)
+        };
+        let services = mesh.services.iter();
+        let services = services.flat_map(|service| {
+            let addresses = service.addresses.iter();
+            addresses.map(move |address| (format!("Service {}", service.name), *address))
+        });
+        let workloads = mesh.workloads.iter();
+        let workloads =
+            workloads.map(|workload| (format!("workload {}", workload.name), workload.address));
+        let outside: BTreeSet<String> = services
+            .chain(workloads)
+            .filter(|(_, address)| !is_inside(*address))
+            .map(|(what, address)| format!("{what} at {address}"))
+            .collect();
+        if outside != self.outside && !outside.is_empty() {
+            let named: Vec<&str> = outside.iter().take(NAMED).map(String::as_str).collect();
+            tracing::warn!(
+                addresses = outside.len(),
+                "not within --mesh-range, so that pods dial them past the mesh: {}",
+                named.join(", ")
+            );
+        }
+        self.outside = outside;
     }
 
     /// Serves those that have waited long enough.

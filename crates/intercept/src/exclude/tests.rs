@@ -18,6 +18,22 @@ fn ports_and_networks_are_written_as_everywhere() {
     ] {
         assert_eq!(right.parse::<Cidr>().unwrap().to_string(), right);
     }
+    for (network, inside, outside) in [
+        ("10.96.0.0/16", "10.96.255.1", "10.97.0.0"),
+        ("10.96.0.0/16", "::ffff:10.96.0.1", "fd00::1"),
+        ("fd00::/8", "fd68::1", "fe80::1"),
+        ("0.0.0.0/0", "192.0.2.1", "::1"),
+    ] {
+        let network: Cidr = network.parse().unwrap();
+        assert!(
+            network.contains(inside.parse().unwrap()),
+            "{network} {inside}"
+        );
+        assert!(
+            !network.contains(outside.parse().unwrap()),
+            "{network} {outside}"
+        );
+    }
     for wrong in [
         "",
         "10.0.0.0",

@@ -21,6 +21,9 @@ const MAX_BYTES: u64 = 4 * 1024 * 1024;
 pub(super) struct Remembered {
     pub(super) workload: WorkloadName,
     pub(super) netns: PathBuf,
+    /// The namespace's number: another one may be found by the same path.
+    #[serde(default)]
+    pub(super) inode: Option<u64>,
     pub(super) fate: Fate,
     #[serde(default)]
     pub(super) exclude: Exclude,
@@ -30,6 +33,8 @@ pub(super) struct Remembered {
 pub(super) struct Memory {
     path: PathBuf,
     recalled: Vec<Remembered>,
+    /// Pods that are not enrolled, for a reason that may pass.
+    lost: Vec<Remembered>,
 }
 
 impl Memory {
@@ -41,16 +46,31 @@ impl Memory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(wrong(error)),
         };
-        Ok(Memory { path, recalled })
+        Ok(Memory {
+            path,
+            recalled,
+            lost: Vec::new(),
+        })
     }
 
     pub(super) fn recalled(&mut self) -> Vec<Remembered> {
         std::mem::take(&mut self.recalled)
     }
 
+    /// Keeps a pod in mind that could not be enrolled now.
+    pub(super) fn lose(&mut self, pod: Remembered) {
+        self.lost.push(pod);
+    }
+
+    /// Whoever was lost under that name is so no more.
+    pub(super) fn recovered(&mut self, workload: &WorkloadName) {
+        self.lost.retain(|pod| pod.workload != *workload);
+    }
+
     /// Keeps these, in place of what there was.
     pub(super) fn keep<'a>(&self, pods: impl Iterator<Item = &'a Pod>) -> Result<(), HolderError> {
-        let remembered: Vec<Remembered> = pods.filter_map(Pod::remembered).collect();
+        let lost = self.lost.iter().cloned();
+        let remembered: Vec<Remembered> = pods.filter_map(Pod::remembered).chain(lost).collect();
         let kept = serde_json::to_vec_pretty(&remembered).map_err(io::Error::from);
         let kept = kept.and_then(|bytes| replace(&self.path, &bytes));
         kept.map_err(|error| {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use heddle_model::WorkloadName;
-use rustix::fs::{fstat, fstatfs};
+use rustix::fs::{fstat, fstatfs, stat};
 use rustix::io::Errno;
 
 use super::memory::Remembered;
@@ -38,6 +38,8 @@ pub(super) struct Pod {
     path: Option<PathBuf>,
     pub(super) netns: File,
     place: Place,
+    /// Whether the path led there when it was enrolled: whoever asked may see other paths than we.
+    is_found: bool,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) exclude: Exclude,
     pub(super) outbound: TcpListener,
@@ -74,6 +76,7 @@ impl Pod {
         (self.state != PodState::Releasing).then(|| Remembered {
             workload: self.workload.clone(),
             netns: path,
+            inode: Some(self.place.1),
             fate: self.fate,
             exclude: self.exclude.clone(),
         })
@@ -142,7 +145,22 @@ impl Pods {
             let other = &other.workload;
             return Err(format!("{path} is the namespace of {other} already"));
         }
-        addresses(netns).map(drop)
+        let addresses = addresses(netns)?;
+        let same = |pod: &&Pod| {
+            pod.addresses
+                .iter()
+                .any(|address| addresses.contains(address))
+        };
+        let others = self
+            .all()
+            .filter(|pod| pod.workload != *workload && pod.state != PodState::Releasing);
+        match others.into_iter().find(same) {
+            None => Ok(()),
+            Some(other) => Err(format!(
+                "{path}: an address of it is that of {} already; if that pod is gone, heddle release {}",
+                other.workload, other.workload
+            )),
+        }
     }
 
     /// Enrols a pod: its connections are held until the proxy serves it.
@@ -161,6 +179,13 @@ impl Pods {
     pub(super) fn recall(&mut self, pod: Remembered) -> Result<PodId, String> {
         let netns =
             File::open(&pod.netns).map_err(|error| format!("{}: {error}", pod.netns.display()))?;
+        let here = place(&netns).map_err(|error| error.to_string())?;
+        if pod.inode.is_some_and(|inode| inode != here.1) {
+            return Err(format!(
+                "{} is another namespace than it was: enrol the pod that is there now",
+                pod.netns.display()
+            ));
+        }
         let fate = pod.fate;
         let id = self.enrol(pod.workload, pod.netns, netns, pod.exclude)?;
         if let Some(pod) = self.pods.get_mut(&id) {
@@ -214,6 +239,7 @@ impl Pods {
         let pod = Pod {
             id,
             workload,
+            is_found: path.as_ref().is_some_and(|path| leads_to(path, place)),
             path,
             netns,
             place,
@@ -268,6 +294,34 @@ impl Pods {
         is_news
     }
 
+    /// The proxy refuses what a pod dials, since it is no workload of the mesh.
+    pub(super) fn hold(&mut self, id: PodId) {
+        if let Some(pod) = self.pods.get_mut(&id)
+            && pod.state != PodState::Releasing
+        {
+            pod.state = PodState::Held;
+            pod.fate = Fate::Refuse;
+            said(self.hooks.serve(id, Fate::Refuse));
+        }
+    }
+
+    /// Whose namespaces are not where they were any more.
+    pub(super) fn vanished(&self) -> Vec<WorkloadName> {
+        let is_gone = |pod: &&Pod| {
+            let is_there = |path: &PathBuf| {
+                // One that cannot be looked at may be there.
+                stat(path).map_or_else(
+                    |error| error != Errno::NOENT,
+                    |found| (found.st_dev, found.st_ino) == pod.place,
+                )
+            };
+            pod.state != PodState::Releasing
+                && pod.path.as_ref().is_some_and(|path| !is_there(path))
+        };
+        let gone = self.all().filter(is_gone);
+        gone.map(|pod| pod.workload.clone()).collect()
+    }
+
     /// There is no proxy any more. One store in the kernel, for all pods.
     pub(super) fn proxy_died(&mut self) {
         said(self.hooks.died());
@@ -311,10 +365,17 @@ impl Pods {
         self.all().filter(is_over).map(|pod| pod.id).collect()
     }
 
-    /// Closes what there is of a released pod. The routes stay while connections may use them: a pod that
-    /// is in its namespace now needs them as well.
+    /// Closes what there is of a released pod, and takes its routes away unless a pod needs them that is in
+    /// its namespace now.
     pub(super) fn forget(&mut self, id: PodId) {
-        self.pods.remove(&id);
+        let Some(pod) = self.pods.remove(&id) else {
+            return;
+        };
+        if self.all().all(|other| other.place != pod.place)
+            && let Err(error) = routes::undo(pod.netns.as_fd())
+        {
+            tracing::debug!(workload = %pod.workload, %error, "the routes of a released pod stay");
+        }
     }
 }
 
@@ -343,6 +404,14 @@ fn addresses(netns: &File) -> Result<Vec<IpAddr>, String> {
 /// Whether it is a namespace at all: of which kind is found out by entering it.
 fn is_namespace(file: &File) -> bool {
     fstatfs(file).is_ok_and(|found| found.f_type == NSFS_MAGIC)
+}
+
+/// Whether a path leads to a namespace. One that cannot be looked at may.
+fn leads_to(path: &Path, place: Place) -> bool {
+    match stat(path) {
+        Ok(found) => (found.st_dev, found.st_ino) == place,
+        Err(error) => error != Errno::NOENT,
+    }
 }
 
 fn place(namespace: impl AsFd) -> io::Result<Place> {

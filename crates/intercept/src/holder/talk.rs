@@ -45,6 +45,11 @@ impl Holder {
         exclude: Exclude,
     ) -> Result<(), String> {
         let netns = File::from(netns);
+        // Their addresses may be those of others by now.
+        for gone in self.pods.vanished() {
+            tracing::warn!(workload = %gone, "released: its namespace is not there any more");
+            self.release(&gone)?;
+        }
         // Before anything is given up for it.
         self.pods.check(workload, &path, &netns)?;
         if let Some(before) = self.pods.of(workload) {
@@ -61,6 +66,7 @@ impl Holder {
         if let (Some(proxy), Some(pod)) = (&mut self.proxy, self.pods.get(id)) {
             proxy.say_enrolled(pod);
         }
+        self.memory.recovered(workload);
         self.remember();
         tracing::info!(%workload, pod = %id, "enrolled");
         Ok(())
@@ -112,6 +118,11 @@ impl Holder {
                 ToHolder::Serving { pod, fate } => {
                     if !self.stopping && self.pods.serve(pod, fate) {
                         self.remember();
+                    }
+                }
+                ToHolder::Holding { pod } => {
+                    if !self.stopping {
+                        self.pods.hold(pod);
                     }
                 }
                 ToHolder::Drained { pod } => self.pods.drained(pod),

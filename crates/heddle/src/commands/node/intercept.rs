@@ -46,6 +46,15 @@ pub(crate) struct Intercept {
     pub(crate) held: bool,
 }
 
+impl Intercept {
+    /// The addresses of the mesh, and exceptions to them (`false`).
+    pub(crate) fn ranges(&self) -> Vec<(Cidr, bool)> {
+        let inside = self.mesh_range.iter().map(|cidr| (*cidr, true));
+        let outside = self.exclude_range.iter().map(|cidr| (*cidr, false));
+        inside.chain(outside).collect()
+    }
+}
+
 pub(in crate::commands) fn workload(text: &str) -> Result<WorkloadName, String> {
     WorkloadName::parse(text).map_err(|error| error.to_string())
 }
