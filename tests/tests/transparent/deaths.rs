@@ -91,6 +91,9 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_pods_meet_their_fate_until_then
     for _ in 0..3 {
         let at = kill(proxy_of(holder).expect("a proxy"));
         kills.push(at);
+        // A program that waits in a queue since a moment before it was noticed waits to the end: others do not.
+        let direct = stage.dial("guest", &stage.at("window", 80));
+        assert!(direct.is_good(), "{direct:?}");
         while dialled
             .last()
             .is_none_or(|last: &Outcome| !last.is_good() || last.began_us < at)
