@@ -109,6 +109,9 @@ int guard_arrive(struct bpf_sk_lookup *ctx)
     here(ctx, &to);
     if (is_from_within(ctx, &to))
         return SK_PASS;
+    // An address that no table has, since every interface makes its own.
+    if ((bpf_ntohl(to.words[0]) & 0xffc00000) == 0xfe800000)
+        return SK_DROP;
     // Asked here and not only by being attached: who is no longer guarded is so at once, while the kernel takes its
     // time to detach.
     struct pod *pod = pod_at(&to);

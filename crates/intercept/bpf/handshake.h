@@ -94,7 +94,7 @@ int client(struct bpf_sock_ops *ctx)
 static __always_inline void visit(struct bpf_sock_ops *ctx, bool is_beginning)
 {
     __u64 netns = bpf_get_netns_cookie(ctx);
-    struct visit visit = {.port = ctx->local_port};
+    struct visit visit = {.port = ctx->local_port, .to_port = bpf_ntohl(ctx->remote_port)};
     __u8 yes = 1;
     remote(ctx, &visit.to);
     if (!is_own(netns, &visit.to))

@@ -37,7 +37,7 @@ static __always_inline bool is_same(const struct address *a, const struct addres
 // another interface may be said to have come in there, hence three questions.
 static __always_inline bool is_from_within(struct bpf_sk_lookup *ctx, const struct address *to)
 {
-    struct visit visit = {.to = *to, .port = bpf_ntohs(ctx->remote_port)};
+    struct visit visit = {.to = *to, .port = bpf_ntohs(ctx->remote_port), .to_port = ctx->local_port};
     there(ctx, &visit.from);
     return ctx->ingress_ifindex == LOOPBACK_IFINDEX || is_same(to, &visit.from) ||
            bpf_map_lookup_elem(&visits, &visit);

@@ -75,5 +75,5 @@ struct visit {
     struct address to;
     struct address from;
     __u16 port; // of `from`, host order
-    __u16 reserved;
+    __u16 to_port; // host order
 };

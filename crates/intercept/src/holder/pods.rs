@@ -308,15 +308,9 @@ impl Pods {
     /// Whose namespaces are not where they were any more.
     pub(super) fn vanished(&self) -> Vec<WorkloadName> {
         let is_gone = |pod: &&Pod| {
-            let is_there = |path: &PathBuf| {
-                // One that cannot be looked at may be there.
-                stat(path).map_or_else(
-                    |error| error != Errno::NOENT,
-                    |found| (found.st_dev, found.st_ino) == pod.place,
-                )
-            };
-            pod.state != PodState::Releasing
-                && pod.path.as_ref().is_some_and(|path| !is_there(path))
+            let is_watched = pod.is_found && pod.state != PodState::Releasing;
+            let path = pod.path.as_ref().filter(|_| is_watched);
+            path.is_some_and(|path| !leads_to(path, pod.place))
         };
         let gone = self.all().filter(is_gone);
         gone.map(|pod| pod.workload.clone()).collect()

@@ -51,6 +51,7 @@ impl Holder {
             self.release(&gone)?;
         }
         // Before anything is given up for it.
+        exclude.check()?;
         self.pods.check(workload, &path, &netns)?;
         if let Some(before) = self.pods.of(workload) {
             if before.state != PodState::Releasing
@@ -58,6 +59,13 @@ impl Holder {
                 && before.exclude == exclude
             {
                 return Ok(());
+            }
+            if before.state != PodState::Releasing && before.is_in(&netns) {
+                // Letting go of it for a moment would let it speak in the clear for as long.
+                return Err(format!(
+                    "{workload} is enrolled with other exceptions: heddle release it first, which leaves it \
+                     alone until it is enrolled again"
+                ));
             }
             // It was started anew, in another namespace, under the same name.
             self.release(workload)?;

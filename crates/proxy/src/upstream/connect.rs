@@ -6,7 +6,6 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -59,7 +58,8 @@ pub(crate) async fn connect(
         call,
         shows_client: Cell::new(false),
     };
-    let mut connecting = pin!(open_with_room(&dial));
+    // In a box: it would take room in every connection.
+    let mut connecting = Box::pin(open_with_room(&dial));
     let connected = poll_fn(|cx| {
         if alarm.rang() {
             return Poll::Ready(None);
@@ -155,11 +155,10 @@ async fn open_with_room(dial: &Dial<'_>) -> io::Result<TcpStream> {
 /// Connects with Nagle's algorithm off: a request is sent whole and must not wait for the
 /// acknowledgement of the one before.
 async fn open(dial: &Dial<'_>) -> io::Result<TcpStream> {
-    if let Some(pod) = dial.place.pod() {
-        // In a box: it would take room in every connection.
-        return Box::pin(open_within(dial, pod)).await;
+    match dial.place.pod() {
+        Some(pod) => open_within(dial, pod).await,
+        None => open_from_here(dial.place.dialled()).await,
     }
-    open_from_here(dial.place.dialled()).await
 }
 
 async fn open_from_here(address: SocketAddr) -> io::Result<TcpStream> {
