@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use heddle_model::WorkloadName;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::Exclude;
 use crate::hooks::{self, Hooks};
-use crate::{Exclude, PodId};
 
 mod child;
 mod guests;
@@ -209,7 +209,7 @@ impl Holder {
             }
             guests.serve(|request, netns| self.answer(request, netns));
             for pod in self.pods.overdue(Instant::now()) {
-                self.forget(pod);
+                self.pods.forget(pod);
             }
             if let Some(proxy) = &mut self.proxy {
                 proxy.flush(&self.pods);
@@ -221,11 +221,8 @@ impl Holder {
     fn wait(&self, guests: &Guests, signals: &child::Signals) -> io::Result<Ready> {
         let until = self.pods.due().into_iter().chain(self.next_start).min();
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        // A little longer rather than a little too short: poll counts in milliseconds here and there.
-        let timeout = timeout.map(|left| Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        });
+        // Waits are of seconds: none is longer than the kernel can count.
+        let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
         let mut all: Vec<PollFd<'_>> = Vec::new();
         for signal in signals.descriptors() {
             all.push(PollFd::from_borrowed_fd(signal, PollFlags::IN));
@@ -317,11 +314,6 @@ impl Holder {
                 None
             }
         }
-    }
-
-    /// A released pod is over.
-    fn forget(&mut self, pod: PodId) {
-        self.pods.forget(pod);
     }
 
     fn remember(&mut self) {

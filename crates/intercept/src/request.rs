@@ -134,10 +134,7 @@ pub fn ask(
 
 fn wait_readable(connection: &OwnedFd, until: Instant) -> io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
-    let left = Timespec {
-        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: left.subsec_nanos().into(),
-    };
+    let left = Timespec::try_from(left).map_err(io::Error::other)?;
     let mut ready = [PollFd::new(connection, PollFlags::IN)];
     match poll(&mut ready, Some(&left))? {
         0 => Err(io::ErrorKind::TimedOut.into()),

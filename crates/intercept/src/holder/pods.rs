@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, TcpListener};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use heddle_model::WorkloadName;
-use rustix::fs::{fstat, fstatfs, stat};
+use rustix::fs::{OFlags, fstat, fstatfs, stat};
 use rustix::io::Errno;
 
 use super::memory::Remembered;
@@ -170,15 +171,21 @@ impl Pods {
         path: PathBuf,
         netns: File,
         exclude: Exclude,
+        fate: Fate,
     ) -> Result<PodId, String> {
         self.check(&workload, &path, &netns)?;
-        self.add(workload, Some(path), netns, exclude, Fate::default())
+        self.add(workload, Some(path), netns, exclude, fate)
     }
 
     /// Enrols a pod again after the holder was restarted.
     pub(super) fn recall(&mut self, pod: Remembered) -> Result<PodId, String> {
-        let netns =
-            File::open(&pod.netns).map_err(|error| format!("{}: {error}", pod.netns.display()))?;
+        // Whatever is there by now must not keep us waiting.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let netns = File::options()
+            .read(true)
+            .custom_flags(flags)
+            .open(&pod.netns);
+        let netns = netns.map_err(|error| format!("{}: {error}", pod.netns.display()))?;
         let here = place(&netns).map_err(|error| error.to_string())?;
         if pod.inode.is_some_and(|inode| inode != here.1) {
             return Err(format!(
@@ -186,12 +193,7 @@ impl Pods {
                 pod.netns.display()
             ));
         }
-        let fate = pod.fate;
-        let id = self.enrol(pod.workload, pod.netns, netns, pod.exclude)?;
-        if let Some(pod) = self.pods.get_mut(&id) {
-            pod.fate = fate;
-        }
-        Ok(id)
+        self.enrol(pod.workload, pod.netns, netns, pod.exclude, pod.fate)
     }
 
     /// Enrols the namespace that we are in ourselves.
@@ -216,9 +218,9 @@ impl Pods {
             return Err(format!("there are {MAX_PODS} pods here, which is the most"));
         }
         exclude.check()?;
-        let in_words = |what: &str, error: io::Error| format!("{what}: {error}");
         let addresses = addresses(&netns)?;
-        let (outbound, inbound) = self.listeners(&workload, &netns)?;
+        let place = place(&netns).map_err(|error| format!("its namespace: {error}"))?;
+        let (outbound, inbound) = self.listeners(&workload, netns.as_fd(), place)?;
         routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
         let id = PodId(self.next);
         self.next += 1;
@@ -235,7 +237,6 @@ impl Pods {
             let _ = routes::undo(netns.as_fd());
             return Err(error.to_string());
         }
-        let place = place(&netns).map_err(|error| in_words("its namespace", error))?;
         let pod = Pod {
             id,
             workload,
@@ -260,12 +261,12 @@ impl Pods {
     fn listeners(
         &self,
         workload: &WorkloadName,
-        netns: &File,
+        netns: BorrowedFd<'_>,
+        here: Place,
     ) -> Result<(TcpListener, TcpListener), String> {
         let in_words = |error: io::Error| format!("its listeners: {error}");
-        let here = place(netns).map_err(in_words)?;
         let Some(before) = self.all().filter(|pod| pod.place == here).last() else {
-            return sockets::listeners(netns.as_fd()).map_err(in_words);
+            return sockets::listeners(netns).map_err(in_words);
         };
         if before.workload != *workload {
             let before = &before.workload;
@@ -279,8 +280,9 @@ impl Pods {
         Ok((again(&before.outbound)?, again(&before.inbound)?))
     }
 
-    /// The proxy serves a pod. Returns whether that is news worth remembering.
-    pub(super) fn serve(&mut self, id: PodId, fate: Fate) -> bool {
+    /// The proxy serves a pod, or (`Held`) refuses what it dials, and says what becomes of it without one.
+    /// Returns whether that is news worth remembering.
+    pub(super) fn settle(&mut self, id: PodId, state: PodState, fate: Fate) -> bool {
         let Some(pod) = self.pods.get_mut(&id) else {
             return false;
         };
@@ -288,21 +290,10 @@ impl Pods {
             return false;
         }
         let is_news = pod.fate != fate;
-        pod.state = PodState::Serving;
+        pod.state = state;
         pod.fate = fate;
         said(self.hooks.serve(id, fate));
         is_news
-    }
-
-    /// The proxy refuses what a pod dials, since it is no workload of the mesh.
-    pub(super) fn hold(&mut self, id: PodId) {
-        if let Some(pod) = self.pods.get_mut(&id)
-            && pod.state != PodState::Releasing
-        {
-            pod.state = PodState::Held;
-            pod.fate = Fate::Refuse;
-            said(self.hooks.serve(id, Fate::Refuse));
-        }
     }
 
     /// Whose namespaces are not where they were any more.

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use heddle_model::WorkloadName;
 
 use super::{Holder, sockets};
-use crate::Exclude;
 use crate::channel::{ToHolder, receive};
 use crate::request::{PodState, Reply, Request};
+use crate::{Exclude, Fate, PodId};
 
 /// Messages of the proxy that are answered before others get their turn.
 const BATCH: usize = 256;
@@ -54,13 +54,10 @@ impl Holder {
         exclude.check()?;
         self.pods.check(workload, &path, &netns)?;
         if let Some(before) = self.pods.of(workload) {
-            if before.state != PodState::Releasing
-                && before.is_in(&netns)
-                && before.exclude == exclude
-            {
-                return Ok(());
-            }
-            if before.state != PodState::Releasing && before.is_in(&netns) {
+            if before.is_in(&netns) {
+                if before.exclude == exclude {
+                    return Ok(());
+                }
                 // Letting go of it for a moment would let it speak in the clear for as long.
                 return Err(format!(
                     "{workload} is enrolled with other exceptions: heddle release it first, which leaves it \
@@ -70,7 +67,11 @@ impl Holder {
             // It was started anew, in another namespace, under the same name.
             self.release(workload)?;
         }
-        let id = self.pods.enrol(workload.clone(), path, netns, exclude)?;
+        let id = {
+            let workload = workload.clone();
+            self.pods
+                .enrol(workload, path, netns, exclude, Fate::default())?
+        };
         if let (Some(proxy), Some(pod)) = (&mut self.proxy, self.pods.get(id)) {
             proxy.say_enrolled(pod);
         }
@@ -86,11 +87,17 @@ impl Holder {
         };
         match &mut self.proxy {
             Some(proxy) => proxy.say_released(pod),
-            None => self.forget(pod),
+            None => self.pods.forget(pod),
         }
         self.remember();
         tracing::info!(%workload, %pod, "released");
         Ok(())
+    }
+
+    fn settle(&mut self, pod: PodId, state: PodState, fate: Fate) {
+        if !self.stopping && self.pods.settle(pod, state, fate) {
+            self.remember();
+        }
     }
 
     /// Does what the proxy asks for.
@@ -123,16 +130,8 @@ impl Holder {
                     proxy.answer(request, made);
                     proxy.flush(&self.pods);
                 }
-                ToHolder::Serving { pod, fate } => {
-                    if !self.stopping && self.pods.serve(pod, fate) {
-                        self.remember();
-                    }
-                }
-                ToHolder::Holding { pod } => {
-                    if !self.stopping {
-                        self.pods.hold(pod);
-                    }
-                }
+                ToHolder::Serving { pod, fate } => self.settle(pod, PodState::Serving, fate),
+                ToHolder::Holding { pod } => self.settle(pod, PodState::Held, Fate::Refuse),
                 ToHolder::Drained { pod } => self.pods.drained(pod),
             }
         }
