@@ -229,7 +229,8 @@ impl Holder {
         }
         if let Some(proxy) = &self.proxy {
             all.push(PollFd::new(proxy.pidfd(), PollFlags::IN));
-            let mut wanted = PollFlags::IN;
+            let mut wanted = PollFlags::empty();
+            wanted.set(PollFlags::IN, proxy.is_heard());
             wanted.set(PollFlags::OUT, proxy.has_more_to_say());
             all.push(PollFd::new(proxy.channel(), wanted));
         }

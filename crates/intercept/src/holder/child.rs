@@ -17,6 +17,8 @@ use super::pods::{Pod, Pods};
 use crate::PodId;
 use crate::channel::{ToProxy, pair, send};
 
+/// Answers that may wait to be taken: until some are, no more questions are.
+const MAX_ANSWERS: usize = 1_024;
 /// What tells the program that a holder started it.
 const HELD: &str = "--held";
 
@@ -28,7 +30,7 @@ pub(super) struct Proxy {
     process: Child,
     pidfd: OwnedFd,
     channel: OwnedFd,
-    /// What it could not be told yet. Pods, at most twice each, and answers, of which it bounds the number.
+    /// What it could not be told yet: pods, at most twice each, and answers ([`MAX_ANSWERS`]).
     unsaid: VecDeque<Word>,
     started: Instant,
 }
@@ -99,6 +101,11 @@ impl Proxy {
 
     pub(super) fn answer(&mut self, request: u64, made: io::Result<OwnedFd>) {
         self.unsaid.push_back(Word::Socket(request, made));
+    }
+
+    /// Whether it may ask for more.
+    pub(super) fn is_heard(&self) -> bool {
+        self.unsaid.len() < MAX_ANSWERS
     }
 
     pub(super) fn has_more_to_say(&self) -> bool {

@@ -103,11 +103,16 @@ impl Holder {
     /// Does what the proxy asks for.
     pub(super) fn listen_to_proxy(&mut self) {
         for _ in 0..BATCH {
-            let Some(proxy) = &mut self.proxy else { return };
+            let Some(proxy) = self.proxy.as_mut().filter(|proxy| proxy.is_heard()) else {
+                return;
+            };
             let said = match receive::<ToHolder>(proxy.channel()) {
                 Ok(Some((said, _))) => said,
-                // That it is gone is heard of by its process.
-                Ok(None) => return,
+                Ok(None) => {
+                    // One that cannot be spoken to is of no use, if it lives at all.
+                    proxy.signal(rustix::process::Signal::KILL);
+                    return;
+                }
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     tracing::error!(%error, "the proxy says what is not understood");
                     continue;
