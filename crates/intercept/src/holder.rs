@@ -234,9 +234,7 @@ impl Holder {
             wanted.set(PollFlags::OUT, proxy.has_more_to_say());
             all.push(PollFd::new(proxy.channel(), wanted));
         }
-        for guest in guests.descriptors() {
-            all.push(PollFd::from_borrowed_fd(guest, PollFlags::IN));
-        }
+        all.extend(guests.polled());
         match poll(&mut all, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

@@ -1,0 +1,59 @@
+use std::os::fd::OwnedFd;
+
+use heddle_model::WorkloadName;
+use rustix::event::poll;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+
+use super::Guests;
+use crate::request::{PodState, PodStatus, Reply, Request, ask};
+use crate::{Fate, PodId};
+
+fn pod(number: u32) -> PodStatus {
+    PodStatus {
+        pod: PodId(number),
+        workload: WorkloadName::parse("shop/reviews").unwrap(),
+        netns: format!("/run/netns/{}", "n".repeat(200)).into(),
+        addresses: Vec::new(),
+        state: PodState::Serving,
+        fate: Fate::Refuse,
+    }
+}
+
+#[test]
+fn a_list_arrives_whole_however_long_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("holder.sock");
+    let listener: OwnedFd = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    listen(&listener, 1).unwrap();
+    let mut guests = Guests::new(listener).unwrap();
+
+    let asked = std::thread::spawn(move || ask(&path, &Request::List, None));
+    while !asked.is_finished() {
+        let mut polled: Vec<_> = guests.polled().collect();
+        poll(
+            &mut polled,
+            Some(&rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: 1_000_000,
+            }),
+        )
+        .unwrap();
+        guests.serve(|request, _| {
+            assert_eq!(request, Request::List);
+            let pods = (0..4_096).map(|number| Reply::Pod(pod(number)));
+            pods.chain([Reply::Done]).collect()
+        });
+    }
+    let pods = asked.join().unwrap().unwrap();
+    assert_eq!(pods, (0..4_096).map(pod).collect::<Vec<_>>());
+    assert!(guests.guests.is_empty());
+}
