@@ -106,7 +106,7 @@ int guard_arrive(struct bpf_sk_lookup *ctx)
     struct address to;
     if (ctx->protocol != IPPROTO_TCP)
         return SK_PASS;
-    here(ctx, &to);
+    ADDRESS(&to, ctx, local);
     if (is_from_within(ctx, &to))
         return SK_PASS;
     // An address that no table has, since every interface makes its own.

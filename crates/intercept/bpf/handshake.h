@@ -6,30 +6,6 @@
 #define TCP_CONNECTED 1
 #define TCP_CLOSED 7
 
-static __always_inline void local(struct bpf_sock_ops *ctx, struct address *to)
-{
-    if (ctx->family == AF_INET) {
-        mapped(to, READ(ctx->local_ip4));
-        return;
-    }
-    to->words[0] = ctx->local_ip6[0];
-    to->words[1] = ctx->local_ip6[1];
-    to->words[2] = ctx->local_ip6[2];
-    to->words[3] = ctx->local_ip6[3];
-}
-
-static __always_inline void remote(struct bpf_sock_ops *ctx, struct address *to)
-{
-    if (ctx->family == AF_INET) {
-        mapped(to, READ(ctx->remote_ip4));
-        return;
-    }
-    to->words[0] = ctx->remote_ip6[0];
-    to->words[1] = ctx->remote_ip6[1];
-    to->words[2] = ctx->remote_ip6[2];
-    to->words[3] = ctx->remote_ip6[3];
-}
-
 // Whoever removes an entry counts it, so that none is counted twice.
 static __always_inline void forget(struct handshake *key, __u32 pod)
 {
@@ -49,7 +25,7 @@ static __always_inline void begin(struct bpf_sock_ops *ctx)
     if (!destination)
         return;
     struct handshake key = {.netns = bpf_get_netns_cookie(ctx), .port = ctx->local_port};
-    local(ctx, &key.source);
+    ADDRESS(&key.source, ctx, local);
     struct pending *pending = bpf_map_lookup_elem(&pendings, &key.netns);
     // A pod that was released a moment ago is counted no more.
     bool is_counted = pending && pending->id == destination->pod;
@@ -68,7 +44,7 @@ static __always_inline void end(struct bpf_sock_ops *ctx)
     if (ctx->args[1] != TCP_CLOSED)
         return;
     struct handshake key = {.netns = bpf_get_netns_cookie(ctx), .port = ctx->local_port};
-    local(ctx, &key.source);
+    ADDRESS(&key.source, ctx, local);
     struct destination *destination = bpf_map_lookup_elem(&handshakes, &key);
     if (destination)
         forget(&key, destination->pod);
@@ -96,10 +72,10 @@ static __always_inline void visit(struct bpf_sock_ops *ctx, bool is_beginning)
     __u64 netns = bpf_get_netns_cookie(ctx);
     struct visit visit = {.port = ctx->local_port, .to_port = bpf_ntohl(ctx->remote_port)};
     __u8 yes = 1;
-    remote(ctx, &visit.to);
+    ADDRESS(&visit.to, ctx, remote);
     if (!is_own(netns, &visit.to))
         return;
-    local(ctx, &visit.from);
+    ADDRESS(&visit.from, ctx, local);
     if (!is_beginning)
         bpf_map_delete_elem(&visits, &visit);
     else if (!is_own(netns, &visit.from) && !bpf_map_update_elem(&visits, &visit, &yes, BPF_ANY))
@@ -110,14 +86,14 @@ static __always_inline void visit(struct bpf_sock_ops *ctx, bool is_beginning)
 static __always_inline void arrived(struct bpf_sock_ops *ctx)
 {
     struct address here;
-    local(ctx, &here);
+    ADDRESS(&here, ctx, local);
     if (!is_loopback(&here))
         return;
     struct handshake key = {
         .netns = bpf_get_netns_cookie(ctx),
         .port = bpf_ntohl(ctx->remote_port),
     };
-    remote(ctx, &key.source);
+    ADDRESS(&key.source, ctx, remote);
     struct destination *destination = bpf_map_lookup_elem(&handshakes, &key);
     if (!destination)
         return;

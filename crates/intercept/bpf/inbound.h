@@ -3,30 +3,6 @@
 
 #define LOOPBACK_IFINDEX 1
 
-static __always_inline void here(struct bpf_sk_lookup *ctx, struct address *to)
-{
-    if (ctx->family == AF_INET) {
-        mapped(to, READ(ctx->local_ip4));
-        return;
-    }
-    to->words[0] = ctx->local_ip6[0];
-    to->words[1] = ctx->local_ip6[1];
-    to->words[2] = ctx->local_ip6[2];
-    to->words[3] = ctx->local_ip6[3];
-}
-
-static __always_inline void there(struct bpf_sk_lookup *ctx, struct address *to)
-{
-    if (ctx->family == AF_INET) {
-        mapped(to, READ(ctx->remote_ip4));
-        return;
-    }
-    to->words[0] = ctx->remote_ip6[0];
-    to->words[1] = ctx->remote_ip6[1];
-    to->words[2] = ctx->remote_ip6[2];
-    to->words[3] = ctx->remote_ip6[3];
-}
-
 static __always_inline bool is_same(const struct address *a, const struct address *b)
 {
     return a->words[0] == b->words[0] && a->words[1] == b->words[1] && a->words[2] == b->words[2] &&
@@ -38,7 +14,7 @@ static __always_inline bool is_same(const struct address *a, const struct addres
 static __always_inline bool is_from_within(struct bpf_sk_lookup *ctx, const struct address *to)
 {
     struct visit visit = {.to = *to, .port = bpf_ntohs(ctx->remote_port), .to_port = ctx->local_port};
-    there(ctx, &visit.from);
+    ADDRESS(&visit.from, ctx, remote);
     return ctx->ingress_ifindex == LOOPBACK_IFINDEX || is_same(to, &visit.from) ||
            bpf_map_lookup_elem(&visits, &visit);
 }
@@ -55,7 +31,7 @@ int arrive(struct bpf_sk_lookup *ctx)
     struct address to;
     if (ctx->protocol != IPPROTO_TCP)
         return SK_PASS;
-    here(ctx, &to);
+    ADDRESS(&to, ctx, local);
     if (is_from_within(ctx, &to))
         return SK_PASS;
     struct pod *pod = pod_at(&to);

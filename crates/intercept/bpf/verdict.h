@@ -26,6 +26,20 @@ static __always_inline void mapped(struct address *to, __u32 v4)
     to->words[3] = v4;
 }
 
+// The address of one end (`local` or `remote`) of what a context is about, whichever kind of context it is.
+#define ADDRESS(to, ctx, end)                              \
+    do {                                                   \
+        struct address *address = (to);                    \
+        if ((ctx)->family == AF_INET) {                    \
+            mapped(address, READ((ctx)->end##_ip4));       \
+        } else {                                           \
+            address->words[0] = (ctx)->end##_ip6[0];       \
+            address->words[1] = (ctx)->end##_ip6[1];       \
+            address->words[2] = (ctx)->end##_ip6[2];       \
+            address->words[3] = (ctx)->end##_ip6[3];       \
+        }                                                  \
+    } while (0)
+
 static __always_inline bool is_v4(const struct address *address)
 {
     return address->words[0] == 0 && address->words[1] == 0 && address->words[2] == bpf_htonl(0xffff);
