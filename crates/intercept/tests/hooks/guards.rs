@@ -1,16 +1,17 @@
 //! What is left when the holder is gone.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use heddle_intercept::hooks::{Hooks, uninstall};
 use heddle_intercept::{Exclude, Family, Fate};
 use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
 use rustix::net::{SendFlags, SocketType, sendto};
 
 use crate::capture::Capture;
-use crate::stage::{Pod, Stage, accept, dial, on_stage};
+use crate::stage::{Pod, Stage, accept, dial, ip, on_stage, within_pod};
 
 fn datagram(stage: &Stage, pod: &Pod) -> Result<(), Errno> {
     let to: SocketAddr = "10.96.0.1:9".parse().unwrap();
@@ -189,6 +190,30 @@ fn a_holder_that_lives_goes_on_without_its_guard() {
         assert_steered(stage, &pod);
         hooks.died().unwrap();
         assert_silent(stage, &pod);
+    });
+}
+
+#[test]
+fn a_guarded_pod_is_not_reached_by_the_address_that_its_interface_made_itself() {
+    on_stage(|stage| {
+        let pod = stage.pod(1);
+        ip("address add fe80::90:1/64 dev pod1 nodad");
+        within_pod(&pod, || ip("address add fe80::90:2/64 dev eth0 nodad"));
+        let app = stage.serve(&pod, "[::]:80");
+        let any = UdpSocket::bind("[::]:0").unwrap();
+        let scope = name_to_index(&any, "pod1").unwrap();
+        let to = SocketAddrV6::new("fe80::90:2".parse().unwrap(), 80, 0, scope);
+        dial(to).unwrap();
+        accept(&app);
+        let mut hooks = stage.hooks();
+        pod.enrol(&mut hooks);
+        hooks.serve(pod.id, Fate::Refuse).unwrap();
+        assert_steered(stage, &pod);
+        let refused = dial(to).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        hooks.died().unwrap();
+        let refused = dial(to).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
     });
 }
 
