@@ -2,12 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
 use heddle_intercept::{Family, routes, sockopt};
 use rustix::io::Errno;
-use rustix::net::SocketType;
+use rustix::net::{AddressFamily, SocketType};
 
 use crate::capture::Capture;
 use crate::handshakes;
@@ -20,15 +20,7 @@ pub(crate) fn connect(
     from: SocketAddr,
     to: SocketAddr,
 ) -> Result<TcpStream, Errno> {
-    let socket = stage
-        .holder
-        .socket(pod.netns.as_fd(), Family::of(to), SocketType::STREAM, 0);
-    let socket = socket.unwrap();
-    sockopt::set_transparent(&socket).unwrap();
-    sockopt::set_mark(&socket, routes::MARK).unwrap();
-    // One client address and port calls several servers.
-    rustix::net::sockopt::set_socket_reuseaddr(&socket, true).unwrap();
-    rustix::net::bind(&socket, &from).unwrap();
+    let socket = transparent(stage, pod, from, to);
     let patience = Some(std::time::Duration::from_secs(1));
     rustix::net::sockopt::set_socket_timeout(
         &socket,
@@ -38,6 +30,19 @@ pub(crate) fn connect(
     .unwrap();
     rustix::net::connect(&socket, &to)?;
     Ok(TcpStream::from(socket))
+}
+
+fn transparent(stage: &Stage, pod: &Pod, from: SocketAddr, to: SocketAddr) -> OwnedFd {
+    let socket = stage
+        .holder
+        .socket(pod.netns.as_fd(), Family::of(to), SocketType::STREAM, 0);
+    let socket = socket.unwrap();
+    sockopt::set_transparent(&socket).unwrap();
+    sockopt::set_mark(&socket, routes::MARK).unwrap();
+    // One client address and port calls several servers.
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+    rustix::net::bind(&socket, &from).unwrap();
+    socket
 }
 
 #[test]
@@ -82,6 +87,37 @@ fn a_program_sees_its_clients_address_and_its_answers_do_not_leave_the_pod() {
         }
         assert_eq!(capture.heard(), 0, "everything stayed in the pod");
         assert_eq!(handshakes::count(&hooks), 0);
+    });
+}
+
+#[test]
+fn a_call_of_the_proxy_that_is_under_way_opens_no_other_port_to_its_client() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let app = stage.serve(&pod, "10.90.1.2:80");
+        // A program that accepts nobody, so that calls to it stay where they are.
+        let busy = stage.serve(&pod, "10.90.1.2:9000");
+        rustix::net::listen(&busy, 0).unwrap();
+        pod.enrol(&mut hooks);
+        routes::prepare(pod.netns.as_fd()).unwrap();
+        let client: SocketAddr = "10.90.1.1:40001".parse().unwrap();
+        let to = "10.90.1.2:9000".parse().unwrap();
+        let first = "192.0.2.7:40000".parse().unwrap();
+        let _fills_the_queue = connect(stage, &pod, first, to).unwrap();
+        let waiting = transparent(stage, &pod, client, to);
+        rustix::io::ioctl_fionbio(&waiting, true).unwrap();
+        let under_way = rustix::net::connect(&waiting, &to);
+        assert_eq!(under_way, Err(Errno::INPROGRESS));
+
+        // The same client dials another port, from the same port, and is steered like anybody.
+        let dialling = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&dialling, &client).unwrap();
+        let program: SocketAddr = "10.90.1.2:80".parse().unwrap();
+        rustix::net::connect(&dialling, &program).unwrap();
+        assert_eq!(accept(&pod.inbound).1, client);
+        let nobody = app.accept().unwrap_err();
+        assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
     });
 }
 
