@@ -31,6 +31,8 @@ pub struct Bpf {
     epoch: u32,
     pods: HashMap<PodId, Enrolled>,
     pins: Option<Pins>,
+    /// Holds the programs for packets, which are needed while we live, whether they are pinned or not any more.
+    packets: Vec<FdLink>,
 }
 
 /// A pod that the programs know.
@@ -70,6 +72,7 @@ impl Bpf {
             epoch: 1,
             pods: HashMap::new(),
             pins: None,
+            packets: Vec::new(),
         };
         bpf.tables.set_epoch(bpf.epoch)?;
         bpf.tables.add_ranges(&options.ranges)?;
@@ -81,25 +84,41 @@ impl Bpf {
         for program in loaded::AT_PODS {
             loaded::attach(&mut bpf.object, program, pods_cgroup.as_fd())?;
         }
+        for guard in loaded::GUARDS {
+            bpf.guard(guard, pins.as_ref(), &pods_cgroup)?;
+        }
         if let Some(pins) = pins {
-            bpf.guard(&pins, &pods_cgroup)?;
+            let (name, what) = loaded::GUARD_ARRIVE;
+            loaded::load(&mut bpf.object, name, what)?;
+            pins.complete()?;
             bpf.pins = Some(pins);
         }
         Ok(bpf)
     }
 
-    /// Puts the guards behind the programs that rewrite, in the place of those of another process.
-    fn guard(&mut self, pins: &Pins, pods_cgroup: &File) -> Result<(), HookError> {
-        loaded::yields(&mut self.object)?;
-        let (name, what) = loaded::GUARD_ARRIVE;
-        loaded::load(&mut self.object, name, what)?;
-        for (name, ..) in loaded::GUARDS {
-            let what = "cgroup programs, which guard pods";
-            loaded::load(&mut self.object, name, what)?;
-            let link = loaded::link(&mut self.object, (name, what), pods_cgroup.as_fd())?;
-            pins.keep(name, link)?;
+    /// Puts a guard behind the programs that rewrite, in the place of that of another process.
+    fn guard(
+        &mut self,
+        guard: (&str, &str, &str),
+        pins: Option<&Pins>,
+        pods_cgroup: &File,
+    ) -> Result<(), HookError> {
+        let is_of_packets = loaded::PACKET_GUARDS.contains(&guard);
+        if pins.is_none() && !is_of_packets {
+            return Ok(());
         }
-        pins.complete()
+        let (name, what) = (guard.0, loaded::GUARDS_PODS);
+        loaded::yields(&mut self.object, guard)?;
+        loaded::load(&mut self.object, name, what)?;
+        let link = loaded::link(&mut self.object, (name, what), pods_cgroup.as_fd())?;
+        let link = match pins {
+            Some(pins) => pins.keep(name, link)?,
+            None => link,
+        };
+        if is_of_packets {
+            self.packets.push(link);
+        }
+        Ok(())
     }
 
     pub(super) fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
