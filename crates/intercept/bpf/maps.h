@@ -19,7 +19,7 @@ struct {
     __type(value, struct pending);
 } pendings SEC(".maps");
 
-// Whose an address is: the netns cookie of an enrolled pod.
+// Whose an address is: the netns cookie of a pod that is enrolled, or was a moment ago.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -28,11 +28,11 @@ struct {
     __type(value, __u64);
 } addresses SEC(".maps");
 
-// Inbound listeners, by the address that they serve.
+// Inbound listeners, by netns cookie.
 struct {
     __uint(type, BPF_MAP_TYPE_SOCKHASH);
-    __uint(max_entries, 8192);
-    __type(key, struct address);
+    __uint(max_entries, 4096);
+    __type(key, __u64);
     __type(value, __u32);
 } listeners SEC(".maps");
 

@@ -1,5 +1,6 @@
 //! What is left when the holder is gone.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -191,6 +192,38 @@ fn a_holder_that_lives_goes_on_without_its_guard() {
         assert_steered(stage, &pod);
         hooks.died().unwrap();
         assert_silent(stage, &pod);
+    });
+}
+
+#[test]
+fn a_guarded_pod_is_not_reached_by_an_address_that_nobody_knows_of() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let app = stage.serve(&pod, "[::]:80");
+        pod.enrol(&mut hooks);
+        hooks.serve(pod.id, Fate::Refuse).unwrap();
+        ip("address add 169.254.90.1/16 dev pod1");
+        within_pod(&pod, || {
+            ip("address add 10.90.1.3/24 dev eth0");
+            ip("address add 169.254.90.2/16 dev eth0");
+        });
+        let assert_refused = || {
+            for to in ["10.90.1.3:80", "169.254.90.2:80"] {
+                let refused = dial(to).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{to}");
+            }
+        };
+        assert_refused();
+        // Nor when the holder is gone, and with it whoever could follow.
+        drop(hooks);
+        assert_refused();
+        uninstall(&stage.bpffs()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while dial("10.90.1.3:80").is_err() {
+            assert!(Instant::now() < deadline, "nobody gets through");
+        }
+        accept(&app);
     });
 }
 

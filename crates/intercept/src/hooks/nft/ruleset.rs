@@ -40,7 +40,6 @@ pub(super) struct Mesh {
 /// What does not change about a pod.
 #[derive(Debug)]
 pub(super) struct Rules {
-    pub(super) addresses: Vec<IpAddr>,
     pub(super) outbound_port: u16,
     pub(super) inbound_port: u16,
     pub(super) exclude: Exclude,
@@ -248,22 +247,9 @@ impl Rules {
             ports(&self.exclude.inbound_ports),
             "return",
         );
-        let own = |is_v4| {
-            let addresses = self
-                .addresses
-                .iter()
-                .filter(move |address| address.is_ipv4() == is_v4);
-            addresses
-                .map(IpAddr::to_string)
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        for (family, protocol, own) in [("ip", "ipv4", own(true)), ("ip6", "ipv6", own(false))] {
-            let _ = match own.is_empty() {
-                true => writeln!(text, "meta nfproto {protocol} return"),
-                false => writeln!(text, "{family} daddr != {{ {own} }} return"),
-            };
-        }
+        // Whatever addresses the pod has at the time. Those of its links are not routed to, as with programs.
+        text.push_str("fib daddr type != local return\n");
+        text.push_str("ip daddr 169.254.0.0/16 return\nip6 daddr fe80::/10 return\n");
     }
 }
 
