@@ -5,7 +5,7 @@
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
-    __uint(max_entries, 4096);
+    __uint(max_entries, MAX_PODS);
     __type(key, __u64);
     __type(value, struct pod);
 } pods SEC(".maps");
@@ -14,7 +14,7 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
-    __uint(max_entries, 4096);
+    __uint(max_entries, MAX_PODS);
     __type(key, __u64);
     __type(value, struct pending);
 } pendings SEC(".maps");
@@ -31,7 +31,7 @@ struct {
 // Inbound listeners, by netns cookie.
 struct {
     __uint(type, BPF_MAP_TYPE_SOCKHASH);
-    __uint(max_entries, 4096);
+    __uint(max_entries, MAX_PODS);
     __type(key, __u64);
     __type(value, __u32);
 } listeners SEC(".maps");
@@ -57,10 +57,18 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
-    __uint(max_entries, 16384);
+    __uint(max_entries, MAX_ALL_HANDSHAKES);
     __type(key, struct handshake);
     __type(value, struct destination);
 } handshakes SEC(".maps");
+
+// One number: how many they are, a little more while one is tried.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u32);
+} crowd SEC(".maps");
 
 // Of a client's socket and of the socket that the listener made for it. Goes with the socket.
 struct {

@@ -261,17 +261,22 @@ impl Bpf {
         refused("a pod's listener", inserted)?;
         let arrive = loaded::link(&mut self.object, loaded::ARRIVE, pod.netns)?;
         enrolled._arrive = Some(arrive);
+        // The guard first: it guards nobody whose entry does not say so, and should we be killed before the entry is
+        // there, nobody has been told that the pod is enrolled. The other way round it would be, and its door open.
+        if let Some(pins) = self.pins.as_ref().filter(|_| enrolled.entry.is_guarded) {
+            let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, pod.netns)?;
+            pins.keep_pod(enrolled.cookie, guard)?;
+        }
         let entry = enrolled.entry.encode();
         refused("a pod", tables.pods.insert(enrolled.cookie, entry, 0))?;
         let Some(pins) = &mut self.pins else {
             return Ok(());
         };
         pins.take_over(enrolled.cookie);
-        if !enrolled.entry.is_guarded {
-            return pins.remove_pod(enrolled.cookie);
+        match enrolled.entry.is_guarded {
+            true => Ok(()),
+            false => pins.remove_pod(enrolled.cookie),
         }
-        let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, pod.netns)?;
-        pins.keep_pod(enrolled.cookie, guard)
     }
 
     pub(super) fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
@@ -280,18 +285,21 @@ impl Bpf {
         enrolled.entry.epoch = self.epoch;
         enrolled.entry.fate = fate;
         enrolled.entry.is_guarded = self.pins.is_some() && fate == Fate::Refuse;
+        let is_guarded = enrolled.entry.is_guarded;
+        // Before the entry, as in `steer`. A guard that fails keeps no pod from its fate.
+        let guarded = match &self.pins {
+            Some(pins) if is_guarded && !was_guarded => {
+                let netns = enrolled.netns.as_fd();
+                loaded::link(&mut self.object, loaded::GUARD_ARRIVE, netns)
+                    .and_then(|guard| pins.keep_pod(enrolled.cookie, guard))
+            }
+            _ => Ok(()),
+        };
         let entry = enrolled.entry.encode();
         refused("a pod", self.tables.pods.insert(enrolled.cookie, entry, 0))?;
         match &self.pins {
-            Some(pins) if enrolled.entry.is_guarded && !was_guarded => {
-                let netns = enrolled.netns.as_fd();
-                let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, netns)?;
-                pins.keep_pod(enrolled.cookie, guard)
-            }
-            Some(pins) if was_guarded && !enrolled.entry.is_guarded => {
-                pins.remove_pod(enrolled.cookie)
-            }
-            _ => Ok(()),
+            Some(pins) if was_guarded && !is_guarded => pins.remove_pod(enrolled.cookie),
+            _ => guarded,
         }
     }
 
