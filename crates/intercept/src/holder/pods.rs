@@ -21,6 +21,8 @@ use crate::request::{PodState, PodStatus};
 use crate::{Exclude, Family, Fate, PodId, routes};
 
 mod addresses;
+#[cfg(test)]
+pub(super) mod tests;
 
 /// The most pods of a node.
 const MAX_PODS: usize = 4_096;
@@ -74,7 +76,7 @@ impl Pod {
 
     pub(super) fn status(&self, has_proxy: bool) -> PodStatus {
         PodStatus {
-            pod: self.id,
+            pod: Some(self.id),
             workload: self.workload.clone(),
             netns: self.path.clone().unwrap_or_else(|| OWN_NAMESPACE.into()),
             addresses: self.addresses.clone(),
@@ -83,6 +85,7 @@ impl Pod {
                 (state, _) => state,
             },
             fate: self.fate,
+            reason: None,
         }
     }
 
@@ -362,7 +365,7 @@ impl Pods {
                 PodState::Serving => pod.state = PodState::Held,
                 // Nobody is left who could drain it.
                 PodState::Releasing => pod.due = Some(Instant::now() + DETACHED_WITHIN),
-                PodState::Held | PodState::Unserved => {}
+                PodState::Held | PodState::Unserved | PodState::Lost => {}
             }
         }
     }
