@@ -16,8 +16,10 @@ use super::pins::Pins;
 use super::{HookError, MAX_ADDRESSES, Options, Pod, loaded};
 use crate::sockopt::netns_cookie;
 use crate::{Cidr, Fate, MAX_EXCLUDED, PodId};
+pub(super) use packets::Packets;
 use tables::{Tables, refused, removed};
 
+mod packets;
 mod tables;
 
 /// Of a control group, version 2 (statfs(2)).
@@ -31,8 +33,7 @@ pub struct Bpf {
     epoch: u32,
     pods: HashMap<PodId, Enrolled>,
     pins: Option<Pins>,
-    /// Holds the programs for packets, which are needed while we live, whether they are pinned or not any more.
-    packets: Vec<FdLink>,
+    packets: Packets,
 }
 
 /// A pod that the programs know.
@@ -45,6 +46,8 @@ struct Enrolled {
     netns: OwnedFd,
     /// Holds the program for what arrives in its namespace.
     _arrive: Option<FdLink>,
+    /// Holds the programs at its interfaces, if it is refused without a proxy.
+    packets: Vec<FdLink>,
 }
 
 impl Bpf {
@@ -72,7 +75,7 @@ impl Bpf {
             epoch: 1,
             pods: HashMap::new(),
             pins: None,
-            packets: Vec::new(),
+            packets: Packets::default(),
         };
         bpf.tables.set_epoch(bpf.epoch)?;
         bpf.tables.add_ranges(&options.ranges)?;
@@ -84,41 +87,27 @@ impl Bpf {
         for program in loaded::AT_PODS {
             loaded::attach(&mut bpf.object, program, pods_cgroup.as_fd())?;
         }
-        for guard in loaded::GUARDS {
-            bpf.guard(guard, pins.as_ref(), &pods_cgroup)?;
-        }
+        bpf.packets
+            .attach(&mut bpf.object, pins.as_ref(), pods_cgroup.as_fd())?;
         if let Some(pins) = pins {
-            let (name, what) = loaded::GUARD_ARRIVE;
-            loaded::load(&mut bpf.object, name, what)?;
-            pins.complete()?;
+            bpf.guard(&pins, &pods_cgroup)?;
             bpf.pins = Some(pins);
         }
         Ok(bpf)
     }
 
-    /// Puts a guard behind the programs that rewrite, in the place of that of another process.
-    fn guard(
-        &mut self,
-        guard: (&str, &str, &str),
-        pins: Option<&Pins>,
-        pods_cgroup: &File,
-    ) -> Result<(), HookError> {
-        let is_of_packets = loaded::PACKET_GUARDS.contains(&guard);
-        if pins.is_none() && !is_of_packets {
-            return Ok(());
-        }
-        let (name, what) = (guard.0, loaded::GUARDS_PODS);
-        loaded::yields(&mut self.object, guard)?;
+    /// Puts the guards behind the programs that rewrite, in the place of those of another process.
+    fn guard(&mut self, pins: &Pins, pods_cgroup: &File) -> Result<(), HookError> {
+        let (name, what) = loaded::GUARD_ARRIVE;
         loaded::load(&mut self.object, name, what)?;
-        let link = loaded::link(&mut self.object, (name, what), pods_cgroup.as_fd())?;
-        let link = match pins {
-            Some(pins) => pins.keep(name, link)?,
-            None => link,
-        };
-        if is_of_packets {
-            self.packets.push(link);
+        for guard in loaded::GUARDS {
+            let (name, what) = (guard.0, loaded::GUARDS_PODS);
+            loaded::yields(&mut self.object, guard)?;
+            loaded::load(&mut self.object, name, what)?;
+            let link = loaded::link(&mut self.object, (name, what), pods_cgroup.as_fd())?;
+            pins.keep(name, link)?;
         }
-        Ok(())
+        pins.complete()
     }
 
     pub(super) fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
@@ -145,6 +134,7 @@ impl Bpf {
             networks: pod.exclude.outbound_networks.clone(),
             netns: pod.netns.try_clone_to_owned().map_err(unusable)?,
             _arrive: None,
+            packets: Vec::new(),
         };
         self.pods.insert(pod.id, enrolled);
         let steered = self.steer(pod);
@@ -225,36 +215,47 @@ impl Bpf {
         enrolled._arrive = Some(arrive);
         let entry = enrolled.entry.encode();
         refused("a pod", tables.pods.insert(enrolled.cookie, entry, 0))?;
-        let Some(pins) = &mut self.pins else {
+        let fate = enrolled.entry.fate;
+        if let Some(pins) = &mut self.pins {
+            pins.take_over(enrolled.cookie);
+        }
+        let pins = self.pins.as_ref();
+        if fate == Fate::Pass {
+            return pins.map_or(Ok(()), |pins| pins.remove_pod(enrolled.cookie));
+        }
+        enrolled.packets =
+            self.packets
+                .guard(&mut self.object, pins, pod.netns, enrolled.cookie)?;
+        let Some(pins) = pins else {
             return Ok(());
         };
-        pins.take_over(enrolled.cookie);
-        if !enrolled.entry.is_guarded {
-            return pins.remove_pod(enrolled.cookie);
-        }
         let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, pod.netns)?;
         pins.keep_pod(enrolled.cookie, guard)
     }
 
     pub(super) fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
         let enrolled = self.pods.get_mut(&pod).ok_or(HookError::Unknown(pod))?;
-        let was_guarded = enrolled.entry.is_guarded;
+        let before = enrolled.entry.fate;
         enrolled.entry.epoch = self.epoch;
         enrolled.entry.fate = fate;
         enrolled.entry.is_guarded = self.pins.is_some() && fate == Fate::Refuse;
         let entry = enrolled.entry.encode();
         refused("a pod", self.tables.pods.insert(enrolled.cookie, entry, 0))?;
-        match &self.pins {
-            Some(pins) if enrolled.entry.is_guarded && !was_guarded => {
-                let netns = enrolled.netns.as_fd();
-                let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, netns)?;
-                pins.keep_pod(enrolled.cookie, guard)
-            }
-            Some(pins) if was_guarded && !enrolled.entry.is_guarded => {
-                pins.remove_pod(enrolled.cookie)
-            }
-            _ => Ok(()),
+        if fate == before {
+            return Ok(());
         }
+        let pins = self.pins.as_ref();
+        let (cookie, netns) = (enrolled.cookie, enrolled.netns.as_fd());
+        if fate == Fate::Pass {
+            enrolled.packets.clear();
+            return pins.map_or(Ok(()), |pins| pins.remove_pod(cookie));
+        }
+        enrolled.packets = self.packets.guard(&mut self.object, pins, netns, cookie)?;
+        let Some(pins) = pins else {
+            return Ok(());
+        };
+        let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, netns)?;
+        pins.keep_pod(cookie, guard)
     }
 
     pub(super) fn died(&mut self) -> Result<(), HookError> {
