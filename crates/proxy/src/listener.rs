@@ -245,7 +245,7 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
                             most: worker.settings.bounds.connections,
                             now: worker.clock.now(),
                         };
-                        refusing.turn_away(&door, client, spent);
+                        refusing.turn_away(&door, &client, spent);
                     }
                 }
             }));
@@ -278,13 +278,13 @@ pub(crate) struct Refusing<'a> {
 impl Refusing<'_> {
     /// Turns a client away for which there is no permit: one whose pod has its share by a reset, so that it
     /// knows at once and nothing of it stays here.
-    pub(crate) fn turn_away(self, door: &Door, client: TcpStream, spent: Spent) {
+    pub(crate) fn turn_away(self, door: &Door, client: &TcpStream, spent: Spent) {
         self.refused.inc();
         match spent {
             Spent::Share => {
                 self.over_share.inc();
                 // What cannot be reset is closed.
-                let _closed = set_socket_linger(&client, Some(Duration::ZERO));
+                let _closed = set_socket_linger(client, Some(Duration::ZERO));
                 if let Some(share) = &door.share {
                     share.say_spent(self.now);
                 }

@@ -383,7 +383,7 @@ impl Crew {
                     most: self.settings.bounds.connections,
                     now: Instant::now(),
                 };
-                refusing.turn_away(door, client, spent);
+                refusing.turn_away(door, &client, spent);
                 None
             }
         }
