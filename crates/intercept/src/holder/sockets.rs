@@ -2,15 +2,17 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 
+use super::pods::Pod;
 use crate::namespace::within;
 use crate::routes::{MARK, OWN_MARK};
 use crate::sockopt::{set_mark, set_transparent};
+use crate::source::may_speak_as;
 use crate::{Family, INBOUND_PORT, OUTBOUND_PORT};
 
 /// Connections that may wait to be accepted. The kernel cuts it to `net.core.somaxconn`.
@@ -69,13 +71,15 @@ fn listener(port: u16) -> io::Result<TcpListener> {
 }
 
 /// A socket for reaching the pod's own programs. With a `source` it speaks with that address, which is
-/// another host's.
-pub(super) fn open(
-    netns: BorrowedFd<'_>,
-    family: Family,
-    source: Option<SocketAddr>,
-) -> io::Result<OwnedFd> {
-    within(netns, || {
+/// another host's, or there is none.
+pub(super) fn open(pod: &Pod, family: Family, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
+    if let Some(source) = source
+        && !may_speak_as(source, family, &pod.addresses)
+    {
+        tracing::debug!(workload = %pod.workload, %source, "the proxy is not to speak with this address");
+        return Err(Errno::ACCESS.into());
+    }
+    within(pod.netns.as_fd(), || {
         let socket = stream(match family {
             Family::V4 => AddressFamily::INET,
             Family::V6 => AddressFamily::INET6,

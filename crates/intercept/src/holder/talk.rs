@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use heddle_model::WorkloadName;
@@ -129,7 +129,7 @@ impl Holder {
                     source,
                 } => {
                     let made = match self.pods.get(pod) {
-                        Some(pod) => sockets::open(pod.netns.as_fd(), family, source),
+                        Some(pod) => sockets::open(pod, family, source),
                         None => Err(io::ErrorKind::NotFound.into()),
                     };
                     proxy.answer(request, made);
