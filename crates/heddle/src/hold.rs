@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use heddle_intercept::holder::{self, Config, Ended, Own};
@@ -78,8 +78,7 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
         program: "/proc/self/exe".into(),
         arguments: std::env::args_os().skip(1).collect(),
         requests,
-        // Beside the folder, which is the proxy's.
-        memory: folder.with_added_extension("pods.json"),
+        memory: memory(&folder),
         hooks,
         host: host.ok(),
         own: intercept.pod.clone().map(|workload| Own {
@@ -94,6 +93,11 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
         Ended::Stopped => Ok(Exit::Ok),
         Ended::Proxy(code) => Ok(Exit::of(code)),
     }
+}
+
+/// Where pods are remembered: beside the state folder, which is the proxy's.
+pub(crate) fn memory(state: &Path) -> PathBuf {
+    state.with_added_extension("pods.json")
 }
 
 /// The ports of one pod's namespace that are not the pod's: those of the proxy itself.
@@ -175,7 +179,7 @@ fn requests_socket(location: &Location) -> Result<(crate::admin::AdminSocket, Ow
             None,
         )
     };
-    let is_served = |path: &std::path::Path| {
+    let is_served = |path: &Path| {
         let address = SocketAddrUnix::new(path);
         address.is_ok_and(|address| open().is_ok_and(|asks| connect(&asks, &address).is_ok()))
     };

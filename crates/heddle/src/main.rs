@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         Command::Enrol(args) => commands::enrol::run(args),
         Command::Release(args) => commands::release::run(args),
         Command::Pods(args) => commands::pods::run(args),
-        Command::Uninstall(args) => commands::uninstall::run(&args),
+        Command::Uninstall(args) => commands::uninstall::run(args),
         Command::Check(args) => commands::check::run(args),
         Command::Control(args) => commands::control::run(args),
         Command::Token(args) => commands::token::run(args),

@@ -28,6 +28,7 @@ use crate::hooks::{self, Hooks};
 
 mod child;
 mod guests;
+mod leftovers;
 mod memory;
 mod pods;
 mod sockets;
@@ -35,6 +36,7 @@ mod talk;
 
 use child::Proxy;
 use guests::Guests;
+pub use leftovers::{Removed, uninstall};
 use memory::Memory;
 use pods::Pods;
 

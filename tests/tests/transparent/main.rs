@@ -9,6 +9,7 @@ mod deaths;
 mod enrolment;
 mod first_connection;
 mod in_a_pod;
+mod leftovers;
 mod load;
 mod policy;
 mod programs;

@@ -75,7 +75,9 @@ impl Holder {
         if let (Some(proxy), Some(pod)) = (&mut self.proxy, self.pods.get(id)) {
             proxy.say_enrolled(pod);
         }
-        self.memory.recovered(workload);
+        if self.memory.recovered(workload) {
+            self.pods.clear_filters(id);
+        }
         self.remember();
         tracing::info!(%workload, pod = %id, "enrolled");
         Ok(())
