@@ -12,6 +12,7 @@ mod in_a_pod;
 mod leftovers;
 mod load;
 mod policy;
+mod privileges;
 mod programs;
 mod stage;
 mod unmodified;
