@@ -33,6 +33,7 @@ mod memory;
 mod pods;
 mod sockets;
 mod talk;
+mod watch;
 
 use child::Proxy;
 use guests::Guests;
@@ -212,6 +213,10 @@ impl Holder {
             if ready.channel {
                 self.listen_to_proxy();
             }
+            if ready.addresses {
+                self.pods.addresses_changed();
+            }
+            self.follow_addresses();
             guests.serve(|request, netns| self.answer(request, netns));
             for pod in self.pods.overdue(Instant::now()) {
                 self.pods.forget(pod);
@@ -232,6 +237,7 @@ impl Holder {
         for signal in signals.descriptors() {
             all.push(PollFd::from_borrowed_fd(signal, PollFlags::IN));
         }
+        all.push(PollFd::new(self.pods.watches(), PollFlags::IN));
         if let Some(proxy) = &self.proxy {
             all.push(PollFd::new(proxy.pidfd(), PollFlags::IN));
             let mut wanted = PollFlags::empty();
@@ -247,8 +253,9 @@ impl Holder {
         let is_ready = |index: usize| all.get(index).is_some_and(|fd| !fd.revents().is_empty());
         Ok(Ready {
             signal: is_ready(0) || is_ready(1),
-            proxy_ended: self.proxy.is_some() && is_ready(2),
-            channel: self.proxy.is_some() && is_ready(3),
+            addresses: is_ready(2),
+            proxy_ended: self.proxy.is_some() && is_ready(3),
+            channel: self.proxy.is_some() && is_ready(4),
         })
     }
 
@@ -320,6 +327,17 @@ impl Holder {
         }
     }
 
+    /// Reads what has changed of pods' addresses.
+    fn follow_addresses(&mut self) {
+        if !self.pods.follow(Instant::now()) {
+            return;
+        }
+        // Whose it is may be gone.
+        for gone in self.pods.vanished() {
+            self.release_vanished(&gone);
+        }
+    }
+
     fn remember(&mut self) {
         if let Err(error) = self.memory.keep(self.pods.all()) {
             tracing::error!("{error}: a holder that is restarted does not know all its pods");
@@ -330,6 +348,7 @@ impl Holder {
 /// What has happened.
 struct Ready {
     signal: bool,
+    addresses: bool,
     proxy_ended: bool,
     channel: bool,
 }

@@ -164,6 +164,7 @@ fn programs(group: &io::Result<Group>, netns: &io::Result<OwnedFd>) -> Vec<Findi
         "sendmsg" => "refusing pods' datagrams",
         "getpeername" => "naming peers as programs dialled them",
         "sockops" => "following connections to their listeners",
+        "packets" => "refusing datagrams of sockets that were connected before",
         "getsockopt" => "telling the proxy where connections were going",
         _ => "steering what arrives at pods",
     };

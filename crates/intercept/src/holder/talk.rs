@@ -47,8 +47,7 @@ impl Holder {
         let netns = File::from(netns);
         // Their addresses may be those of others by now.
         for gone in self.pods.vanished() {
-            tracing::warn!(workload = %gone, "released: its namespace is not there any more");
-            self.release(&gone)?;
+            self.release_vanished(&gone);
         }
         // Before anything is given up for it.
         exclude.check()?;
@@ -83,13 +82,19 @@ impl Holder {
         Ok(())
     }
 
+    pub(super) fn release_vanished(&mut self, gone: &WorkloadName) {
+        tracing::warn!(workload = %gone, "released: its namespace is not there any more");
+        // It was there when it was asked for.
+        let _ = self.release(gone);
+    }
+
     fn release(&mut self, workload: &WorkloadName) -> Result<(), String> {
         let Some(pod) = self.pods.release(workload) else {
             return Err(format!("{workload} is not enrolled here"));
         };
         match &mut self.proxy {
             Some(proxy) => proxy.say_released(pod),
-            None => self.pods.forget(pod),
+            None => self.pods.drained(pod),
         }
         self.remember();
         tracing::info!(%workload, %pod, "released");
