@@ -49,7 +49,7 @@ pub(super) struct Pod {
     is_found: bool,
     pub(super) addresses: Vec<IpAddr>,
     /// Addresses that its namespace has and that are not its own: they are another pod's, or too many.
-    others: Vec<IpAddr>,
+    pub(super) others: Vec<IpAddr>,
     /// Notices when its addresses change.
     watch: Watch,
     /// When they were read, and when they are to be read again.

@@ -77,7 +77,7 @@ fn listener(port: u16) -> io::Result<TcpListener> {
 /// another host's, or there is none.
 pub(super) fn open(pod: &Pod, family: Family, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
     if let Some(source) = source
-        && !may_speak_as(source, family, &pod.addresses)
+        && (!may_speak_as(source, family, &pod.addresses) || pod.others.contains(&source.ip()))
     {
         tracing::debug!(workload = %pod.workload, %source, "the proxy is not to speak with this address");
         return Err(Errno::ACCESS.into());
