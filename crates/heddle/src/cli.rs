@@ -18,7 +18,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Up(commands::up::Args),
-    Node(commands::node::Args),
+    Node(Box<commands::node::Args>),
     Enrol(commands::enrol::Args),
     Release(commands::release::Args),
     Pods(commands::pods::Args),

@@ -73,7 +73,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     let mut signals = Signals::new().context("cannot handle signals")?;
     // The path is given back when this function ends.
     let location = Location::control(settings.admin.socket.clone());
-    let (_socket, admin) = start::admin_socket(&location)?;
+    let (_socket, admin) = start::admin_socket(start::claim(&location)?)?;
     let metrics = start::metrics_listener(settings.control.metrics)?;
     let (listener, listen) = node_listener(settings.control.listen)?;
     // A root is made only when nothing else is in the way of serving: it is what people back up.

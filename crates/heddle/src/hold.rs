@@ -5,10 +5,11 @@
 //!     └─ heddle node --intercept … --held    the proxy: no privileges, its end of the channel is standard input
 //! ```
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use heddle_intercept::holder::{self, Config, Ended, Own};
@@ -17,8 +18,9 @@ use heddle_intercept::{Cidr, Exclude, PortRange, cgroup};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
+use rustix::process::geteuid;
 
-use crate::admin::Location;
+use crate::admin::{AdminSocket, Location};
 use crate::commands::node::Intercept;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
@@ -26,6 +28,11 @@ use crate::hygiene;
 use crate::logging;
 use crate::settings::{Metrics, Settings};
 use crate::state_folder;
+use folder::NotGiven;
+pub(crate) use user::{User, Wanted};
+
+mod folder;
+mod user;
 
 /// The network of the machine, which is no pod's.
 const HOST_NAMESPACE: &str = "/proc/1/ns/net";
@@ -69,17 +76,28 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
             "{HOST_NAMESPACE}: {error}: should somebody enrol the machine's own network, it is not noticed"
         );
     }
-    hygiene::keep_what_holding_takes().map_err(|error| anyhow!(error))?;
+    let proxy = user::of_proxy(intercept.proxy_user.as_ref()).map_err(|error| anyhow!(error))?;
+    let folder = state_folder::folder(state, "node")?;
+    match proxy {
+        Some(user) => folder::give(&folder, user).map_err(not_given)?,
+        None => tracing::warn!(
+            "the holder is not root: the proxy is the same user, and could change what the holder remembers"
+        ),
+    }
+    hygiene::keep_what_holding_takes(proxy).map_err(|error| anyhow!(error))?;
     let location = Location::holder(intercept.holder_socket.clone());
     let (_claim, requests) = requests_socket(&location)?;
     tracing::info!("holder socket {}", location.path.display());
-    let folder = state_folder::folder(state, "node")?;
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(user) = proxy {
+        arguments.push(format!("--held-as={user}").into());
+    }
     let config = Config {
         program: "/proc/self/exe".into(),
-        arguments: std::env::args_os().skip(1).collect(),
+        arguments,
+        proxy: proxy.map_or_else(|| geteuid().as_raw(), |user| user.uid),
         requests,
-        // Beside the folder, which is the proxy's.
-        memory: folder.with_added_extension("pods.json"),
+        memory: memory(&folder),
         hooks,
         host: host.ok(),
         own: intercept.pod.clone().map(|workload| Own {
@@ -90,10 +108,26 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
             },
         }),
     };
-    match holder::run(config).map_err(|error| anyhow!(error))? {
+    let ended = holder::run(config);
+    // Its folder is ours, so that the proxy could not.
+    AdminSocket::clear(&Location::new(settings.admin.socket.clone()));
+    match ended.map_err(|error| anyhow!(error))? {
         Ended::Stopped => Ok(Exit::Ok),
         Ended::Proxy(code) => Ok(Exit::of(code)),
     }
+}
+
+/// Where pods are remembered: beside the state folder, which is the proxy's.
+pub(crate) fn memory(state: &Path) -> PathBuf {
+    state.with_added_extension("pods.json")
+}
+
+fn not_given(error: NotGiven) -> Failure {
+    let exit = match error {
+        NotGiven::Busy(_) => Exit::Busy,
+        NotGiven::Wrong(..) => Exit::Failed,
+    };
+    Failure::new(exit, error)
 }
 
 /// The ports of one pod's namespace that are not the pod's: those of the proxy itself.
@@ -175,7 +209,7 @@ fn requests_socket(location: &Location) -> Result<(crate::admin::AdminSocket, Ow
             None,
         )
     };
-    let is_served = |path: &std::path::Path| {
+    let is_served = |path: &Path| {
         let address = SocketAddrUnix::new(path);
         address.is_ok_and(|address| open().is_ok_and(|asks| connect(&asks, &address).is_ok()))
     };

@@ -2,11 +2,16 @@
 
 use std::io;
 
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Gid, Resource, Rlimit, Uid, set_dumpable_behavior, setrlimit,
+};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
 };
+
+use crate::hold::User;
 
 /// What holding pods takes: entering their namespaces (`SYS_ADMIN`), hooks and routes (`NET_ADMIN`, `BPF`,
 /// `PERFMON`), and taking from the proxy what it does not need (`SETPCAP`).
@@ -16,39 +21,57 @@ const HOLDING: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::SETPCAP);
 
-/// Keeps of root's privileges those that holding pods takes, for good. Only before there are threads.
+/// What a proxy of another user takes besides: making it that user's, and sending it signals then.
+const OF_ANOTHER_USER: CapabilitySet = CapabilitySet::SETUID
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::KILL);
+
+/// Keeps of root's privileges those that holding pods takes, for good; with a `proxy` of another user, what that
+/// takes. Only before there are threads.
 ///
 /// # Errors
 /// When there are not as many, in words.
-pub(crate) fn keep_what_holding_takes() -> Result<(), String> {
+pub(crate) fn keep_what_holding_takes(proxy: Option<User>) -> Result<(), String> {
     let missing = "interception takes root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_BPF): start it as root, or leave \
                    out --intercept";
     let has = rustix::thread::capabilities(None).map_err(|error| error.to_string())?;
     if !has.permitted.contains(HOLDING) {
         return Err(missing.to_owned());
     }
-    keep(HOLDING).map_err(|error| format!("cannot give up privileges: {error}"))
+    let kept = match proxy {
+        None => HOLDING,
+        Some(_) if has.permitted.contains(OF_ANOTHER_USER) => HOLDING.union(OF_ANOTHER_USER),
+        Some(user) => {
+            return Err(format!(
+                "the proxy is to run as user {user}, which takes CAP_SETUID, CAP_SETGID and CAP_KILL: give them to \
+                 the holder"
+            ));
+        }
+    };
+    keep(kept).map_err(|error| format!("cannot give up privileges: {error}"))
 }
 
-/// Gives up every privilege, for good: nothing that this process starts has one either. Only before there
-/// are threads, whose privileges are their own.
+/// Becomes another user, if one is given, and gives up every privilege, for good: nothing that this process
+/// starts has one either. Only before there are threads, whose users and privileges are their own.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub(crate) fn give_up_privileges() -> io::Result<()> {
+pub(crate) fn give_up_privileges(user: Option<User>) -> io::Result<()> {
+    // While it is allowed: who is no more root has no capability any more.
+    bound(CapabilitySet::empty())?;
+    if let Some(User { uid, gid }) = user {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        set_thread_groups(&[])?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+    }
     keep(CapabilitySet::empty())?;
     set_no_new_privs(true)?;
     Ok(())
 }
 
 fn keep(kept: CapabilitySet) -> io::Result<()> {
-    clear_ambient_capability_set()?;
-    for capability in CapabilitySet::all().difference(kept).iter() {
-        // The kernel may know fewer than we do.
-        if capability_is_in_bounding_set(capability).unwrap_or(false) {
-            remove_capability_from_bounding_set(capability)?;
-        }
-    }
+    bound(kept)?;
     set_capabilities(
         None,
         CapabilitySets {
@@ -57,6 +80,18 @@ fn keep(kept: CapabilitySet) -> io::Result<()> {
             inheritable: CapabilitySet::empty(),
         },
     )?;
+    Ok(())
+}
+
+/// No program that is started has others than these.
+fn bound(kept: CapabilitySet) -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    for capability in CapabilitySet::all().difference(kept).iter() {
+        // The kernel may know fewer than we do.
+        if capability_is_in_bounding_set(capability).unwrap_or(false) {
+            remove_capability_from_bounding_set(capability)?;
+        }
+    }
     Ok(())
 }
 

@@ -35,11 +35,11 @@ fn main() -> ExitCode {
     // clap itself exits with 2 when the command line is wrong.
     let done = match Cli::parse().command {
         Command::Up(args) => commands::up::run(args),
-        Command::Node(args) => commands::node::run(args),
+        Command::Node(args) => commands::node::run(*args),
         Command::Enrol(args) => commands::enrol::run(args),
         Command::Release(args) => commands::release::run(args),
         Command::Pods(args) => commands::pods::run(args),
-        Command::Uninstall(args) => commands::uninstall::run(&args),
+        Command::Uninstall(args) => commands::uninstall::run(args),
         Command::Check(args) => commands::check::run(args),
         Command::Control(args) => commands::control::run(args),
         Command::Token(args) => commands::token::run(args),

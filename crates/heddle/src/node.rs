@@ -23,6 +23,7 @@ mod trusted;
 mod view;
 
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,16 +32,20 @@ use heddle_control::authority::JoinToken;
 use heddle_intercept::Cidr;
 use heddle_model::NodeName;
 use heddle_transport::Clock;
+use rustix::fs::{Mode, OFlags};
 use tokio::sync::mpsc;
 
+use crate::admin::Location;
 use crate::exit::{Exit, Failure};
-use crate::serving::{self, Change, Doors, Held, Output, Served};
+use crate::serving::{self, Change, Claimed, Doors, Held, Output, Served};
 use crate::settings::Settings;
 use crate::state_folder;
 use crate::time::utc;
 use crate::{hold, hygiene};
 use agent::Setup;
+use join::TokenFile;
 use state::{Found, State, StateError};
+pub(crate) use state::{is_kept, is_kept_leaf};
 use view::View;
 
 /// Changes that may wait for the main loop.
@@ -57,8 +62,41 @@ pub(crate) struct Options {
     pub(crate) token: Option<PathBuf>,
     /// The state folder, if it is not the default.
     pub(crate) state: Option<PathBuf>,
-    /// Whether a holder of pods has started it, and which addresses are the mesh's then.
-    pub(crate) held: Option<Vec<(Cidr, bool)>>,
+    /// What its holder has told it, if a holder of pods has started it.
+    pub(crate) held: Option<HeldBy>,
+}
+
+/// What a holder of pods tells its proxy.
+pub(crate) struct HeldBy {
+    /// The addresses of the mesh, and exceptions to that (`false`).
+    pub(crate) ranges: Vec<(Cidr, bool)>,
+    /// Whom it is to run as; `None`: as whom it was started.
+    pub(crate) user: Option<hold::User>,
+}
+
+/// What is opened by a proxy while it is who its holder is, since the user that it becomes may reach none of it:
+/// folders above are root's.
+struct Opened {
+    admin: Claimed,
+    token: Option<TokenFile>,
+    /// The state folder, which is the user's.
+    state: OwnedFd,
+}
+
+impl Opened {
+    fn new(options: &Options, folder: &Path, settings: &Settings) -> Result<Opened, Failure> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let state = rustix::fs::open(folder, flags, Mode::empty());
+        let state = state.map_err(|error| {
+            let error = std::io::Error::from(error);
+            anyhow!("{}: cannot open it: {error}", folder.display())
+        })?;
+        Ok(Opened {
+            admin: serving::claim(&Location::new(settings.admin.socket.clone()))?,
+            token: options.token.clone().map(TokenFile::open),
+            state,
+        })
+    }
 }
 
 /// Serves as a node until a signal ends it.
@@ -68,20 +106,35 @@ pub(crate) struct Options {
 /// folder that is whole, and a token when the node has not joined.
 pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure> {
     hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
-    if options.held.is_some() {
-        hygiene::give_up_privileges().context("cannot give up privileges")?;
-    }
+    let folder = state_folder::folder(options.state.clone(), "node")?;
+    let opened = match &options.held {
+        Some(held) => {
+            let opened = Opened::new(&options, &folder, &settings)?;
+            hygiene::give_up_privileges(held.user).context("cannot give up privileges")?;
+            Some(opened)
+        }
+        None => None,
+    };
     serving::in_runtime(&settings.clone(), async |output| {
-        serve(options, settings, output).await
+        serve(options, (folder, opened), settings, output).await
     })
 }
 
-async fn serve(options: Options, settings: Settings, output: Output) -> Result<Exit, Failure> {
-    let mut doors = Doors::open(&settings)?;
+async fn serve(
+    options: Options,
+    (folder, opened): (PathBuf, Option<Opened>),
+    settings: Settings,
+    output: Output,
+) -> Result<Exit, Failure> {
+    let (admin, opened_token, handle) = match opened {
+        Some(opened) => (Some(opened.admin), opened.token, Some(opened.state)),
+        None => (None, None, None),
+    };
+    let mut doors = Doors::open(&settings, admin)?;
     let pods = match options.held {
-        Some(ranges) => Some(Held {
+        Some(held) => Some(Held {
             channel: hold::channel()?,
-            ranges,
+            ranges: held.ranges,
         }),
         None => None,
     };
@@ -90,15 +143,19 @@ async fn serve(options: Options, settings: Settings, output: Output) -> Result<E
         control,
         listen,
         token,
-        state,
-        held: _,
+        ..
     } = options;
-    let folder = state_folder::folder(state, "node")?;
-    let state = State::open(&folder).map_err(unusable)?;
+    // By its descriptor, which is open for as long as anything is served.
+    let reached = match &handle {
+        Some(handle) => PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd())),
+        None => folder.clone(),
+    };
+    let state = State::open(&reached, &folder).map_err(unusable)?;
+    let token = opened_token.or(token.map(TokenFile::at));
     let clock = Arc::new(Clock::new(state.floor().map_err(unusable)?));
     let found = state.load(&name).map_err(unusable)?;
     let token = tokio::select! {
-        token = token_if_needed(&found, token.as_deref(), &name, &clock) => token?,
+        token = token_if_needed(&found, token, &name, &clock) => token?,
         // Whoever should write the token into a pipe may never do.
         () = doors.stopped() => {
             tracing::info!("stopped while waiting for the token");
@@ -134,15 +191,14 @@ async fn serve(options: Options, settings: Settings, output: Output) -> Result<E
 /// one of an authority whose root it does not trust: it has missed that the root was replaced.
 async fn token_if_needed(
     found: &Found,
-    token: Option<&Path>,
+    token: Option<TokenFile>,
     name: &NodeName,
     clock: &Clock,
 ) -> Result<Option<JoinToken>, Failure> {
     let why = match &found.joined {
         Some((leaf, trusted)) if leaf.not_after() >= clock.now() => {
-            // One that comes by standard input or a pipe is there once, and nobody may write another.
-            let file = token.filter(|token| *token != Path::new("-") && token.is_file());
-            let given = match file {
+            let is_given = token.is_some();
+            let given = match token.filter(TokenFile::is_file) {
                 Some(file) => join::read_token(file).await.ok(),
                 None => None,
             };
@@ -154,7 +210,7 @@ async fn token_if_needed(
                 );
                 return Ok(Some(token));
             }
-            if token.is_some() {
+            if is_given {
                 tracing::info!("the node has joined already: the token is not used");
             }
             return Ok(None);

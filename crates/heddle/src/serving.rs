@@ -50,7 +50,7 @@ use crate::status::IdentityStatus;
 use node::{Node, Parts};
 use pods::Pods;
 use signals::{Signal, Signals};
-pub(crate) use start::{say, unclaimed};
+pub(crate) use start::{Claimed, claim, say, unclaimed};
 pub(crate) use supervisor::Output;
 
 /// Questions that may wait for the main loop.
@@ -114,13 +114,17 @@ pub(crate) struct Doors {
 }
 
 impl Doors {
-    /// Opens them.
+    /// Opens them, but for the admin socket where it is there already.
     ///
     /// # Errors
     /// When one of them cannot be.
-    pub(crate) fn open(settings: &Settings) -> Result<Doors, Failure> {
+    pub(crate) fn open(settings: &Settings, claimed: Option<Claimed>) -> Result<Doors, Failure> {
         let signals = Signals::new().context("cannot handle signals")?;
-        let (socket, admin) = start::admin_socket(&Location::new(settings.admin.socket.clone()))?;
+        let claimed = match claimed {
+            Some(claimed) => claimed,
+            None => claim(&Location::new(settings.admin.socket.clone()))?,
+        };
+        let (socket, admin) = start::admin_socket(claimed)?;
         Ok(Doors {
             signals,
             _socket: socket,

@@ -18,16 +18,7 @@ const SYSTEM: &str = "/var/lib/heddle";
 /// # Errors
 /// When there is no default, or a folder cannot be made.
 pub(crate) fn folder(given: Option<PathBuf>, whose: &str) -> anyhow::Result<PathBuf> {
-    let folder = match given {
-        Some(given) => given,
-        None => default(
-            whose,
-            env::var_os("XDG_STATE_HOME"),
-            env::home_dir(),
-            geteuid().is_root(),
-        )
-        .ok_or_else(|| anyhow!("there is no home folder: name one for the state with --state"))?,
-    };
+    let folder = named(given, whose)?;
     if let Some(above) = folder.parent().filter(|above| *above != Path::new("")) {
         let made = DirBuilder::new().mode(0o700).recursive(true).create(above);
         made.with_context(|| {
@@ -36,6 +27,23 @@ pub(crate) fn folder(given: Option<PathBuf>, whose: &str) -> anyhow::Result<Path
         })?;
     }
     Ok(folder)
+}
+
+/// The same, and nothing is made.
+///
+/// # Errors
+/// When there is no default.
+pub(crate) fn named(given: Option<PathBuf>, whose: &str) -> anyhow::Result<PathBuf> {
+    match given {
+        Some(given) => Ok(given),
+        None => default(
+            whose,
+            env::var_os("XDG_STATE_HOME"),
+            env::home_dir(),
+            geteuid().is_root(),
+        )
+        .ok_or_else(|| anyhow!("there is no home folder: name one for the state with --state")),
+    }
 }
 
 /// The XDG base directory specification has state that outlives a process, and is no configuration, in

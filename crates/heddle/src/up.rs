@@ -28,7 +28,7 @@ pub(crate) fn run(dir: PathBuf, settings: Settings) -> Result<Exit, Failure> {
 }
 
 async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit, Failure> {
-    let doors = Doors::open(&settings)?;
+    let doors = Doors::open(&settings, None)?;
     let mut watcher = Watcher::with(&dir, settings.mesh.options());
     let (mesh, report) = first_mesh(&mut watcher, &dir).await?;
     let served = Served {

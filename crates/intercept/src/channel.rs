@@ -73,7 +73,8 @@ pub enum ToHolder {
         pod: PodId,
         /// What it is to speak.
         family: Family,
-        /// The address, of another host, that it speaks with; its own when there is none.
+        /// The address, of another host, that it speaks with; its own when there is none. Loopback, link-local
+        /// and the pod's own addresses are refused (EACCES), as are groups and ports below 1024.
         source: Option<SocketAddr>,
     },
     /// The pod's connections are served from now on.

@@ -234,6 +234,7 @@ impl Sockets {
     ///
     /// # Errors
     /// What the kernel said to the holder ([`io::ErrorKind::AddrInUse`] for a source's port that is taken),
+    /// [`io::ErrorKind::PermissionDenied`] for a source that is no other host's, or a port below 1024 of one,
     /// [`io::ErrorKind::NotFound`] for a pod that is released, [`io::ErrorKind::BrokenPipe`] when the
     /// holder is gone, [`io::ErrorKind::WouldBlock`] when it does not keep up.
     pub async fn open(

@@ -28,6 +28,7 @@ use crate::{Exclude, PodId};
 
 mod child;
 mod guests;
+mod leftovers;
 mod memory;
 mod pods;
 mod sockets;
@@ -38,6 +39,7 @@ mod watch;
 
 use child::Proxy;
 use guests::Guests;
+pub use leftovers::{Removed, uninstall};
 use memory::{Memory, Remembered};
 use pods::Pods;
 
@@ -54,6 +56,9 @@ pub struct Config {
     pub program: PathBuf,
     /// Its arguments. Its standard input will be its end of the channel.
     pub arguments: Vec<OsString>,
+    /// The number of the user that the proxy becomes before it reads anything from a network. It may ask for
+    /// nothing that operators may.
+    pub proxy: u32,
     /// Where operators ask: a listening `SOCK_SEQPACKET` socket, which nobody else may reach.
     pub requests: OwnedFd,
     /// The file by which pods are known after the holder was restarted.
@@ -128,7 +133,7 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
         tracing::warn!("packet filters stand in for BPF programs, and leave no guard: {reason}");
     }
     let memory = Memory::open(config.memory)?;
-    let guests = Guests::new(config.requests)
+    let guests = Guests::new(config.requests, config.proxy)
         .map_err(|error| HolderError::new("cannot listen for requests", error))?;
     let mut holder = Holder {
         program: config.program,

@@ -208,6 +208,14 @@ impl Hooks {
     }
 }
 
+/// Removes the rules of the packet filter that a holder left in a namespace. Returns whether there were any.
+///
+/// # Errors
+/// [`HookError::Lacking`] where there is no `nft` program, or when the kernel refuses.
+pub(crate) fn clear_filters(netns: BorrowedFd<'_>) -> Result<bool, HookError> {
+    nft::clear(netns)
+}
+
 /// Removes the guard that holders left below `bpffs`, and the folder. What it refused goes its way again.
 /// Returns how many things were removed.
 ///

@@ -39,6 +39,7 @@ pub mod probe;
 pub mod request;
 pub mod routes;
 pub mod sockopt;
+mod source;
 
 #[cfg(feature = "client")]
 pub use client::{Client, Event, Sockets, Tell, Teller};

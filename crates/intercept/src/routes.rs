@@ -84,18 +84,20 @@ pub fn turn_on_loopback(netns: BorrowedFd<'_>) -> Result<(), RouteError> {
 /// # Errors
 /// Without CAP_NET_ADMIN in the namespace, or where `/proc/sys` cannot be written.
 pub fn prepare(netns: BorrowedFd<'_>) -> Result<(), RouteError> {
-    change(netns, true)
+    change(netns, true).map(drop)
 }
 
 /// Takes back what [`prepare`] did. The switches are turned off, which they are in a new namespace.
+/// Returns whether there were rules or routes.
 ///
 /// # Errors
 /// As [`prepare`].
-pub fn undo(netns: BorrowedFd<'_>) -> Result<(), RouteError> {
+pub fn undo(netns: BorrowedFd<'_>) -> Result<bool, RouteError> {
     change(netns, false)
 }
 
-fn change(netns: BorrowedFd<'_>, is_there: bool) -> Result<(), RouteError> {
+/// Returns whether rules or routes were changed.
+fn change(netns: BorrowedFd<'_>, is_there: bool) -> Result<bool, RouteError> {
     let enter = RouteError::new("cannot enter the network namespace");
     within(netns, || {
         for path in SWITCHES {
@@ -105,11 +107,11 @@ fn change(netns: BorrowedFd<'_>, is_there: bool) -> Result<(), RouteError> {
             }
         }
         let mut netlink = Netlink::open().map_err(RouteError::new("cannot speak to the kernel"))?;
-        netlink.family(AddressFamily::Inet, is_there)?;
+        let mut is_changed = netlink.family(AddressFamily::Inet, is_there)?;
         if Path::new(IPV6_REFLECT).exists() && !(is_there && is_without_ipv6()) {
-            netlink.family(AddressFamily::Inet6, is_there)?;
+            is_changed |= netlink.family(AddressFamily::Inet6, is_there)?;
         }
-        Ok(())
+        Ok(is_changed)
     })
     .map_err(enter)?
 }
@@ -139,7 +141,7 @@ impl Netlink {
     }
 
     /// The route first, so that nothing is sent to an empty table; back in the other order.
-    fn family(&mut self, family: AddressFamily, is_there: bool) -> Result<(), RouteError> {
+    fn family(&mut self, family: AddressFamily, is_there: bool) -> Result<bool, RouteError> {
         let (route, rule) = (route(family), rule(family));
         let steps = match is_there {
             true => [
@@ -163,13 +165,17 @@ impl Netlink {
                 ),
             ],
         };
+        let mut is_changed = false;
         for (what, message) in steps {
             match self.ask(message) {
                 Err(error) if is_done(&error) => {}
-                done => done.map_err(RouteError::new(format!("cannot {what}")))?,
+                done => {
+                    done.map_err(RouteError::new(format!("cannot {what}")))?;
+                    is_changed = true;
+                }
             }
         }
-        Ok(())
+        Ok(is_changed)
     }
 
     /// Sends one request, and waits for the kernel's word on it.

@@ -56,14 +56,14 @@ fn strict(stage: &Stage) -> Vec<IpAddr> {
 }
 
 /// The holder of node `one`, and the proxy that is its child.
-fn holder(stage: &Stage) -> Pid {
+pub(crate) fn holder(stage: &Stage) -> Pid {
     let processes = stage.lab().processes();
     let note = processes.iter().find(|one| one.what == "heddle node one");
     let pid = note.expect("a note").pid;
     Pid::from_raw(pid).expect("a number")
 }
 
-fn proxy_of(holder: Pid) -> Option<Pid> {
+pub(crate) fn proxy_of(holder: Pid) -> Option<Pid> {
     let pid = holder.as_raw_nonzero();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     let first = children.split_whitespace().next()?;
@@ -164,13 +164,13 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_pods_meet_their_fate_until_then
 }
 
 /// A node's holder and proxy, killed.
-struct Killed {
+pub(crate) struct Killed {
     program: std::path::PathBuf,
-    arguments: Vec<String>,
+    pub(crate) arguments: Vec<String>,
 }
 
 /// The proxy of a holder that is gone ends by itself, but is not waited for.
-fn kill_both(stage: &Stage) -> Killed {
+pub(crate) fn kill_both(stage: &Stage) -> Killed {
     let holder = holder(stage);
     let of = |what: &str| format!("/proc/{}/{what}", holder.as_raw_nonzero());
     let program = fs::read_link(of("exe")).expect("its program");
@@ -270,7 +270,7 @@ fn a_new_holder_takes_over_and_strict_pods_never_speak_in_the_clear() {
 
 impl Killed {
     /// Starts the same again, in the same control groups.
-    fn start(&self, stage: &Stage) -> Serving {
+    pub(crate) fn start(&self, stage: &Stage) -> Serving {
         let groups = stage.node("one").proxy_control_groups();
         let enter = groups
             .iter()

@@ -26,12 +26,20 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Scene {
     manifests: Vec<(String, String)>,
     pods: String,
+    /// What its file says besides.
+    more: String,
 }
 
 impl Scene {
     /// A pod with a service account of its own name.
     pub(crate) fn pod(self, name: &str, node: &str) -> Scene {
         self.account(name).workload(name, node, name, "")
+    }
+
+    /// Hooks by the packet filter, for all nodes.
+    pub(crate) fn filtered(mut self) -> Scene {
+        self.more += "hooks: nft\n";
+        self
     }
 
     /// A pod that has IPv6 only.
@@ -129,6 +137,7 @@ spec: {{{families}selector: {{app: {name}}}, ports: [{ports}]}}
             fs::write(mesh.join(file), text).expect("a manifest");
         }
         let mut text = format!("name: {name}\nnodes: [one, two]\nmanifests: mesh\ncarried: node\n");
+        text += &self.more;
         if !self.pods.is_empty() {
             text += &format!("pods:\n{}", self.pods);
         }

@@ -48,7 +48,15 @@ impl Folder {
     /// # Errors
     /// [`FolderError`] when it cannot be made or opened, is no folder, or others have access to it.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
-        let at = |fault| FolderError::new(path, fault);
+        Self::open_as(path, path)
+    }
+
+    /// The same for a folder that is reached by another path than the one that messages name.
+    ///
+    /// # Errors
+    /// As [`Folder::open`].
+    pub fn open_as(path: &Path, shown: &Path) -> Result<Self, FolderError> {
+        let at = |fault| FolderError::new(shown, fault);
         match DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => sync_parent(path)?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -62,7 +70,7 @@ impl Folder {
         let found = fstat(&handle).map_err(|e| at(Fault::Io("look at the folder", e.into())))?;
         check(&found, 0o077, "0700").map_err(at)?;
         Ok(Self {
-            path: path.to_owned(),
+            path: shown.to_owned(),
             handle,
         })
     }

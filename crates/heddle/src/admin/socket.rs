@@ -169,6 +169,23 @@ impl Drop for AdminSocket {
     }
 }
 
+impl AdminSocket {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the socket file of a process that could not do so itself, unless it is there still.
+    pub(crate) fn clear(location: &Location) {
+        let Ok(_lock) = lock(&location.path) else {
+            return;
+        };
+        if UnixStream::connect(&location.path).is_err() {
+            let _never_made = fs::remove_file(&location.path);
+        }
+    }
+}
+
 fn make_folder(folder: &Path) -> Result<(), SocketError> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(

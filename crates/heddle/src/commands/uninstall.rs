@@ -3,15 +3,19 @@
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use heddle_intercept::hooks;
+use heddle_intercept::{holder, hooks};
 
 use crate::exit::{Exit, Failure};
+use crate::hold;
+use crate::state_folder;
 use crate::table::count;
 
-/// Remove what a node leaves behind: the guard of pods that refuse without a proxy
+/// Remove what a node leaves behind: the guard of pods that refuse without a proxy, and what is in pods
 ///
 /// Interception ends with the node's processes; the guard does not, so that a pod that must not speak in
-/// the clear never does. This takes it away. Stop the node first.
+/// the clear never does. Nor do the packet filters (--hooks nft) and routes in the namespaces of its pods when
+/// the node was killed. This takes them away, of the pods that are remembered beside the state folder. They are
+/// remembered still: a node that is started again has them again. Stop the node first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit codes:
   0  there is nothing any more
@@ -21,13 +25,27 @@ pub(crate) struct Args {
     /// Where the guard was kept, as for `heddle node --bpffs`
     #[arg(long, value_name = "FOLDER", default_value = "/sys/fs/bpf/heddle")]
     bpffs: PathBuf,
+    /// The node's state folder, as for `heddle node --state`, beside which its pods are remembered
+    /// [default: as for `heddle node`]
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let removed = hooks::uninstall(&args.bpffs).map_err(|error| anyhow!(error))?;
-    super::print(&match removed {
-        0 => "there was nothing to remove\n".to_owned(),
-        removed => format!("removed {}\n", count(removed, "pin")),
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let state = state_folder::named(args.state, "node")?;
+    let in_pods = holder::uninstall(&hold::memory(&state)).map_err(|error| anyhow!(error))?;
+    let pins = hooks::uninstall(&args.bpffs).map_err(|error| anyhow!(error))?;
+    let parts = [
+        (pins > 0).then(|| count(pins, "pin")),
+        (in_pods.pods > 0).then(|| format!("what was in {}", count(in_pods.pods, "pod"))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    super::print(&match parts.is_empty() {
+        true => "there was nothing to remove\n".to_owned(),
+        false => format!("removed {}\n", parts.join(" and ")),
     })?;
-    Ok(Exit::Ok)
+    match in_pods.failures.as_slice() {
+        [] => Ok(Exit::Ok),
+        failures => Err(anyhow!("not everything is removed: {}", failures.join("; ")).into()),
+    }
 }

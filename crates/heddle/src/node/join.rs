@@ -1,8 +1,10 @@
 //! Joining: a token for a certificate.
 
 use std::fmt;
-use std::io::Read;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +14,9 @@ use heddle_model::{NodeName, SpiffeId};
 use heddle_transport::control::{ConnectError, Connector};
 use heddle_transport::{Clock, Leaf, Refusal};
 use heddle_xds::{Client, ClientError, DenyList, Joined};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use rustls_pki_types::CertificateDer;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -46,29 +51,67 @@ pub(super) enum JoinFailure {
     ForGood(String),
 }
 
+/// Where a token comes from.
+#[derive(Debug)]
+pub(super) struct TokenFile {
+    /// `-` is standard input.
+    path: PathBuf,
+    /// As it was found, by a process that may no longer open it.
+    opened: Option<io::Result<File>>,
+}
+
+impl TokenFile {
+    /// A file that is opened when the token is needed.
+    pub(super) fn at(path: PathBuf) -> TokenFile {
+        TokenFile { path, opened: None }
+    }
+
+    /// A file that is opened now, and read when the token is needed. Whoever has not written it yet is not waited
+    /// for.
+    pub(super) fn open(path: PathBuf) -> TokenFile {
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let opened = File::options().read(true).custom_flags(flags).open(&path);
+        TokenFile {
+            path,
+            opened: Some(opened),
+        }
+    }
+
+    /// Whether it is a plain file. One that comes by standard input or a pipe is there once, and nobody may write
+    /// another.
+    pub(super) fn is_file(&self) -> bool {
+        match &self.opened {
+            Some(Ok(file)) => file.metadata().is_ok_and(|found| found.is_file()),
+            Some(Err(_)) => false,
+            None => self.path != Path::new("-") && self.path.is_file(),
+        }
+    }
+}
+
 /// Reads a token from a file, or from standard input (`-`). Both may wait for whoever writes: that is done
 /// on a thread, which nobody waits for when what is returned is dropped.
 ///
 /// # Errors
 /// When it cannot be read, or is none.
-pub(super) async fn read_token(from: &Path) -> anyhow::Result<JoinToken> {
+pub(super) async fn read_token(from: TokenFile) -> anyhow::Result<JoinToken> {
     let (sender, read) = oneshot::channel();
-    let path = from.to_owned();
     std::thread::Builder::new()
         .name("token".to_owned())
         .spawn(move || {
             // Nobody takes it when a signal was faster.
-            let _ = sender.send(read_token_waiting(&path));
+            let _ = sender.send(read_token_waiting(from));
         })
         .context("cannot start a thread")?;
     read.await.context("the token could not be read")?
 }
 
-fn read_token_waiting(from: &Path) -> anyhow::Result<JoinToken> {
-    let shown = from.display();
-    let text = match from == Path::new("-") {
-        true => read_text(std::io::stdin().lock()),
-        false => std::fs::File::open(from).and_then(read_text),
+fn read_token_waiting(from: TokenFile) -> anyhow::Result<JoinToken> {
+    let TokenFile { path, opened } = from;
+    let shown = path.display();
+    let text = match opened {
+        Some(opened) => opened.and_then(wait_written).and_then(read_text),
+        None if path == Path::new("-") => read_text(io::stdin().lock()),
+        None => File::open(&path).and_then(read_text),
     };
     let text = text.with_context(|| format!("cannot read the token from {shown}"))?;
     if text.len() > MAX_TOKEN_FILE {
@@ -88,8 +131,19 @@ fn read_token_waiting(from: &Path) -> anyhow::Result<JoinToken> {
     })
 }
 
+/// Waits until somebody has begun to write what was opened without waiting for that.
+fn wait_written(file: File) -> io::Result<File> {
+    while let Err(error) = poll(&mut [PollFd::new(&file, PollFlags::IN)], None) {
+        if error != Errno::INTR {
+            return Err(error.into());
+        }
+    }
+    rustix::io::ioctl_fionbio(&file, false)?;
+    Ok(file)
+}
+
 /// Reads to the end, and of what is too long one byte too many.
-fn read_text(from: impl Read) -> std::io::Result<Zeroizing<String>> {
+fn read_text(from: impl Read) -> io::Result<Zeroizing<String>> {
     // A buffer that grew would leave copies of the secret behind.
     let mut text = Zeroizing::new(String::with_capacity(MAX_TOKEN_FILE + 2));
     let most = u64::try_from(MAX_TOKEN_FILE).unwrap_or(u64::MAX);

@@ -35,6 +35,8 @@ const MESH: &str = "mesh.json";
 const FLOOR: &str = "floor";
 const LEAVES: &str = "leaves";
 const LEAF: &str = ".leaf";
+/// The lock, and the floor while it is being written.
+const OTHERS: [&str; 2] = ["lock", "floor.new"];
 
 /// Largest files, in bytes.
 const MAX_LEAF_FILE: usize = 128 * 1024;
@@ -80,18 +82,19 @@ pub(crate) enum StateError {
 }
 
 impl State {
-    /// Takes the folder for this process; makes it when it is not there.
+    /// Takes the folder for this process; makes it when it is not there. `shown` is its path in messages,
+    /// `path` the one by which it is reached.
     ///
     /// # Errors
     /// When it cannot be made, others have access to it, or another process has it.
-    pub(crate) fn open(path: &Path) -> Result<State, StateError> {
-        let folder = Folder::open(path)?;
+    pub(crate) fn open(path: &Path, shown: &Path) -> Result<State, StateError> {
+        let folder = Folder::open_as(path, shown)?;
         let lock = folder.lock()?;
         folder.sweep()?;
-        let leaves = Folder::open(&folder.path_of(LEAVES))?;
+        let leaves = Folder::open_as(&path.join(LEAVES), &folder.path_of(LEAVES))?;
         leaves.sweep()?;
         Ok(State {
-            floor: FloorFile::new(folder.path_of(FLOOR)),
+            floor: FloorFile::new(path.join(FLOOR)),
             folder,
             leaves,
             _lock: lock,
@@ -288,6 +291,20 @@ impl State {
         let path = self.folder.path_of(name);
         StateError::Damaged { path, why, remedy }
     }
+}
+
+/// Whether a node keeps a file of that name in its folder, be it for the time of writing.
+pub(crate) fn is_kept(name: &str) -> bool {
+    [OWN, TRUST, MESH, FLOOR].contains(&name) || OTHERS.contains(&name) || is_being_written(name)
+}
+
+/// Whether it keeps one in the folder of its workloads' keys.
+pub(crate) fn is_kept_leaf(name: &str) -> bool {
+    name.ends_with(LEAF) || is_being_written(name)
+}
+
+fn is_being_written(name: &str) -> bool {
+    name.starts_with('.') && name.ends_with(".tmp")
 }
 
 /// Whether a mesh from elsewhere can be served: it holds to its promises, and is of this trust domain.

@@ -1,12 +1,14 @@
 //! What is needed before anything is served. Each function fails with what its user can mend.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use heddle_control::{Report, Severity};
 use heddle_model::Mesh;
 use heddle_telemetry::{AccessLog, Target};
+use rustix::process::geteuid;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::bind::{Instead, bind};
@@ -19,11 +21,23 @@ use crate::exit::{Exit, Failure};
 use crate::settings::{Metrics, Settings};
 use crate::table::count;
 
-/// The admin socket's path, ours for as long as the first value lives, and the listener on it.
-pub(crate) fn admin_socket(location: &Location) -> Result<(AdminSocket, UnixListener), Failure> {
-    let (socket, listener) = AdminSocket::bind(location).map_err(unclaimed)?;
+/// The admin socket's path, ours for as long as the first value lives, and what listens there.
+pub(crate) type Claimed = (AdminSocket, std::os::unix::net::UnixListener);
+
+/// Takes the admin socket's path, before there is a runtime.
+///
+/// # Errors
+/// When another process has it, or somebody else could replace the socket.
+pub(crate) fn claim(location: &Location) -> Result<Claimed, Failure> {
+    AdminSocket::bind(location).map_err(unclaimed)
+}
+
+/// Serves there, within a runtime.
+pub(crate) fn admin_socket(
+    (socket, listener): Claimed,
+) -> Result<(AdminSocket, UnixListener), Failure> {
     let listener = UnixListener::from_std(listener).context("cannot use the admin socket")?;
-    tracing::info!("admin socket {}", location.path.display());
+    tracing::info!("admin socket {}", socket.path().display());
     Ok((socket, listener))
 }
 
@@ -59,8 +73,17 @@ pub(super) fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failu
     } else {
         Target::File(path.clone())
     };
-    let log = AccessLog::open(target)
-        .with_context(|| format!("cannot write the access log {}", path.display()))?;
+    let log = AccessLog::open(target).map_err(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::PermissionDenied => format!(
+                " (as user {}: give it the file, or the folder to make it in, with chown, and let it through the \
+                 folders above)",
+                geteuid().as_raw()
+            ),
+            _ => String::new(),
+        };
+        anyhow!("cannot write the access log {}: {error}{remedy}", path.display())
+    })?;
     Ok(Some(log))
 }
 
@@ -103,7 +126,7 @@ pub(super) fn supervisor(settings: &Settings, output: &Output) -> Option<Supervi
     if !workloads.run {
         return None;
     }
-    if rustix::process::geteuid().is_root() {
+    if geteuid().is_root() {
         tracing::warn!("running as root, and so will the commands of LocalWorkloads");
     }
     let policy = Policy {

@@ -20,21 +20,26 @@ const MAX_GUESTS: usize = 16;
 /// Who asks.
 pub(super) struct Guests {
     listener: OwnedFd,
+    /// The user that may not.
+    proxy: u32,
     guests: Vec<Guest>,
 }
 
 /// One question each: when it is answered, the guest leaves.
 struct Guest {
     socket: OwnedFd,
+    /// Whoever may not is heard out all the same, since nobody hears an answer to what was not read.
+    may_ask: bool,
     /// What is left to be said, once there is a question: a list is longer than what a socket takes at once.
     answer: Option<VecDeque<Reply>>,
 }
 
 impl Guests {
-    pub(super) fn new(listener: OwnedFd) -> io::Result<Guests> {
+    pub(super) fn new(listener: OwnedFd, proxy: u32) -> io::Result<Guests> {
         rustix::io::ioctl_fionbio(&listener, true)?;
         Ok(Guests {
             listener,
+            proxy,
             guests: Vec::new(),
         })
     }
@@ -53,16 +58,19 @@ impl Guests {
         });
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while let Ok(socket) = accept_with(&self.listener, flags) {
-            if !may_ask(&socket) {
-                let why = "only root and the user that the holder runs as may ask".to_owned();
-                let _ = send(&socket, &Reply::Refused(why), &[]);
-                continue;
-            }
+            let may_ask = may_ask(&socket, self.proxy);
             if self.guests.len() >= MAX_GUESTS {
-                self.guests.remove(0);
+                match self.guests.iter().position(|guest| !guest.may_ask) {
+                    Some(refused) => drop(self.guests.remove(refused)),
+                    None if may_ask => drop(self.guests.remove(0)),
+                    None => continue,
+                }
             }
-            let answer = None;
-            self.guests.push(Guest { socket, answer });
+            self.guests.push(Guest {
+                socket,
+                may_ask,
+                answer: None,
+            });
         }
     }
 }
@@ -81,6 +89,10 @@ impl Guest {
             return;
         }
         self.answer = match receive::<Request>(&self.socket) {
+            Ok(Some(_)) if !self.may_ask => {
+                let why = "only root and the user that the holder runs as may ask, and never the proxy's user";
+                Some([Reply::Refused(why.to_owned())].into())
+            }
             Ok(Some((request, descriptors))) => {
                 Some(answer(request, descriptors.into_iter().next()).into())
             }
@@ -110,7 +122,9 @@ impl Guest {
     }
 }
 
-/// The mode of the socket keeps others out as well; this does not depend on a folder.
-fn may_ask(guest: &OwnedFd) -> bool {
-    socket_peercred(guest).is_ok_and(|who| who.uid.is_root() || who.uid == geteuid())
+/// The mode of the socket keeps others out as well; this does not depend on a folder. Of a user that is the
+/// proxy's as well, nobody is heard: it cannot be known which of its processes the proxy has started.
+fn may_ask(guest: &OwnedFd, proxy: u32) -> bool {
+    socket_peercred(guest)
+        .is_ok_and(|who| who.uid.as_raw() != proxy && (who.uid.is_root() || who.uid == geteuid()))
 }

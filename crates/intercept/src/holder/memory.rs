@@ -1,12 +1,15 @@
 //! The pods that a holder finds again when it was restarted.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use heddle_model::WorkloadName;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::HolderError;
@@ -37,13 +40,44 @@ pub(super) struct Remembered {
     pub(super) fate: Fate,
     #[serde(default)]
     pub(super) exclude: Exclude,
+    /// Whether there are rules of the packet filter in its namespace; nobody knows, where it is not said.
+    #[serde(default)]
+    pub(super) filtered: Option<bool>,
 }
 
-/// A file of them.
+impl Remembered {
+    /// Its namespace, if it is still there.
+    ///
+    /// # Errors
+    /// Why it is not, in words.
+    pub(super) fn open(&self) -> Result<File, String> {
+        let shown = self.netns.display();
+        // Whatever is there by now must not keep us waiting.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let netns = File::options()
+            .read(true)
+            .custom_flags(flags)
+            .open(&self.netns);
+        let netns = netns.map_err(|error| format!("{shown}: {error}"))?;
+        let here = netns
+            .metadata()
+            .map_err(|error| format!("{shown}: {error}"))?;
+        match self.inode.is_some_and(|inode| inode != here.ino()) {
+            true => Err(format!(
+                "{shown} is another namespace than it was: enrol the pod that is there now"
+            )),
+            false => Ok(netns),
+        }
+    }
+}
+
+/// A file of them, which nobody but its owner may write: it says what becomes of pods.
 pub(super) struct Memory {
     path: PathBuf,
     recalled: Vec<Remembered>,
     lost: Vec<Lost>,
+    /// No other holder has the same pods. The kernel lets go of it however we end.
+    _lock: File,
 }
 
 /// A pod that is not enrolled, for a reason that may pass.
@@ -61,6 +95,7 @@ impl Memory {
     /// Reads what there is.
     pub(super) fn open(path: PathBuf) -> Result<Memory, HolderError> {
         let wrong = |error| HolderError::new(format!("{}", path.display()), error);
+        let lock = lock(&path)?;
         let recalled = match read(&path) {
             Ok(recalled) => recalled,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -70,6 +105,7 @@ impl Memory {
             path,
             recalled,
             lost: Vec::new(),
+            _lock: lock,
         })
     }
 
@@ -151,11 +187,55 @@ impl Memory {
     }
 }
 
+/// Makes these pods ours for as long as the file is open.
+fn lock(path: &Path) -> Result<File, HolderError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let name = PathBuf::from(name);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(&name)
+        .map_err(|error| HolderError::new(format!("cannot open {}", name.display()), error))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(HolderError {
+            what: format!(
+                "{}: another holder has these pods; stop it, or choose another folder with --state",
+                path.display()
+            ),
+            source: None,
+        }),
+        Err(error) => Err(HolderError::new(
+            format!("cannot lock {}", name.display()),
+            error.into(),
+        )),
+    }
+}
+
 fn read(path: &Path) -> io::Result<Vec<Remembered>> {
-    if fs::metadata(path)?.len() > MAX_BYTES {
+    // A symbolic link or a pipe is none of ours.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut file = File::options()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    let found = file.metadata()?;
+    let is_ours = found.uid() == 0 || found.uid() == geteuid().as_raw();
+    if !found.is_file() || !is_ours || found.mode() & 0o022 != 0 {
+        return Err(io::Error::other(
+            "somebody else could have written it: find out who has, remove it, and enrol the pods of this node \
+             again",
+        ));
+    }
+    if found.len() > MAX_BYTES {
         return Err(io::Error::other("it is too large to be ours; remove it"));
     }
-    let bytes = fs::read(path)?;
+    let mut bytes = Vec::new();
+    Read::take(&mut file, MAX_BYTES).read_to_end(&mut bytes)?;
     serde_json::from_slice(&bytes).map_err(|error| {
         io::Error::other(format!(
             "{error}; remove it, and enrol the pods of this node again"
@@ -168,13 +248,16 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut next = path.as_os_str().to_owned();
     next.push(".next");
     let next = PathBuf::from(next);
-    let options = OpenOptions::new()
+    // What an interrupted writer left, or somebody has put there for us to write through.
+    match fs::remove_file(&next) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
-        .clone();
-    let mut file = options.open(&next)?;
+        .open(&next)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&next, path)?;

@@ -5,12 +5,11 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use heddle_model::WorkloadName;
-use rustix::fs::{OFlags, fstat, fstatfs, stat};
+use rustix::fs::{fstat, fstatfs, stat};
 use rustix::io::Errno;
 
 use super::memory::Remembered;
@@ -35,7 +34,7 @@ const READ_EVERY: Duration = Duration::from_millis(100);
 /// The file system of namespaces (`linux/magic.h`).
 const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 /// Where our own namespace is.
-const OWN_NAMESPACE: &str = "/proc/self/ns/net";
+pub(super) const OWN_NAMESPACE: &str = "/proc/self/ns/net";
 
 /// Device and inode: a namespace is the same when they are.
 type Place = (u64, u64);
@@ -52,7 +51,7 @@ pub(super) struct Pod {
     is_found: bool,
     pub(super) addresses: Vec<IpAddr>,
     /// Addresses that its namespace has and that are not its own: they are another pod's, or too many.
-    others: Vec<IpAddr>,
+    pub(super) others: Vec<IpAddr>,
     /// Notices when its addresses change.
     watch: Watch,
     /// When they were read, and when they are to be read again.
@@ -64,6 +63,8 @@ pub(super) struct Pod {
     pub(super) fate: Fate,
     /// Whether its namespace has routes for sockets that speak with other addresses.
     routed: bool,
+    /// Whether there are rules of the packet filter in its namespace.
+    filtered: bool,
     /// When a released one is over.
     due: Option<Instant>,
 }
@@ -98,6 +99,7 @@ impl Pod {
             inode: Some(self.place.1),
             fate: self.fate,
             exclude: self.exclude.clone(),
+            filtered: Some(self.filtered),
         })
     }
 }
@@ -199,21 +201,34 @@ impl Pods {
 
     /// Enrols a pod again after the holder was restarted.
     pub(super) fn recall(&mut self, pod: Remembered) -> Result<PodId, String> {
-        // Whatever is there by now must not keep us waiting.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let netns = File::options()
-            .read(true)
-            .custom_flags(flags)
-            .open(&pod.netns);
-        let netns = netns.map_err(|error| format!("{}: {error}", pod.netns.display()))?;
-        let here = place(&netns).map_err(|error| error.to_string())?;
-        if pod.inode.is_some_and(|inode| inode != here.1) {
-            return Err(format!(
-                "{} is another namespace than it was: enrol the pod that is there now",
-                pod.netns.display()
-            ));
+        let netns = pod.open()?;
+        let id = self.enrol(pod.workload, pod.netns, netns, pod.exclude, pod.fate)?;
+        if pod.filtered != Some(false) {
+            self.clear_filters(id);
         }
-        self.enrol(pod.workload, pod.netns, netns, pod.exclude, pod.fate)
+        Ok(id)
+    }
+
+    /// Removes what a holder with packet filters has left in a pod that programs steer by now: rules that would
+    /// refuse it once it is released.
+    pub(super) fn clear_filters(&mut self, id: PodId) {
+        if self.hooks.kind() == hooks::Kind::Nft {
+            return;
+        }
+        let Some(pod) = self.pods.get_mut(&id) else {
+            return;
+        };
+        match hooks::clear_filters(pod.netns.as_fd()) {
+            Ok(true) => {
+                tracing::info!(workload = %pod.workload, "rules of the packet filter removed");
+            }
+            // Without the program there were none, most likely.
+            Ok(false) | Err(HookError::Lacking { .. }) => {}
+            Err(error) => {
+                pod.filtered = true;
+                tracing::error!(workload = %pod.workload, "rules of the packet filter stay: {error}");
+            }
+        }
     }
 
     /// Enrols the namespace that we are in ourselves.
@@ -285,6 +300,7 @@ impl Pods {
             state: PodState::Held,
             fate,
             routed,
+            filtered: self.hooks.kind() == hooks::Kind::Nft,
             due: None,
         };
         self.pods.insert(id, pod);
@@ -323,9 +339,12 @@ impl Pods {
         source: Option<SocketAddr>,
     ) -> io::Result<OwnedFd> {
         let pod = self.pods.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
-        if source.is_some() && !pod.routed {
-            routes::prepare(pod.netns.as_fd()).map_err(io::Error::other)?;
-            pod.routed = true;
+        if let Some(source) = source {
+            sockets::may_speak(pod, family, source)?;
+            if !pod.routed {
+                routes::prepare(pod.netns.as_fd()).map_err(io::Error::other)?;
+                pod.routed = true;
+            }
         }
         sockets::open(pod.netns.as_fd(), family, source)
     }
@@ -444,7 +463,7 @@ fn unaddressed(error: &io::Error) -> String {
 }
 
 /// Whether it is a namespace at all: of which kind is found out by entering it.
-fn is_namespace(file: &File) -> bool {
+pub(super) fn is_namespace(file: &File) -> bool {
     fstatfs(file).is_ok_and(|found| found.f_type == NSFS_MAGIC)
 }
 
@@ -456,7 +475,7 @@ fn leads_to(path: &Path, place: Place) -> bool {
     }
 }
 
-fn place(namespace: impl AsFd) -> io::Result<Place> {
+pub(super) fn place(namespace: impl AsFd) -> io::Result<Place> {
     let found = fstat(namespace)?;
     Ok((found.st_dev, found.st_ino))
 }

@@ -8,9 +8,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 
+use super::pods::Pod;
 use crate::namespace::within;
 use crate::routes::{MARK, OWN_MARK};
 use crate::sockopt::{set_mark, set_transparent};
+use crate::source::may_speak_as;
 use crate::{Family, INBOUND_PORT, OUTBOUND_PORT};
 
 /// Connections that may wait to be accepted. The kernel cuts it to `net.core.somaxconn`.
@@ -71,8 +73,16 @@ fn listener(port: u16) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A socket for reaching the pod's own programs. With a `source` it speaks with that address, which is
-/// another host's.
+/// Whether the proxy may speak to a pod with that address, which is another host's or nobody's.
+pub(super) fn may_speak(pod: &Pod, family: Family, source: SocketAddr) -> io::Result<()> {
+    if may_speak_as(source, family, &pod.addresses) && !pod.others.contains(&source.ip()) {
+        return Ok(());
+    }
+    tracing::debug!(workload = %pod.workload, %source, "the proxy is not to speak with this address");
+    Err(Errno::ACCESS.into())
+}
+
+/// A socket for reaching the pod's own programs. With a `source` it speaks with that address.
 pub(super) fn open(
     netns: BorrowedFd<'_>,
     family: Family,

@@ -82,7 +82,11 @@ impl Holder {
         if let (Some(proxy), Some(pod)) = (&mut self.proxy, self.pods.get(id)) {
             proxy.say_enrolled(pod);
         }
-        self.memory.recovered(workload);
+        let found = self.memory.recovered(workload);
+        // A holder before may have had packet filters.
+        if found.is_some_and(|before| before.filtered != Some(false)) {
+            self.pods.clear_filters(id);
+        }
         let warning = self.remember();
         tracing::info!(%workload, pod = %id, "enrolled");
         Ok(warning)

@@ -43,9 +43,11 @@ fn list(holder: &mut Holder) -> Vec<PodStatus> {
 fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
     let folder = tempfile::tempdir().unwrap();
     let memory = folder.path().join("nowhere/node.pods.json");
+    std::fs::create_dir(memory.parent().unwrap()).unwrap();
     let Some(mut holder) = holder(&memory) else {
         return;
     };
+    std::fs::remove_dir_all(memory.parent().unwrap()).unwrap();
     let (netns, path) = namespace(&["10.0.0.2"]);
     let replies = enrol(
         &mut holder,

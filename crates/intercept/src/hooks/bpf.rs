@@ -83,8 +83,13 @@ impl Bpf {
             loaded::load(&mut object, name, what)?;
         }
         loaded::load(&mut object, loaded::ARRIVE.0, loaded::ARRIVE.1)?;
-        let pins = options.bpffs.as_deref().map(Pins::open);
-        let mut pins = pins.and_then(|pins| pins.inspect_err(unguarded).ok());
+        let mut pins = match options.bpffs.as_deref().map(Pins::open).transpose() {
+            Err(lacking @ HookError::Lacking { .. }) => {
+                unguarded(&lacking);
+                None
+            }
+            opened => opened?,
+        };
         let orphans = pins.as_mut().map(Pins::orphans).transpose()?;
         if let Some(pins) = &pins {
             pins.prepare(&object)?;

@@ -4,13 +4,13 @@
 //! kept by the namespace, not by a process:
 //!
 //! - When this process dies without a word, pods stay steered to listeners that are gone: every one is refused,
-//!   whatever its fate, until another process serves it or it is released by hand (`nft delete table inet heddle`).
+//!   whatever its fate, until another process serves it or the rules are removed ([`clear`]).
 //! - Every change is one run of `nft` for each pod, some milliseconds each, also when the proxy dies.
 //! - A released pod keeps an empty chain: without one the kernel would forget where its redirected connections go.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -124,15 +124,47 @@ impl Nft {
         let output = run.and_then(|output| output);
         let output = output.map_err(|error| HookError::refused("cannot run nft", &error))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
             return Err(HookError::Refused {
                 what: format!("nft has not changed the rules of pod {pod}"),
-                reason: said.lines().take(3).collect::<Vec<_>>().join("; "),
+                reason: first_lines(&output.stderr),
             });
         }
         enrolled.state = state;
         Ok(())
     }
+}
+
+/// Removes the rules that a holder left in a namespace. Returns whether there were any.
+///
+/// # Errors
+/// [`HookError::Lacking`] when there is no program to do so; what it says otherwise.
+pub(super) fn clear(netns: BorrowedFd<'_>) -> Result<bool, HookError> {
+    let program = find()?;
+    let run = |word: &str| {
+        let mut command = Command::new(&program);
+        command.args([word, "table", "inet", "heddle"]);
+        command.stdin(Stdio::null());
+        // A program that is started in a namespace stays there.
+        let output = within(netns, || command.output()).and_then(|output| output);
+        output.map_err(|error| HookError::refused("cannot run nft", &error))
+    };
+    if !run("list")?.status.success() {
+        return Ok(false);
+    }
+    let output = run("delete")?;
+    match output.status.success() {
+        true => Ok(true),
+        false => Err(HookError::Refused {
+            what: "nft has not removed the rules of a pod".to_owned(),
+            reason: first_lines(&output.stderr),
+        }),
+    }
+}
+
+/// What a program complains about.
+fn first_lines(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    said.lines().take(3).collect::<Vec<_>>().join("; ")
 }
 
 impl Drop for Nft {

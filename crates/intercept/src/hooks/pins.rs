@@ -14,17 +14,18 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData};
 use aya::programs::links::{FdLink, PinnedLink};
-use rustix::fs::{FsWord, statfs};
+use rustix::fs::FsWord;
 
 use super::error::{HookError, chain};
 use super::layout::{Address, PodBytes, orphan, unguarded};
 use super::loaded::{GUARDS, PACKET_GUARDS};
+
+mod folder;
 
 /// Changes an entry, and adds none (bpf(2)).
 const BPF_EXIST: u64 = 2;
@@ -60,22 +61,15 @@ pub(super) struct Orphans {
 
 impl Pins {
     /// Opens the folder, and makes it when it is not there.
+    ///
+    /// # Errors
+    /// [`HookError::Lacking`] when there is no BPF file system; anything else when the folder is not ours alone.
     pub(super) fn open(folder: &Path) -> Result<Self, HookError> {
-        let above = folder.parent().unwrap_or(folder);
-        let is_there = |path| statfs(path).is_ok_and(|system| system.f_type == BPF_FS_MAGIC);
-        if !is_there(folder) && !is_there(above) {
-            let lacking = "is on no BPF file system. Mount one: mount -t bpf bpf /sys/fs/bpf";
-            return Err(HookError::path(folder, lacking));
-        }
-        match fs::DirBuilder::new().mode(0o700).create(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(HookError::path(folder, format!("cannot make it: {error}")))
-            }
-            _ => Ok(Pins {
-                folder: folder.to_owned(),
-                before: None,
-            }),
-        }
+        folder::make(folder)?;
+        Ok(Pins {
+            folder: folder.to_owned(),
+            before: None,
+        })
     }
 
     /// What was guarded here when its holder ended. What is left of pods that are gone is removed.
@@ -217,7 +211,7 @@ fn unpinned(path: &Path, error: &dyn Error) -> HookError {
 
 /// Removes everything of ours, and the folder.
 pub(super) fn remove_all(folder: &Path) -> Result<usize, HookError> {
-    let names = match folder.exists() {
+    let names = match folder::check(folder)? {
         true => names(folder)?,
         false => return Ok(0),
     };

@@ -16,6 +16,7 @@ mod inbound;
 mod killed;
 mod nft;
 mod outbound;
+mod pins;
 mod stage;
 mod states;
 mod transparent;

@@ -205,8 +205,15 @@ async fn open_within(dial: &Dial<'_>, mut pod: PodId) -> io::Result<TcpStream> {
             socket.connect(address).await
         };
         match (opened.await, &mut source) {
-            (Err(error), Some(source)) if source.port() != 0 && is_taken(&error) => {
+            (Err(error), Some(source))
+                if source.port() != 0 && (is_taken(&error) || is_denied(&error)) =>
+            {
                 source.set_port(0);
+            }
+            // The holder has no socket that speaks with that address: a link-local one, say.
+            (Err(error), Some(_)) if is_denied(&error) => {
+                source = None;
+                shows_client.set(false);
             }
             (opened, _) => return opened,
         }
@@ -280,6 +287,11 @@ fn is_taken(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL))
         || error.kind() == io::ErrorKind::AddrInUse
+}
+
+/// Whether a source is not to be used.
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }
 
 /// Whether connecting failed for want of a descriptor, which says nothing about the endpoint.

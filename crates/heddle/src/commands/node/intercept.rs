@@ -6,6 +6,8 @@ use heddle_intercept::hooks::Kind;
 use heddle_intercept::{Cidr, PortRange};
 use heddle_model::WorkloadName;
 
+use crate::hold::{User, Wanted};
+
 /// Pods whose traffic is intercepted.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Interception")]
@@ -41,9 +43,16 @@ pub(crate) struct Intercept {
     /// With --pod: its ports that are left alone, such as 22 or 8000-8010. May be repeated
     #[arg(long, value_name = "PORTS", requires = "pod")]
     pub(crate) exclude_inbound: Vec<PortRange>,
+    /// Whom the proxy runs as: neither root nor of root's group. The node's state folder is given to it
+    /// [default: a user heddle of /etc/passwd, else the number 65523; where the holder is not root, its own]
+    #[arg(long, value_name = "NAME|UID[:GID]", requires = "intercept")]
+    pub(crate) proxy_user: Option<Wanted>,
     /// Set for the proxy by its holder.
     #[arg(long, hide = true)]
     pub(crate) held: bool,
+    /// Whom the proxy becomes, set by its holder as well.
+    #[arg(long, hide = true, value_name = "UID:GID", requires = "held")]
+    pub(crate) held_as: Option<User>,
 }
 
 impl Intercept {

@@ -26,13 +26,48 @@ fn a_token_is_read_with_what_white_space_is_around_it() {
         (token.replace('.', ","), "holds no token"),
     ] {
         std::fs::write(&path, &text).expect("written");
-        let said =
-            read_token_waiting(&path).map_or_else(|error| error.to_string(), |_| String::new());
-        let is_right = said.contains(wanted) && said.is_empty() == wanted.is_empty();
-        assert!(
-            is_right,
-            "{} bytes: {said:?} instead of {wanted:?}",
-            text.len()
-        );
+        for file in [TokenFile::at(path.clone()), TokenFile::open(path.clone())] {
+            assert!(file.is_file());
+            let read = read_token_waiting(file);
+            let said = read.map_or_else(|error| error.to_string(), |_| String::new());
+            let is_right = said.contains(wanted) && said.is_empty() == wanted.is_empty();
+            assert!(
+                is_right,
+                "{} bytes: {said:?} instead of {wanted:?}",
+                text.len()
+            );
+        }
     }
+}
+
+#[test]
+fn a_token_that_was_opened_is_read_by_whoever_could_not_open_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("token");
+    let token = format!(
+        "heddle-{}.{}.{}",
+        "A".repeat(12),
+        "B".repeat(42) + "A",
+        "ab".repeat(32)
+    );
+    // What is not there is said when it is needed.
+    let missing = TokenFile::open(path.clone());
+    assert!(!missing.is_file());
+    let said = read_token_waiting(missing)
+        .err()
+        .map(|error| error.to_string());
+    assert!(said.is_some_and(|said| said.contains("cannot read the token")));
+    // A pipe is waited for, but not while it is opened.
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        &path,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    )
+    .expect("a pipe");
+    let opened = TokenFile::open(path.clone());
+    assert!(!opened.is_file());
+    let read = std::thread::spawn(move || read_token_waiting(opened));
+    std::fs::write(&path, &token).expect("written");
+    std::fs::remove_file(&path).expect("removed");
+    assert!(read.join().expect("it ends").is_ok());
 }

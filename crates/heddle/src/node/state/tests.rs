@@ -71,7 +71,7 @@ impl Kept {
     }
 
     fn open(&self) -> Result<State, StateError> {
-        State::open(&self.path(""))
+        opened(&self.path(""))
     }
 
     fn load(&self) -> Result<Found, String> {
@@ -116,13 +116,17 @@ fn what_was_kept_is_found_and_nobody_else_can_read_it() {
     assert_eq!(state.load(&name()).unwrap().leaves.len(), 0);
 }
 
+fn opened(folder: &Path) -> Result<State, StateError> {
+    State::open(folder, folder)
+}
+
 #[test]
 fn an_empty_folder_is_a_node_that_has_not_joined() {
     let dir = tempfile::tempdir().unwrap();
-    let state = State::open(&dir.path().join("node")).unwrap();
+    let state = opened(&dir.path().join("node")).unwrap();
     assert!(state.load(&name()).unwrap().joined.is_none());
     assert_eq!(state.floor().unwrap(), 0);
-    let second = State::open(&dir.path().join("node")).unwrap_err();
+    let second = opened(&dir.path().join("node")).unwrap_err();
     assert!(matches!(second, StateError::Folder(error) if error.is_busy()));
 }
 

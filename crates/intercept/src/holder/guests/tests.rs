@@ -1,10 +1,12 @@
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use heddle_model::WorkloadName;
 use rustix::event::poll;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
+use rustix::process::geteuid;
 
 use super::Guests;
 use crate::request::{PodState, PodStatus, Reply, Request, ask};
@@ -22,10 +24,10 @@ fn pod(number: u32) -> PodStatus {
     }
 }
 
-#[test]
-fn a_list_arrives_whole_however_long_it_is() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("holder.sock");
+/// The user of a proxy, who is not the one of this test.
+const NOBODY: u32 = 65_521;
+
+fn listen_at(path: &Path) -> OwnedFd {
     let listener: OwnedFd = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -33,9 +35,33 @@ fn a_list_arrives_whole_however_long_it_is() {
         None,
     )
     .unwrap();
-    bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    bind(&listener, &SocketAddrUnix::new(path).unwrap()).unwrap();
     listen(&listener, 1).unwrap();
-    let mut guests = Guests::new(listener).unwrap();
+    listener
+}
+
+#[test]
+fn a_proxy_may_not_ask_whoever_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("holder.sock");
+    // Even were it root.
+    let mut guests = Guests::new(listen_at(&path), geteuid().as_raw()).unwrap();
+    let asked = std::thread::spawn(move || ask(&path, &Request::List, None));
+    while !asked.is_finished() {
+        guests.serve(|request, _| panic!("{request:?}"));
+        std::thread::yield_now();
+    }
+    let why = asked.join().unwrap().unwrap_err().to_string();
+    assert!(why.contains("never the proxy's user"), "{why}");
+    assert!(guests.guests.is_empty());
+}
+
+#[test]
+fn a_list_arrives_whole_however_long_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("holder.sock");
+    let listener = listen_at(&path);
+    let mut guests = Guests::new(listener, NOBODY).unwrap();
 
     let asked = std::thread::spawn(move || ask(&path, &Request::List, None));
     while !asked.is_finished() {

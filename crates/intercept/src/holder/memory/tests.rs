@@ -1,3 +1,6 @@
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
 use super::*;
 
 fn pod(name: &str, netns: &Path) -> Remembered {
@@ -7,6 +10,7 @@ fn pod(name: &str, netns: &Path) -> Remembered {
         inode: Some(7),
         fate: Fate::Refuse,
         exclude: Exclude::default(),
+        filtered: None,
     }
 }
 
@@ -47,14 +51,14 @@ fn lost_pods_are_tried_again_ever_more_seldom_and_remembered_until_they_are_enro
     assert_eq!(said[0].reason.as_deref(), Some("it is gone"));
 
     memory.keep(std::iter::empty()).unwrap();
-    let mut next = open(&path);
-    assert_eq!(next.recalled(), std::slice::from_ref(&lost));
+    assert_eq!(read(&path).unwrap(), std::slice::from_ref(&lost));
     // Its place is there: it is not forgotten, however long it takes.
     assert!(memory.forget_gone(now).is_empty());
     assert_eq!(memory.recovered(&lost.workload), Some(lost.clone()));
     assert_eq!(memory.recovered(&lost.workload), None);
     assert_eq!(memory.due(), None);
     memory.keep(std::iter::empty()).unwrap();
+    drop(memory);
     assert!(open(&path).recalled().is_empty());
 }
 
@@ -93,9 +97,42 @@ fn a_file_that_is_not_ours_is_not_taken_for_one_and_what_cannot_be_written_is_sa
     let error = Memory::open(path).err().unwrap().to_string();
     assert!(error.contains("too large to be ours"), "{error}");
 
-    let nowhere = folder.path().join("nowhere").join("node.pods.json");
-    let memory = open(&nowhere);
+    let folder = tempfile::tempdir().unwrap();
+    let gone = folder.path().join("node.pods.json");
+    let memory = open(&gone);
+    drop(folder);
     let error = memory.keep(std::iter::empty()).unwrap_err().to_string();
-    let expected = format!("cannot write {}: ", nowhere.display());
+    let expected = format!("cannot write {}: ", gone.display());
     assert!(error.starts_with(&expected), "{error}");
+}
+
+#[test]
+fn what_somebody_else_could_have_written_is_not_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.pods.json");
+    replace(&path, b"[]").unwrap();
+    assert_eq!(read(&path).unwrap(), []);
+    fs::set_permissions(&path, Permissions::from_mode(0o622)).unwrap();
+    assert!(
+        read(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("somebody else")
+    );
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let link = folder.path().join("link.pods.json");
+    symlink(&path, &link).unwrap();
+    read(&link).unwrap_err();
+}
+
+#[test]
+fn nothing_is_written_through_what_lies_in_the_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.pods.json");
+    let secret = folder.path().join("shadow");
+    fs::write(&secret, "of root").unwrap();
+    symlink(&secret, folder.path().join("node.pods.json.next")).unwrap();
+    replace(&path, b"[]").unwrap();
+    assert_eq!(fs::read(&secret).unwrap(), b"of root");
+    assert_eq!(read(&path).unwrap(), []);
 }

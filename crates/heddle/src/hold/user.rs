@@ -1,0 +1,158 @@
+//! Whom the proxy of a holder runs as: a user that has nothing but the node's state.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::str::FromStr;
+
+use rustix::process::geteuid;
+
+#[cfg(test)]
+mod tests;
+
+/// The user that is taken, where the system has it, when none is named.
+const NAME: &str = "heddle";
+/// The number that is taken otherwise. Nothing gives it out: it is behind what systemd takes for services that
+/// have no user (61184 to 65519), and within what Debian reserves (65000 to 65533). `nobody` will not do, as
+/// whom other services run that could then read the node's keys.
+pub(super) const RESERVED: u32 = 65_523;
+/// The users of this machine (passwd(5)). Those of a directory service are named by their numbers.
+const USERS: &str = "/etc/passwd";
+/// The part of it that is read, in bytes.
+const MAX_USERS: u64 = 4 * 1024 * 1024;
+
+/// The numbers of a user and its group, neither of which is root's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl User {
+    fn new(uid: u32, gid: u32) -> Result<User, String> {
+        // The last two are no numbers to the kernel, or were not to an older one.
+        let is_none = |id: u32| id == u32::from(u16::MAX) || id == u32::MAX;
+        match (uid, gid) {
+            (0, _) | (_, 0) => {
+                Err("the proxy is to be neither root nor of root's group".to_owned())
+            }
+            (uid, gid) if is_none(uid) || is_none(gid) => {
+                Err(format!("{uid}:{gid} is no user and group"))
+            }
+            (uid, gid) => Ok(User { uid, gid }),
+        }
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uid, self.gid)
+    }
+}
+
+impl FromStr for User {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<User, String> {
+        let numbers = text.split_once(':').and_then(|(uid, gid)| {
+            let numbers = (uid.parse().ok()?, gid.parse().ok()?);
+            Some(numbers)
+        });
+        let (uid, gid) = numbers.ok_or("expected UID:GID")?;
+        User::new(uid, gid)
+    }
+}
+
+/// A user as an operator names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    who: Who,
+    gid: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Who {
+    Name(String),
+    Uid(u32),
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Wanted, String> {
+        let form = "expected NAME, UID or UID:GID, such as heddle or 2000:2000";
+        let (who, gid) = match text.split_once(':') {
+            Some((who, gid)) => (who, Some(gid.parse().map_err(|_| form)?)),
+            None => (text, None),
+        };
+        let who = match who.parse() {
+            Ok(uid) => Who::Uid(uid),
+            Err(_) if who.is_empty() || who.starts_with('-') => return Err(form.to_owned()),
+            Err(_) => Who::Name(who.to_owned()),
+        };
+        Ok(Wanted { who, gid })
+    }
+}
+
+/// The user of the proxy; `None`: the holder's own, when that is not root.
+///
+/// # Errors
+/// When there is no such user, it is root, or the holder cannot give its proxy another user.
+pub(super) fn of_proxy(wanted: Option<&Wanted>) -> Result<Option<User>, String> {
+    match (geteuid().is_root(), wanted) {
+        (false, None) => Ok(None),
+        (false, Some(_)) => Err(
+            "--proxy-user is for a holder that is root: leave it out, and the proxy runs as whom the holder \
+             does"
+                .to_owned(),
+        ),
+        (true, wanted) => find(wanted, &users()).map(Some),
+    }
+}
+
+/// What is no text, or not there, names nobody.
+fn users() -> String {
+    let mut bytes = Vec::new();
+    let read = File::open(USERS).and_then(|file| file.take(MAX_USERS).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(_) => String::new(),
+    }
+}
+
+fn find(wanted: Option<&Wanted>, users: &str) -> Result<User, String> {
+    let entries = || users.lines().filter_map(entry);
+    let named = |name: &str| entries().find(|(known, ..)| *known == name);
+    let Some(Wanted { who, gid }) = wanted else {
+        return match named(NAME) {
+            Some((_, uid, gid)) => User::new(uid, gid)
+                .map_err(|why| format!("{why}, which the user {NAME} is in {USERS}: name another")),
+            None => User::new(RESERVED, RESERVED),
+        };
+    };
+    let (uid, own_gid) = match who {
+        Who::Name(name) => match named(name) {
+            Some((_, uid, gid)) => (uid, gid),
+            None => {
+                return Err(format!(
+                    "there is no user {name} in {USERS}: name one that is there, or its numbers, as in \
+                     --proxy-user 2000:2000"
+                ));
+            }
+        },
+        Who::Uid(uid) => {
+            let known = entries().find(|(_, known, _)| known == uid);
+            (*uid, known.map_or(*uid, |(_, _, gid)| gid))
+        }
+    };
+    User::new(uid, gid.unwrap_or(own_gid)).map_err(|why| format!("--proxy-user: {why}"))
+}
+
+/// Name, number and group of one line.
+fn entry(line: &str) -> Option<(&str, u32, u32)> {
+    let mut fields = line.split(':');
+    let name = fields.next().filter(|name| !name.is_empty())?;
+    let _password = fields.next()?;
+    let mut number = || fields.next()?.parse().ok();
+    Some((name, number()?, number()?))
+}

@@ -1,0 +1,52 @@
+//! Whose the folder of the guard may be.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+
+use heddle_intercept::hooks::{Hooks, Kind, uninstall};
+
+use crate::stage::on_stage;
+
+#[test]
+fn a_guard_is_kept_only_where_nobody_else_can_touch_it() {
+    on_stage(|stage| {
+        let folder = stage.bpffs();
+        let above = folder.parent().unwrap();
+        let elsewhere = above.join("elsewhere");
+        let mode =
+            |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        // Neither hooks nor their removal begin there, and nothing is put there.
+        let refused = |said: &str| {
+            let hooks = Hooks::open(&stage.options(Kind::Bpf)).unwrap_err();
+            for why in [hooks, uninstall(&folder).unwrap_err()] {
+                let why = why.to_string();
+                assert!(why.contains(said) && why.contains("--bpffs"), "{why}");
+            }
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        };
+        fs::create_dir(&folder).unwrap();
+        mode(&folder, 0o770);
+        refused("can be written by others");
+        mode(&folder, 0o707);
+        refused("can be written by others");
+        mode(&folder, 0o700);
+        chown(&folder, Some(65_521), None).unwrap();
+        refused("belongs to user 65521");
+        chown(&folder, Some(0), None).unwrap();
+        let before = fs::metadata(above).unwrap().mode() & 0o7777;
+        mode(above, 0o777);
+        refused("can be written by others");
+        mode(above, before);
+        fs::rename(&folder, &elsewhere).unwrap();
+        symlink(&elsewhere, &folder).unwrap();
+        refused("is a symbolic link");
+        fs::remove_file(&folder).unwrap();
+        fs::remove_dir(&elsewhere).unwrap();
+        // What we make ourselves is ours alone.
+        let hooks = Hooks::open(&stage.options(Kind::Bpf)).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o7777, 0o700);
+        drop(hooks);
+        uninstall(&folder).unwrap();
+    });
+}
