@@ -163,6 +163,59 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_pods_meet_their_fate_until_then
     assert!(directly.payload > 0, "{heard:?}");
 }
 
+/// Figures, not verdicts, with `--ignored --nocapture`: how long until a strict pod is refused, and until it is served
+/// again.
+#[test]
+#[ignore = "a measurement"]
+fn twenty_deaths() {
+    let Some(stage) = stage() else { return };
+    let _servers = servers(&stage);
+    let holder = holder(&stage);
+    let clerk = Load::start(&stage, "clerk", Kind::Anew, &stage.at("vault", 80));
+    let _others = ["guest", "window"]
+        .map(|pod| Load::start(&stage, pod, Kind::Anew, &stage.at("window", 80)));
+    let mut kills = Vec::new();
+    for _ in 0..20 {
+        let at = kill(proxy_of(holder).expect("a proxy"));
+        kills.push(at);
+        until("it is back", || {
+            let outcomes = clerk.outcomes();
+            let since = outcomes.iter().rev().take_while(|one| one.began_us > at);
+            since.filter(|one| one.is_good()).count() > 20 && proxy_of(holder).is_some()
+        });
+        stage.until_served("vault");
+        // Not one death that takes long, but one after the other.
+        pause(Duration::from_millis(1500));
+    }
+    let outcomes = clerk.stop();
+    let first = |at: u64, when: fn(&Outcome) -> u64, is: fn(&Outcome) -> bool| {
+        let since = outcomes.iter().filter(|one| one.began_us >= at && is(one));
+        since.map(when).min().map_or(u64::MAX, |then| then - at)
+    };
+    let refused = kills.iter().map(|at| {
+        first(
+            *at,
+            |one| one.began_us,
+            |one| one.what == "connection-refused",
+        )
+    });
+    let served = kills
+        .iter()
+        .map(|at| first(*at, Outcome::ended_us, Outcome::is_good));
+    for (what, times) in [
+        ("refused", sorted(refused)),
+        ("served again", sorted(served)),
+    ] {
+        println!("{what} after, in µs, sorted: {times:?}");
+    }
+}
+
+fn sorted(times: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut times: Vec<u64> = times.collect();
+    times.sort_unstable();
+    times
+}
+
 /// A node's holder and proxy, killed.
 pub(crate) struct Killed {
     program: std::path::PathBuf,
