@@ -65,6 +65,7 @@ pub(crate) fn compile(
         workloads,
         policies,
         elsewhere: Vec::new(),
+        further: Vec::new(),
     }
 }
 

@@ -45,6 +45,18 @@ impl Mesh {
         }
         self.check_addresses()?;
         increasing(&self.elsewhere, |address| address, "addresses elsewhere")?;
+        increasing(
+            &self.further,
+            |(address, _)| address,
+            "further addresses elsewhere",
+        )?;
+        let is_elsewhere = |address| self.elsewhere.binary_search(address).is_ok();
+        ensure(
+            self.further.iter().all(|(further, first)| {
+                further != first && is_elsewhere(further) && is_elsewhere(first)
+            }),
+            "a further address elsewhere, or the one it stands beside, is not elsewhere",
+        )?;
         let places = self.elsewhere.iter();
         ensure(
             places.copied().all(is_one_place),

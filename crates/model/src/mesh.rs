@@ -1,6 +1,6 @@
 //! The whole of what a node serves, as one snapshot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -33,6 +33,10 @@ pub struct Mesh {
     /// endpoint at, too. What goes there goes through their node or not at all.
     #[serde(default)]
     pub elsewhere: Vec<IpAddr>,
+    /// Of these, the further addresses of workloads, each with the one at which Services have them; sorted by
+    /// the further one, each once.
+    #[serde(default)]
+    pub further: Vec<(IpAddr, IpAddr)>,
 }
 
 /// A node of the mesh.
@@ -105,6 +109,16 @@ impl Mesh {
         let mut elsewhere: BTreeSet<IpAddr> = mesh.elsewhere.drain(..).collect();
         elsewhere.extend(others.iter().flat_map(Workload::all_addresses));
         mesh.elsewhere = elsewhere.into_iter().collect();
+        let mut further: BTreeMap<IpAddr, IpAddr> = mesh.further.drain(..).collect();
+        for workload in &others {
+            let more = workload.more_addresses.iter();
+            further.extend(more.map(|&address| (address, workload.address)));
+        }
+        // What is somebody's first address is nobody's further one.
+        for workload in &others {
+            further.remove(&workload.address);
+        }
+        mesh.further = further.into_iter().collect();
         let needed: BTreeSet<&PolicyName> = mesh
             .workloads
             .iter()

@@ -158,6 +158,7 @@ fn outbound(
     if !addresses.has(caller) {
         return Err(nowhere(Reason::WorkloadUnknown));
     }
+    let address = addresses.known_as(address);
     let what = match addresses.find(address) {
         Found::Service(index) => {
             let named = bound.snapshot.port(index).name.clone();

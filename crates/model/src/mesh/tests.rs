@@ -115,6 +115,18 @@ fn of_the_workloads_of_other_nodes_a_node_gets_the_addresses() {
     let again = part("n1").for_node(&NodeName::parse("n1").unwrap());
     assert_eq!(again.elsewhere, part("n1").elsewhere);
     assert!(elsewhere(&whole).is_empty());
+    let first = whole.workloads[0].address;
+    assert_eq!(part("n1").further, [([10, 0, 0, 9].into(), first)]);
+    assert_eq!(again.further, part("n1").further);
+    assert!(part("n0").further.is_empty());
+    let places = |elsewhere| Mesh {
+        elsewhere,
+        further: part("n1").further,
+        ..Mesh::default()
+    };
+    let known = places(part("n1").elsewhere);
+    assert_eq!(known.check_invariants(), Ok(()));
+    assert!(places(Vec::new()).check_invariants().is_err());
 }
 
 #[test]

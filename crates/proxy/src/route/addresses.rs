@@ -19,6 +19,8 @@ pub(crate) struct Addresses {
     hosted: HashMap<WorkloadName, Box<[IpAddr]>, RandomState>,
     /// Where workloads of other nodes are.
     elsewhere: HashSet<IpAddr, RandomState>,
+    /// Their further addresses, and the one at which Services have them.
+    further: HashMap<IpAddr, IpAddr, RandomState>,
 }
 
 /// What is at an address.
@@ -69,6 +71,7 @@ impl Addresses {
         let clusters = mesh.services.iter().flat_map(|service| &service.addresses);
         addresses.clusters.extend(clusters);
         addresses.elsewhere.extend(&mesh.elsewhere);
+        addresses.further.extend(mesh.further.iter().copied());
         for workload in &mesh.workloads {
             let all: Box<[IpAddr]> = workload.all_addresses().collect();
             for &address in &all {
@@ -95,6 +98,16 @@ impl Addresses {
             Found::Elsewhere
         } else {
             Found::Outside
+        }
+    }
+
+    /// The address at which Services have what is there: of a workload of another node that was dialled by a
+    /// further address its first one, else the same.
+    pub(crate) fn known_as(&self, address: SocketAddr) -> SocketAddr {
+        let is_here = self.workloads.contains_key(&address.ip());
+        match self.further.get(&address.ip()) {
+            Some(first) if !is_here => SocketAddr::new(*first, address.port()),
+            _ => address,
         }
     }
 

@@ -32,6 +32,9 @@ mod remote;
 pub(crate) use connect::{Call, connect};
 pub(crate) use remote::refused;
 
+/// Idle connections of a process: one for so many client connections that there may be. They take descriptors,
+/// and whoever calls many endpoints must not take all of them.
+const CLIENTS_PER_IDLE: usize = 4;
 /// Tries for one request or connection, the first included.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
 /// How long an endpoint is passed over after its first failed connection, in milliseconds; twice
@@ -275,6 +278,15 @@ impl Upstreams {
         self.bounds.idle_per_endpoint.div_ceil(self.workers.get())
     }
 
+    /// How many of an endpoint may be idle now: as many as there is room for besides, so that no endpoint's take
+    /// all of it.
+    fn idle_now(&self) -> usize {
+        let all = self.bounds.connections.div_ceil(CLIENTS_PER_IDLE);
+        let kept = usize::try_from(self.stats.upstream_connections_idle.get()).unwrap_or(0);
+        let room = all.div_ceil(self.workers.get()).saturating_sub(kept);
+        self.idle_per_endpoint().min(room)
+    }
+
     /// A connection could not be made: the endpoint is passed over for a while. Said when that begins,
     /// though not of one that fails now and then all the time.
     pub(crate) fn failed(&self, endpoint: &Endpoint, now: Millis, error: &dyn fmt::Display) {
@@ -306,13 +318,14 @@ impl Upstreams {
             return;
         }
         let mut idle = endpoint.idle.borrow_mut();
-        let most = self.idle_per_endpoint();
-        if endpoint.place.via().is_some() && most > 0 && idle.len() >= most {
+        let mut has_room = idle.len() < self.idle_now();
+        if endpoint.place.via().is_some() && !has_room && !idle.is_empty() {
             // Those of callers that are silent make room for those of callers that are not.
             idle.remove(0);
             self.stats.upstream_connections_idle.dec();
+            has_room = true;
         }
-        if idle.len() < most {
+        if has_room {
             self.stats.upstream_connections_idle.inc();
             idle.push(Idle {
                 side: upstream.side,

@@ -48,3 +48,29 @@ async fn workers_share_what_an_endpoint_may_have() {
         assert_eq!(found, expected, "{connections}, {idle}, {workers} workers");
     }
 }
+
+#[tokio::test]
+async fn no_endpoint_takes_all_the_room_for_idle_connections() {
+    let stats = Registry::new().worker(Reason::CODES, &[]);
+    // Room for four.
+    let bounds = Bounds {
+        connections: 16,
+        ..Bounds::default()
+    };
+    let upstreams = Upstreams::new(bounds, 0, Arc::clone(&stats));
+    let listeners: Vec<TcpListener> = (0..4)
+        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
+    for (listener, expected) in listeners.iter().zip([2, 3, 4, 4]) {
+        let address = listener.local_addr().unwrap();
+        let endpoint = upstreams.endpoint(&Place::here(address));
+        for _ in 0..4 {
+            let place = upstreams.reserve(&endpoint).unwrap();
+            let stream = TcpStream::connect(address).await.unwrap();
+            let upstream = upstreams.opened(&endpoint, place, Side::new(stream));
+            upstreams.give_back(&endpoint, upstream, 0);
+        }
+        assert_eq!(stats.upstream_connections_idle.get(), expected);
+        assert_eq!(stats.upstream_connections_active.get(), expected);
+    }
+}

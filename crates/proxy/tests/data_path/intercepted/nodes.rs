@@ -56,6 +56,32 @@ fn bytes_go_to_the_endpoint_that_was_dialled_and_arrive_under_its_service() {
 }
 
 #[test]
+fn an_endpoint_of_another_node_is_called_by_each_of_its_addresses() {
+    let endpoint = serve_at(ECHO, |_| "ok".into());
+    let mut mesh = mesh(endpoint, AppProtocol::Http);
+    let further: IpAddr = "fd00::9".parse().unwrap();
+    for workload in &mut mesh.workloads {
+        if workload.name == name("echo") {
+            workload.more_addresses = vec![further];
+        }
+    }
+    let mut pair = Pair::of(&settings(), mesh);
+    pair.guard(allow("shop"));
+    let dialled = SocketAddr::new(further, endpoint.port());
+    assert_eq!(status(dial(&pair, 100, "shop", dialled)), 200);
+    assert_eq!(status(dial(&pair, 101, "intruder", dialled)), 403);
+    let labels = ["source=\"test/shop\"", "destination_service=\"test/echo\""];
+    pair.called
+        .expect("heddle_http_requests_total", &labels, 1.0);
+    // A port that no Service has is not, by whichever address.
+    let other = SocketAddr::new(further, 9);
+    assert_eq!(dial(&pair, 102, "shop", other).rest(), b"");
+    let rejected = "heddle_requests_rejected_total";
+    pair.calling
+        .expect(rejected, &["reason=\"port_of_no_service\""], 1.0);
+}
+
+#[test]
 fn nothing_goes_to_a_workload_of_another_node_in_the_clear() {
     let (known, own, lonely) = (
         Upstream::at(ECHO),
