@@ -57,8 +57,9 @@ pub(crate) struct Options {
     pub(crate) token: Option<PathBuf>,
     /// The state folder, if it is not the default.
     pub(crate) state: Option<PathBuf>,
-    /// Whether a holder of pods has started it, and which addresses are the mesh's then.
-    pub(crate) held: Option<Vec<(Cidr, bool)>>,
+    /// Whether a holder of pods has started it, and which addresses are the mesh's and where the holder is
+    /// asked then.
+    pub(crate) held: Option<(Vec<(Cidr, bool)>, PathBuf)>,
 }
 
 /// Serves as a node until a signal ends it.
@@ -79,9 +80,10 @@ pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure>
 async fn serve(options: Options, settings: Settings, output: Output) -> Result<Exit, Failure> {
     let mut doors = Doors::open(&settings)?;
     let pods = match options.held {
-        Some(ranges) => Some(Held {
+        Some((ranges, holder_socket)) => Some(Held {
             channel: hold::channel()?,
             ranges,
+            holder_socket,
         }),
         None => None,
     };

@@ -126,7 +126,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         return hold::run(options, &settings);
     }
     let options = Options {
-        held: args.intercept.held.then(|| args.intercept.ranges()),
+        held: args.intercept.held.then(|| args.intercept.told()),
         name: args.name,
         control: args.control,
         listen: args.listen,

@@ -1,12 +1,15 @@
 //! `heddle pods`, and asking a holder.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use heddle_intercept::request::{self, PodStatus, Request};
+use heddle_intercept::Fate;
+use heddle_intercept::request::{self, HolderStatus, PodStatus, Request};
 
+use super::holder::{how, namespaces, place, who};
 use crate::admin::Location;
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
@@ -19,6 +22,7 @@ use crate::table;
   serving    they go through the proxy
   unserved   there is no proxy: what WITHOUT PROXY says is in force
   releasing  nothing new is intercepted
+  guarded    refused by the guard of a holder before, and not enrolled: its name is not known
 
 Examples:
   heddle pods
@@ -37,6 +41,9 @@ pub(crate) struct Args {
     holder: Holder,
 }
 
+/// What guarded namespaces are, in the place of a pod's state.
+const GUARDED: &str = "guarded";
+
 /// Which holder.
 #[derive(Debug, clap::Args)]
 pub(super) struct Holder {
@@ -46,13 +53,16 @@ pub(super) struct Holder {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
-    let pods = ask(args.holder, &Request::List, None)?;
+    let location = Location::holder(args.holder.holder_socket);
+    let pods = ask_at(&location, &Request::List, None)?;
+    let holder =
+        request::describe(&location.path).map_err(|error| unanswered(&error, &location))?;
     super::print(&match args.output {
         OutputFormat::Json => {
-            let json = serde_json::to_string(&pods).context("the answer has no JSON")?;
+            let json = json(&pods, &holder).context("the answer has no JSON")?;
             json + "\n"
         }
-        OutputFormat::Text => text(&pods),
+        OutputFormat::Text => text(&pods, &holder),
     })?;
     Ok(Exit::Ok)
 }
@@ -63,39 +73,79 @@ pub(super) fn ask(
     request: &Request,
     netns: Option<&OwnedFd>,
 ) -> Result<Vec<PodStatus>, Failure> {
-    let path = Location::holder(holder.holder_socket).path;
-    request::ask(&path, request, netns).map_err(|error| {
-        let shown = path.display();
-        match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::new(
-                Exit::Unreachable,
-                anyhow!("no holder answers at {shown}: start one with heddle node --intercept, or name its \
-                         socket with --holder-socket"),
-            ),
-            io::ErrorKind::TimedOut => Failure::new(
-                Exit::Unreachable,
-                anyhow!("the holder at {shown} does not answer in time"),
-            ),
-            io::ErrorKind::PermissionDenied => Failure::new(
-                Exit::Unreachable,
-                anyhow!("{shown}: {error}: only root and the user that the holder runs as may ask it"),
-            ),
-            _ => anyhow!(error).into(),
-        }
-    })
+    ask_at(&Location::holder(holder.holder_socket), request, netns)
 }
 
-fn text(pods: &[PodStatus]) -> String {
+fn ask_at(
+    at: &Location,
+    request: &Request,
+    netns: Option<&OwnedFd>,
+) -> Result<Vec<PodStatus>, Failure> {
+    request::ask(&at.path, request, netns).map_err(|error| unanswered(&error, at))
+}
+
+fn unanswered(error: &io::Error, at: &Location) -> Failure {
+    let shown = at.path.display();
+    let why = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
+            "no holder answers at {shown}: start one with heddle node --intercept, or name its socket with \
+             --holder-socket"
+        ),
+        io::ErrorKind::TimedOut => format!("the holder at {shown} does not answer in time"),
+        io::ErrorKind::PermissionDenied => {
+            format!("{shown}: {error}: only root and the user that the holder runs as may ask it")
+        }
+        // The holder's own words.
+        _ => return anyhow!("{error}").into(),
+    };
+    Failure::new(Exit::Unreachable, anyhow!(why))
+}
+
+/// The pods as they are, and namespaces without a name in the same form.
+fn json(pods: &[PodStatus], holder: &HolderStatus) -> serde_json::Result<String> {
+    let known = namespaces();
+    let guarded = holder.guarded.iter().map(|guarded| {
+        Ok(serde_json::json!({
+            "workload": null,
+            "netns": place(guarded, &known),
+            "addresses": guarded.addresses,
+            "state": GUARDED,
+            "fate": Fate::Refuse,
+        }))
+    });
+    let pods = pods.iter().map(serde_json::to_value);
+    let all = pods
+        .chain(guarded)
+        .collect::<serde_json::Result<Vec<_>>>()?;
+    serde_json::to_string(&all)
+}
+
+fn text(pods: &[PodStatus], holder: &HolderStatus) -> String {
     let head = ["POD", "STATE", "WITHOUT PROXY", "ADDRESSES", "NAMESPACE"];
     let rows = pods.iter().map(|pod| {
-        let addresses: Vec<String> = pod.addresses.iter().map(ToString::to_string).collect();
         [
             pod.workload.to_string(),
             pod.state.as_str().to_owned(),
             pod.fate.as_str().to_owned(),
-            addresses.join(", "),
+            addresses(&pod.addresses),
             pod.netns.display().to_string(),
         ]
     });
-    table::render(head, rows)
+    let known = namespaces();
+    let guarded = holder.guarded.iter().map(|guarded| {
+        [
+            "-".to_owned(),
+            GUARDED.to_owned(),
+            Fate::Refuse.as_str().to_owned(),
+            addresses(&guarded.addresses),
+            place(guarded, &known),
+        ]
+    });
+    let table = table::render(head, rows.chain(guarded));
+    format!("{table}\n{}\n{}\n", how(holder), who(holder))
+}
+
+fn addresses(all: &[IpAddr]) -> String {
+    let all: Vec<String> = all.iter().map(IpAddr::to_string).collect();
+    all.join(", ")
 }

@@ -9,7 +9,7 @@ use heddle_model::WorkloadName;
 
 use super::{Holder, sockets};
 use crate::channel::{ToHolder, receive};
-use crate::request::{PodState, Reply, Request};
+use crate::request::{HolderStatus, PodState, ProxyStatus, Reply, Request};
 use crate::{Exclude, Fate, PodId};
 
 /// Messages of the proxy that are answered before others get their turn.
@@ -33,8 +33,34 @@ impl Holder {
                 let pods = self.pods.all().map(|pod| Reply::Pod(pod.status(has_proxy)));
                 return pods.chain([Reply::Done]).collect();
             }
+            Request::Describe => return self.describe(),
         };
         vec![done.map_or_else(Reply::Refused, |()| Reply::Done)]
+    }
+
+    /// How it does its work.
+    fn describe(&self) -> Vec<Reply> {
+        let hooks = self.pods.hooks();
+        let guard = hooks.guard();
+        let status = HolderStatus {
+            pid: std::process::id(),
+            hooks: hooks.kind(),
+            without_bpf: hooks.without_bpf(),
+            guard: guard.as_ref().ok().map(|folder| folder.to_path_buf()),
+            without_guard: guard.err(),
+            proxy: self.proxy.as_ref().map(|proxy| ProxyStatus {
+                pid: proxy.pid(),
+                age_s: proxy.age().as_secs(),
+            }),
+            guarded: Vec::new(),
+        };
+        let guarded = hooks.guarded().into_iter().map(Reply::Guarded);
+        let status = Reply::Holder(Box::new(status));
+        [status]
+            .into_iter()
+            .chain(guarded)
+            .chain([Reply::Done])
+            .collect()
     }
 
     fn enrol(
@@ -83,7 +109,7 @@ impl Holder {
 
     fn release(&mut self, workload: &WorkloadName) -> Result<(), String> {
         let Some(pod) = self.pods.release(workload) else {
-            return Err(format!("{workload} is not enrolled here"));
+            return Err(self.pods.unknown(workload));
         };
         match &mut self.proxy {
             Some(proxy) => proxy.say_released(pod),

@@ -1,6 +1,6 @@
 //! Hooks by BPF programs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::fs::{FsWord, fstatfs};
 
 use super::layout::{self, Address, PodEntry};
 use super::pins::Pins;
-use super::{HookError, MAX_ADDRESSES, Options, Pod, loaded};
+use super::{Guarded, HookError, MAX_ADDRESSES, Options, Pod, loaded};
 use crate::sockopt::netns_cookie;
 use crate::{Cidr, Fate, MAX_EXCLUDED, PodId};
 use tables::{Tables, refused, removed};
@@ -31,6 +31,8 @@ pub struct Bpf {
     epoch: u32,
     pods: HashMap<PodId, Enrolled>,
     pins: Option<Pins>,
+    /// Why there are no pins.
+    unpinned: Option<String>,
 }
 
 /// A pod that the programs know.
@@ -58,8 +60,14 @@ impl Bpf {
             loaded::load(&mut object, name, what)?;
         }
         loaded::load(&mut object, loaded::ARRIVE.0, loaded::ARRIVE.1)?;
-        let pins = options.bpffs.as_deref().map(Pins::open);
-        let mut pins = pins.and_then(|pins| pins.inspect_err(unguarded).ok());
+        let (mut pins, unpinned) = match options.bpffs.as_deref().map(Pins::open) {
+            Some(Ok(pins)) => (Some(pins), None),
+            Some(Err(error)) => {
+                unguarded(&error);
+                (None, Some(error.to_string()))
+            }
+            None => (None, None),
+        };
         let orphans = pins.as_mut().map(Pins::orphans).transpose()?;
         if let Some(pins) = &pins {
             pins.prepare(&object)?;
@@ -70,6 +78,7 @@ impl Bpf {
             epoch: 1,
             pods: HashMap::new(),
             pins: None,
+            unpinned,
         };
         bpf.tables.set_epoch(bpf.epoch)?;
         bpf.tables.add_ranges(&options.ranges)?;
@@ -100,6 +109,40 @@ impl Bpf {
             pins.keep(name, link)?;
         }
         pins.complete()
+    }
+
+    /// Where the guard is, or why there is none.
+    pub(super) fn guard_folder(&self) -> Result<&Path, String> {
+        match (&self.pins, &self.unpinned) {
+            (Some(pins), _) => Ok(pins.folder()),
+            (None, Some(why)) => Err(why.clone()),
+            (None, None) => Err("no folder for it was named".to_owned()),
+        }
+    }
+
+    /// What the guard of a process before refuses, and no pod of ours is.
+    pub(super) fn guarded(&self) -> Vec<Guarded> {
+        let is_ours = |cookie: u64| self.pods.values().any(|pod| pod.cookie == cookie);
+        let guards = self
+            .pins
+            .as_ref()
+            .map(|pins| pins.guards(|cookie| !is_ours(cookie)));
+        let mut found = BTreeMap::new();
+        // Where the folder cannot be read, that is said when it is written.
+        for guard in guards.and_then(Result::ok).into_iter().flatten() {
+            if let Some(inode) = guard.namespace {
+                let addresses = Vec::new();
+                found.insert(guard.cookie, Guarded { inode, addresses });
+            }
+        }
+        if !found.is_empty() {
+            for (address, cookie) in self.tables.addresses.iter().filter_map(Result::ok) {
+                if let Some(guarded) = found.get_mut(&cookie) {
+                    guarded.addresses.push(layout::ip_address(address));
+                }
+            }
+        }
+        found.into_values().collect()
     }
 
     pub(super) fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {

@@ -6,6 +6,8 @@ use heddle_intercept::hooks::Kind;
 use heddle_intercept::{Cidr, PortRange};
 use heddle_model::WorkloadName;
 
+use crate::admin::Location;
+
 /// Pods whose traffic is intercepted.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Interception")]
@@ -47,11 +49,14 @@ pub(crate) struct Intercept {
 }
 
 impl Intercept {
-    /// The addresses of the mesh, and exceptions to them (`false`).
-    pub(crate) fn ranges(&self) -> Vec<(Cidr, bool)> {
+    /// The addresses of the mesh, exceptions to them (`false`), and where the holder is asked.
+    pub(crate) fn told(&self) -> (Vec<(Cidr, bool)>, PathBuf) {
         let inside = self.mesh_range.iter().map(|cidr| (*cidr, true));
         let outside = self.exclude_range.iter().map(|cidr| (*cidr, false));
-        inside.chain(outside).collect()
+        let socket = Location::holder(self.holder_socket.clone()).path;
+        // Whoever reads it may be in another folder.
+        let socket = std::path::absolute(&socket).unwrap_or(socket);
+        (inside.chain(outside).collect(), socket)
     }
 }
 
