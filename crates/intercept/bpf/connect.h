@@ -49,7 +49,8 @@ static __always_inline enum decision decide(struct bpf_sock_addr *ctx, const str
         goto untouched;
     }
     struct pending *pending = bpf_map_lookup_elem(&pendings, &netns);
-    if (!pending || pending->count >= MAX_HANDSHAKES)
+    __u32 *all = all_handshakes();
+    if (!pending || !all || !has_room(pending->count, *all))
         return DECIDED_REFUSE;
     struct destination *destination =
         bpf_sk_storage_get(&destinations, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);

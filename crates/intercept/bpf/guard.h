@@ -109,12 +109,13 @@ int guard_arrive(struct bpf_sk_lookup *ctx)
     ADDRESS(&to, ctx, local);
     if (is_from_within(ctx, &to))
         return SK_PASS;
-    // An address that no table has, since every interface makes its own.
-    if ((bpf_ntohl(to.words[0]) & 0xffc00000) == 0xfe800000)
+    // Of an interface's own making, or come since the holder went, if not a moment before.
+    __u64 *netns = bpf_map_lookup_elem(&addresses, &to);
+    if (!netns)
         return SK_DROP;
     // Asked here and not only by being attached: who is no longer guarded is so at once, while the kernel takes its
     // time to detach.
-    struct pod *pod = pod_at(&to);
+    struct pod *pod = bpf_map_lookup_elem(&pods, netns);
     if (!pod || !(pod->flags & POD_GUARDED) || is_among(pod->inbound, pod->inbound_ranges, ctx->local_port))
         return SK_PASS;
     return SK_DROP;

@@ -11,6 +11,9 @@ static __always_inline void forget(struct handshake *key, __u32 pod)
 {
     if (bpf_map_delete_elem(&handshakes, key))
         return;
+    __u32 *all = all_handshakes();
+    if (all)
+        __sync_fetch_and_sub(all, 1);
     struct pending *pending = bpf_map_lookup_elem(&pendings, &key->netns);
     if (pending && pending->id == pod)
         __sync_fetch_and_sub(&pending->count, 1);
@@ -27,11 +30,16 @@ static __always_inline void begin(struct bpf_sock_ops *ctx)
     struct handshake key = {.netns = bpf_get_netns_cookie(ctx), .port = ctx->local_port};
     ADDRESS(&key.source, ctx, local);
     struct pending *pending = bpf_map_lookup_elem(&pendings, &key.netns);
+    __u32 *all = all_handshakes();
+    if (!all)
+        return;
     // A pod that was released a moment ago is counted no more.
     bool is_counted = pending && pending->id == destination->pod;
+    __u32 count = is_counted ? __sync_fetch_and_add(&pending->count, 1) : 0;
     // Without an entry the listener's side finds no destination, and whoever serves it refuses.
-    if ((is_counted && __sync_fetch_and_add(&pending->count, 1) >= MAX_HANDSHAKES) ||
+    if (!has_room(count, __sync_fetch_and_add(all, 1)) ||
         bpf_map_update_elem(&handshakes, &key, destination, BPF_NOEXIST)) {
+        __sync_fetch_and_sub(all, 1);
         if (is_counted)
             __sync_fetch_and_sub(&pending->count, 1);
         return;

@@ -10,19 +10,25 @@ static __always_inline bool is_same(const struct address *a, const struct addres
 }
 
 // What the pod says to itself, and what the proxy says to it. Both travel over lo, but what arrives at an address of
-// another interface may be said to have come in there, hence three questions.
+// another interface may be said to have come in there, hence four questions. The last is for a pod with several
+// addresses, which calls one of them by another: who is not the pod cannot, since the answer would not reach him.
 static __always_inline bool is_from_within(struct bpf_sk_lookup *ctx, const struct address *to)
 {
     struct visit visit = {.to = *to, .port = bpf_ntohs(ctx->remote_port), .to_port = ctx->local_port};
     ADDRESS(&visit.from, ctx, remote);
-    return ctx->ingress_ifindex == LOOPBACK_IFINDEX || is_same(to, &visit.from) ||
-           bpf_map_lookup_elem(&visits, &visit);
+    if (ctx->ingress_ifindex == LOOPBACK_IFINDEX || is_same(to, &visit.from) ||
+        bpf_map_lookup_elem(&visits, &visit))
+        return true;
+    __u64 *here = bpf_map_lookup_elem(&addresses, to);
+    return here && is_own(*here, &visit.from);
 }
 
-static __always_inline struct pod *pod_at(const struct address *to)
+// Addresses that no table has, since every interface makes its own.
+static __always_inline bool is_link_local(const struct address *to)
 {
-    __u64 *netns = bpf_map_lookup_elem(&addresses, to);
-    return netns ? bpf_map_lookup_elem(&pods, netns) : 0;
+    if (is_v4(to))
+        return (to->words[3] & bpf_htonl(0xffff0000)) == bpf_htonl(0xa9fe0000);
+    return (to->words[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
 }
 
 SEC("sk_lookup/arrive")
@@ -34,12 +40,18 @@ int arrive(struct bpf_sk_lookup *ctx)
     ADDRESS(&to, ctx, local);
     if (is_from_within(ctx, &to))
         return SK_PASS;
-    struct pod *pod = pod_at(&to);
+    // This is a pod's namespace: an address that nobody knows of came a moment ago, and is followed a moment later;
+    // or it cannot be, and then nobody could say what holds for it.
+    __u64 *netns = bpf_map_lookup_elem(&addresses, &to);
+    if (!netns)
+        return is_link_local(&to) ? SK_PASS : SK_DROP;
+    // One that was released has its addresses until this program is gone from its namespace.
+    struct pod *pod = bpf_map_lookup_elem(&pods, netns);
     if (!pod || is_among(pod->inbound, pod->inbound_ranges, ctx->local_port))
         return SK_PASS;
     if (!is_served(pod))
         return pod->fate == FATE_PASS ? SK_PASS : SK_DROP;
-    struct bpf_sock *listener = bpf_map_lookup_elem(&listeners, &to);
+    struct bpf_sock *listener = bpf_map_lookup_elem(&listeners, netns);
     if (!listener)
         return SK_DROP;
     // Another program of the namespace may have chosen before; what the mesh says goes.

@@ -5,7 +5,7 @@
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
-    __uint(max_entries, 4096);
+    __uint(max_entries, MAX_PODS);
     __type(key, __u64);
     __type(value, struct pod);
 } pods SEC(".maps");
@@ -14,12 +14,12 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
-    __uint(max_entries, 4096);
+    __uint(max_entries, MAX_PODS);
     __type(key, __u64);
     __type(value, struct pending);
 } pendings SEC(".maps");
 
-// Whose an address is: the netns cookie of an enrolled pod.
+// Whose an address is: the netns cookie of a pod that is enrolled, or was a moment ago.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -28,11 +28,11 @@ struct {
     __type(value, __u64);
 } addresses SEC(".maps");
 
-// Inbound listeners, by the address that they serve.
+// Inbound listeners, by netns cookie.
 struct {
     __uint(type, BPF_MAP_TYPE_SOCKHASH);
-    __uint(max_entries, 8192);
-    __type(key, struct address);
+    __uint(max_entries, MAX_PODS);
+    __type(key, __u64);
     __type(value, __u32);
 } listeners SEC(".maps");
 
@@ -57,10 +57,18 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
-    __uint(max_entries, 16384);
+    __uint(max_entries, MAX_ALL_HANDSHAKES);
     __type(key, struct handshake);
     __type(value, struct destination);
 } handshakes SEC(".maps");
+
+// One number: how many they are, a little more while one is tried.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u32);
+} crowd SEC(".maps");
 
 // Of a client's socket and of the socket that the listener made for it. Goes with the socket.
 struct {

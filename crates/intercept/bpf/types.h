@@ -3,8 +3,13 @@
 
 // Ranges of ports that a pod can except, in each direction.
 #define MAX_PORT_RANGES 16
-// Connections of one pod that may be in their handshake at once.
+// Connections that may be in their handshake at once: of one pod, and of all of them. Once half of the table is used, a
+// pod may have only so many as every one could have in the other half (there are MAX_PODS at most): whatever others do,
+// it finds room for those.
 #define MAX_HANDSHAKES 1024
+#define MAX_ALL_HANDSHAKES 32768
+#define MAX_PODS 4096
+#define MIN_HANDSHAKES (MAX_ALL_HANDSHAKES / 2 / MAX_PODS)
 
 // An IPv6 address; IPv4 as ::ffff:a.b.c.d, so that every table has one form.
 struct address {

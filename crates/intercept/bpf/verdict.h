@@ -77,6 +77,19 @@ static __always_inline bool is_among(const struct port_range *ranges, __u8 count
     return false;
 }
 
+// How many connections are in their handshake.
+static __always_inline __u32 *all_handshakes(void)
+{
+    __u32 zero = 0;
+    return bpf_map_lookup_elem(&crowd, &zero);
+}
+
+// Whether a pod with that many in their handshake may have one more, when there are so many in all.
+static __always_inline bool has_room(__u32 count, __u32 all)
+{
+    return count < (all < MAX_ALL_HANDSHAKES / 2 ? MAX_HANDSHAKES : MIN_HANDSHAKES);
+}
+
 static __always_inline bool is_served(const struct pod *pod)
 {
     __u32 zero = 0;

@@ -201,6 +201,19 @@ impl Hooks {
         }
     }
 
+    /// A pod has these addresses from now on, in place of those that it had: none, or up to
+    /// [`MAX_ADDRESSES`]. What arrives for others is refused, whatever the pod's fate.
+    ///
+    /// # Errors
+    /// When there is no such pod, an address is another's, or the kernel refuses.
+    pub fn readdress(&mut self, pod: PodId, addresses: &[IpAddr]) -> Result<(), HookError> {
+        match self {
+            Hooks::Bpf(bpf) => bpf.readdress(pod, addresses),
+            // The rules ask the kernel which addresses are its own.
+            Hooks::Nft(..) => Ok(()),
+        }
+    }
+
     /// A proxy serves the pod, and says what is to become of it should the proxy die.
     ///
     /// # Errors
@@ -232,6 +245,18 @@ impl Hooks {
         match self {
             Hooks::Bpf(bpf) => bpf.release(pod),
             Hooks::Nft(nft, _) => nft.release(pod),
+        }
+    }
+
+    /// Takes leave of a released pod: some milliseconds later at the earliest, which the kernel needs to let go of
+    /// its namespace. Before that nobody but the same pod should be enrolled in it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn forget(&mut self, pod: PodId) -> Result<(), HookError> {
+        match self {
+            Hooks::Bpf(bpf) => bpf.forget(pod),
+            Hooks::Nft(..) => Ok(()),
         }
     }
 }

@@ -61,15 +61,26 @@ pub enum Reply {
     Holder(Box<HolderStatus>),
     /// One of the namespaces that are guarded and no enrolled pod's; they come after [`Reply::Holder`].
     Guarded(Guarded),
+    /// What whoever asked should know beside that it is done; [`Reply::Done`] follows.
+    Warning(String),
     /// It is not done, and why.
     Refused(String),
 }
 
-/// An enrolled pod.
+/// What a holder has said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The pods, for [`Request::List`].
+    pub pods: Vec<PodStatus>,
+    /// What the operator should know.
+    pub warnings: Vec<String>,
+}
+
+/// A pod that is enrolled, or should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodStatus {
-    /// Its number.
-    pub pod: PodId,
+    /// Its number; none, if it is lost.
+    pub pod: Option<PodId>,
     /// Whose pod it is.
     pub workload: WorkloadName,
     /// Where its namespace is.
@@ -80,6 +91,9 @@ pub struct PodStatus {
     pub state: PodState,
     /// What becomes of it without a proxy.
     pub fate: Fate,
+    /// Why it is lost, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// How an enrolled pod stands.
@@ -94,6 +108,8 @@ pub enum PodState {
     Unserved,
     /// It is being released: what waits in its listeners is served still.
     Releasing,
+    /// It was enrolled before the holder was restarted, and could not be again yet.
+    Lost,
 }
 
 impl PodState {
@@ -104,27 +120,24 @@ impl PodState {
             PodState::Serving => "serving",
             PodState::Unserved => "unserved",
             PodState::Releasing => "releasing",
+            PodState::Lost => "lost",
         }
     }
 }
 
-/// Asks the holder that listens at `socket`, and waits for what it says: the pods, for [`Request::List`].
+/// Asks the holder that listens at `socket`, and waits for what it says.
 ///
 /// # Errors
 /// [`io::ErrorKind::NotFound`] and [`io::ErrorKind::ConnectionRefused`] when there is none; the holder's own
 /// words when it refuses; [`io::ErrorKind::TimedOut`].
-pub fn ask(
-    socket: &Path,
-    request: &Request,
-    netns: Option<&OwnedFd>,
-) -> io::Result<Vec<PodStatus>> {
-    let mut pods = Vec::new();
-    converse(socket, request, netns, |reply| {
-        if let Reply::Pod(pod) = reply {
-            pods.push(pod);
-        }
+pub fn ask(socket: &Path, request: &Request, netns: Option<&OwnedFd>) -> io::Result<Answer> {
+    let mut answer = Answer::default();
+    converse(socket, request, netns, |reply| match reply {
+        Reply::Pod(pod) => answer.pods.push(pod),
+        Reply::Warning(warning) => answer.warnings.push(warning),
+        Reply::Holder(_) | Reply::Guarded(_) | Reply::Done | Reply::Refused(_) => {}
     })?;
-    Ok(pods)
+    Ok(answer)
 }
 
 /// Asks, and hands what is answered to `take`, up to the end.

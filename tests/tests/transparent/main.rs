@@ -3,6 +3,7 @@
 //! They take root, BPF and control groups of version 2, and say why they are skipped where there is none. What
 //! a pod runs is either somebody else's program, unmodified, or this very one: the test `in_a_pod::runs`.
 
+mod addresses;
 mod capture;
 mod counters;
 mod deaths;

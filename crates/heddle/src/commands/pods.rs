@@ -1,5 +1,6 @@
 //! `heddle pods`, and asking a holder.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -7,7 +8,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use heddle_intercept::Fate;
-use heddle_intercept::request::{self, HolderStatus, PodStatus, Request};
+use heddle_intercept::hooks::Guarded;
+use heddle_intercept::request::{self, Answer, HolderStatus, PodStatus, Request};
 
 use super::holder::{how, namespaces, place, who};
 use crate::admin::Location;
@@ -22,6 +24,8 @@ use crate::table;
   serving    they go through the proxy
   unserved   there is no proxy: what WITHOUT PROXY says is in force
   releasing  nothing new is intercepted
+  lost       it was enrolled before the holder was restarted, and could not be again: it is tried again,
+             and the reason said. heddle release forgets it
   guarded    refused by the guard of a holder before, and not enrolled: its name is not known
 
 Examples:
@@ -54,7 +58,7 @@ pub(super) struct Holder {
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let location = Location::holder(args.holder.holder_socket);
-    let pods = ask_at(&location, &Request::List, None)?;
+    let pods = ask_at(&location, &Request::List, None)?.pods;
     let holder =
         request::describe(&location.path).map_err(|error| unanswered(&error, &location))?;
     super::print(&match args.output {
@@ -67,21 +71,22 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Asks the holder.
+/// Asks the holder, and says what it warns of.
 pub(super) fn ask(
     holder: Holder,
     request: &Request,
     netns: Option<&OwnedFd>,
-) -> Result<Vec<PodStatus>, Failure> {
+) -> Result<Answer, Failure> {
     ask_at(&Location::holder(holder.holder_socket), request, netns)
 }
 
-fn ask_at(
-    at: &Location,
-    request: &Request,
-    netns: Option<&OwnedFd>,
-) -> Result<Vec<PodStatus>, Failure> {
-    request::ask(&at.path, request, netns).map_err(|error| unanswered(&error, at))
+fn ask_at(at: &Location, request: &Request, netns: Option<&OwnedFd>) -> Result<Answer, Failure> {
+    let answer = request::ask(&at.path, request, netns);
+    let answer = answer.map_err(|error| unanswered(&error, at))?;
+    for warning in &answer.warnings {
+        eprintln!("heddle: warning: {warning}");
+    }
+    Ok(answer)
 }
 
 fn unanswered(error: &io::Error, at: &Location) -> Failure {
@@ -104,7 +109,7 @@ fn unanswered(error: &io::Error, at: &Location) -> Failure {
 /// The pods as they are, and namespaces without a name in the same form.
 fn json(pods: &[PodStatus], holder: &HolderStatus) -> serde_json::Result<String> {
     let known = namespaces();
-    let guarded = holder.guarded.iter().map(|guarded| {
+    let guarded = nameless(pods, holder, &known).map(|guarded| {
         Ok(serde_json::json!({
             "workload": null,
             "netns": place(guarded, &known),
@@ -132,7 +137,7 @@ fn text(pods: &[PodStatus], holder: &HolderStatus) -> String {
         ]
     });
     let known = namespaces();
-    let guarded = holder.guarded.iter().map(|guarded| {
+    let guarded = nameless(pods, holder, &known).map(|guarded| {
         [
             "-".to_owned(),
             GUARDED.to_owned(),
@@ -141,8 +146,30 @@ fn text(pods: &[PodStatus], holder: &HolderStatus) -> String {
             place(guarded, &known),
         ]
     });
-    let table = table::render(head, rows.chain(guarded));
-    format!("{table}\n{}\n{}\n", how(holder), who(holder))
+    let reasons = pods.iter().filter_map(|pod| {
+        let why = pod.reason.as_ref()?;
+        Some(format!(
+            "{} is {}: {why}\n",
+            pod.workload,
+            pod.state.as_str()
+        ))
+    });
+    let (reasons, table) = (
+        reasons.collect::<String>(),
+        table::render(head, rows.chain(guarded)),
+    );
+    format!("{table}{reasons}\n{}\n{}\n", how(holder), who(holder))
+}
+
+/// The guarded namespaces that are not those of lost pods, whose names are known.
+fn nameless<'a>(
+    pods: &'a [PodStatus],
+    holder: &'a HolderStatus,
+    known: &'a BTreeMap<u64, PathBuf>,
+) -> impl Iterator<Item = &'a Guarded> {
+    let is_named = |path: &PathBuf| pods.iter().any(|pod| pod.netns == *path);
+    let all = holder.guarded.iter();
+    all.filter(move |guarded| !known.get(&guarded.inode).is_some_and(is_named))
 }
 
 fn addresses(all: &[IpAddr]) -> String {

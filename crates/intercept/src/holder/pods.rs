@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,9 +15,14 @@ use rustix::io::Errno;
 
 use super::memory::Remembered;
 use super::sockets;
+use super::watch::{Watch, Watches};
 use crate::hooks::{self, HookError, Hooks};
 use crate::request::{PodState, PodStatus};
-use crate::{Exclude, Fate, PodId, routes};
+use crate::{Exclude, Family, Fate, PodId, routes};
+
+mod addresses;
+#[cfg(test)]
+pub(super) mod tests;
 
 /// The most pods of a node.
 const MAX_PODS: usize = 4_096;
@@ -25,6 +30,10 @@ const MAX_PODS: usize = 4_096;
 const DRAINS_WITHIN: Duration = Duration::from_secs(5);
 /// So many pods are named in a message; of more only the number is.
 const NAMED: usize = 20;
+/// How long the kernel may take to let go of a released pod's namespace.
+const DETACHED_WITHIN: Duration = Duration::from_millis(100);
+/// A pod's addresses are not read again sooner than after that.
+const READ_EVERY: Duration = Duration::from_millis(100);
 /// The file system of namespaces (`linux/magic.h`).
 const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 /// Where our own namespace is.
@@ -44,11 +53,19 @@ pub(super) struct Pod {
     /// Whether the path led there when it was enrolled: whoever asked may see other paths than we.
     is_found: bool,
     pub(super) addresses: Vec<IpAddr>,
+    /// Addresses that its namespace has and that are not its own: they are another pod's, or too many.
+    others: Vec<IpAddr>,
+    /// Notices when its addresses change.
+    watch: Watch,
+    /// When they were read, and when they are to be read again.
+    read: (Instant, Option<Instant>),
     pub(super) exclude: Exclude,
     pub(super) outbound: TcpListener,
     pub(super) inbound: TcpListener,
     pub(super) state: PodState,
     pub(super) fate: Fate,
+    /// Whether its namespace has routes for sockets that speak with other addresses.
+    routed: bool,
     /// When a released one is over.
     due: Option<Instant>,
 }
@@ -61,7 +78,7 @@ impl Pod {
 
     pub(super) fn status(&self, has_proxy: bool) -> PodStatus {
         PodStatus {
-            pod: self.id,
+            pod: Some(self.id),
             workload: self.workload.clone(),
             netns: self.path.clone().unwrap_or_else(|| OWN_NAMESPACE.into()),
             addresses: self.addresses.clone(),
@@ -70,6 +87,7 @@ impl Pod {
                 (state, _) => state,
             },
             fate: self.fate,
+            reason: None,
         }
     }
 
@@ -89,6 +107,7 @@ impl Pod {
 /// All of them, and the hooks that they share.
 pub(super) struct Pods {
     hooks: Hooks,
+    watches: Watches,
     pods: BTreeMap<PodId, Pod>,
     next: u32,
     /// The namespaces that are nobody's pod: ours, and the machine's.
@@ -103,6 +122,7 @@ impl Pods {
         }
         Ok(Pods {
             hooks,
+            watches: Watches::new()?,
             pods: BTreeMap::new(),
             next: 1,
             nobodys,
@@ -246,11 +266,22 @@ impl Pods {
             return Err(format!("there are {MAX_PODS} pods here, which is the most"));
         }
         exclude.check()?;
+        let id = PodId(self.next);
+        // Before they are read, so that none is missed.
+        let watch = self
+            .watches
+            .add(id, netns.as_fd())
+            .map_err(|error| unaddressed(&error))?;
+        let read = (Instant::now(), None);
         let addresses = addresses(&netns)?;
         let place = place(&netns).map_err(|error| format!("its namespace: {error}"))?;
         let (outbound, inbound) = self.listeners(&workload, netns.as_fd(), place)?;
-        routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
-        let id = PodId(self.next);
+        routes::turn_on_loopback(netns.as_fd()).map_err(|error| error.to_string())?;
+        // Packet filters mark what they steer as well.
+        let routed = self.hooks.kind() == hooks::Kind::Nft;
+        if routed {
+            routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
+        }
         self.next += 1;
         let hooked = hooks::Pod {
             id,
@@ -273,11 +304,15 @@ impl Pods {
             netns,
             place,
             addresses,
+            others: Vec::new(),
+            watch,
+            read,
             exclude,
             outbound,
             inbound,
             state: PodState::Held,
             fate,
+            routed,
             due: None,
         };
         self.pods.insert(id, pod);
@@ -314,6 +349,21 @@ impl Pods {
         Ok((again(&before.outbound)?, again(&before.inbound)?))
     }
 
+    /// A socket for reaching a pod's own programs. With a `source` it speaks with that address.
+    pub(super) fn open(
+        &mut self,
+        id: PodId,
+        family: Family,
+        source: Option<SocketAddr>,
+    ) -> io::Result<OwnedFd> {
+        let pod = self.pods.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
+        if source.is_some() && !pod.routed {
+            routes::prepare(pod.netns.as_fd()).map_err(io::Error::other)?;
+            pod.routed = true;
+        }
+        sockets::open(pod.netns.as_fd(), family, source)
+    }
+
     /// The proxy serves a pod, or (`Held`) refuses what it dials, and says what becomes of it without one.
     /// Returns whether that is news worth remembering.
     pub(super) fn settle(&mut self, id: PodId, state: PodState, fate: Fate) -> bool {
@@ -348,8 +398,8 @@ impl Pods {
             match pod.state {
                 PodState::Serving => pod.state = PodState::Held,
                 // Nobody is left who could drain it.
-                PodState::Releasing => pod.due = Some(Instant::now()),
-                PodState::Held | PodState::Unserved => {}
+                PodState::Releasing => pod.due = Some(Instant::now() + DETACHED_WITHIN),
+                PodState::Held | PodState::Unserved | PodState::Lost => {}
             }
         }
     }
@@ -361,21 +411,24 @@ impl Pods {
         let pod = self.pods.get_mut(&id)?;
         pod.state = PodState::Releasing;
         pod.due = Some(Instant::now() + DRAINS_WITHIN);
+        pod.read.1 = None;
+        self.offer();
         Some(id)
     }
 
-    /// The proxy has closed its listeners.
+    /// The proxy has closed its listeners, or there is none.
     pub(super) fn drained(&mut self, pod: PodId) {
         if let Some(pod) = self.pods.get_mut(&pod)
             && pod.state == PodState::Releasing
         {
-            pod.due = Some(Instant::now());
+            pod.due = Some(Instant::now() + DETACHED_WITHIN);
         }
     }
 
-    /// When the next released pod is over.
+    /// When the next released pod is over, or a pod's addresses are to be read.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.all().filter_map(|pod| pod.due).min()
+        let due = self.all().flat_map(|pod| [pod.due, pod.read.1]);
+        due.flatten().min()
     }
 
     /// The released pods that are over.
@@ -390,6 +443,7 @@ impl Pods {
         let Some(pod) = self.pods.remove(&id) else {
             return;
         };
+        said(self.hooks.forget(id));
         if self.all().all(|other| other.place != pod.place)
             && let Err(error) = routes::undo(pod.netns.as_fd())
         {
@@ -407,16 +461,19 @@ fn said(done: Result<(), HookError>) {
 
 /// The addresses of a pod, at least one.
 fn addresses(netns: &File) -> Result<Vec<IpAddr>, String> {
-    let addresses = sockets::addresses(netns.as_fd()).map_err(|error| {
-        match Errno::from_io_error(&error) {
-            // From setns(2).
-            Some(Errno::INVAL) => "it is a namespace of another kind than network".to_owned(),
-            _ => format!("its addresses: {error}"),
-        }
-    })?;
+    let addresses = sockets::addresses(netns.as_fd()).map_err(|error| unaddressed(&error))?;
     match addresses.is_empty() {
         true => Err("its namespace has no address yet: enrol it when it has".to_owned()),
         false => Ok(addresses),
+    }
+}
+
+/// Why a namespace's addresses are not known.
+fn unaddressed(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        // From setns(2).
+        Some(Errno::INVAL) => "it is a namespace of another kind than network".to_owned(),
+        _ => format!("its addresses: {error}"),
     }
 }
 

@@ -26,8 +26,11 @@ pub(super) fn addresses(netns: BorrowedFd<'_>) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// Loopback and link-local addresses (RFC 4291, section 2.5.6).
+/// Loopback and link-local addresses (RFC 4291, section 2.5.6), and groups, which nobody connects to.
 fn is_local(address: &IpAddr) -> bool {
+    if address.is_multicast() || address.is_unspecified() {
+        return true;
+    }
     match address {
         IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
         IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),

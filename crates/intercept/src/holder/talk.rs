@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use heddle_model::WorkloadName;
 
-use super::{Holder, sockets};
+use super::Holder;
 use crate::channel::{ToHolder, receive};
 use crate::request::{HolderStatus, PodState, ProxyStatus, Reply, Request};
 use crate::{Exclude, Fate, PodId};
@@ -30,12 +30,19 @@ impl Holder {
             Request::Release { workload } => self.release(&workload),
             Request::List => {
                 let has_proxy = self.proxy.is_some();
-                let pods = self.pods.all().map(|pod| Reply::Pod(pod.status(has_proxy)));
+                let pods = self.pods.all().map(|pod| pod.status(has_proxy));
+                let pods = pods.chain(self.memory.lost()).map(Reply::Pod);
                 return pods.chain([Reply::Done]).collect();
             }
             Request::Describe => return self.describe(),
         };
-        vec![done.map_or_else(Reply::Refused, |()| Reply::Done)]
+        match done {
+            Ok(warning) => {
+                let warning = warning.map(Reply::Warning).into_iter();
+                warning.chain([Reply::Done]).collect()
+            }
+            Err(why) => vec![Reply::Refused(why)],
+        }
     }
 
     /// How it does its work.
@@ -63,18 +70,18 @@ impl Holder {
             .collect()
     }
 
+    /// Enrols a pod. Returns what the operator should know of it.
     fn enrol(
         &mut self,
         workload: &WorkloadName,
         path: PathBuf,
         netns: OwnedFd,
         exclude: Exclude,
-    ) -> Result<(), String> {
+    ) -> Result<Option<String>, String> {
         let netns = File::from(netns);
         // Their addresses may be those of others by now.
         for gone in self.pods.vanished() {
-            tracing::warn!(workload = %gone, "released: its namespace is not there any more");
-            self.release(&gone)?;
+            self.release_vanished(&gone);
         }
         // Before anything is given up for it.
         exclude.check()?;
@@ -82,7 +89,7 @@ impl Holder {
         if let Some(before) = self.pods.of(workload) {
             if before.is_in(&netns) {
                 if before.exclude == exclude {
-                    return Ok(());
+                    return Ok(self.remember());
                 }
                 // Letting go of it for a moment would let it speak in the clear for as long.
                 return Err(format!(
@@ -102,22 +109,38 @@ impl Holder {
             proxy.say_enrolled(pod);
         }
         self.memory.recovered(workload);
-        self.remember();
+        let warning = self.remember();
         tracing::info!(%workload, pod = %id, "enrolled");
-        Ok(())
+        Ok(warning)
     }
 
-    fn release(&mut self, workload: &WorkloadName) -> Result<(), String> {
+    pub(super) fn release_vanished(&mut self, gone: &WorkloadName) {
+        tracing::warn!(workload = %gone, "released: its namespace is not there any more");
+        // It was there when it was asked for.
+        let _ = self.release(gone);
+    }
+
+    /// Releases a pod, or forgets one that is lost. Returns what the operator should know of it.
+    fn release(&mut self, workload: &WorkloadName) -> Result<Option<String>, String> {
         let Some(pod) = self.pods.release(workload) else {
-            return Err(self.pods.unknown(workload));
+            let lost = self.memory.recovered(workload);
+            let lost = lost.ok_or_else(|| self.pods.unknown(workload))?;
+            tracing::info!(%workload, "a lost pod is forgotten");
+            let guarded = (lost.fate == Fate::Refuse).then(|| {
+                format!(
+                    "{workload} was lost, and is forgotten. If its namespace is still there, the guard refuses it on: \
+                     heddle enrol and release it, or heddle uninstall"
+                )
+            });
+            return Ok(self.remember().or(guarded));
         };
         match &mut self.proxy {
             Some(proxy) => proxy.say_released(pod),
-            None => self.pods.forget(pod),
+            None => self.pods.drained(pod),
         }
-        self.remember();
+        let warning = self.remember();
         tracing::info!(%workload, %pod, "released");
-        Ok(())
+        Ok(warning)
     }
 
     fn settle(&mut self, pod: PodId, state: PodState, fate: Fate) {
@@ -154,11 +177,7 @@ impl Holder {
                     family,
                     source,
                 } => {
-                    let made = match self.pods.get(pod) {
-                        Some(pod) => sockets::open(pod.netns.as_fd(), family, source),
-                        None => Err(io::ErrorKind::NotFound.into()),
-                    };
-                    proxy.answer(request, made);
+                    proxy.answer(request, self.pods.open(pod, family, source));
                     proxy.flush(&self.pods);
                 }
                 ToHolder::Serving { pod, fate } => self.settle(pod, PodState::Serving, fate),

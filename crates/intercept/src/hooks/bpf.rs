@@ -30,9 +30,13 @@ pub struct Bpf {
     tables: Tables,
     epoch: u32,
     pods: HashMap<PodId, Enrolled>,
+    /// Addresses of pods that were released, until nothing looks for them any more.
+    leaving: HashMap<PodId, Vec<Address>>,
     pins: Option<Pins>,
     /// Why there are no pins.
     unpinned: Option<String>,
+    /// Holds the programs for packets, which are needed while we live, whether they are pinned or not any more.
+    packets: Vec<FdLink>,
 }
 
 /// A pod that the programs know.
@@ -77,8 +81,10 @@ impl Bpf {
             object,
             epoch: 1,
             pods: HashMap::new(),
+            leaving: HashMap::new(),
             pins: None,
             unpinned,
+            packets: Vec::new(),
         };
         bpf.tables.set_epoch(bpf.epoch)?;
         bpf.tables.add_ranges(&options.ranges)?;
@@ -90,25 +96,41 @@ impl Bpf {
         for program in loaded::AT_PODS {
             loaded::attach(&mut bpf.object, program, pods_cgroup.as_fd())?;
         }
+        for guard in loaded::GUARDS {
+            bpf.guard(guard, pins.as_ref(), &pods_cgroup)?;
+        }
         if let Some(pins) = pins {
-            bpf.guard(&pins, &pods_cgroup)?;
+            let (name, what) = loaded::GUARD_ARRIVE;
+            loaded::load(&mut bpf.object, name, what)?;
+            pins.complete()?;
             bpf.pins = Some(pins);
         }
         Ok(bpf)
     }
 
-    /// Puts the guards behind the programs that rewrite, in the place of those of another process.
-    fn guard(&mut self, pins: &Pins, pods_cgroup: &File) -> Result<(), HookError> {
-        loaded::yields(&mut self.object)?;
-        let (name, what) = loaded::GUARD_ARRIVE;
-        loaded::load(&mut self.object, name, what)?;
-        for (name, ..) in loaded::GUARDS {
-            let what = "cgroup programs, which guard pods";
-            loaded::load(&mut self.object, name, what)?;
-            let link = loaded::link(&mut self.object, (name, what), pods_cgroup.as_fd())?;
-            pins.keep(name, link)?;
+    /// Puts a guard behind the programs that rewrite, in the place of that of another process.
+    fn guard(
+        &mut self,
+        guard: (&str, &str, &str),
+        pins: Option<&Pins>,
+        pods_cgroup: &File,
+    ) -> Result<(), HookError> {
+        let is_of_packets = loaded::PACKET_GUARDS.contains(&guard);
+        if pins.is_none() && !is_of_packets {
+            return Ok(());
         }
-        pins.complete()
+        let (name, what) = (guard.0, loaded::GUARDS_PODS);
+        loaded::yields(&mut self.object, guard)?;
+        loaded::load(&mut self.object, name, what)?;
+        let link = loaded::link(&mut self.object, (name, what), pods_cgroup.as_fd())?;
+        let link = match pins {
+            Some(pins) => pins.keep(name, link)?,
+            None => link,
+        };
+        if is_of_packets {
+            self.packets.push(link);
+        }
+        Ok(())
     }
 
     /// Where the guard is, or why there is none.
@@ -175,6 +197,7 @@ impl Bpf {
         if steered.is_err() {
             // What was done already is undone; why it could not be done is the better message.
             let _ = self.release(pod.id);
+            let _ = self.forget(pod.id);
         }
         steered
     }
@@ -188,11 +211,8 @@ impl Bpf {
         if let Some((other, _)) = self.pods.iter().find(|(_, known)| known.cookie == cookie) {
             return wrong(format!("pod {other} has the same network namespace"));
         }
-        if pod.addresses.is_empty() || pod.addresses.len() > MAX_ADDRESSES {
-            let count = pod.addresses.len();
-            return wrong(format!(
-                "has {count} addresses: 1 to {MAX_ADDRESSES} are wanted"
-            ));
+        if pod.addresses.is_empty() {
+            return wrong("has no address".to_owned());
         }
         let exclude = pod.exclude;
         let kinds = [
@@ -205,15 +225,27 @@ impl Bpf {
                 "excludes more than {MAX_EXCLUDED} ranges of a kind"
             ));
         }
+        self.check_addresses(pod.id, pod.addresses)
+    }
+
+    fn check_addresses(&self, pod: PodId, addresses: &[IpAddr]) -> Result<(), HookError> {
+        let wrong = |reason: String| Err(HookError::pod(pod, reason));
+        let count = addresses.len();
+        if count > MAX_ADDRESSES {
+            return wrong(format!(
+                "has {count} addresses: {MAX_ADDRESSES} are the most"
+            ));
+        }
         let mut seen = BTreeSet::new();
-        for address in pod.addresses {
+        for address in addresses {
             if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
                 return wrong(format!("{address} is no address of a pod"));
             }
             if !seen.insert(layout::address(*address)) {
                 return wrong(format!("{address} is named twice"));
             }
-            if let Some(other) = self.owner(*address) {
+            let owner = self.owner(&layout::address(*address));
+            if let Some(other) = owner.filter(|owner| *owner != pod) {
                 return wrong(format!("{address} is pod {other}'s"));
             }
         }
@@ -221,10 +253,34 @@ impl Bpf {
     }
 
     /// Which enrolled pod has an address.
-    fn owner(&self, address: IpAddr) -> Option<PodId> {
-        let address = layout::address(address);
+    fn owner(&self, address: &Address) -> Option<PodId> {
         let mut pods = self.pods.iter();
-        pods.find_map(|(id, pod)| pod.addresses.contains(&address).then_some(*id))
+        pods.find_map(|(id, pod)| pod.addresses.contains(address).then_some(*id))
+    }
+
+    /// What a pod has not any more is nobody's, before it has something new.
+    pub(super) fn readdress(&mut self, pod: PodId, addresses: &[IpAddr]) -> Result<(), HookError> {
+        self.check_addresses(pod, addresses)?;
+        let enrolled = self.pods.get_mut(&pod).ok_or(HookError::Unknown(pod))?;
+        let now: Vec<Address> = addresses.iter().copied().map(layout::address).collect();
+        let before = std::mem::replace(&mut enrolled.addresses, now);
+        let mut done = Ok(());
+        for gone in before
+            .iter()
+            .filter(|one| !enrolled.addresses.contains(*one))
+        {
+            let removed = removed("a pod's address", self.tables.addresses.remove(gone));
+            done = done.and(removed);
+        }
+        for new in enrolled
+            .addresses
+            .iter()
+            .filter(|one| !before.contains(*one))
+        {
+            let inserted = self.tables.addresses.insert(new, enrolled.cookie, 0);
+            done = done.and(refused("a pod's address", inserted));
+        }
+        done
     }
 
     /// Tells the programs; the entry in `pods` comes last, and with it everything holds at once.
@@ -242,22 +298,28 @@ impl Bpf {
         for address in &enrolled.addresses {
             let inserted = tables.addresses.insert(address, enrolled.cookie, 0);
             refused("a pod's address", inserted)?;
-            let inserted = tables.listeners.insert(address, pod.inbound.as_raw_fd(), 0);
-            refused("a pod's listener", inserted)?;
         }
+        let listener = pod.inbound.as_raw_fd();
+        let inserted = tables.listeners.insert(enrolled.cookie, listener, 0);
+        refused("a pod's listener", inserted)?;
         let arrive = loaded::link(&mut self.object, loaded::ARRIVE, pod.netns)?;
         enrolled._arrive = Some(arrive);
+        // The guard first: it guards nobody whose entry does not say so, and should we be killed before the entry is
+        // there, nobody has been told that the pod is enrolled. The other way round it would be, and its door open.
+        if let Some(pins) = self.pins.as_ref().filter(|_| enrolled.entry.is_guarded) {
+            let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, pod.netns)?;
+            pins.keep_pod(enrolled.cookie, guard)?;
+        }
         let entry = enrolled.entry.encode();
         refused("a pod", tables.pods.insert(enrolled.cookie, entry, 0))?;
         let Some(pins) = &mut self.pins else {
             return Ok(());
         };
         pins.take_over(enrolled.cookie);
-        if !enrolled.entry.is_guarded {
-            return pins.remove_pod(enrolled.cookie);
+        match enrolled.entry.is_guarded {
+            true => Ok(()),
+            false => pins.remove_pod(enrolled.cookie),
         }
-        let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, pod.netns)?;
-        pins.keep_pod(enrolled.cookie, guard)
     }
 
     pub(super) fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
@@ -266,18 +328,21 @@ impl Bpf {
         enrolled.entry.epoch = self.epoch;
         enrolled.entry.fate = fate;
         enrolled.entry.is_guarded = self.pins.is_some() && fate == Fate::Refuse;
+        let is_guarded = enrolled.entry.is_guarded;
+        // Before the entry, as in `steer`. A guard that fails keeps no pod from its fate.
+        let guarded = match &self.pins {
+            Some(pins) if is_guarded && !was_guarded => {
+                let netns = enrolled.netns.as_fd();
+                loaded::link(&mut self.object, loaded::GUARD_ARRIVE, netns)
+                    .and_then(|guard| pins.keep_pod(enrolled.cookie, guard))
+            }
+            _ => Ok(()),
+        };
         let entry = enrolled.entry.encode();
         refused("a pod", self.tables.pods.insert(enrolled.cookie, entry, 0))?;
         match &self.pins {
-            Some(pins) if enrolled.entry.is_guarded && !was_guarded => {
-                let netns = enrolled.netns.as_fd();
-                let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, netns)?;
-                pins.keep_pod(enrolled.cookie, guard)
-            }
-            Some(pins) if was_guarded && !enrolled.entry.is_guarded => {
-                pins.remove_pod(enrolled.cookie)
-            }
-            _ => Ok(()),
+            Some(pins) if was_guarded && !is_guarded => pins.remove_pod(enrolled.cookie),
+            _ => guarded,
         }
     }
 
@@ -295,18 +360,30 @@ impl Bpf {
         if let Some(pins) = &self.pins {
             done = done.and(pins.remove_pod(enrolled.cookie));
         }
-        for address in &enrolled.addresses {
-            done = done.and(removed(
-                "a pod's listener",
-                tables.listeners.remove(address),
-            ));
-            done = done.and(removed("a pod's address", tables.addresses.remove(address)));
-        }
+        done = done.and(removed(
+            "a pod's listener",
+            tables.listeners.remove(&enrolled.cookie),
+        ));
         done = done.and(removed(
             "a pod's counter",
             tables.pending.remove(&enrolled.cookie),
         ));
-        done.and(tables.remove_networks(enrolled.entry.scope, &enrolled.networks))
+        done = done.and(tables.remove_networks(enrolled.entry.scope, &enrolled.networks));
+        // Not its addresses: the kernel takes its time to detach what drops those that nobody knows of.
+        self.leaving.insert(pod, enrolled.addresses);
+        done
+    }
+
+    pub(super) fn forget(&mut self, pod: PodId) -> Result<(), HookError> {
+        let mut done = Ok(());
+        for address in self.leaving.remove(&pod).unwrap_or_default() {
+            // It may be another's by now, or the same pod's, which is enrolled again.
+            if self.owner(&address).is_none() {
+                let removed = removed("a pod's address", self.tables.addresses.remove(&address));
+                done = done.and(removed);
+            }
+        }
+        done
     }
 
     /// How many connections are in their handshake: rewritten and not yet with their listener, or of the proxy

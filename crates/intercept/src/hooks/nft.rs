@@ -58,7 +58,6 @@ impl Nft {
         let enrolled = Enrolled {
             netns: pod.netns.try_clone_to_owned().map_err(unusable)?,
             rules: Rules {
-                addresses: pod.addresses.to_vec(),
                 outbound_port: pod.outbound.local_addr().map_err(unusable)?.port(),
                 inbound_port: pod.inbound.local_addr().map_err(unusable)?.port(),
                 exclude: pod.exclude.clone(),

@@ -2,7 +2,7 @@
 //!
 //! | name | is |
 //! |---|---|
-//! | `guard_connect4`, `guard_connect6`, `guard_sendmsg4`, `guard_sendmsg6` | links to the pods' cgroup |
+//! | `guard_connect4`, `guard_connect6`, `guard_sendmsg4`, `guard_sendmsg6`, `guard_egress`, `guard_ingress` | links to the pods' cgroup |
 //! | `pod-COOKIE` | a link to the network namespace of that cookie |
 //! | `pods`, `addresses` | the tables that the guards read |
 //!
@@ -168,16 +168,17 @@ impl Pins {
         Ok(HashMap::try_from(Map::HashMap(data)).ok())
     }
 
-    /// Keeps a guard of all pods.
-    pub(super) fn keep(&self, name: &str, link: FdLink) -> Result<(), HookError> {
+    /// Keeps a guard of all pods, which is kept as well by whoever holds what is returned.
+    pub(super) fn keep(&self, name: &str, link: FdLink) -> Result<FdLink, HookError> {
         let new = self.folder.join(format!("{name}{NEW}"));
-        link.pin(&new).map_err(|error| unpinned(&new, &error))?;
-        self.replace(name)
+        let link = link.pin(&new).map_err(|error| unpinned(&new, &error))?;
+        self.replace(name)?;
+        Ok(link.into())
     }
 
     /// Keeps the guard of one pod.
     pub(super) fn keep_pod(&self, cookie: u64, link: FdLink) -> Result<(), HookError> {
-        self.keep(&format!("{POD}{cookie}"), link)
+        self.keep(&format!("{POD}{cookie}"), link).map(drop)
     }
 
     /// Pins the tables beside those that are there.

@@ -12,12 +12,13 @@ use crate::namespace::within;
 use crate::{Cidr, Exclude, Fate, PodId};
 
 /// Programs with their hooks, by what an operator would look for.
-pub(crate) const GROUPS: [(&str, &[(&str, &str)]); 6] = [
+pub(crate) const GROUPS: [(&str, &[(&str, &str)]); 7] = [
     ("connect", &[loaded::AT_PODS[5], loaded::AT_PODS[6]]),
     ("sendmsg", &[loaded::AT_PODS[3], loaded::AT_PODS[4]]),
     ("getpeername", &[loaded::AT_PODS[1], loaded::AT_PODS[2]]),
     ("sockops", &[loaded::AT_PODS[0], loaded::AT_OWN[0]]),
     ("getsockopt", &[loaded::AT_OWN[1]]),
+    ("packets", &[loaded::AT_PACKETS[0], loaded::AT_PACKETS[1]]),
     ("sk_lookup", &[loaded::ARRIVE, loaded::GUARD_ARRIVE]),
 ];
 
@@ -42,9 +43,12 @@ impl<'a> Trial<'a> {
         let object = &mut self.object;
         for program @ (name, what) in programs.iter().copied() {
             loaded::load(object, name, what)?;
-            match program == loaded::ARRIVE || program == loaded::GUARD_ARRIVE {
-                true => loaded::link(object, program, self.netns).map(drop)?,
-                false => loaded::attach(object, program, self.cgroup.as_fd())?,
+            if program == loaded::ARRIVE || program == loaded::GUARD_ARRIVE {
+                drop(loaded::link(object, program, self.netns)?);
+            } else if loaded::AT_PACKETS.contains(&program) {
+                drop(loaded::link(object, program, self.cgroup.as_fd())?);
+            } else {
+                loaded::attach(object, program, self.cgroup.as_fd())?;
             }
         }
         Ok(())

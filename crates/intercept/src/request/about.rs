@@ -46,7 +46,7 @@ pub fn describe(socket: &Path) -> io::Result<HolderStatus> {
     converse(socket, &Request::Describe, None, |reply| match reply {
         Reply::Holder(status) => holder = Some(*status),
         Reply::Guarded(namespace) => guarded.push(namespace),
-        Reply::Done | Reply::Pod(_) | Reply::Refused(_) => {}
+        Reply::Done | Reply::Pod(_) | Reply::Warning(_) | Reply::Refused(_) => {}
     })?;
     let mut holder =
         holder.ok_or_else(|| io::Error::other("the holder does not say how it works"))?;

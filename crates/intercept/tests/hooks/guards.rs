@@ -1,5 +1,6 @@
 //! What is left when the holder is gone.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -21,10 +22,11 @@ fn datagram(stage: &Stage, pod: &Pod) -> Result<(), Errno> {
     sendto(socket.unwrap(), b"?", SendFlags::empty(), &to).map(drop)
 }
 
-/// Waits until datagrams are refused: that the holder has ended, the kernel finds out by and by.
+/// Waits until datagrams are refused: that the holder has ended, the kernel finds out by and by, and of the hooks of
+/// packets, which say something else, at another time.
 fn settle(stage: &Stage, pod: &Pod) {
     let deadline = Instant::now() + Duration::from_secs(5);
-    while datagram(stage, pod).is_ok() {
+    while datagram(stage, pod) != Err(Errno::CONNREFUSED) {
         assert!(Instant::now() < deadline, "datagrams are not refused");
         std::thread::yield_now();
     }
@@ -87,8 +89,8 @@ fn a_strict_pod_stays_silent_without_a_holder_until_the_next_one_or_its_removal(
         drop(hooks);
         assert_silent(stage, &other);
 
-        // 4 hooks, 2 tables, 1 pod.
-        assert_eq!(uninstall(&stage.bpffs()).unwrap(), 7);
+        // 6 hooks, 2 tables, 1 pod.
+        assert_eq!(uninstall(&stage.bpffs()).unwrap(), 9);
         assert!(!stage.bpffs().exists());
         let node = TcpListener::bind("10.90.2.1:80").unwrap();
         stage.connect(&other, "10.90.2.1:80").unwrap();
@@ -155,13 +157,13 @@ fn guards_of_pods_that_are_gone_are_removed() {
         drop(hooks);
         drop(gone);
         let pins = || std::fs::read_dir(stage.bpffs()).unwrap().count();
-        assert_eq!(pins(), 8);
+        assert_eq!(pins(), 10);
         // Namespaces are taken down a while after the last descriptor is closed.
         let deadline = Instant::now() + Duration::from_secs(5);
-        while pins() > 7 && Instant::now() < deadline {
+        while pins() > 9 && Instant::now() < deadline {
             drop(stage.hooks());
         }
-        assert_eq!(pins(), 7);
+        assert_eq!(pins(), 9);
         assert_silent(stage, &pod);
     });
 }
@@ -177,7 +179,7 @@ fn a_holder_that_lives_goes_on_without_its_guard() {
         let mut hooks = stage.hooks();
         pod.enrol(&mut hooks);
         assert_silent(stage, &unclaimed);
-        assert_eq!(uninstall(&stage.bpffs()).unwrap(), 8);
+        assert_eq!(uninstall(&stage.bpffs()).unwrap(), 10);
         let node = TcpListener::bind("10.90.2.1:80").unwrap();
         stage.connect(&unclaimed, "10.90.2.1:80").unwrap();
         accept(&node);
@@ -190,6 +192,38 @@ fn a_holder_that_lives_goes_on_without_its_guard() {
         assert_steered(stage, &pod);
         hooks.died().unwrap();
         assert_silent(stage, &pod);
+    });
+}
+
+#[test]
+fn a_guarded_pod_is_not_reached_by_an_address_that_nobody_knows_of() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let app = stage.serve(&pod, "[::]:80");
+        pod.enrol(&mut hooks);
+        hooks.serve(pod.id, Fate::Refuse).unwrap();
+        ip("address add 169.254.90.1/16 dev pod1");
+        within_pod(&pod, || {
+            ip("address add 10.90.1.3/24 dev eth0");
+            ip("address add 169.254.90.2/16 dev eth0");
+        });
+        let assert_refused = || {
+            for to in ["10.90.1.3:80", "169.254.90.2:80"] {
+                let refused = dial(to).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{to}");
+            }
+        };
+        assert_refused();
+        // Nor when the holder is gone, and with it whoever could follow.
+        drop(hooks);
+        assert_refused();
+        uninstall(&stage.bpffs()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while dial("10.90.1.3:80").is_err() {
+            assert!(Instant::now() < deadline, "nobody gets through");
+        }
+        accept(&app);
     });
 }
 
@@ -228,6 +262,6 @@ fn what_is_not_ours_is_not_removed() {
             refused.contains("stranger: is none of Heddle's"),
             "{refused}"
         );
-        assert_eq!(std::fs::read_dir(stage.bpffs()).unwrap().count(), 7);
+        assert_eq!(std::fs::read_dir(stage.bpffs()).unwrap().count(), 9);
     });
 }

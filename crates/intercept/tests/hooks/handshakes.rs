@@ -1,17 +1,22 @@
 //! What is remembered of connections until their listener has them.
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use heddle_intercept::hooks::Hooks;
 use heddle_intercept::{Family, original_destination};
 use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::stage::{accept, on_stage};
+use crate::stage::{Pod, Stage, accept, on_stage, run, within_pod};
 
 /// As many as the programs remember of one pod.
 const MOST: usize = 1024;
+/// As many as they remember in all, and so many of each pod whatever others do.
+const MOST_OF_ALL: usize = 32 * 1024;
+const KEPT: usize = 4;
 
 pub(crate) fn count(hooks: &Hooks) -> usize {
     match hooks {
@@ -38,45 +43,96 @@ fn nothing_is_left_of_ten_thousand_connections() {
     });
 }
 
+/// Nobody answers the first packets of what the pod dials, so that handshakes last.
+fn silence(pod: &Pod) {
+    within_pod(pod, || {
+        run("nft", "add table inet silence");
+        run(
+            "nft",
+            "add chain inet silence in { type filter hook input priority 0; }",
+        );
+        run("nft", "add rule inet silence in tcp dport 15001 drop");
+    });
+}
+
+/// Begins a connection, which waits for an answer.
+fn begin(stage: &Stage, pod: &Pod) -> Result<OwnedFd, Errno> {
+    let to: SocketAddr = "10.96.0.1:80".parse().unwrap();
+    let socket = stage
+        .apps
+        .socket(pod.netns.as_fd(), Family::V4, SocketType::STREAM, 0);
+    let socket = socket.unwrap();
+    rustix::io::ioctl_fionbio(&socket, true).unwrap();
+    match rustix::net::connect(&socket, &to) {
+        Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+        Ok(()) => panic!("somebody has answered"),
+    }
+}
+
 #[test]
 fn a_pod_that_opens_many_at_once_is_refused_and_no_other() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
         let (pod, other) = (stage.pod(1), stage.pod(2));
-        // Nobody answers the first packets, so that handshakes last.
-        crate::stage::within_pod(&pod, || crate::stage::run("nft", "add table inet silence"));
-        crate::stage::within_pod(&pod, || {
-            crate::stage::run(
-                "nft",
-                "add chain inet silence in { type filter hook input priority 0; }",
-            );
-            crate::stage::run("nft", "add rule inet silence in tcp dport 15001 drop");
-        });
+        silence(&pod);
         pod.enrol(&mut hooks);
         other.enrol(&mut hooks);
-        let begin = |to: &str| {
-            let to: SocketAddr = to.parse().unwrap();
-            let socket = stage
-                .apps
-                .socket(pod.netns.as_fd(), Family::V4, SocketType::STREAM, 0);
-            let socket = socket.unwrap();
-            rustix::io::ioctl_fionbio(&socket, true).unwrap();
-            rustix::net::connect(&socket, &to)
-                .map(|()| unreachable!())
-                .map_err(|error| (error, socket))
-        };
-        let mut waiting = Vec::new();
-        for _ in 0..MOST {
-            let (error, socket) = begin("10.96.0.1:80").unwrap_err();
-            assert_eq!(error, Errno::INPROGRESS);
-            waiting.push(socket);
-        }
+        let waiting: Vec<OwnedFd> = (0..MOST).map(|_| begin(stage, &pod).unwrap()).collect();
         assert_eq!(count(&hooks), MOST);
-        assert_eq!(begin("10.96.0.1:80").unwrap_err().0, Errno::CONNREFUSED);
+        assert_eq!(begin(stage, &pod).unwrap_err(), Errno::CONNREFUSED);
         stage.connect(&other, "10.96.0.1:80").unwrap();
         accept(&other.outbound);
         drop(waiting);
         assert_eq!(count(&hooks), 0, "who gives up is forgotten");
-        assert_eq!(begin("10.96.0.1:80").unwrap_err().0, Errno::INPROGRESS);
+        begin(stage, &pod).unwrap();
+    });
+}
+
+#[test]
+fn pods_that_open_many_at_once_leave_room_for_others() {
+    let limits = getrlimit(Resource::Nofile);
+    let wanted = u64::try_from(MOST_OF_ALL / 2 + 1_000).unwrap();
+    let raised = Rlimit {
+        current: limits.maximum,
+        maximum: limits.maximum,
+    };
+    if limits.maximum.is_some_and(|most| most < wanted)
+        || setrlimit(Resource::Nofile, raised).is_err()
+    {
+        let why = format!("{wanted} descriptors are not to be had");
+        let _ = writeln!(io::stderr(), "SKIPPED, nothing was proven: {why}");
+        return;
+    }
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let hostile = MOST_OF_ALL / 2 / MOST;
+        let pods = (1..=hostile + 2).map(|number| stage.pod(number.try_into().unwrap()));
+        let pods: Vec<Pod> = pods.collect();
+        for pod in &pods {
+            silence(pod);
+            pod.enrol(&mut hooks);
+        }
+        // Given several pods that have so many handshakes under way as one may have …
+        let mut waiting = Vec::new();
+        for pod in &pods[..hostile] {
+            waiting.extend((0..MOST).map(|_| begin(stage, pod).unwrap()));
+        }
+        assert_eq!(count(&hooks), MOST_OF_ALL / 2);
+        // … then they have no more, and another has what is kept for every pod …
+        assert_eq!(begin(stage, &pods[0]).unwrap_err(), Errno::CONNREFUSED);
+        for pod in &pods[hostile..] {
+            let some: Vec<OwnedFd> = (0..KEPT).map(|_| begin(stage, pod).unwrap()).collect();
+            assert_eq!(begin(stage, pod).unwrap_err(), Errno::CONNREFUSED);
+            waiting.extend(some);
+        }
+        // … and when they are over, it has as many as any.
+        drop(waiting);
+        assert_eq!(count(&hooks), 0);
+        let last = &pods[hostile];
+        let more: Vec<OwnedFd> = (0..10 * KEPT)
+            .map(|_| begin(stage, last).unwrap())
+            .collect();
+        assert_eq!(count(&hooks), more.len());
     });
 }

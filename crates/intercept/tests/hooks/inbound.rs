@@ -1,12 +1,13 @@
 //! What arrives at pods.
 
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use heddle_intercept::{Exclude, Family, Fate, PortRange};
 use rustix::net::SocketType;
 
-use crate::stage::{accept, dial, on_stage};
+use crate::stage::{accept, dial, ip, on_stage, within_pod};
 
 #[test]
 fn what_arrives_reaches_the_listener_under_its_own_address() {
@@ -50,10 +51,10 @@ fn what_a_pod_and_the_proxy_say_within_it_reaches_the_program() {
 }
 
 #[test]
-fn excluded_ports_and_other_addresses_are_left_alone() {
+fn excluded_ports_and_other_namespaces_are_left_alone() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
-        let (mut pod, other) = (stage.pod(1), stage.pod(2));
+        let (pod, other) = (stage.pod(1), stage.pod(2));
         let exclude = Exclude {
             inbound_ports: vec![
                 PortRange::one(22).unwrap(),
@@ -61,16 +62,12 @@ fn excluded_ports_and_other_addresses_are_left_alone() {
             ],
             ..Exclude::default()
         };
-        pod.addresses.truncate(1);
         hooks.enrol(&pod.hooked(&exclude, Fate::Pass)).unwrap();
         for port in [22, 8010] {
             let app = stage.serve(&pod, &format!("10.90.1.2:{port}"));
             dial(("10.90.1.2", port)).unwrap();
             accept(&app);
         }
-        let app = stage.serve(&pod, "[fd90:1::2]:80");
-        dial("[fd90:1::2]:80").unwrap();
-        accept(&app);
         let app = stage.serve(&other, "10.90.2.2:80");
         dial("10.90.2.2:80").unwrap();
         accept(&app);
@@ -96,5 +93,60 @@ fn an_address_belongs_to_one_pod() {
         assert_eq!(refused.to_string(), "pod 1: is enrolled already");
         dial("10.90.1.2:80").unwrap();
         accept(&pod.inbound);
+    });
+}
+
+#[test]
+fn an_address_that_comes_later_is_refused_until_it_is_the_pods_and_then_steered() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let (pod, other) = (stage.pod(1), stage.pod(2));
+        let app = stage.serve(&pod, "[::]:80");
+        for pod in [&pod, &other] {
+            hooks
+                .enrol(&pod.hooked(&Exclude::default(), Fate::Pass))
+                .unwrap();
+            hooks.serve(pod.id, Fate::Pass).unwrap();
+        }
+        let later = ["10.90.1.3", "fd90:1::3"].map(|address| address.parse::<IpAddr>().unwrap());
+        let at = |address: IpAddr| SocketAddr::new(address, 80);
+        within_pod(&pod, || {
+            ip("address add 10.90.1.3/24 dev eth0");
+            ip("address add fd90:1::3/64 dev eth0 nodad");
+        });
+        for address in later {
+            let refused = dial(at(address)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{address}");
+            // Within the pod nothing is known of that.
+            stage.connect(&pod, &at(address).to_string()).unwrap();
+            accept(if address.is_ipv4() {
+                &pod.outbound
+            } else {
+                &app
+            });
+        }
+        let all: Vec<IpAddr> = pod.addresses.iter().copied().chain(later).collect();
+        hooks.readdress(pod.id, &all).unwrap();
+        for address in later {
+            dial(at(address)).unwrap();
+            assert_eq!(accept(&pod.inbound).0.local_addr().unwrap().port(), 80);
+            stage.connect(&pod, &at(address).to_string()).unwrap();
+            accept(&app);
+        }
+        // One that is another's is not its own, until that one has it no more.
+        let taken = hooks.readdress(other.id, &all).unwrap_err().to_string();
+        assert_eq!(taken, "pod 2: 10.90.1.2 is pod 1's");
+        hooks.readdress(pod.id, &all[1..]).unwrap();
+        hooks.readdress(other.id, &all[..1]).unwrap();
+        let refused = dial("10.90.2.2:80").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        // Without any it is still refused, and left alone when it is released: at once by what it has.
+        hooks.readdress(pod.id, &all[2..]).unwrap();
+        hooks.release(pod.id).unwrap();
+        dial(at(later[0])).unwrap();
+        accept(&app);
+        hooks.forget(pod.id).unwrap();
+        dial("10.90.1.2:80").unwrap();
+        accept(&app);
     });
 }

@@ -71,6 +71,27 @@ fn connections_are_steered_both_ways_with_their_addresses() {
 }
 
 #[test]
+fn an_address_that_comes_later_is_steered_and_refused_as_the_others_are() {
+    on_stage(|stage| {
+        let mut hooks = hooks(stage);
+        let pod = stage.pod(1);
+        let app = stage.serve(&pod, "[::]:80");
+        pod.enrol(&mut hooks);
+        crate::stage::within_pod(&pod, || {
+            crate::stage::ip("address add 10.90.1.3/24 dev eth0");
+        });
+        dial("10.90.1.3:80").unwrap();
+        accept(&pod.inbound);
+        hooks.died().unwrap();
+        let refused = dial("10.90.1.3:80").unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        hooks.release(pod.id).unwrap();
+        dial("10.90.1.3:80").unwrap();
+        accept(&app);
+    });
+}
+
+#[test]
 fn the_proxy_speaks_with_the_clients_address() {
     on_stage(|stage| {
         let mut hooks = hooks(stage);
@@ -175,6 +196,16 @@ fn without_a_proxy_each_pod_meets_its_fate() {
         // A listener that is gone does not let anybody through to the program.
         drop(pod);
     });
+}
+
+#[test]
+fn datagrams_of_sockets_that_were_connected_before_meet_it_too() {
+    on_stage(|stage| crate::datagrams::meet_their_fate(stage, Kind::Nft));
+}
+
+#[test]
+fn datagrams_that_are_excluded_go_on() {
+    on_stage(|stage| crate::datagrams::exceptions_go_on(stage, Kind::Nft));
 }
 
 #[test]

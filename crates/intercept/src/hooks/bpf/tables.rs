@@ -18,7 +18,7 @@ pub(super) struct Tables {
     pub(super) pods: HashMap<MapData, u64, PodBytes>,
     pub(super) pending: HashMap<MapData, u64, Pending>,
     pub(super) addresses: HashMap<MapData, Address, u64>,
-    pub(super) listeners: SockHash<MapData, Address>,
+    pub(super) listeners: SockHash<MapData, u64>,
     pub(super) handshakes: HashMap<MapData, Handshake, Destination>,
     pub(super) visits: HashMap<MapData, Visit, u8>,
     networks: LpmTrie<MapData, Network, u8>,

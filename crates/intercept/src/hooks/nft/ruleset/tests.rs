@@ -85,7 +85,6 @@ proptest! {
 fn rules_are_those_that_were_read_once() {
     let mesh = Mesh::new(&[range("10.96.0.0/12"), range("fd96::/16")]);
     let rules = Rules {
-        addresses: vec!["10.0.0.2".parse().unwrap()],
         outbound_port: 15001,
         inbound_port: 15006,
         exclude: Exclude {
@@ -113,8 +112,9 @@ type filter hook prerouting priority -150
 iifname lo return
 meta l4proto != tcp return
 tcp dport 22 return
-ip daddr != { 10.0.0.2 } return
-meta nfproto ipv6 return
+fib daddr type != local return
+ip daddr 169.254.0.0/16 return
+ip6 daddr fe80::/10 return
 tcp flags & (fin | syn | rst | ack) == syn ct mark set 1212435525
 ct mark 1212435525 meta l4proto tcp tproxy ip to :15006 accept
 ct mark 1212435525 meta l4proto tcp tproxy ip6 to :15006 accept
