@@ -7,6 +7,7 @@ pub(crate) mod control;
 pub(crate) mod deny;
 pub(crate) mod enrol;
 pub(crate) mod explain;
+mod holder;
 pub(crate) mod node;
 pub(crate) mod pods;
 pub(crate) mod release;
@@ -65,6 +66,16 @@ fn unanswered(error: ClientError) -> Failure {
     Failure::new(exit, error)
 }
 
+/// The same of a node, which may have a holder that does answer.
+fn node_unanswered(error: ClientError, at: &Location, holder_socket: Option<PathBuf>) -> Failure {
+    let seen_by_holder = holder::seen(&error, at, holder_socket);
+    let failure = unanswered(error);
+    match seen_by_holder {
+        Some(seen) => failure.instead(&seen),
+        None => failure,
+    }
+}
+
 /// Takes an address to listen at. A name may have several, or another tomorrow.
 fn address_and_port(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
@@ -83,6 +94,9 @@ struct At {
     /// Ask the control plane
     #[arg(long)]
     control: bool,
+    /// Where the node's holder is asked if its proxy does not answer, as for `heddle node --holder-socket`
+    #[arg(long, value_name = "PATH", conflicts_with = "control")]
+    holder_socket: Option<PathBuf>,
 }
 
 impl At {
@@ -100,10 +114,10 @@ impl At {
         admin::get(&location, path).map_err(|error| {
             let other = Location::control(None);
             let is_there = !location.is_given && !self.control && other.path.exists();
-            let failure = unanswered(error);
             match is_there {
-                true => failure.with("a control plane is here: ask it with --control"),
-                false => failure,
+                true => unanswered(error).with("a control plane is here: ask it with --control"),
+                false if self.control => unanswered(error),
+                false => node_unanswered(error, &location, self.holder_socket.clone()),
             }
         })
     }

@@ -28,7 +28,7 @@ pub(crate) const HELP: &str = "Exit codes:
   1  failed
   2  wrong command line
   3  manifests or settings refused
-  4  no running heddle answers on the admin socket
+  4  no running heddle answers on the admin socket, or no holder of pods
   5  another heddle has the admin socket or the state folder
   6  degraded: it goes on, but somebody should look (check)";
 
@@ -71,6 +71,14 @@ impl Failure {
 }
 
 impl Failure {
+    /// Another reason for the same end.
+    pub(crate) fn instead(self, why: &str) -> Self {
+        Failure {
+            exit: self.exit,
+            error: anyhow::anyhow!("{why}"),
+        }
+    }
+
     /// The same, and what else there is to say.
     pub(crate) fn with(self, more: &str) -> Self {
         Failure {

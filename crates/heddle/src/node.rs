@@ -70,6 +70,8 @@ pub(crate) struct Options {
 pub(crate) struct HeldBy {
     /// The addresses of the mesh, and exceptions to that (`false`).
     pub(crate) ranges: Vec<(Cidr, bool)>,
+    /// Where the holder is asked.
+    pub(crate) holder_socket: PathBuf,
     /// Whom it is to run as; `None`: as whom it was started.
     pub(crate) user: Option<hold::User>,
 }
@@ -135,6 +137,7 @@ async fn serve(
         Some(held) => Some(Held {
             channel: hold::channel()?,
             ranges: held.ranges,
+            holder_socket: held.holder_socket,
         }),
         None => None,
     };

@@ -160,6 +160,8 @@ pub(crate) struct Held {
     pub(crate) channel: OwnedFd,
     /// The addresses of which the hooks know that they are the mesh's, and exceptions to that (`false`).
     pub(crate) ranges: Vec<(Cidr, bool)>,
+    /// Where operators ask the holder.
+    pub(crate) holder_socket: PathBuf,
 }
 
 /// Says who this node is.

@@ -24,6 +24,9 @@ pub(crate) struct Status {
     /// Who this node is; absent where there is one node only.
     #[serde(default)]
     pub(crate) identity: Option<IdentityStatus>,
+    /// What is intercepted; absent where there is no holder.
+    #[serde(default)]
+    pub(crate) interception: Option<InterceptionStatus>,
     /// Where `/metrics` and `/ready` are served over TCP.
     pub(crate) metrics: Option<SocketAddr>,
     /// Connections from clients that there may be at a time: the setting, or what the descriptors
@@ -39,6 +42,17 @@ pub(crate) struct Status {
     /// The data plane's own words.
     pub(crate) proxy: serde_json::Value,
     pub(crate) usage: UsageStatus,
+}
+
+/// The pods whose traffic is intercepted.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct InterceptionStatus {
+    /// Where the node's holder is asked.
+    pub(crate) holder_socket: PathBuf,
+    /// Pods that are served.
+    pub(crate) serving: u64,
+    /// Pods that are not: nothing is known of their workload, or not yet.
+    pub(crate) held: u64,
 }
 
 /// What the process waits for before it stops the workloads and ends.

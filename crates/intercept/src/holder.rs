@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -46,6 +47,8 @@ use pods::Pods;
 /// The shortest and the longest wait before a proxy that died is started again. The first time there is
 /// none.
 const RESTART: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// So many guarded pods are named; of more only the number is.
+const NAMED: usize = 20;
 /// A proxy that lived for so long did not die of its start.
 const LIVED: Duration = Duration::from_secs(10);
 
@@ -180,7 +183,26 @@ impl Holder {
             })?;
         }
         self.remember();
+        self.say_guarded();
         Ok(())
+    }
+
+    /// Pods that are refused, and that nobody knows by name: what refuses them is older than this holder.
+    fn say_guarded(&self) {
+        let guarded = self.pods.hooks().guarded();
+        for namespace in guarded.iter().take(NAMED) {
+            let addresses: Vec<String> =
+                namespace.addresses.iter().map(IpAddr::to_string).collect();
+            tracing::warn!(
+                namespace = format_args!("net:[{}]", namespace.inode),
+                addresses = addresses.join(", "),
+                "a guard of a holder before refuses a pod that is not enrolled: enrol it again, or stop this node, \
+                 and heddle uninstall for all of them"
+            );
+        }
+        if let Some(more) = guarded.len().checked_sub(NAMED).filter(|more| *more > 0) {
+            tracing::warn!("and {more} more: heddle pods lists them");
+        }
     }
 
     /// Enrols a pod that was enrolled before this holder was. Returns which it is now.

@@ -19,6 +19,8 @@ use std::net::{IpAddr, TcpListener};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Cidr, Exclude, Fate, PodId};
 
 mod bpf;
@@ -67,7 +69,8 @@ pub struct Range {
 }
 
 /// Which hooks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// BPF, and nft when that is not to be had.
     #[default]
@@ -76,6 +79,17 @@ pub enum Kind {
     Bpf,
     /// Rules of the packet filter.
     Nft,
+}
+
+impl Kind {
+    /// Its name, as `--hooks` takes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Auto => "auto",
+            Kind::Bpf => "bpf",
+            Kind::Nft => "nft",
+        }
+    }
 }
 
 /// A pod, as the kernel needs to know it.
@@ -95,6 +109,15 @@ pub struct Pod<'a> {
     pub exclude: &'a Exclude,
     /// What becomes of it without a proxy, until [`Hooks::serve`] says otherwise.
     pub fate: Fate,
+}
+
+/// A network namespace that a guard refuses, and whose pod nobody knows by name any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guarded {
+    /// Its number (`net:[…]` of a process, namespaces(7)).
+    pub inode: u64,
+    /// The addresses that its pod had when it was enrolled.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// The hooks of a node. When they are dropped, or the process ends, they are gone, but for the guard.
@@ -133,6 +156,36 @@ impl Hooks {
         match self {
             Hooks::Bpf(_) => Kind::Bpf,
             Hooks::Nft(..) => Kind::Nft,
+        }
+    }
+
+    /// Why packet filters stand in for BPF programs, if these were wanted.
+    pub fn without_bpf(&self) -> Option<String> {
+        match self {
+            Hooks::Nft(_, Some(reason)) => Some(reason.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Where the guard is that outlives this process, or why there is none.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn guard(&self) -> Result<&Path, String> {
+        match self {
+            Hooks::Bpf(bpf) => bpf.guard_folder(),
+            Hooks::Nft(..) => Err(
+                "hooks by nft have none: their rules stay when the holder is gone, and refuse every enrolled pod"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// The namespaces that the guard of a process before refuses, and that no pod is enrolled in since.
+    pub fn guarded(&self) -> Vec<Guarded> {
+        match self {
+            Hooks::Bpf(bpf) => bpf.guarded(),
+            Hooks::Nft(..) => Vec::new(),
         }
     }
 

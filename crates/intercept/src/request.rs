@@ -14,8 +14,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::{Deserialize, Serialize};
 
+pub use about::{HolderStatus, ProxyStatus, describe};
+
 use crate::channel::{receive, send};
+use crate::hooks::Guarded;
 use crate::{Exclude, Fate, PodId};
+
+mod about;
 
 /// How long a holder may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -40,6 +45,8 @@ pub enum Request {
     },
     /// Which pods are there?
     List,
+    /// How does it do its work?
+    Describe,
 }
 
 /// What is answered.
@@ -50,6 +57,10 @@ pub enum Reply {
     Done,
     /// One of the pods; [`Reply::Done`] follows the last.
     Pod(PodStatus),
+    /// How it does its work.
+    Holder(Box<HolderStatus>),
+    /// One of the namespaces that are guarded and no enrolled pod's; they come after [`Reply::Holder`].
+    Guarded(Guarded),
     /// What whoever asked should know beside that it is done; [`Reply::Done`] follows.
     Warning(String),
     /// It is not done, and why.
@@ -120,6 +131,22 @@ impl PodState {
 /// [`io::ErrorKind::NotFound`] and [`io::ErrorKind::ConnectionRefused`] when there is none; the holder's own
 /// words when it refuses; [`io::ErrorKind::TimedOut`].
 pub fn ask(socket: &Path, request: &Request, netns: Option<&OwnedFd>) -> io::Result<Answer> {
+    let mut answer = Answer::default();
+    converse(socket, request, netns, |reply| match reply {
+        Reply::Pod(pod) => answer.pods.push(pod),
+        Reply::Warning(warning) => answer.warnings.push(warning),
+        Reply::Holder(_) | Reply::Guarded(_) | Reply::Done | Reply::Refused(_) => {}
+    })?;
+    Ok(answer)
+}
+
+/// Asks, and hands what is answered to `take`, up to the end.
+fn converse(
+    socket: &Path,
+    request: &Request,
+    netns: Option<&OwnedFd>,
+    mut take: impl FnMut(Reply),
+) -> io::Result<()> {
     let connection = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -130,14 +157,12 @@ pub fn ask(socket: &Path, request: &Request, netns: Option<&OwnedFd>) -> io::Res
     let descriptors: Vec<_> = netns.iter().map(|netns| netns.as_fd()).collect();
     send(&connection, request, &descriptors)?;
     let until = Instant::now() + ANSWERS_WITHIN;
-    let mut answer = Answer::default();
     loop {
         wait_readable(&connection, until)?;
         match receive::<Reply>(&connection)? {
-            Some((Reply::Done, _)) => return Ok(answer),
-            Some((Reply::Pod(pod), _)) => answer.pods.push(pod),
-            Some((Reply::Warning(warning), _)) => answer.warnings.push(warning),
+            Some((Reply::Done, _)) => return Ok(()),
             Some((Reply::Refused(why), _)) => return Err(io::Error::other(why)),
+            Some((reply, _)) => take(reply),
             None => {
                 let why = "the holder ended before it answered";
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));

@@ -37,7 +37,7 @@ impl fmt::Display for ClientError {
         match self {
             ClientError::NotRunning(at, error) => write!(
                 f,
-                "no heddle answers at {}: {error}; start one with `{}` or name its \
+                "no heddle answers at {}: {error}; start one with {}, or name its \
                  socket with --socket",
                 at.path.display(),
                 at.command

@@ -9,40 +9,52 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
+/// Names another admin socket.
+const SOCKET: &str = "--socket";
+
 /// Where the socket is, and whether somebody said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) path: PathBuf,
     /// Given on the command line or in the settings, rather than our default.
     pub(crate) is_given: bool,
-    /// What serves it.
+    /// What serves it, as it is said.
     pub(crate) command: &'static str,
+    /// What names another one.
+    pub(crate) flag: &'static str,
 }
 
 impl Location {
     /// The path that was given, else `$XDG_RUNTIME_DIR/heddle.sock`, else
     /// `/tmp/heddle-<uid>/heddle.sock`.
     pub(crate) fn new(given: Option<PathBuf>) -> Self {
-        Self::of("heddle up DIR", given, "heddle.sock")
+        Self::of(
+            "`heddle up DIR` or `heddle node`",
+            SOCKET,
+            given,
+            "heddle.sock",
+        )
     }
 
     /// The same for a control plane, whose default is `heddle-control.sock` in the same folder: both may
     /// run on one machine.
     pub(crate) fn control(given: Option<PathBuf>) -> Self {
-        Self::of("heddle control DIR", given, "heddle-control.sock")
+        Self::of("`heddle control DIR`", SOCKET, given, "heddle-control.sock")
     }
 
     /// The same for the holder of a node's pods, whose default is `heddle-holder.sock`.
     pub(crate) fn holder(given: Option<PathBuf>) -> Self {
-        Self::of("heddle node --intercept", given, "heddle-holder.sock")
+        let (command, flag) = ("`heddle node --intercept`", "--holder-socket");
+        Self::of(command, flag, given, "heddle-holder.sock")
     }
 
-    fn of(command: &'static str, given: Option<PathBuf>, name: &str) -> Self {
+    fn of(command: &'static str, flag: &'static str, given: Option<PathBuf>, name: &str) -> Self {
         if let Some(path) = given {
             return Location {
                 path,
                 is_given: true,
                 command,
+                flag,
             };
         }
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -53,6 +65,7 @@ impl Location {
             path: folder.join(name),
             is_given: false,
             command,
+            flag,
         }
     }
 
@@ -68,32 +81,31 @@ impl Location {
 #[derive(Debug)]
 pub(crate) enum SocketError {
     /// Another process serves it.
-    Busy(PathBuf),
+    Busy(Location),
     /// Somebody else could replace the socket there.
-    Unsafe(PathBuf, &'static str),
+    Unsafe(Location, &'static str),
     /// Anything else, with what was being done.
-    Io(String, io::Error),
+    Io(Location, String, io::Error),
 }
 
 impl std::fmt::Display for SocketError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            SocketError::Busy(path) => {
+            SocketError::Busy(at) => {
                 write!(
                     f,
-                    "another heddle serves {}; give this one its own with --socket",
-                    path.display()
+                    "another heddle serves {}; give this one its own with {}",
+                    at.path.display(),
+                    at.flag
                 )
             }
-            SocketError::Unsafe(path, why) => {
-                write!(
-                    f,
-                    "{} {why}; choose another folder with --socket",
-                    path.display()
-                )
+            SocketError::Unsafe(at, why) => {
+                let (folder, flag) = (at.folder().display(), at.flag);
+                write!(f, "{folder} {why}; choose another folder with {flag}")
             }
-            SocketError::Io(what, error) => {
-                write!(f, "{what}: {error}; choose another folder with --socket")
+            SocketError::Io(at, what, error) => {
+                let flag = at.flag;
+                write!(f, "{what}: {error}; choose another folder with {flag}")
             }
         }
     }
@@ -135,24 +147,29 @@ impl AdminSocket {
         bind: impl FnOnce(&Path) -> io::Result<S>,
     ) -> Result<(Self, S), SocketError> {
         let path = &location.path;
-        make_folder(location.folder())?;
+        make_folder(location)?;
         check_folder(location)?;
-        let lock = lock(path)?;
+        let lock = lock(location)?;
         // The lock does not know about programs that are not ours.
         if is_served(path) {
-            return Err(SocketError::Busy(path.clone()));
+            return Err(SocketError::Busy(location.clone()));
         }
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("cannot replace the stale socket", path, error));
+                return Err(failed(
+                    location,
+                    "cannot replace the stale socket",
+                    path,
+                    error,
+                ));
             }
             _ => {}
         }
-        let socket =
-            bind(path).map_err(|error| failed("cannot listen on the socket", path, error))?;
+        let failed = |what, error| failed(location, what, path, error);
+        let socket = bind(path).map_err(|error| failed("cannot listen on the socket", error))?;
         // Until this line the mode is the umask's, and the check of credentials stands alone.
         fs::set_permissions(path, Permissions::from_mode(0o600))
-            .map_err(|error| failed("cannot protect the socket", path, error))?;
+            .map_err(|error| failed("cannot protect the socket", error))?;
         Ok((
             AdminSocket {
                 path: path.clone(),
@@ -177,7 +194,7 @@ impl AdminSocket {
 
     /// Removes the socket file of a process that could not do so itself, unless it is there still.
     pub(crate) fn clear(location: &Location) {
-        let Ok(_lock) = lock(&location.path) else {
+        let Ok(_lock) = lock(location) else {
             return;
         };
         if UnixStream::connect(&location.path).is_err() {
@@ -186,10 +203,12 @@ impl AdminSocket {
     }
 }
 
-fn make_folder(folder: &Path) -> Result<(), SocketError> {
+fn make_folder(location: &Location) -> Result<(), SocketError> {
+    let folder = location.folder();
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(
-            "cannot make the admin socket's folder",
+            location,
+            "cannot make the socket's folder",
             folder,
             error,
         )),
@@ -207,9 +226,9 @@ fn check_folder(location: &Location) -> Result<(), SocketError> {
     } else {
         fs::symlink_metadata(folder)
     };
-    let found = found.map_err(|error| failed("cannot look at", folder, error))?;
+    let found = found.map_err(|error| failed(location, "cannot look at", folder, error))?;
     let own = geteuid().as_raw();
-    let refuse = |why| Err(SocketError::Unsafe(folder.to_owned(), why));
+    let refuse = |why| Err(SocketError::Unsafe(location.clone(), why));
     if !found.is_dir() {
         return refuse("is no folder");
     }
@@ -230,7 +249,8 @@ fn check_folder(location: &Location) -> Result<(), SocketError> {
     Ok(())
 }
 
-fn lock(path: &Path) -> Result<File, SocketError> {
+fn lock(location: &Location) -> Result<File, SocketError> {
+    let path = &location.path;
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let name = PathBuf::from(name);
@@ -241,14 +261,18 @@ fn lock(path: &Path) -> Result<File, SocketError> {
         .mode(0o600)
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
         .open(&name)
-        .map_err(|error| failed("cannot open", &name, error))?;
+        .map_err(|error| failed(location, "cannot open", &name, error))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(SocketError::Busy(path.to_owned())),
-        Err(error) => Err(failed("cannot lock", &name, error.into())),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(SocketError::Busy(location.clone())),
+        Err(error) => Err(failed(location, "cannot lock", &name, error.into())),
     }
 }
 
-fn failed(what: &str, path: &Path, error: io::Error) -> SocketError {
-    SocketError::Io(format!("{what} {}", path.display()), error)
+fn failed(location: &Location, what: &str, path: &Path, error: io::Error) -> SocketError {
+    SocketError::Io(
+        location.clone(),
+        format!("{what} {}", path.display()),
+        error,
+    )
 }

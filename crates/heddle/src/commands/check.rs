@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow};
 use heddle_control::printable;
 
+use super::holder::Interception;
 use super::status::{Who, who};
 use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
@@ -21,7 +22,8 @@ mod tests;
 ///
 /// Says of each identity when its certificate expires and is renewed, whom the node trusts, whether the
 /// control plane is reached, whether the clock can be right, and until when service lasts if nothing is
-/// renewed any more.
+/// renewed any more. Of a node that intercepts: how many pods it serves, by which hooks, and whether there
+/// is a guard.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle check
@@ -41,12 +43,15 @@ pub(crate) struct Args {
     /// The admin socket of the running heddle [default: as for `heddle up`]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Where the node's holder is asked if its proxy does not answer, as for `heddle node --holder-socket`
+    #[arg(long, value_name = "PATH")]
+    holder_socket: Option<PathBuf>,
     /// How to print it
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
     /// Say instead what this machine offers for intercepting the traffic of pods. Everything is tried, and
     /// nothing of it stays; takes root
-    #[arg(long, conflicts_with = "socket")]
+    #[arg(long, conflicts_with_all = ["socket", "holder_socket"])]
     probe: bool,
 }
 
@@ -54,7 +59,9 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     if args.probe {
         return probe(args.output);
     }
-    let answer = admin::get(&Location::new(args.socket), "/status").map_err(super::unanswered)?;
+    let at = Location::new(args.socket);
+    let answer = admin::get(&at, "/status")
+        .map_err(|error| super::node_unanswered(error, &at, args.holder_socket))?;
     let status = match who(&answer).context("the answer is not understood")? {
         Who::Node(status) => status,
         Who::Control(_) => {
@@ -63,13 +70,14 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         }
     };
     let identity = status.identity.as_ref();
+    let interception = status.interception.as_ref().map(Interception::ask);
     super::print(&match args.output {
         OutputFormat::Json => {
-            let json = serde_json::to_string(&identity).context("the answer has no JSON")?;
-            json + "\n"
+            let json = json(identity, interception.as_ref());
+            json.context("the answer has no JSON")? + "\n"
         }
         OutputFormat::Text => match identity {
-            Some(identity) => text(identity),
+            Some(identity) => text(identity, interception.as_ref()),
             None => "one node alone: it needs no identities\n".to_owned(),
         },
     })?;
@@ -77,6 +85,21 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         Some(identity) if !identity.problems.is_empty() => Exit::Degraded,
         _ => Exit::Ok,
     })
+}
+
+/// The identities, and beside them how pods are intercepted.
+fn json(
+    identity: Option<&IdentityStatus>,
+    interception: Option<&Interception<'_>>,
+) -> serde_json::Result<String> {
+    let mut value = serde_json::to_value(identity)?;
+    if let (Some(fields), Some(interception)) = (value.as_object_mut(), interception) {
+        fields.insert(
+            "interception".to_owned(),
+            serde_json::to_value(interception)?,
+        );
+    }
+    serde_json::to_string(&value)
 }
 
 /// What this machine offers for interception.
@@ -94,7 +117,7 @@ fn probe(output: OutputFormat) -> Result<Exit, Failure> {
     })
 }
 
-fn text(status: &IdentityStatus) -> String {
+fn text(status: &IdentityStatus, interception: Option<&Interception<'_>>) -> String {
     let mut out = summary(status) + "\n";
     for problem in &status.problems {
         let _infallible = writeln!(out, "  {}", printable(problem));
@@ -124,6 +147,9 @@ fn text(status: &IdentityStatus) -> String {
     };
     if let Some(until) = status.serves_until {
         let _infallible = writeln!(out, "{}", lasts(until, clock.now));
+    }
+    if let Some(interception) = interception {
+        let _infallible = writeln!(out, "{}", interception.text());
     }
     if !status.identities.is_empty() {
         out.push('\n');

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use heddle_intercept::request::Request;
 use heddle_intercept::{Cidr, Exclude, PortRange};
 use heddle_model::WorkloadName;
+use rustix::fs::OFlags;
 
 use super::node::workload;
 use super::pods::{Holder, ask};
@@ -50,12 +52,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
-    let netns = File::open(&args.netns)
-        .with_context(|| format!("cannot open the namespace {}", args.netns.display()))?;
+    let shown = args.netns.display();
+    let netns = File::options()
+        .read(true)
+        // Whatever is there must not keep us waiting.
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(&args.netns)
+        .with_context(|| format!("{}: cannot open the namespace {shown}", args.workload))?;
     let netns = OwnedFd::from(netns);
     let absolute = std::path::absolute(&args.netns);
     let request = Request::Enrol {
-        workload: args.workload,
+        workload: args.workload.clone(),
         netns: absolute.context("there is no current folder")?,
         exclude: Exclude {
             inbound_ports: args.exclude_inbound,
@@ -63,6 +70,19 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
             outbound_networks: args.exclude_network,
         },
     };
-    ask(args.holder, &request, Some(&netns))?;
+    let outcome = ask(args.holder, &request, Some(&netns));
+    outcome.map_err(|failure| of_pod(failure, &args.workload, &args.netns))?;
     Ok(Exit::Ok)
+}
+
+/// What a holder refuses, with the pod and the path that were named, as far as it does not say them itself.
+fn of_pod(failure: Failure, workload: &WorkloadName, netns: &Path) -> Failure {
+    if failure.exit != Exit::Failed {
+        return failure;
+    }
+    let (said, path) = (failure.to_string(), netns.display().to_string());
+    match said.contains(&path) {
+        true => failure.instead(&format!("{workload} is not enrolled: {said}")),
+        false => failure.instead(&format!("{workload} is not enrolled: {path}: {said}")),
+    }
 }

@@ -10,7 +10,7 @@ use heddle_model::NodeName;
 
 use crate::exit::{Exit, Failure};
 use crate::hold;
-use crate::node::{self, HeldBy, Options};
+use crate::node::{self, Options};
 use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
 pub(crate) use intercept::Intercept;
 pub(super) use intercept::workload;
@@ -126,10 +126,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         return hold::run(options, &settings);
     }
     let options = Options {
-        held: args.intercept.held.then(|| HeldBy {
-            ranges: args.intercept.ranges(),
-            user: args.intercept.held_as,
-        }),
+        held: args.intercept.held.then(|| args.intercept.told()),
         name: args.name,
         control: args.control,
         listen: args.listen,

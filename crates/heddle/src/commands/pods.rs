@@ -1,12 +1,17 @@
 //! `heddle pods`, and asking a holder.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use heddle_intercept::request::{self, Answer, PodStatus, Request};
+use heddle_intercept::Fate;
+use heddle_intercept::hooks::Guarded;
+use heddle_intercept::request::{self, Answer, HolderStatus, PodStatus, Request};
 
+use super::holder::{how, namespaces, place, who};
 use crate::admin::Location;
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
@@ -21,6 +26,7 @@ use crate::table;
   releasing  nothing new is intercepted
   lost       it was enrolled before the holder was restarted, and could not be again: it is tried again,
              and the reason said. heddle release forgets it
+  guarded    refused by the guard of a holder before, and not enrolled: its name is not known
 
 Examples:
   heddle pods
@@ -39,6 +45,9 @@ pub(crate) struct Args {
     holder: Holder,
 }
 
+/// What guarded namespaces are, in the place of a pod's state.
+const GUARDED: &str = "guarded";
+
 /// Which holder.
 #[derive(Debug, clap::Args)]
 pub(super) struct Holder {
@@ -48,13 +57,16 @@ pub(super) struct Holder {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
-    let pods = ask(args.holder, &Request::List, None)?.pods;
+    let location = Location::holder(args.holder.holder_socket);
+    let pods = ask_at(&location, &Request::List, None)?.pods;
+    let holder =
+        request::describe(&location.path).map_err(|error| unanswered(&error, &location))?;
     super::print(&match args.output {
         OutputFormat::Json => {
-            let json = serde_json::to_string(&pods).context("the answer has no JSON")?;
+            let json = json(&pods, &holder).context("the answer has no JSON")?;
             json + "\n"
         }
-        OutputFormat::Text => text(&pods),
+        OutputFormat::Text => text(&pods, &holder),
     })?;
     Ok(Exit::Ok)
 }
@@ -65,42 +77,73 @@ pub(super) fn ask(
     request: &Request,
     netns: Option<&OwnedFd>,
 ) -> Result<Answer, Failure> {
-    let path = Location::holder(holder.holder_socket).path;
-    let answer = request::ask(&path, request, netns).map_err(|error| {
-        let shown = path.display();
-        match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::new(
-                Exit::Unreachable,
-                anyhow!("no holder answers at {shown}: start one with heddle node --intercept, or name its \
-                         socket with --holder-socket"),
-            ),
-            io::ErrorKind::TimedOut => Failure::new(
-                Exit::Unreachable,
-                anyhow!("the holder at {shown} does not answer in time"),
-            ),
-            io::ErrorKind::PermissionDenied => Failure::new(
-                Exit::Unreachable,
-                anyhow!("{shown}: {error}: only root and the user that the holder runs as may ask it"),
-            ),
-            _ => Failure::from(anyhow!(error)),
-        }
-    })?;
+    ask_at(&Location::holder(holder.holder_socket), request, netns)
+}
+
+fn ask_at(at: &Location, request: &Request, netns: Option<&OwnedFd>) -> Result<Answer, Failure> {
+    let answer = request::ask(&at.path, request, netns);
+    let answer = answer.map_err(|error| unanswered(&error, at))?;
     for warning in &answer.warnings {
         eprintln!("heddle: warning: {warning}");
     }
     Ok(answer)
 }
 
-fn text(pods: &[PodStatus]) -> String {
+fn unanswered(error: &io::Error, at: &Location) -> Failure {
+    let shown = at.path.display();
+    let why = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
+            "no holder answers at {shown}: start one with heddle node --intercept, or name its socket with \
+             --holder-socket"
+        ),
+        io::ErrorKind::TimedOut => format!("the holder at {shown} does not answer in time"),
+        io::ErrorKind::PermissionDenied => {
+            format!("{shown}: {error}: only root and the user that the holder runs as may ask it")
+        }
+        // The holder's own words.
+        _ => return anyhow!("{error}").into(),
+    };
+    Failure::new(Exit::Unreachable, anyhow!(why))
+}
+
+/// The pods as they are, and namespaces without a name in the same form.
+fn json(pods: &[PodStatus], holder: &HolderStatus) -> serde_json::Result<String> {
+    let known = namespaces();
+    let guarded = nameless(pods, holder, &known).map(|guarded| {
+        Ok(serde_json::json!({
+            "workload": null,
+            "netns": place(guarded, &known),
+            "addresses": guarded.addresses,
+            "state": GUARDED,
+            "fate": Fate::Refuse,
+        }))
+    });
+    let pods = pods.iter().map(serde_json::to_value);
+    let all = pods
+        .chain(guarded)
+        .collect::<serde_json::Result<Vec<_>>>()?;
+    serde_json::to_string(&all)
+}
+
+fn text(pods: &[PodStatus], holder: &HolderStatus) -> String {
     let head = ["POD", "STATE", "WITHOUT PROXY", "ADDRESSES", "NAMESPACE"];
     let rows = pods.iter().map(|pod| {
-        let addresses: Vec<String> = pod.addresses.iter().map(ToString::to_string).collect();
         [
             pod.workload.to_string(),
             pod.state.as_str().to_owned(),
             pod.fate.as_str().to_owned(),
-            addresses.join(", "),
+            addresses(&pod.addresses),
             pod.netns.display().to_string(),
+        ]
+    });
+    let known = namespaces();
+    let guarded = nameless(pods, holder, &known).map(|guarded| {
+        [
+            "-".to_owned(),
+            GUARDED.to_owned(),
+            Fate::Refuse.as_str().to_owned(),
+            addresses(&guarded.addresses),
+            place(guarded, &known),
         ]
     });
     let reasons = pods.iter().filter_map(|pod| {
@@ -111,5 +154,25 @@ fn text(pods: &[PodStatus]) -> String {
             pod.state.as_str()
         ))
     });
-    table::render(head, rows) + &reasons.collect::<String>()
+    let (reasons, table) = (
+        reasons.collect::<String>(),
+        table::render(head, rows.chain(guarded)),
+    );
+    format!("{table}{reasons}\n{}\n{}\n", how(holder), who(holder))
+}
+
+/// The guarded namespaces that are not those of lost pods, whose names are known.
+fn nameless<'a>(
+    pods: &'a [PodStatus],
+    holder: &'a HolderStatus,
+    known: &'a BTreeMap<u64, PathBuf>,
+) -> impl Iterator<Item = &'a Guarded> {
+    let is_named = |path: &PathBuf| pods.iter().any(|pod| pod.netns == *path);
+    let all = holder.guarded.iter();
+    all.filter(move |guarded| !known.get(&guarded.inode).is_some_and(is_named))
+}
+
+fn addresses(all: &[IpAddr]) -> String {
+    let all: Vec<String> = all.iter().map(IpAddr::to_string).collect();
+    all.join(", ")
 }

@@ -99,6 +99,9 @@ fn text(status: &Status, brief: bool) -> String {
     if let Some(identity) = &status.identity {
         let _infallible = writeln!(out, "{}", super::check::summary(identity));
     }
+    if let Some(interception) = &status.interception {
+        let _infallible = writeln!(out, "pods: {}", super::holder::pods(interception));
+    }
     out.push_str(&config(&status.config, &source(status)));
     let _infallible = write!(out, "\n{}", workers(&status.proxy));
     if let Some(callers) = callers(&status.proxy) {

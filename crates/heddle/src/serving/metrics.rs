@@ -3,7 +3,7 @@
 use heddle_telemetry::process::Usage;
 use heddle_telemetry::text::{Encoder, Kind};
 
-use crate::status::{IdentityStatus, ProcessStatus, Status};
+use crate::status::{IdentityStatus, InterceptionStatus, ProcessStatus, Status};
 
 /// Appends them to the exposition.
 pub(super) fn render(out: &mut String, status: &Status, usage: Usage) {
@@ -51,7 +51,19 @@ pub(super) fn render(out: &mut String, status: &Status, usage: Usage) {
     if let Some(identity) = &status.identity {
         identities(&mut encoder, identity);
     }
+    if let Some(interception) = &status.interception {
+        pods(&mut encoder, interception);
+    }
     usage.render(&mut encoder);
+}
+
+fn pods(encoder: &mut Encoder<'_>, status: &InterceptionStatus) {
+    let name = "heddle_pods";
+    let help = "Enrolled pods, by whether the proxy serves them.";
+    encoder.family(name, Kind::Gauge, help);
+    for (state, pods) in [("serving", status.serving), ("held", status.held)] {
+        encoder.count(name, &[("state", state)], pods);
+    }
 }
 
 /// Identities that have a series of their own.

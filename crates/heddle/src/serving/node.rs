@@ -364,6 +364,7 @@ impl Node {
             drain,
             folder: self.source.clone(),
             identity: self.identity.as_ref().map(|identity| identity()),
+            interception: self.pods.as_ref().map(Pods::status),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,
             connections_refused: self.registry.connections_refused(),

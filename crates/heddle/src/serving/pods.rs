@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use heddle_proxy::{Entry, Proxy};
 
 use super::Held;
 use crate::exit::Failure;
+use crate::status::InterceptionStatus;
 
 /// How long connections of a pod wait for its workload to be in the mesh. After that they are refused, with
 /// a reason, until it is.
@@ -42,6 +44,8 @@ pub(super) struct Pods {
     ranges: Vec<(Cidr, bool)>,
     /// Who was said to have addresses that are not among them.
     outside: BTreeSet<String>,
+    /// Where operators ask the holder.
+    holder_socket: PathBuf,
 }
 
 struct Pod {
@@ -56,7 +60,11 @@ struct Pod {
 impl Pods {
     /// Listens to the holder.
     pub(super) fn new(held: Held, proxy: &Proxy) -> Result<(Client, Pods), Failure> {
-        let Held { channel, ranges } = held;
+        let Held {
+            channel,
+            ranges,
+            holder_socket,
+        } = held;
         let (client, sockets) = Client::new(channel).context("cannot talk to the holder")?;
         proxy.sockets(sockets);
         let teller = client.teller();
@@ -67,6 +75,7 @@ impl Pods {
             is_recalled: false,
             ranges,
             outside: BTreeSet::new(),
+            holder_socket,
         };
         Ok((client, pods))
     }
@@ -97,6 +106,18 @@ impl Pods {
                 self.follow(mesh, proxy);
             }
             Event::Released { pod } => self.released(pod, proxy),
+        }
+    }
+
+    /// How the pods stand.
+    pub(super) fn status(&self) -> InterceptionStatus {
+        let all = self.pods.values();
+        let is_served = |pod: &&Pod| matches!(pod.told, Some(Tell::Serving { .. }));
+        let serving = all.filter(is_served).count();
+        InterceptionStatus {
+            holder_socket: self.holder_socket.clone(),
+            serving: serving as u64,
+            held: (self.pods.len() - serving) as u64,
         }
     }
 

@@ -64,6 +64,10 @@ impl Proxy {
         })
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     pub(super) fn age(&self) -> Duration {
         self.started.elapsed()
     }

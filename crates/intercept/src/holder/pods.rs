@@ -27,6 +27,8 @@ pub(super) mod tests;
 const MAX_PODS: usize = 4_096;
 /// How long a proxy may take to serve what waits in the listeners of a released pod.
 const DRAINS_WITHIN: Duration = Duration::from_secs(5);
+/// So many pods are named in a message; of more only the number is.
+const NAMED: usize = 20;
 /// How long the kernel may take to let go of a released pod's namespace.
 const DETACHED_WITHIN: Duration = Duration::from_millis(100);
 /// A pod's addresses are not read again sooner than after that.
@@ -133,10 +135,36 @@ impl Pods {
         self.pods.get(&pod)
     }
 
+    pub(super) fn hooks(&self) -> &Hooks {
+        &self.hooks
+    }
+
     /// The pod of a workload that is not being released.
     pub(super) fn of(&self, workload: &WorkloadName) -> Option<&Pod> {
         self.all()
             .find(|pod| pod.workload == *workload && pod.state != PodState::Releasing)
+    }
+
+    /// What is said of a workload that is not enrolled: a name is mistyped more often than forgotten.
+    pub(super) fn unknown(&self, workload: &WorkloadName) -> String {
+        let is_here = |pod: &&Pod| pod.state != PodState::Releasing;
+        let all: Vec<&WorkloadName> = self
+            .all()
+            .filter(is_here)
+            .map(|pod| &pod.workload)
+            .collect();
+        let named: Vec<String> = all.iter().take(NAMED).map(ToString::to_string).collect();
+        match (named.join(", "), all.len() - named.len()) {
+            (_, _) if named.is_empty() => {
+                format!("{workload} is not enrolled here, and no other pod is")
+            }
+            (named, 0) => format!("{workload} is not enrolled here: these are: {named}"),
+            (named, more) => {
+                format!(
+                    "{workload} is not enrolled here: these are: {named}, and {more} more (heddle pods)"
+                )
+            }
+        }
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Pod> {
@@ -315,7 +343,13 @@ impl Pods {
         netns: BorrowedFd<'_>,
         here: Place,
     ) -> Result<(TcpListener, TcpListener), String> {
-        let in_words = |error: io::Error| format!("its listeners: {error}");
+        let in_words = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => format!(
+                "{error}: a program of the pod listens there, where the mesh must (nsenter --net=… ss -ltnp says \
+                 which); let it listen on another port, then enrol the pod again"
+            ),
+            _ => format!("its listeners: {error}"),
+        };
         let Some(before) = self.all().filter(|pod| pod.place == here).last() else {
             return sockets::listeners(netns).map_err(in_words);
         };

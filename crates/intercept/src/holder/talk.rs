@@ -9,7 +9,7 @@ use heddle_model::WorkloadName;
 
 use super::Holder;
 use crate::channel::{ToHolder, receive};
-use crate::request::{PodState, Reply, Request};
+use crate::request::{HolderStatus, PodState, ProxyStatus, Reply, Request};
 use crate::{Exclude, Fate, PodId};
 
 /// Messages of the proxy that are answered before others get their turn.
@@ -34,6 +34,7 @@ impl Holder {
                 let pods = pods.chain(self.memory.lost()).map(Reply::Pod);
                 return pods.chain([Reply::Done]).collect();
             }
+            Request::Describe => return self.describe(),
         };
         match done {
             Ok(warning) => {
@@ -42,6 +43,31 @@ impl Holder {
             }
             Err(why) => vec![Reply::Refused(why)],
         }
+    }
+
+    /// How it does its work.
+    fn describe(&self) -> Vec<Reply> {
+        let hooks = self.pods.hooks();
+        let guard = hooks.guard();
+        let status = HolderStatus {
+            pid: std::process::id(),
+            hooks: hooks.kind(),
+            without_bpf: hooks.without_bpf(),
+            guard: guard.as_ref().ok().map(|folder| folder.to_path_buf()),
+            without_guard: guard.err(),
+            proxy: self.proxy.as_ref().map(|proxy| ProxyStatus {
+                pid: proxy.pid(),
+                age_s: proxy.age().as_secs(),
+            }),
+            guarded: Vec::new(),
+        };
+        let guarded = hooks.guarded().into_iter().map(Reply::Guarded);
+        let status = Reply::Holder(Box::new(status));
+        [status]
+            .into_iter()
+            .chain(guarded)
+            .chain([Reply::Done])
+            .collect()
     }
 
     /// Enrols a pod. Returns what the operator should know of it.
@@ -102,7 +128,7 @@ impl Holder {
     fn release(&mut self, workload: &WorkloadName) -> Result<Option<String>, String> {
         let Some(pod) = self.pods.release(workload) else {
             let lost = self.memory.recovered(workload);
-            let lost = lost.ok_or_else(|| format!("{workload} is not enrolled here"))?;
+            let lost = lost.ok_or_else(|| self.pods.unknown(workload))?;
             tracing::info!(%workload, "a lost pod is forgotten");
             let guarded = (lost.fate == Fate::Refuse).then(|| {
                 format!(

@@ -1,6 +1,6 @@
 //! Hooks by BPF programs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::fs::{FsWord, fstatfs};
 
 use super::layout::{self, Address, PodEntry};
 use super::pins::Pins;
-use super::{HookError, MAX_ADDRESSES, Options, Pod, loaded};
+use super::{Guarded, HookError, MAX_ADDRESSES, Options, Pod, loaded};
 use crate::sockopt::netns_cookie;
 use crate::{Cidr, Fate, MAX_EXCLUDED, PodId};
 pub(super) use packets::Packets;
@@ -35,6 +35,8 @@ pub struct Bpf {
     /// Addresses of pods that were released, until nothing looks for them any more.
     leaving: HashMap<PodId, Vec<Address>>,
     pins: Option<Pins>,
+    /// Why there are no pins.
+    unpinned: Option<String>,
     packets: Packets,
 }
 
@@ -83,12 +85,12 @@ impl Bpf {
             loaded::load(&mut object, name, what)?;
         }
         loaded::load(&mut object, loaded::ARRIVE.0, loaded::ARRIVE.1)?;
-        let mut pins = match options.bpffs.as_deref().map(Pins::open).transpose() {
+        let (mut pins, unpinned) = match options.bpffs.as_deref().map(Pins::open).transpose() {
             Err(lacking @ HookError::Lacking { .. }) => {
                 unguarded(&lacking);
-                None
+                (None, Some(lacking.to_string()))
             }
-            opened => opened?,
+            opened => (opened?, None),
         };
         let orphans = pins.as_mut().map(Pins::orphans).transpose()?;
         if let Some(pins) = &pins {
@@ -101,6 +103,7 @@ impl Bpf {
             pods: HashMap::new(),
             leaving: HashMap::new(),
             pins: None,
+            unpinned,
             packets: Packets::default(),
         };
         bpf.tables.set_epoch(bpf.epoch)?;
@@ -134,6 +137,40 @@ impl Bpf {
             pins.keep(name, link)?;
         }
         pins.complete()
+    }
+
+    /// Where the guard is, or why there is none.
+    pub(super) fn guard_folder(&self) -> Result<&Path, String> {
+        match (&self.pins, &self.unpinned) {
+            (Some(pins), _) => Ok(pins.folder()),
+            (None, Some(why)) => Err(why.clone()),
+            (None, None) => Err("no folder for it was named".to_owned()),
+        }
+    }
+
+    /// What the guard of a process before refuses, and no pod of ours is.
+    pub(super) fn guarded(&self) -> Vec<Guarded> {
+        let is_ours = |cookie: u64| self.pods.values().any(|pod| pod.cookie == cookie);
+        let guards = self
+            .pins
+            .as_ref()
+            .map(|pins| pins.guards(|cookie| !is_ours(cookie)));
+        let mut found = BTreeMap::new();
+        // Where the folder cannot be read, that is said when it is written.
+        for guard in guards.and_then(Result::ok).into_iter().flatten() {
+            if let Some(inode) = guard.namespace {
+                let addresses = Vec::new();
+                found.insert(guard.cookie, Guarded { inode, addresses });
+            }
+        }
+        if !found.is_empty() {
+            for (address, cookie) in self.tables.addresses.iter().filter_map(Result::ok) {
+                if let Some(guarded) = found.get_mut(&cookie) {
+                    guarded.addresses.push(layout::ip_address(address));
+                }
+            }
+        }
+        found.into_values().collect()
     }
 
     pub(super) fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {

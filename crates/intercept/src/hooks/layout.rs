@@ -1,6 +1,6 @@
 //! What the maps hold, byte by byte, as `bpf/types.h` declares it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use aya::maps::lpm_trie::Key;
 
@@ -103,6 +103,11 @@ pub(super) fn address(address: IpAddr) -> Address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
     }
+}
+
+/// What [`address`] wrote.
+pub(super) fn ip_address(address: Address) -> IpAddr {
+    Ipv6Addr::from(address).to_canonical()
 }
 
 /// A network of the mesh (scope 0) or of one pod.

@@ -10,7 +10,7 @@
 //!
 //! A new holder puts each in the place of the old one with one rename, so that there is no moment without.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::io;
@@ -48,6 +48,14 @@ pub(super) struct Pins {
     /// The pods of the holder before, which its guards look at for as long as they are attached: the kernel takes its
     /// time with what is not pinned any more.
     before: Option<HashMap<MapData, u64, PodBytes>>,
+}
+
+/// The guard of one pod.
+#[derive(Debug)]
+pub(super) struct Guard {
+    pub(super) cookie: u64,
+    /// The number of its network namespace; `None` when that is gone.
+    pub(super) namespace: Option<u64>,
 }
 
 /// What another process left.
@@ -95,29 +103,51 @@ impl Pins {
 
     /// The guards of namespaces that are still there; the others go.
     fn sweep(&self) -> Result<Vec<u64>, HookError> {
-        let mut guards = Vec::new();
         for name in names(&self.folder)? {
-            let path = self.folder.join(&name);
             if name.ends_with(NEW) {
-                remove(&path)?;
-            } else if let Some(cookie) = name.strip_prefix(POD).and_then(|text| text.parse().ok()) {
-                let link = PinnedLink::from_pin(&path).map(FdLink::from);
-                guards.push((cookie, link.ok()));
+                remove(&self.folder.join(&name))?;
             }
         }
-        let attached = attached_to_namespaces();
-        let is_attached = |link: &FdLink| {
-            let info = link.info().ok();
-            info.is_some_and(|info| attached.contains(&info.id()))
-        };
         let mut alive = Vec::new();
-        for (cookie, link) in guards {
-            match link.as_ref().is_some_and(is_attached) {
-                true => alive.push(cookie),
-                false => self.remove_pod(cookie)?,
+        for guard in self.guards(|_| true)? {
+            match guard.namespace {
+                Some(_) => alive.push(guard.cookie),
+                None => self.remove_pod(guard.cookie)?,
             }
         }
         Ok(alive)
+    }
+
+    /// The guards of those namespaces whose cookies are `wanted`.
+    pub(super) fn guards(&self, wanted: impl Fn(u64) -> bool) -> Result<Vec<Guard>, HookError> {
+        let names = names(&self.folder)?.into_iter();
+        let cookies = names.filter_map(|name| name.strip_prefix(POD)?.parse().ok());
+        // All are open before it is asked once where they are attached.
+        let links: Vec<(u64, Option<FdLink>)> = cookies
+            .filter(|cookie| wanted(*cookie))
+            .map(|cookie| {
+                let link = PinnedLink::from_pin(self.pod(cookie));
+                (cookie, link.map(FdLink::from).ok())
+            })
+            .collect();
+        if links.is_empty() {
+            return Ok(Vec::new());
+        }
+        let attached = attached_to_namespaces();
+        let namespace = |link: &FdLink| attached.get(&link.info().ok()?.id()).copied();
+        let guards = links.iter().map(|(cookie, link)| Guard {
+            cookie: *cookie,
+            namespace: link.as_ref().and_then(namespace),
+        });
+        Ok(guards.collect())
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn pod(&self, cookie: u64) -> PathBuf {
+        self.folder.join(format!("{POD}{cookie}"))
     }
 
     /// A table that another process pinned. One of another version is of no use: what it says of pods is
@@ -201,7 +231,7 @@ impl Pins {
         for name in names.iter().filter(|name| name.starts_with(&packets)) {
             remove(&self.folder.join(name))?;
         }
-        remove(&self.folder.join(format!("{POD}{cookie}")))
+        remove(&self.pod(cookie))
     }
 }
 
@@ -273,17 +303,19 @@ fn remove(path: &Path) -> Result<(), HookError> {
     }
 }
 
-/// The numbers of our open links to network namespaces that are still there. One that is gone is not numbered
+/// Our open links to network namespaces that are still there, by their numbers, and the numbers of these. One that is gone is not numbered
 /// in what the kernel says of a descriptor (proc(5), fdinfo).
-fn attached_to_namespaces() -> BTreeSet<u32> {
+fn attached_to_namespaces() -> BTreeMap<u32, u64> {
     let field = |info: &str, name: &str| {
         let value = info.lines().find_map(|line| line.strip_prefix(name));
-        value.and_then(|value| value.trim().parse::<u32>().ok())
+        value.and_then(|value| value.trim().parse::<u64>().ok())
     };
     let descriptors = fs::read_dir("/proc/self/fdinfo").into_iter().flatten();
     let infos = descriptors.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());
     infos
-        .filter(|info| field(info, "netns_ino:").is_some_and(|number| number != 0))
-        .filter_map(|info| field(&info, "link_id:"))
+        .filter_map(|info| {
+            let namespace = field(&info, "netns_ino:").filter(|number| *number != 0)?;
+            Some((field(&info, "link_id:")?.try_into().ok()?, namespace))
+        })
         .collect()
 }

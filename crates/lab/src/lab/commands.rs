@@ -13,7 +13,10 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::programs::Programs;
-use super::{Lab, LabName, Plan, dns, labs};
+use super::{Lab, LabName, Plan, dns, labs, requirements};
+
+/// Lines of the log of a process that has ended.
+const LAST_LINES: usize = 3;
 
 /// What there is to do with a lab.
 #[derive(Subcommand)]
@@ -109,7 +112,7 @@ pub fn run(command: &Command) -> anyhow::Result<()> {
         Command::Exec(options) => exec(options),
         Command::Down(options) => down(options),
         Command::List => list(),
-        Command::Status(which) => status(&Lab::open(&only(which.lab.as_ref())?)?),
+        Command::Status(which) => status(&Lab::open(&only(which.lab.as_ref(), "NAME")?)?),
         Command::Dns(options) => dns::serve(options),
     }
 }
@@ -138,7 +141,7 @@ fn up(options: &Up) -> anyhow::Result<()> {
 }
 
 fn down(options: &Down) -> anyhow::Result<()> {
-    let name = only(options.which.lab.as_ref())?;
+    let name = only(options.which.lab.as_ref(), "NAME")?;
     super::down(&name)?;
     if options.interrupted {
         bail!("interrupted: what there was of the lab {name} was removed");
@@ -187,7 +190,7 @@ fn go_down_when_interrupted(name: &LabName, programs: &Programs) -> anyhow::Resu
 }
 
 fn exec(options: &Exec) -> anyhow::Result<()> {
-    let lab = Lab::open(&only(options.lab.as_ref())?)?;
+    let lab = Lab::open(&only(options.lab.as_ref(), "--lab NAME")?)?;
     let (program, arguments) = options.command.split_first().context("no command")?;
     let mut command = match (&options.pod, &options.node) {
         (Some(pod), _) => lab.pod(pod)?.command(program)?,
@@ -198,23 +201,36 @@ fn exec(options: &Exec) -> anyhow::Result<()> {
     Err(failed).with_context(|| format!("cannot run {}", program.display()))
 }
 
-/// The lab that is meant, when there is one that can be meant.
-fn only(name: Option<&LabName>) -> anyhow::Result<LabName> {
-    if let Some(name) = name {
-        return Ok(name.clone());
+/// The lab that is meant, when there is one that can be meant; `how` says how one is named.
+fn only(name: Option<&LabName>, how: &str) -> anyhow::Result<LabName> {
+    match name {
+        Some(name) => Ok(name.clone()),
+        None => only_of(&labs(), how),
     }
-    match labs().as_slice() {
+}
+
+fn only_of(labs: &[LabName], how: &str) -> anyhow::Result<LabName> {
+    match labs {
         [only] => Ok(only.clone()),
         [] => bail!("no lab is up (heddle-lab up FILE)"),
         several => {
             let names: Vec<&str> = several.iter().map(LabName::as_str).collect();
-            bail!("several labs are up, say which: {}", names.join(", "))
+            let names = names.join(", ");
+            bail!(
+                "{} labs are up: {names} (say which with {how})",
+                several.len()
+            )
         }
     }
 }
 
 fn list() -> anyhow::Result<()> {
+    let may_look = requirements::check_rights().is_ok();
     for name in labs() {
+        if !may_look {
+            println!("{name}: how it is, is for root to see (sudo heddle-lab list)");
+            continue;
+        }
         match Lab::open(&name) {
             Ok(lab) => {
                 let (nodes, pods) = (lab.plan().nodes.len(), lab.plan().pods.len());
@@ -255,9 +271,33 @@ fn status(lab: &Lab) -> anyhow::Result<()> {
         println!("service {name}: {at}, {pods} pods");
     }
     for process in lab.processes() {
-        let state = if process.runs() { "runs" } else { "ended" };
+        let state = if process.runs() { "runs" } else { "ENDED" };
         let (what, pid, log) = (&process.what, process.pid, process.log.display());
         println!("process {pid} {state}: {what}, {log}");
+        let words = match process.runs() {
+            true => String::new(),
+            false => process.last_words(LAST_LINES),
+        };
+        for line in words.lines() {
+            println!("    {line}");
+        }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_labs_one_is_to_be_named_and_all_are_said() {
+        let lab = |name| LabName::parse(name).unwrap();
+        let why = |labs: &[LabName]| only_of(labs, "--lab NAME").unwrap_err().to_string();
+        assert_eq!(only_of(&[lab("a")], "NAME").unwrap(), lab("a"));
+        assert!(why(&[]).contains("heddle-lab up FILE"));
+        assert_eq!(
+            why(&[lab("a"), lab("b")]),
+            "2 labs are up: a, b (say which with --lab NAME)"
+        );
+    }
 }

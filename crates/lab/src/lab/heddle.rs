@@ -23,7 +23,7 @@ use super::{Lab, Node, Pod};
 /// Where the control plane listens.
 const CONTROL_PORT: u16 = 15012;
 /// Where nodes of the mesh listen for each other.
-const NODE_PORT: u16 = 15008;
+pub(super) const NODE_PORT: u16 = 15008;
 /// How long one process may take until it is ready, and how much more for each that starts beside it.
 const START_LIMIT: Duration = Duration::from_secs(30);
 const START_LIMIT_EACH: Duration = Duration::from_secs(1);
@@ -55,8 +55,14 @@ struct Status {
     ready: bool,
 }
 
-/// One line of `heddle pods`.
+/// One line of `heddle pods`. What a guard alone knows has no name.
 #[derive(Deserialize)]
+struct PodLine {
+    workload: Option<WorkloadName>,
+    state: String,
+}
+
+/// An enrolled pod.
 struct PodStatus {
     workload: WorkloadName,
     state: String,
@@ -245,7 +251,12 @@ impl Lab {
     fn ask_pods(&self, socket: &Path) -> anyhow::Result<Vec<PodStatus>> {
         let mut command = Command::new(self.heddle()?);
         let words = ["pods", "--output", "json", "--holder-socket"];
-        ask(command.args(words).arg(socket))
+        let lines: Vec<PodLine> = ask(command.args(words).arg(socket))?;
+        let named = |PodLine { workload, state }| {
+            let workload = workload?;
+            Some(PodStatus { workload, state })
+        };
+        Ok(lines.into_iter().filter_map(named).collect())
     }
 
     fn heddle(&self) -> anyhow::Result<&Path> {

@@ -13,6 +13,8 @@ mod tests;
 
 /// How long a program may take until it listens.
 const LISTEN_LIMIT: Duration = Duration::from_secs(20);
+/// A program without ports that lives for so long has not ended at once.
+const ENDS_AT_ONCE: Duration = Duration::from_millis(300);
 /// How often is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Lines of a log that are shown when something went wrong.
@@ -44,6 +46,27 @@ pub(super) fn wait(programs: &[(&PodPlan, Note)]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The programs that declare no port and have ended already. They may be meant to; `up` says so.
+pub(super) fn ended<'p>(programs: &'p [(&'p PodPlan, Note)]) -> Vec<&'p Note> {
+    let silent = programs.iter().filter(|(plan, _)| plan.ports.is_empty());
+    let notes: Vec<&Note> = silent.map(|(_, note)| note).collect();
+    let deadline = Instant::now() + ENDS_AT_ONCE;
+    // One that cannot find its file or module ends within that; one that works for longer is looked at no more.
+    while notes.iter().any(|note| note.runs()) && Instant::now() < deadline {
+        pause(LOOK_EVERY);
+    }
+    notes.into_iter().filter(|note| !note.runs()).collect()
+}
+
+/// What is said of a program that has ended.
+pub(super) fn said_of_ended(note: &Note) -> String {
+    let log = note.log.display();
+    match note.last_words(LAST_LINES) {
+        words if words.is_empty() => format!("{} has ended already, without a word", note.what),
+        words => format!("{} has ended already ({log}):\n{words}", note.what),
+    }
 }
 
 /// A port of a pod on which nobody listens.

@@ -40,6 +40,9 @@ impl Lab {
         let started = self.start_programs()?;
         listening::wait(&started)?;
         step.done(&format!("{} programs of pods", started.len()));
+        for note in listening::ended(&started) {
+            step.say(&listening::said_of_ended(note));
+        }
         Ok(())
     }
 
@@ -109,6 +112,10 @@ impl<'p> Step<'p> {
             progress,
             since: Instant::now(),
         }
+    }
+
+    fn say(&mut self, what: &str) {
+        (self.progress)(what);
     }
 
     fn done(&mut self, what: &str) {

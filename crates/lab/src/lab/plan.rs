@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::address;
 use super::file::{Carried, Family, File, Hooks, LabName};
+use super::heddle::NODE_PORT;
 use super::manifests::Manifests;
 
 #[cfg(test)]
@@ -119,6 +120,7 @@ impl Plan {
             let workload = workload
                 .with_context(|| format!("{}: the control plane leaves it out", pod.workload))?;
             pod.ports = workload.ports.iter().map(|port| port.port).collect();
+            check_ports(pod, file.carried)?;
             pod.command = workload.command;
         }
         Ok(Self {
@@ -228,6 +230,30 @@ fn place_pods(
     })?;
     pods.sort_by(|one, other| one.workload.cmp(&other.workload));
     Ok((pods, labels))
+}
+
+/// The ports that the mesh listens on in the namespace of an enrolled pod: what the pod dials, what arrives
+/// for it, and with a proxy of its own what other nodes send.
+const TAKEN_PORTS: [u16; 2] = [15_001, 15_006];
+
+/// A program cannot have a port that the mesh needs in its namespace.
+fn check_ports(pod: &PodPlan, carried: Carried) -> anyhow::Result<()> {
+    if carried == Carried::Nothing || !pod.enrolled {
+        return Ok(());
+    }
+    let of_its_proxy = (carried == Carried::Pod).then_some(NODE_PORT);
+    let taken: Vec<u16> = TAKEN_PORTS.into_iter().chain(of_its_proxy).collect();
+    let number = pod.ports.iter().position(|port| taken.contains(port));
+    match number {
+        None => Ok(()),
+        Some(number) => bail!(
+            "LocalWorkload {}: spec.ports[{number}].port: on {} the mesh itself listens in every pod that it \
+             carries (let the program listen on another, or leave the pod out with pods.{}.enrolled: false)",
+            pod.workload,
+            pod.ports[number],
+            pod.workload
+        ),
+    }
 }
 
 fn node_of<'n>(

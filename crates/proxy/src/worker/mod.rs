@@ -217,7 +217,11 @@ impl Worker {
         if wait.is_zero() {
             return Millis::MAX;
         }
-        self.clock.now_ms().saturating_add(millis(wait))
+        // The millisecond that has begun is not counted.
+        self.clock
+            .now_ms()
+            .saturating_add(millis(wait))
+            .saturating_add(1)
     }
 
     /// When a wait that began at `since`, here or on another Worker, has lasted for `wait`; never for a
@@ -229,7 +233,16 @@ impl Worker {
         }
         let waited = self.clock.now().saturating_duration_since(since);
         let left = wait.saturating_sub(waited);
-        self.clock.now_ms().saturating_add(millis(left))
+        match left.is_zero() {
+            true => self.clock.now_ms(),
+            // What both numbers are short of whole milliseconds would end the wait before its time, since it is
+            // looked at whenever its connection moves.
+            false => self
+                .clock
+                .now_ms()
+                .saturating_add(millis(left))
+                .saturating_add(2),
+        }
     }
 
     /// Where bodies and opaque streams find their blocks.

@@ -44,7 +44,7 @@ fn status() -> IdentityStatus {
 #[test]
 fn a_node_that_is_well_says_who_it_is_and_for_how_long() {
     assert_eq!(
-        text(&status()),
+        text(&status(), None),
         "node edge-1 of cluster.local: all is well, 1 of 2 identities, other nodes connect at \
          192.0.2.7:15008\n\
          control plane 192.0.2.1:15012: connected for 1 min 1 s\n\
@@ -73,7 +73,7 @@ fn a_node_that_is_not_says_what_to_look_at() {
     refused.not_after = Some(NOW + 60);
     refused.refused = Some("it is on the deny-list".to_owned());
     status.identities.push(refused);
-    let text = text(&status);
+    let text = text(&status, None);
     for expected in [
         ": DEGRADED, 1 problem, 0 of 3 identities, ",
         "\n  look here\\u{1b}\n",

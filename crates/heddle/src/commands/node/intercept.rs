@@ -6,7 +6,9 @@ use heddle_intercept::hooks::Kind;
 use heddle_intercept::{Cidr, PortRange};
 use heddle_model::WorkloadName;
 
+use crate::admin::Location;
 use crate::hold::{User, Wanted};
+use crate::node::HeldBy;
 
 /// Pods whose traffic is intercepted.
 #[derive(Debug, Clone, clap::Args)]
@@ -56,11 +58,18 @@ pub(crate) struct Intercept {
 }
 
 impl Intercept {
-    /// The addresses of the mesh, and exceptions to them (`false`).
-    pub(crate) fn ranges(&self) -> Vec<(Cidr, bool)> {
+    /// What the holder has told its proxy.
+    pub(crate) fn told(&self) -> HeldBy {
         let inside = self.mesh_range.iter().map(|cidr| (*cidr, true));
         let outside = self.exclude_range.iter().map(|cidr| (*cidr, false));
-        inside.chain(outside).collect()
+        let socket = Location::holder(self.holder_socket.clone()).path;
+        // Whoever reads it may be in another folder.
+        let socket = std::path::absolute(&socket).unwrap_or(socket);
+        HeldBy {
+            ranges: inside.chain(outside).collect(),
+            holder_socket: socket,
+            user: self.held_as,
+        }
     }
 }
 

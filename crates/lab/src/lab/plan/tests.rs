@@ -155,3 +155,31 @@ fn the_example_is_a_lab() {
     );
     assert_eq!(plan.warnings, Vec::<String>::new());
 }
+
+#[test]
+fn a_program_cannot_have_the_ports_of_the_mesh() {
+    let with_ports = |ports: &str| POD.replace("[{port: 80}]", ports);
+    let refused = "[{port: 80}, {port: 15006, name: x}]";
+    let why = format!("{:#}", plan(&with_ports(refused), "").unwrap_err());
+    for part in [
+        "LocalWorkload shop/web: spec.ports[1].port: on 15006 ",
+        "pods.shop/web.enrolled: false",
+    ] {
+        assert!(why.contains(part), "{part:?} is not in {why}");
+    }
+    for (ports, more, is_right) in [
+        ("[{port: 15001}]", "", false),
+        ("[{port: 15001}]", "carried: pod\n", false),
+        ("[{port: 15008}]", "carried: pod\n", false),
+        ("[{port: 15008}]", "", true),
+        ("[{port: 15001}]", "carried: nothing\n", true),
+        (
+            "[{port: 15001}]",
+            "pods: {shop/web: {enrolled: false}}\n",
+            true,
+        ),
+    ] {
+        let outcome = plan(&with_ports(ports), more);
+        assert_eq!(outcome.is_ok(), is_right, "{ports} {more}");
+    }
+}

@@ -1,0 +1,154 @@
+//! What operators are told of a node's holder.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use heddle_control::printable;
+use heddle_intercept::hooks::Guarded;
+use heddle_intercept::request::{self, HolderStatus};
+use serde::Serialize;
+
+use crate::admin::{ClientError, Location};
+use crate::status::InterceptionStatus;
+use crate::time::duration;
+
+#[cfg(test)]
+mod tests;
+
+/// Where `ip netns` and container runtimes keep namespaces.
+const NAMESPACES: &str = "/run/netns";
+
+/// How a node intercepts: what its proxy knows, and what its holder says.
+#[derive(Debug, Serialize)]
+pub(super) struct Interception<'a> {
+    #[serde(flatten)]
+    pods: &'a InterceptionStatus,
+    holder: Option<HolderStatus>,
+    /// Why the holder says nothing.
+    problem: Option<String>,
+}
+
+impl<'a> Interception<'a> {
+    /// Asks the holder that the proxy knows.
+    pub(super) fn ask(pods: &'a InterceptionStatus) -> Self {
+        let (holder, problem) = match request::describe(&pods.holder_socket) {
+            Ok(holder) => (Some(holder), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        Interception {
+            pods,
+            holder,
+            problem,
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let socket = self.pods.holder_socket.display().to_string();
+        let how = match (&self.holder, &self.problem) {
+            (Some(holder), _) => how(holder),
+            (None, problem) => format!(
+                "the holder at {} DOES NOT ANSWER: {}",
+                printable(&socket),
+                printable(problem.as_deref().unwrap_or_default())
+            ),
+        };
+        format!("interception: {}; {how}", pods(self.pods))
+    }
+}
+
+/// How many pods there are, as the proxy knows them.
+pub(super) fn pods(status: &InterceptionStatus) -> String {
+    let InterceptionStatus { serving, held, .. } = status;
+    match (serving, held) {
+        (0, 0) => "no pod is enrolled".to_owned(),
+        (serving, 0) => format!("{serving} serving"),
+        (serving, held) => format!("{serving} serving, {held} HELD"),
+    }
+}
+
+/// By which hooks, and whether there is a guard.
+pub(super) fn how(holder: &HolderStatus) -> String {
+    let hooks = match &holder.without_bpf {
+        None => format!("hooks by {}", holder.hooks.as_str()),
+        Some(why) => format!(
+            "hooks by {}, since {}",
+            holder.hooks.as_str(),
+            printable(why)
+        ),
+    };
+    let guard = match (&holder.guard, &holder.without_guard) {
+        (Some(folder), _) => format!("guard in {}", printable(&folder.display().to_string())),
+        (None, why) => format!(
+            "NO GUARD: {}",
+            printable(why.as_deref().unwrap_or("unknown"))
+        ),
+    };
+    format!("{hooks}; {guard}")
+}
+
+/// Who the processes are.
+pub(super) fn who(holder: &HolderStatus) -> String {
+    let proxy = match &holder.proxy {
+        Some(proxy) => format!("proxy process {}, for {}", proxy.pid, duration(proxy.age_s)),
+        None => "NO PROXY now: it is started again, and the log says why it ended".to_owned(),
+    };
+    format!("holder process {}; {proxy}", holder.pid)
+}
+
+/// How the holder of a node sees it that the proxy does not answer, if there is a holder.
+pub(super) fn seen(
+    error: &ClientError,
+    at: &Location,
+    holder_socket: Option<PathBuf>,
+) -> Option<String> {
+    let is_silent = matches!(
+        error,
+        ClientError::NotRunning(..) | ClientError::Late(..) | ClientError::NoAnswer(..)
+    );
+    // Another socket than the default is another node's, maybe.
+    let is_known = !at.is_given || holder_socket.is_some();
+    if !is_silent || !is_known {
+        return None;
+    }
+    let holder = Location::holder(holder_socket).path;
+    let status = request::describe(&holder).ok()?;
+    Some(silent(&status, at, &holder))
+}
+
+/// What is so when a holder answers and its proxy does not.
+fn silent(status: &HolderStatus, at: &Location, holder: &Path) -> String {
+    let (at, shown) = (at.path.display(), holder.display());
+    let lives = format!("the node's holder lives (process {}, {shown})", status.pid);
+    let look = "heddle pods says what is in force for each pod, the node's log why";
+    match &status.proxy {
+        None => format!(
+            "nobody answers at {at}: {lives}, and its proxy has ended and is started again; {look}"
+        ),
+        Some(proxy) => format!(
+            "nobody answers at {at}: {lives}, and its proxy (process {}, for {}) starts, is stopped or hangs, or \
+             has another --socket; {look}. Killed, it is started again",
+            proxy.pid,
+            duration(proxy.age_s)
+        ),
+    }
+}
+
+/// Where a guarded namespace is, as far as that can be found out.
+pub(super) fn place(guarded: &Guarded, known: &BTreeMap<u64, PathBuf>) -> String {
+    match known.get(&guarded.inode) {
+        Some(path) => path.display().to_string(),
+        None => format!("net:[{}]", guarded.inode),
+    }
+}
+
+/// The namespaces that have a name, by their numbers.
+pub(super) fn namespaces() -> BTreeMap<u64, PathBuf> {
+    let entries = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
+    let numbered = entries.filter_map(|entry| {
+        let path = entry.path();
+        Some((fs::metadata(&path).ok()?.ino(), path))
+    });
+    numbered.collect()
+}
