@@ -12,5 +12,6 @@ mod in_a_pod;
 mod load;
 mod policy;
 mod programs;
+mod shares;
 mod stage;
 mod unmodified;
