@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Says what to be.
@@ -14,6 +15,8 @@ pub(crate) const ROLE: &str = "HEDDLE_TEST_ROLE";
 pub(crate) const LINE: &str = "@ ";
 /// How long a client waits for anything.
 const WAIT: Duration = Duration::from_secs(8);
+/// Connections that a flood opens at a time.
+const ROUND: usize = 1_000;
 /// Between two requests of one client, so that there is time for others.
 const BETWEEN: Duration = Duration::from_millis(5);
 
@@ -29,6 +32,10 @@ fn runs() {
         ["kept", to] => load(to.parse().expect("an address"), true),
         ["talk", to] => talk(to.parse().expect("an address")),
         ["dial", to] => dial(to.parse().expect("an address")),
+        ["flood", count, to] => flood(
+            count.parse().expect("a number"),
+            to.parse().expect("an address"),
+        ),
         other => panic!("an unknown role: {other:?}"),
     }
 }
@@ -166,6 +173,36 @@ fn talk(to: SocketAddr) {
                 Err(error) => error.kind().to_string().replace(' ', "-"),
             };
             println!("{LINE}{began} {} {outcome}", now_us() - began);
+            thread::park_timeout(BETWEEN);
+        }
+    });
+}
+
+/// Opens connections, holds those that it gets, and tries again for the others, until standard input ends.
+fn flood(count: usize, to: SocketAddr) {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, limit).expect("descriptors");
+    until_told(|| {
+        let mut held = Vec::new();
+        move || {
+            for _ in 0..ROUND.min(count - held.len()) {
+                if let Ok(stream) = TcpStream::connect_timeout(&to, WAIT) {
+                    held.push(stream);
+                }
+            }
+            // Those that were reset are not held.
+            let is_held = |stream: &TcpStream| {
+                let open = stream
+                    .set_nonblocking(true)
+                    .and_then(|()| stream.peek(&mut [0]));
+                open.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+            };
+            held.retain(is_held);
+            println!("{} held", held.len());
             thread::park_timeout(BETWEEN);
         }
     });

@@ -15,5 +15,6 @@ mod load;
 mod policy;
 mod privileges;
 mod programs;
+mod shares;
 mod stage;
 mod unmodified;

@@ -1,0 +1,85 @@
+//! One pod, or whoever calls one pod, opens as many connections as it can: the others notice nothing.
+
+use std::fs::File;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use crate::load::{Kind, Load, failures};
+use crate::stage::{Scene, Stage, pause, until};
+
+/// Connections that a flood tries to hold: more than all pods of a node may.
+const TRIED: usize = 9_000;
+/// How long the others' requests go on beside it.
+const BESIDE: Duration = Duration::from_secs(3);
+/// How long one of them may take, on a machine that others use as well.
+const SOON: Duration = Duration::from_secs(2);
+
+/// A program that holds what connections it gets.
+struct Flood(Child);
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// Floods an address from a pod, and waits until connections are refused.
+fn flood(stage: &Stage, pod: &str, to: &str) -> Flood {
+    let over_share = || {
+        let counters = stage.counters("one");
+        counters.sum("heddle_connections_over_share_total", "")
+    };
+    let before = over_share();
+    let log = File::create(stage.folder().join(format!("flood-{pod}"))).expect("a file");
+    let mut command = stage.own(pod, &format!("flood {TRIED} {to}"));
+    let child = command.stdin(Stdio::piped()).stdout(log).spawn();
+    let flood = Flood(child.expect("a client"));
+    until(&format!("{pod} has its share, and tries for more"), || {
+        over_share() > before
+    });
+    flood
+}
+
+#[test]
+fn a_flood_of_one_pod_or_of_strangers_at_one_pod_leaves_the_others_alone() {
+    let scene = Scene::default()
+        .pod("flooder", "one")
+        .pod("victim", "one")
+        .pod("far", "two")
+        .pod("server", "one")
+        .pod("other", "one")
+        .service("server", "{port: 80, appProtocol: http}")
+        .service("other", "{port: 80, appProtocol: http}")
+        .outsider("stranger", "one");
+    let Some(stage) = scene.up() else { return };
+    // Given a pod that asks over a new connection each time, beside it, from another node, and from outside …
+    let _server = stage.answer("server", 80);
+    let _other = stage.answer("other", 80);
+    let (server, other) = (stage.at("server", 80), stage.at("other", 80));
+    let loads = ["victim", "far", "stranger"]
+        .map(|pod| (pod, Load::start(&stage, pod, Kind::Anew, &server)));
+    // … when another pod of the node, and strangers at a pod that is not asked, hold all that they get …
+    let own = flood(&stage, "flooder", &server);
+    let strangers = flood(&stage, "stranger", &other);
+    pause(BESIDE);
+    // … then all are answered, in time.
+    for (pod, load) in loads {
+        let outcomes = load.stop();
+        let failed = failures(&outcomes);
+        assert!(failed.is_empty(), "{pod}: {failed:?}");
+        let slowest = outcomes.iter().map(|one| one.took).max();
+        eprintln!("{pod}: {} requests, {slowest:?}", outcomes.len());
+        assert!(
+            slowest.is_some_and(|took| took < SOON),
+            "{pod}: {slowest:?}"
+        );
+    }
+    let log = stage.log("one");
+    assert!(log.contains("connections that a pod opens are refused"));
+    assert!(log.contains("connections to a pod from outside of the mesh are refused"));
+    drop((own, strangers));
+    until("what was held is free again", || {
+        stage.counters("one").sum("heddle_connections_active", "") < 20
+    });
+}
