@@ -19,5 +19,6 @@
 #include "original.h"
 #include "inbound.h"
 #include "guard.h"
+#include "packets.h"
 
 char apache[] SEC("license") = "Apache-2.0";

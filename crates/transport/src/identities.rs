@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use heddle_model::{ServiceAccountName, SpiffeId};
-use rustls::client::{ClientSessionMemoryCache, Resumption, UnbufferedClientConnection};
+use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::server::{ClientHello, ResolvesServerCert, UnbufferedServerConnection};
 use rustls::sign::CertifiedKey;
@@ -16,6 +16,7 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
 use webpki::KeyUsage;
 
+use crate::resumption::Kept;
 use crate::suites::provider;
 use crate::tickets::Tickets;
 use crate::trust::RootId;
@@ -25,8 +26,6 @@ use crate::{Clock, Leaf, Peer, Refusal, Session, Trust};
 /// What nodes call their protocol in ALPN (RFC 7301). A version that others cannot read has another name.
 pub const ALPN: &[u8] = b"heddle/1";
 
-/// Servers whose tickets an identity keeps, to resume sessions with them.
-const SESSIONS: usize = 256;
 /// Tickets that a server sends after a handshake.
 const TICKETS: usize = 1;
 
@@ -234,7 +233,7 @@ fn caller(
         .with_custom_certificate_verifier(Arc::clone(verifier) as _)
         .with_client_cert_resolver(Arc::new(certified));
     config.alpn_protocols = vec![ALPN.to_vec()];
-    config.resumption = Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS)));
+    config.resumption = Resumption::store(Arc::new(Kept::default()));
     Ok(Caller {
         leaf,
         config: Arc::new(config),

@@ -19,6 +19,7 @@ pub mod control;
 mod identities;
 mod leaf;
 mod refusal;
+mod resumption;
 mod session;
 mod suites;
 mod tickets;

@@ -71,6 +71,18 @@ fn proxy_of(holder: Pid) -> Option<Pid> {
     Pid::from_raw(first.parse().ok()?)
 }
 
+/// The most memory that a process ever held, less its program, in KiB.
+fn most_held(pid: Pid) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
+    let status = status.expect("it lives");
+    let kib = |name: &str| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.expect(name).parse().expect("a number")
+    };
+    kib("VmHWM:").saturating_sub(kib("RssFile:"))
+}
+
 fn kill(pid: Pid) -> u64 {
     let at = now_us();
     kill_process(pid, Signal::KILL).expect("killed");
@@ -82,6 +94,9 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_pods_meet_their_fate_until_then
     let Some(stage) = stage() else { return };
     let _servers = servers(&stage);
     let holder = holder(&stage);
+    // What the kernel says of its types would be three times as much.
+    let held = most_held(holder);
+    assert!(held < 6 << 10, "the holder has held {held} KiB");
     // Given a strict pod that calls another, and others that call each other …
     let capture = stage.hear_node("one");
     let refused = Load::start(&stage, "clerk", Kind::Anew, &stage.at("vault", 80));

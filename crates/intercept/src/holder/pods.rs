@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use super::sockets;
 use super::watch::{Watch, Watches};
 use crate::hooks::{self, HookError, Hooks};
 use crate::request::{PodState, PodStatus};
-use crate::{Exclude, Fate, PodId, routes};
+use crate::{Exclude, Family, Fate, PodId, routes};
 
 mod addresses;
 #[cfg(test)]
@@ -62,6 +62,8 @@ pub(super) struct Pod {
     pub(super) inbound: TcpListener,
     pub(super) state: PodState,
     pub(super) fate: Fate,
+    /// Whether its namespace has routes for sockets that speak with other addresses.
+    routed: bool,
     /// When a released one is over.
     due: Option<Instant>,
 }
@@ -248,7 +250,12 @@ impl Pods {
         let addresses = addresses(&netns)?;
         let place = place(&netns).map_err(|error| format!("its namespace: {error}"))?;
         let (outbound, inbound) = self.listeners(&workload, netns.as_fd(), place)?;
-        routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
+        routes::turn_on_loopback(netns.as_fd()).map_err(|error| error.to_string())?;
+        // Packet filters mark what they steer as well.
+        let routed = self.hooks.kind() == hooks::Kind::Nft;
+        if routed {
+            routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
+        }
         self.next += 1;
         let hooked = hooks::Pod {
             id,
@@ -279,6 +286,7 @@ impl Pods {
             inbound,
             state: PodState::Held,
             fate,
+            routed,
             due: None,
         };
         self.pods.insert(id, pod);
@@ -307,6 +315,21 @@ impl Pods {
         }
         let again = |listener: &TcpListener| listener.try_clone().map_err(in_words);
         Ok((again(&before.outbound)?, again(&before.inbound)?))
+    }
+
+    /// A socket for reaching a pod's own programs. With a `source` it speaks with that address.
+    pub(super) fn open(
+        &mut self,
+        id: PodId,
+        family: Family,
+        source: Option<SocketAddr>,
+    ) -> io::Result<OwnedFd> {
+        let pod = self.pods.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
+        if source.is_some() && !pod.routed {
+            routes::prepare(pod.netns.as_fd()).map_err(io::Error::other)?;
+            pod.routed = true;
+        }
+        sockets::open(pod.netns.as_fd(), family, source)
     }
 
     /// The proxy serves a pod, or (`Held`) refuses what it dials, and says what becomes of it without one.

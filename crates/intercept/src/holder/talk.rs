@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use heddle_model::WorkloadName;
 
+use super::Holder;
 use super::child::Proxy;
-use super::{Holder, sockets};
 use crate::channel::{ToHolder, receive};
 use crate::request::{PodState, Reply, Request};
 use crate::{Exclude, Fate, PodId};
@@ -154,11 +154,7 @@ impl Holder {
                     family,
                     source,
                 } => {
-                    let made = match self.pods.get(pod) {
-                        Some(pod) => sockets::open(pod.netns.as_fd(), family, source),
-                        None => Err(io::ErrorKind::NotFound.into()),
-                    };
-                    proxy.answer(request, made);
+                    proxy.answer(request, self.pods.open(pod, family, source));
                     proxy.flush(&self.pods);
                 }
                 ToHolder::Serving { pod, fate } => self.settle(pod, PodState::Serving, fate),

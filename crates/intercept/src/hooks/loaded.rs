@@ -5,9 +5,11 @@ use std::os::fd::BorrowedFd;
 
 use aya::maps::{Map, MapError, ProgramArray};
 use aya::programs::links::FdLink;
-use aya::programs::{CgroupAttachMode, Program};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{CgroupAttachMode, LinkOrder, Program, TcAttachType};
+use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
-use rustix::process::chroot;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::HookError;
@@ -38,51 +40,116 @@ pub(super) const AT_OWN: [(&str, &str); 2] = [
 pub(super) const ARRIVE: (&str, &str) = ("arrive", "sk_lookup, which steers what arrives");
 /// In the namespace of each pod that is guarded.
 pub(super) const GUARD_ARRIVE: (&str, &str) = ("guard_arrive", "sk_lookup, which guards pods");
-/// At the pods' cgroup, pinned; what each yields to while we live, and the table that says so.
-pub(super) const GUARDS: [(&str, &str, &str); 4] = [
+/// A program that is left when we are gone; what it yields to while we live, and the table that says so.
+pub(super) type Guard = (&'static str, &'static str, &'static str);
+/// At the pods' cgroup, pinned.
+pub(super) const GUARDS: [Guard; 4] = [
     ("guard_connect4", "yield_connect4", "alive_connect4"),
     ("guard_connect6", "yield_connect6", "alive_connect6"),
     ("guard_sendmsg4", "yield_sendmsg4", "alive_sendmsg4"),
     ("guard_sendmsg6", "yield_sendmsg6", "alive_sendmsg6"),
 ];
+/// For packets, at the pods' cgroup. What they yield to is attached nowhere else, so that a packet meets one program
+/// and not two.
+pub(super) const PACKET_GUARDS: [Guard; 2] = [
+    ("guard_egress", "egress", "alive_egress"),
+    ("guard_ingress", "ingress", "alive_ingress"),
+];
+/// The same at an interface.
+pub(super) const LINK_GUARDS: [(Guard, TcAttachType); 2] = [
+    (
+        ("guard_link_egress", "link_egress", "alive_link_egress"),
+        TcAttachType::Egress,
+    ),
+    (
+        ("guard_link_ingress", "link_ingress", "alive_link_ingress"),
+        TcAttachType::Ingress,
+    ),
+];
+/// Both, for who only tries them.
+pub(super) const AT_PACKETS: (&str, &str) = (
+    PACKET_GUARDS[0].0,
+    "programs for packets, which refuse datagrams",
+);
+/// What guards are for, said of one that cannot be.
+pub(super) const GUARDS_PODS: &str = "cgroup programs, which guard pods";
+
+/// Whether programs can be linked to interfaces.
+pub(super) fn has_links_to_interfaces() -> bool {
+    KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0))
+}
 
 /// A link takes no flags: it never minds what else is attached.
 const MODE: CgroupAttachMode = CgroupAttachMode::Single;
 
-/// The object with its tables, of which no program is loaded yet.
+/// The object with its tables, of which no program is loaded but the one that tells whether the kernel knows what it
+/// asks. `own_cgroup` is the number of the control group of this process, 0 for none.
 pub(super) fn object(own_cgroup: u64) -> Result<Ebpf, HookError> {
+    let mut object = unloaded(own_cgroup, true)?;
+    let [((_, at_link, _), _), _] = LINK_GUARDS;
+    let [(_, at_cgroup, _), _] = PACKET_GUARDS;
+    let asks = match has_links_to_interfaces() {
+        true => at_link,
+        false => at_cgroup,
+    };
+    match load(&mut object, asks, GUARDS_PODS) {
+        Ok(()) => Ok(object),
+        Err(error) => {
+            tracing::debug!("packets' pods are told by their addresses: {error}");
+            unloaded(own_cgroup, false)
+        }
+    }
+}
+
+/// `knows_netns`: whether the hooks of packets can ask in which namespace a socket is.
+fn unloaded(own_cgroup: u64, knows_netns: bool) -> Result<Ebpf, HookError> {
     let mut loader = loader();
     // Nothing in the programs depends on how this kernel was compiled.
     loader.btf(None);
     loader.override_global("own_cgroup", &own_cgroup, true);
+    let knows_netns = u8::from(knows_netns);
+    loader.override_global("knows_netns", &knows_netns, true);
     let loaded = loader.load(OBJECT);
     loaded.map_err(|error| HookError::lacking("tables for BPF programs", &error))
 }
 
 /// A loader that knows nothing of this kernel's types. Whenever one is made, the library reads and parses what the
-/// kernel says of them in `/sys`, which costs this process 22 MiB that it never gives back, for nothing. So it is
-/// made where there is no `/sys`, on a thread of its own.
+/// kernel says of them in `/sys`, which costs 19 MiB for nothing, of which 2 are never given back. So it is made where
+/// there is no `/sys`, on a thread of its own.
 fn loader() -> EbpfLoader<'static> {
     let thread = std::thread::Builder::new().spawn(|| {
-        #[allow(unsafe_code, reason = "nothing else gives a thread a root of its own")]
-        // SAFETY: descriptors are not unshared, and this thread opens nothing but what the library may look for.
-        let alone = unsafe { unshare_unsafe(UnshareFlags::FS) };
-        // Where this is not allowed, nothing is lost but memory.
-        let _ = alone.and_then(|()| chroot(NOTHING));
+        if let Err(error) = leave_sys() {
+            // Nothing is lost but memory.
+            tracing::debug!(%error, "the kernel's types are read for nothing");
+        }
         EbpfLoader::new()
     });
     let made = thread.ok().and_then(|thread| thread.join().ok());
     made.unwrap_or_default()
 }
 
-/// A folder in which there is nothing to be found by name.
-const NOTHING: &str = "/proc/self/fdinfo";
+/// Takes `/sys` away, for this thread alone.
+fn leave_sys() -> rustix::io::Result<()> {
+    #[allow(unsafe_code, reason = "nothing else gives a thread mounts of its own")]
+    // SAFETY: descriptors are not unshared, and this thread opens nothing but what the library may look for.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    // What is done here is not done to others.
+    let alone = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", alone)?;
+    unmount("/sys", UnmountFlags::DETACH)
+}
 
-/// Loads one program.
+/// Loads one program, if it is not loaded.
 pub(super) fn load(object: &mut Ebpf, name: &str, what: &str) -> Result<(), HookError> {
-    match program(object, name)? {
+    let program = program(object, name)?;
+    if program.fd().is_ok() {
+        return Ok(());
+    }
+    match program {
+        Program::CgroupSkb(program) => program.load(),
         Program::CgroupSockAddr(program) => program.load(),
         Program::CgroupSockopt(program) => program.load(),
+        Program::SchedClassifier(program) => program.load(),
         Program::SkLookup(program) => program.load(),
         Program::SockOps(program) => program.load(),
         _ => return Err(stranger(name)),
@@ -120,6 +187,15 @@ pub(super) fn link(
                 .map_err(|error| unattached(what, &error))?;
             FdLink::try_from(link).map_err(|error| HookError::lacking("BPF links", &error))
         }
+        Program::CgroupSkb(program) => {
+            let at = *program.expected_attach_type();
+            let at = at.ok_or_else(|| stranger(name))?;
+            let link = program
+                .attach(to, at, MODE)
+                .and_then(|id| program.take_link(id))
+                .map_err(|error| unattached(what, &error))?;
+            FdLink::try_from(link).map_err(|error| HookError::lacking("BPF links", &error))
+        }
         Program::SkLookup(program) => {
             let link = program.attach(to).and_then(|id| program.take_link(id));
             link.map(FdLink::from)
@@ -129,28 +205,42 @@ pub(super) fn link(
     }
 }
 
+/// Attaches a loaded program to an interface of the namespace that this thread is in, before all others.
+pub(super) fn link_to_interface(
+    object: &mut Ebpf,
+    name: &str,
+    at: TcAttachType,
+    interface: &str,
+) -> Result<FdLink, HookError> {
+    let Program::SchedClassifier(program) = program(object, name)? else {
+        return Err(stranger(name));
+    };
+    let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+    let link = program
+        .attach_with_options(interface, at, first)
+        .and_then(|id| program.take_link(id))
+        .map_err(|error| unattached("programs at interfaces (tcx)", &error))?;
+    FdLink::try_from(link).map_err(|error| HookError::lacking("BPF links", &error))
+}
+
 fn unattached(what: &str, error: &dyn Error) -> HookError {
     HookError::lacking(format!("{what} (it cannot be attached)"), error)
 }
 
-/// Puts the programs that guards yield to where they find them while this process lives: for as long as
-/// `object` has the tables open.
-pub(super) fn yields(object: &mut Ebpf) -> Result<(), HookError> {
+/// Puts the program that a guard yields to where it finds it while this process lives: for as long as
+/// `object` has the table open.
+pub(super) fn yields(object: &mut Ebpf, (_, name, table): Guard) -> Result<(), HookError> {
     let what = "tail calls of cgroup programs, which guard pods";
-    for (_, name, table) in GUARDS {
-        load(object, name, what)?;
-        let Program::CgroupSockAddr(program) = program(object, name)? else {
-            return Err(stranger(name));
-        };
-        let lacking = |error: &dyn Error| HookError::lacking(what, error);
-        let descriptor = program.fd().map_err(|error| lacking(&error))?;
-        let descriptor = descriptor.try_clone().map_err(|error| lacking(&error))?;
-        let table = object.map_mut(table).ok_or_else(|| stranger(table))?;
-        let mut table = ProgramArray::try_from(table).map_err(|error| lacking(&error))?;
-        let set = table.set(0, &descriptor, 0);
-        set.map_err(|error| lacking(&error))?;
-    }
-    Ok(())
+    load(object, name, what)?;
+    let lacking = |error: &dyn Error| HookError::lacking(what, error);
+    let descriptor = program(object, name)?.fd();
+    let descriptor = descriptor.map_err(|error| lacking(&error))?;
+    let descriptor = descriptor.try_clone().map_err(|error| lacking(&error))?;
+    let table = object.map_mut(table).ok_or_else(|| stranger(table))?;
+    let mut table = ProgramArray::try_from(table).map_err(|error| lacking(&error))?;
+    table
+        .set(0, &descriptor, 0)
+        .map_err(|error| lacking(&error))
 }
 
 /// Takes a table out of the object.

@@ -7,17 +7,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::Ebpf;
 
+use super::bpf::Packets;
 use super::{HookError, Kind, Nft, Options, Pod, Range, loaded};
 use crate::namespace::within;
 use crate::{Cidr, Exclude, Fate, PodId};
 
 /// Programs with their hooks, by what an operator would look for.
-pub(crate) const GROUPS: [(&str, &[(&str, &str)]); 6] = [
+pub(crate) const GROUPS: [(&str, &[(&str, &str)]); 7] = [
     ("connect", &[loaded::AT_PODS[5], loaded::AT_PODS[6]]),
     ("sendmsg", &[loaded::AT_PODS[3], loaded::AT_PODS[4]]),
     ("getpeername", &[loaded::AT_PODS[1], loaded::AT_PODS[2]]),
     ("sockops", &[loaded::AT_PODS[0], loaded::AT_OWN[0]]),
     ("getsockopt", &[loaded::AT_OWN[1]]),
+    ("packets", &[loaded::AT_PACKETS]),
     ("sk_lookup", &[loaded::ARRIVE, loaded::GUARD_ARRIVE]),
 ];
 
@@ -42,6 +44,12 @@ impl<'a> Trial<'a> {
         let object = &mut self.object;
         for program @ (name, what) in programs.iter().copied() {
             loaded::load(object, name, what)?;
+            if program == loaded::AT_PACKETS {
+                let mut packets = Packets::default();
+                packets.attach(object, None, self.cgroup.as_fd())?;
+                drop(packets.guard(object, None, self.netns, 0)?);
+                continue;
+            }
             match program == loaded::ARRIVE || program == loaded::GUARD_ARRIVE {
                 true => loaded::link(object, program, self.netns).map(drop)?,
                 false => loaded::attach(object, program, self.cgroup.as_fd())?,

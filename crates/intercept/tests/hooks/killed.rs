@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::wait;
 use crate::capture::Capture;
+use crate::datagrams::{Talk, node_addresses, settle};
 use crate::stage::{Pod, Stage, on_stage};
 
 /// Makes a process of this program a holder.
@@ -177,6 +178,29 @@ fn not_a_packet_escapes_while_holders_come_and_go() {
             more(&steered);
         });
         assert_eq!(capture.heard(), 0, "not a packet left the pod");
+        holder.kill();
+    });
+}
+
+#[test]
+fn a_socket_that_was_connected_before_its_holder_was_killed_is_silent() {
+    on_stage(|stage| {
+        node_addresses();
+        let pod = stage.pod(1);
+        let mut holder = start(stage, &pod);
+        let talk = Talk::new(stage, &pod, "10.96.0.1:9");
+        for _ in 0..3 {
+            talk.goes_on();
+            holder.kill();
+            settle(&talk);
+            let capture = Capture::start();
+            for _ in 0..20 {
+                talk.say();
+            }
+            assert_eq!(capture.heard(), 0, "not a packet left the pod");
+            holder = start(stage, &pod);
+        }
+        talk.goes_on();
         holder.kill();
     });
 }

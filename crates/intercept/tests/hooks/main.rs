@@ -8,6 +8,7 @@
 mod agent;
 mod capture;
 mod cost;
+mod datagrams;
 mod families;
 mod guards;
 mod handshakes;

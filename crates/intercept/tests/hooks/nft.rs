@@ -199,6 +199,16 @@ fn without_a_proxy_each_pod_meets_its_fate() {
 }
 
 #[test]
+fn datagrams_of_sockets_that_were_connected_before_meet_it_too() {
+    on_stage(|stage| crate::datagrams::meet_their_fate(stage, Kind::Nft));
+}
+
+#[test]
+fn datagrams_that_are_excluded_go_on() {
+    on_stage(|stage| crate::datagrams::exceptions_go_on(stage, Kind::Nft));
+}
+
+#[test]
 fn without_its_listener_nothing_reaches_the_program() {
     on_stage(|stage| {
         let mut hooks = hooks(stage);

@@ -6,7 +6,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -183,9 +183,11 @@ fn connection_allocations(entry: Entry, mesh: &Mesh) -> f64 {
     let address = socket.local_addr().unwrap();
     proxy.listen(1, socket, entry);
     let connect = || {
-        let mut stream = TcpStream::connect(address).unwrap();
-        // The endpoint closes it, or the proxy resets it.
-        let _ = stream.read(&mut [0]);
+        // The endpoint closes it, or the proxy resets it: at times before `connect` has returned.
+        match TcpStream::connect(address) {
+            Ok(mut stream) => drop(stream.read(&mut [0])),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
     };
     // Long enough for a sweep, and for the Manager's second look, which both keep their memory.
     let warm = Instant::now() + Duration::from_millis(1_300);

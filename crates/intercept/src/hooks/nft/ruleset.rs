@@ -141,7 +141,7 @@ impl Rules {
         let _ = writeln!(text, "chain dial {{\ntype nat hook output priority -100");
         let _ = writeln!(text, "meta l4proto != tcp return");
         self.except_outbound(text);
-        for daddr in of_mesh(mesh) {
+        for daddr in of_mesh(mesh, "daddr") {
             let _ = writeln!(text, "{daddr} meta l4proto tcp redirect to :{port}");
         }
         let _ = writeln!(
@@ -165,11 +165,22 @@ impl Rules {
     fn refuse(&self, text: &mut String, mesh: &Mesh) {
         text.push_str(STAY);
         let _ = writeln!(text, "chain refuse {{\ntype filter hook output priority 0");
-        let _ = writeln!(text, "ct state != new return\nudp dport 53 return");
+        let _ = writeln!(text, "meta l4proto tcp ct state != new return");
         self.except_outbound(text);
-        for daddr in of_mesh(mesh) {
+        for daddr in of_mesh(mesh, "daddr") {
             let _ = writeln!(text, "{daddr} meta l4proto tcp reject with tcp reset");
-            let _ = writeln!(text, "{daddr} meta l4proto udp reject");
+        }
+        // Others have no beginning: they are refused whatever was there before.
+        let _ = writeln!(text, "{CONNECTIONS} return\nudp dport 53 return");
+        // What is said to a port that is left alone is answered from there.
+        except(
+            text,
+            "th sport",
+            ports(&self.exclude.inbound_ports),
+            "return",
+        );
+        for daddr in of_mesh(mesh, "daddr") {
+            let _ = writeln!(text, "{daddr} reject");
         }
         let _ = writeln!(
             text,
@@ -177,6 +188,26 @@ impl Rules {
         );
         self.except_inbound(text);
         let _ = writeln!(text, "{OPENS} reject with tcp reset\n}}");
+        self.deafen(text, mesh);
+    }
+
+    /// Datagrams that arrive, unless the pod has asked for them where it may.
+    fn deafen(&self, text: &mut String, mesh: &Mesh) {
+        let _ = writeln!(text, "chain hear {{\ntype filter hook input priority -150");
+        let _ = writeln!(text, "iifname lo return\n{CONNECTIONS} return");
+        let _ = writeln!(text, "udp sport 53 {ASKED}");
+        except(
+            text,
+            "th dport",
+            ports(&self.exclude.inbound_ports),
+            "return",
+        );
+        except(text, "th sport", ports(&self.exclude.outbound_ports), ASKED);
+        self.except_networks(text, "saddr");
+        for saddr in of_mesh(mesh, "saddr") {
+            let _ = writeln!(text, "{saddr} drop");
+        }
+        text.push_str("}\n");
     }
 
     /// Leaves alone what the mesh has no business with, of what the pod sends.
@@ -185,14 +216,24 @@ impl Rules {
             text,
             "oifname lo return\nmeta mark {{ {MARK}, {OWN_MARK} }} return"
         );
-        except(text, "th dport", ports(&self.exclude.outbound_ports));
+        except(
+            text,
+            "th dport",
+            ports(&self.exclude.outbound_ports),
+            "return",
+        );
+        self.except_networks(text, "daddr");
+    }
+
+    /// `end`: of which end of a packet.
+    fn except_networks(&self, text: &mut String, end: &str) {
         let networks = &self.exclude.outbound_networks;
         let (v4, v6): (Vec<Cidr>, Vec<Cidr>) =
             networks.iter().partition(|cidr| cidr.network().is_ipv4());
         // One by one: in a set they must not overlap.
         for (family, networks) in [("ip", v4), ("ip6", v6)] {
             for network in networks {
-                let _ = writeln!(text, "{family} daddr {network} return");
+                let _ = writeln!(text, "{family} {end} {network} return");
             }
         }
     }
@@ -200,7 +241,12 @@ impl Rules {
     /// Of what arrives.
     fn except_inbound(&self, text: &mut String) {
         let _ = writeln!(text, "iifname lo return\nmeta l4proto != tcp return");
-        except(text, "tcp dport", ports(&self.exclude.inbound_ports));
+        except(
+            text,
+            "tcp dport",
+            ports(&self.exclude.inbound_ports),
+            "return",
+        );
         // Whatever addresses the pod has at the time. Those of its links are not routed to, as with programs.
         text.push_str("fib daddr type != local return\n");
         text.push_str("ip daddr 169.254.0.0/16 return\nip6 daddr fe80::/10 return\n");
@@ -214,10 +260,16 @@ const OPENS: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 const STAY: &str =
     "chain dial {\ntype nat hook output priority -100\nct state established return\n}\n";
 
+/// What is decided on when it begins, and what tells nobody anything.
+const CONNECTIONS: &str = "meta l4proto { tcp, icmp, ipv6-icmp }";
+
+/// Passes what the pod has spoken to first.
+const ASKED: &str = "ct state established return";
+
 /// One rule for each range: in a set they must not overlap.
-fn except(text: &mut String, what: &str, ranges: impl Iterator<Item = String>) {
+fn except(text: &mut String, what: &str, ranges: impl Iterator<Item = String>, then: &str) {
     for range in ranges {
-        let _ = writeln!(text, "{what} {range} return");
+        let _ = writeln!(text, "{what} {range} {then}");
     }
 }
 
@@ -225,8 +277,8 @@ fn ports(ranges: &[PortRange]) -> impl Iterator<Item = String> {
     ranges.iter().map(PortRange::to_string)
 }
 
-/// What a packet to the mesh has in common, for each family that the mesh has.
-fn of_mesh(mesh: &Mesh) -> impl Iterator<Item = String> {
+/// What a packet to the mesh (`daddr`), or from it (`saddr`), has in common, for each family that the mesh has.
+fn of_mesh(mesh: &Mesh, end: &str) -> impl Iterator<Item = String> {
     let v4 = mesh.v4.iter().map(|(first, last)| {
         let address = |bits: u128| Ipv4Addr::from(u32::try_from(bits).unwrap_or(u32::MAX));
         interval(address(*first), address(*last))
@@ -239,7 +291,7 @@ fn of_mesh(mesh: &Mesh) -> impl Iterator<Item = String> {
     families
         .into_iter()
         .filter(|(_, intervals)| !intervals.is_empty())
-        .map(|(family, intervals)| format!("{family} daddr {{ {} }}", intervals.join(", ")))
+        .map(move |(family, intervals)| format!("{family} {end} {{ {} }}", intervals.join(", ")))
 }
 
 fn interval<T: Display + PartialEq + Copy>(first: T, last: T) -> String {
