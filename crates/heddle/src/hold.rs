@@ -100,6 +100,7 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
         memory: memory(&folder),
         hooks,
         host: host.ok(),
+        proxy_timeout: Some(intercept.proxy_timeout).filter(|seconds| *seconds > 0),
         own: intercept.pod.clone().map(|workload| Own {
             workload,
             exclude: Exclude {

@@ -44,6 +44,11 @@ pub enum ToProxy {
     },
     /// All pods have been told that there were when the proxy was started.
     Recalled,
+    /// Does whoever listens to this still do so? To be answered with [`ToHolder::Pong`].
+    Ping {
+        /// Which question.
+        number: u64,
+    },
     /// A pod is not the mesh's any more. Nothing new is steered to its listeners; what waits in them is to
     /// be served still, and [`ToHolder::Drained`] said then.
     Released {
@@ -93,6 +98,11 @@ pub enum ToHolder {
     Drained {
         /// The pod.
         pod: PodId,
+    },
+    /// The answer to [`ToProxy::Ping`].
+    Pong {
+        /// Which question.
+        number: u64,
     },
 }
 

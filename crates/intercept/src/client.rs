@@ -138,7 +138,8 @@ impl Client {
 
     /// What the holder says next; `None` once it is gone. Dropping the future loses nothing.
     ///
-    /// Sockets that were asked for arrive here as well: somebody must always be listening.
+    /// Sockets that were asked for arrive here as well, and questions whether the proxy still works: somebody must
+    /// always be listening.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let received = self
@@ -194,6 +195,15 @@ impl Client {
                 })
             }
             ToProxy::Recalled => Some(Event::Recalled),
+            ToProxy::Ping { number } => {
+                // Where it does not fit, the holder does not listen, and will ask again when it does.
+                let _ = send(
+                    &self.channel.get_ref().channel,
+                    &ToHolder::Pong { number },
+                    &[],
+                );
+                None
+            }
             ToProxy::Released { pod } => Some(Event::Released { pod }),
             ToProxy::Socket { request, error } => {
                 let answer = match (error, descriptors.into_iter().next()) {

@@ -32,6 +32,7 @@ mod guests;
 mod leftovers;
 mod memory;
 mod pods;
+mod pulse;
 mod sockets;
 mod talk;
 #[cfg(test)]
@@ -70,6 +71,9 @@ pub struct Config {
     pub hooks: hooks::Options,
     /// The network namespace of the machine, if it is known: it is no pod's.
     pub host: Option<File>,
+    /// How long, in seconds of the holder's own running, a proxy may leave questions unanswered before it is killed,
+    /// to be started again; `None`: for ever.
+    pub proxy_timeout: Option<u32>,
     /// A pod that is there from the start, in the holder's own namespace: one proxy for one pod.
     pub own: Option<Own>,
 }
@@ -145,6 +149,7 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
             .map_err(|error| HolderError::new("cannot see our own namespace", error))?,
         memory,
         proxy: None,
+        proxy_timeout: config.proxy_timeout,
         next_start: Some(Instant::now()),
         wait: Duration::ZERO,
         has_worked: false,
@@ -160,6 +165,7 @@ struct Holder {
     pods: Pods,
     memory: Memory,
     proxy: Option<Proxy>,
+    proxy_timeout: Option<u32>,
     /// When the proxy is to be started.
     next_start: Option<Instant>,
     /// How long the next proxy but this one would wait.
@@ -280,6 +286,10 @@ impl Holder {
                 self.pods.forget(pod);
             }
             if let Some(proxy) = &mut self.proxy {
+                // Once it is told to stop, it may take its time.
+                if !self.stopping {
+                    proxy.feel(Instant::now());
+                }
                 proxy.flush(&self.pods);
             }
         }
@@ -287,7 +297,9 @@ impl Holder {
 
     /// Sleeps until something happens.
     fn wait(&self, guests: &Guests, signals: &child::Signals) -> io::Result<Ready> {
-        let until = [self.pods.due(), self.memory.due(), self.next_start];
+        let proxy = self.proxy.as_ref().filter(|_| !self.stopping);
+        let proxy = proxy.and_then(Proxy::due);
+        let until = [self.pods.due(), self.memory.due(), proxy, self.next_start];
         let until = until.into_iter().flatten().min();
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         // Waits are of seconds: none is longer than the kernel can count.

@@ -106,6 +106,8 @@ pub enum PodState {
     Serving,
     /// There is no proxy: its fate is in force.
     Unserved,
+    /// They wait for a proxy that is there and has not answered for some seconds.
+    Unresponsive,
     /// It is being released: what waits in its listeners is served still.
     Releasing,
     /// It was enrolled before the holder was restarted, and could not be again yet.
@@ -119,6 +121,7 @@ impl PodState {
             PodState::Held => "held",
             PodState::Serving => "serving",
             PodState::Unserved => "unserved",
+            PodState::Unresponsive => "unresponsive",
             PodState::Releasing => "releasing",
             PodState::Lost => "lost",
         }

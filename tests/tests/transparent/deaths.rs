@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
+use heddle_intercept::request::PodState;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::in_a_pod::now_us;
@@ -321,9 +322,47 @@ fn a_new_holder_takes_over_and_strict_pods_never_speak_in_the_clear() {
     assert_eq!(stage.dial("stranger", &vault).what, "403");
 }
 
+#[test]
+fn a_proxy_that_is_stopped_is_found_out_and_replaced_when_it_stays_so() {
+    let Some(stage) = stage() else { return };
+    let _servers = servers(&stage);
+    let vault = stage.at("vault", 80);
+    stage.until_served("vault");
+    let is_late = || stage.state("vault") == Some(PodState::Unresponsive);
+    // Given a proxy that somebody has stopped …
+    let before = holder(&stage);
+    let proxy = proxy_of(before).expect("a proxy");
+    kill_process(proxy, Signal::STOP).expect("stopped");
+    // … then that is said, and taken back when it goes on, as if nothing had been …
+    until("it is found out", is_late);
+    assert!(stage.log("one").contains("does not answer"));
+    kill_process(proxy, Signal::CONT).expect("continued");
+    stage.until_served("vault");
+    assert!(stage.log("one").contains("the proxy answers again"));
+    assert_eq!(proxy_of(before), Some(proxy));
+    assert!(stage.dial("clerk", &vault).is_good());
+    // … and given one whose holder waits five seconds and no more, when that is stopped for good …
+    let killed = kill_both(&stage);
+    let after = killed.start_with(&stage, &["--proxy-timeout", "5"]);
+    stage.until_served("vault");
+    let proxy = proxy_of(after.pid()).expect("a proxy");
+    kill_process(proxy, Signal::STOP).expect("stopped");
+    // … then another takes its place.
+    until("it is found out", is_late);
+    stage.until_served("vault");
+    assert_ne!(proxy_of(after.pid()), Some(proxy));
+    until("requests are answered", || {
+        stage.dial("clerk", &vault).is_good()
+    });
+}
+
 impl Killed {
     /// Starts the same again, in the same control groups.
     pub(crate) fn start(&self, stage: &Stage) -> Serving {
+        self.start_with(stage, &[])
+    }
+
+    fn start_with(&self, stage: &Stage, more: &[&str]) -> Serving {
         let groups = stage.node("one").proxy_control_groups();
         let enter = groups
             .iter()
@@ -331,7 +370,7 @@ impl Killed {
         let script = enter.collect::<String>() + "exec \"$@\"";
         let mut command: Command = stage.node("one").command("sh").expect("a node");
         command.args(["-c", &script, "sh"]);
-        command.arg(&self.program).args(&self.arguments);
+        command.arg(&self.program).args(&self.arguments).args(more);
         // Where other nodes are expected.
         stage.serve_by("one-again", 15008, command)
     }

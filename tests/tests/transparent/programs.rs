@@ -63,6 +63,13 @@ pub(crate) fn path(name: &str) -> String {
 /// A server that runs in a pod, until it is dropped.
 pub(crate) struct Serving(Child);
 
+impl Serving {
+    pub(crate) fn pid(&self) -> Pid {
+        let pid = i32::try_from(self.0.id()).ok();
+        pid.and_then(Pid::from_raw).expect("a number")
+    }
+}
+
 impl Drop for Serving {
     fn drop(&mut self) {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);

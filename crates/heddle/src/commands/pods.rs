@@ -23,6 +23,9 @@ use crate::table;
   held       its connections wait until the proxy has its identity and policies
   serving    they go through the proxy
   unserved   there is no proxy: what WITHOUT PROXY says is in force
+  unresponsive
+             they wait for a proxy that is there and does not answer: it is stopped, or hangs. The holder
+             replaces it by itself, unless heddle node --proxy-timeout says otherwise
   releasing  nothing new is intercepted
   lost       it was enrolled before the holder was restarted, and could not be again: it is tried again,
              and the reason said. heddle release forgets it

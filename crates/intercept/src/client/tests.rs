@@ -40,6 +40,15 @@ async fn a_proxy_hears_of_pods_and_gets_sockets() {
         ToHolder::Serving { .. }
     ));
 
+    // Whether it still works it is asked without hearing of it.
+    send(&holder, &ToProxy::Ping { number: 7 }, &[]).unwrap();
+    send(&holder, &ToProxy::Recalled, &[]).unwrap();
+    assert!(matches!(client.next().await, Some(Event::Recalled)));
+    assert_eq!(
+        receive::<ToHolder>(&holder).unwrap().unwrap().0,
+        ToHolder::Pong { number: 7 }
+    );
+
     let first = sockets.open(PodId(1), Family::V4, None);
     let second = sockets.open(PodId(2), Family::V4, None);
     let answers = async { tokio::join!(first, second) };

@@ -14,6 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::pods::{Pod, Pods};
+use super::pulse::{Beat, Pulse};
 use crate::PodId;
 use crate::channel::{ToProxy, pair, send};
 
@@ -33,6 +34,8 @@ pub(super) struct Proxy {
     /// What it could not be told yet: pods, at most twice each, and answers ([`MAX_ANSWERS`]).
     unsaid: VecDeque<Word>,
     started: Instant,
+    /// Whether it answers; none, before it has said that it works.
+    pulse: Option<Pulse>,
 }
 
 /// Something to be said.
@@ -41,6 +44,8 @@ enum Word {
     Recalled,
     Released(PodId),
     Socket(u64, io::Result<OwnedFd>),
+    /// Of these there is one at most.
+    Ping(u64),
 }
 
 impl Proxy {
@@ -61,6 +66,7 @@ impl Proxy {
             channel,
             unsaid: VecDeque::new(),
             started: Instant::now(),
+            pulse: None,
         })
     }
 
@@ -70,6 +76,50 @@ impl Proxy {
 
     pub(super) fn age(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// It works: from now on it is expected to answer.
+    pub(super) fn works(&mut self, limit: Option<u32>, now: Instant) {
+        self.pulse.get_or_insert_with(|| Pulse::new(limit, now));
+    }
+
+    /// When it is to be asked whether it answers.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.pulse.as_ref().map(Pulse::due)
+    }
+
+    /// Asks whether it answers when it is time, says when it does not, and ends it when that has lasted too long.
+    pub(super) fn feel(&mut self, now: Instant) {
+        match self
+            .pulse
+            .as_mut()
+            .map_or(Beat::None, |pulse| pulse.look(now))
+        {
+            Beat::None => {}
+            Beat::Ask(number) => self.unsaid.push_back(Word::Ping(number)),
+            Beat::Late => tracing::error!(
+                "the proxy is there and does not answer: it is stopped, or something keeps it from running"
+            ),
+            Beat::End => {
+                tracing::error!(
+                    "the proxy has not answered for longer than --proxy-timeout: it is killed"
+                );
+                self.signal(rustix::process::Signal::KILL);
+            }
+        }
+    }
+
+    /// It has answered.
+    pub(super) fn answered(&mut self, number: u64) {
+        let pulse = self.pulse.as_mut();
+        if pulse.is_some_and(|pulse| pulse.answered(number)) {
+            tracing::info!("the proxy answers again");
+        }
+    }
+
+    /// Whether it does, as far as is known.
+    pub(super) fn answers(&self) -> bool {
+        self.pulse.as_ref().is_none_or(|pulse| !pulse.is_late())
     }
 
     pub(super) fn pidfd(&self) -> &OwnedFd {
@@ -144,6 +194,7 @@ fn say(channel: &OwnedFd, word: &Word, pods: &Pods) -> io::Result<()> {
             (enrolled, vec![pod.outbound.as_fd(), pod.inbound.as_fd()])
         }
         Word::Recalled => (ToProxy::Recalled, Vec::new()),
+        Word::Ping(number) => (ToProxy::Ping { number: *number }, Vec::new()),
         Word::Released(id) => (ToProxy::Released { pod: *id }, Vec::new()),
         Word::Socket(request, made) => {
             let error = match made {

@@ -77,14 +77,16 @@ impl Pod {
         place(netns).is_ok_and(|place| place == self.place)
     }
 
-    pub(super) fn status(&self, has_proxy: bool) -> PodStatus {
+    /// What is said of it, when there is a proxy that answers or not, or none.
+    pub(super) fn status(&self, answers: Option<bool>) -> PodStatus {
         PodStatus {
             pod: Some(self.id),
             workload: self.workload.clone(),
             netns: self.path.clone().unwrap_or_else(|| OWN_NAMESPACE.into()),
             addresses: self.addresses.clone(),
-            state: match (self.state, has_proxy) {
-                (PodState::Held, false) => PodState::Unserved,
+            state: match (self.state, answers) {
+                (PodState::Held, None) => PodState::Unserved,
+                (PodState::Held | PodState::Serving, Some(false)) => PodState::Unresponsive,
                 (state, _) => state,
             },
             fate: self.fate,
@@ -418,7 +420,8 @@ impl Pods {
                 PodState::Serving => pod.state = PodState::Held,
                 // Nobody is left who could drain it.
                 PodState::Releasing => pod.due = Some(Instant::now() + DETACHED_WITHIN),
-                PodState::Held | PodState::Unserved | PodState::Lost => {}
+                // The others are only said of it.
+                _ => {}
             }
         }
     }

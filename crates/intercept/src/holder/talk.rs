@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use heddle_model::WorkloadName;
 
 use super::Holder;
+use super::child::Proxy;
 use crate::channel::{ToHolder, receive};
 use crate::request::{HolderStatus, PodState, ProxyStatus, Reply, Request};
 use crate::{Exclude, Fate, PodId};
@@ -29,8 +31,8 @@ impl Holder {
             },
             Request::Release { workload } => self.release(&workload),
             Request::List => {
-                let has_proxy = self.proxy.is_some();
-                let pods = self.pods.all().map(|pod| pod.status(has_proxy));
+                let answers = self.proxy.as_ref().map(Proxy::answers);
+                let pods = self.pods.all().map(|pod| pod.status(answers));
                 let pods = pods.chain(self.memory.lost()).map(Reply::Pod);
                 return pods.chain([Reply::Done]).collect();
             }
@@ -174,7 +176,8 @@ impl Holder {
             };
             self.has_worked = true;
             match said {
-                ToHolder::Ready => {}
+                ToHolder::Ready => proxy.works(self.proxy_timeout, Instant::now()),
+                ToHolder::Pong { number } => proxy.answered(number),
                 ToHolder::Open {
                     request,
                     pod,

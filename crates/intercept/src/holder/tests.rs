@@ -14,6 +14,7 @@ fn holder(memory: &Path) -> Option<Holder> {
         pods: pods()?,
         memory: Memory::open(memory.to_owned()).unwrap(),
         proxy: None,
+        proxy_timeout: Some(5),
         next_start: None,
         wait: Duration::ZERO,
         has_worked: true,
@@ -149,4 +150,34 @@ fn a_lost_pod_is_listed_with_its_reason_and_comes_back_or_is_released() {
     assert_eq!(holder.memory.due(), None);
     let remembered = std::fs::read_to_string(&memory).unwrap();
     assert!(!remembered.contains("shop/till"), "{remembered}");
+}
+
+#[test]
+fn a_proxy_that_does_not_answer_is_said_to_and_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut holder) = holder(&folder.path().join("node.pods.json")) else {
+        return;
+    };
+    let (netns, path) = namespace(&["10.0.0.2"]);
+    enrol(&mut holder, "vault", netns, path);
+    let arguments = ["-c", "exec sleep 600"].map(OsString::from);
+    let mut proxy = Proxy::start(Path::new("/bin/sh"), &arguments).unwrap();
+    // Of one that has not said that it works nothing is expected.
+    assert_eq!(proxy.due(), None);
+    let mut now = Instant::now();
+    proxy.works(Some(5), now);
+    holder.proxy = Some(proxy);
+    let mut states = Vec::new();
+    for _ in 0..6 {
+        let proxy = holder.proxy.as_mut().unwrap();
+        now = proxy.due().unwrap();
+        proxy.feel(now);
+        proxy.flush(&holder.pods);
+        states.push(list(&mut holder)[0].state);
+    }
+    let (held, late) = (PodState::Held, PodState::Unresponsive);
+    assert_eq!(states, [held, held, held, late, late, late]);
+    // It is gone now, or this waits for as long as it sleeps.
+    let how = holder.proxy.take().unwrap().reap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&how), Some(9));
 }

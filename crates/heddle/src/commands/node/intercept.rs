@@ -39,6 +39,10 @@ pub(crate) struct Intercept {
     /// How: `bpf`, `nft`, or `auto` for the first of them that this machine offers
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = kind)]
     pub(crate) hooks: Kind,
+    /// How long the proxy may not answer its holder, in seconds, before it is killed and another started: 5 or
+    /// more, 0 for never (while you debug it)
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = proxy_timeout)]
+    pub(crate) proxy_timeout: u32,
     /// Be the proxy of one pod, inside its network namespace: the pod of this workload
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "intercept", value_parser = workload)]
     pub(crate) pod: Option<WorkloadName>,
@@ -84,4 +88,10 @@ fn kind(text: &str) -> Result<Kind, String> {
         "nft" => Ok(Kind::Nft),
         _ => Err("expected auto, bpf or nft".to_owned()),
     }
+}
+
+fn proxy_timeout(text: &str) -> Result<u32, String> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds| *seconds == 0 || (5..=86_400).contains(seconds));
+    seconds.ok_or_else(|| "expected 0, or 5 to 86400 seconds".to_owned())
 }
