@@ -285,6 +285,7 @@ impl Refusing<'_> {
                 self.over_share.inc();
                 // What cannot be reset is closed.
                 let _closed = set_socket_linger(&client, Some(Duration::ZERO));
+                drop(client);
                 if let Some(share) = &door.share {
                     share.say_spent(self.now);
                 }
