@@ -195,6 +195,7 @@ fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Stage {
         Kind::Bytes => inbound.turn_away(worker, &mut side, Reason::UpstreamOverflow),
         Kind::Http => side.reset_on_close(true),
     }
+    drop(side);
     Stage::Over
 }
 
