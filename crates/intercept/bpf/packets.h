@@ -1,9 +1,11 @@
 // Packets, for what the hooks on addresses do not see: what is sent by a socket that was connected before, and what
-// arrives for one. Every packet of every pod comes by here, and nearly all are TCP's, so that comes first: for those it
-// is over after one look at a byte.
+// arrives for one. Where there is `tcx` (6.6), at the interfaces of each guarded pod: what the mesh carries goes over
+// its lo and does not come by. Elsewhere at the pods' cgroup, where every packet of every pod does: nearly all are
+// TCP's, for which it is over after one look at a byte.
 #pragma once
 
-// Whether this kernel tells packets' hooks in which namespace a socket is (6.15). Set when they are loaded.
+// Whether this kernel tells in which namespace a packet's socket is (6.15). Set when programs are loaded. Elsewhere a
+// pod is known by its addresses.
 const volatile bool knows_netns = true;
 
 #define HEAD4 20
@@ -11,6 +13,13 @@ const volatile bool knows_netns = true;
 #define FRAGMENT_OFFSET 0x1fff
 
 #define DROP 0
+
+// What programs at interfaces answer: the next one decides, and nobody does.
+#define TCX_NEXT -1
+#define TCX_DROP 2
+
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
 
 struct packet {
     struct address local;
@@ -20,26 +29,44 @@ struct packet {
     __u8 protocol;
 };
 
-// Sockets that have asked name servers: what comes from such a server is for them.
-struct {
-    __uint(type, BPF_MAP_TYPE_SK_STORAGE);
-    __uint(map_flags, BPF_F_NO_PREALLOC);
-    __type(key, int);
-    __type(value, __u8);
-} askers SEC(".maps");
+// Who has asked which name server, and from which port: what comes from there is for him.
+struct question {
+    __u64 netns;
+    struct address server;
+    __u32 port; // of the pod
+    __u32 reserved;
+};
 
-// `egress` and `ingress`, which decide while there is a holder.
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 1024);
+    __type(key, struct question);
+    __type(value, __u8);
+} questions SEC(".maps");
+
+// The programs that decide while there is a holder.
 ALIVE(alive_egress);
 ALIVE(alive_ingress);
+ALIVE(alive_link_egress);
+ALIVE(alive_link_ingress);
+
+// Whatever is before the network's header, which differs from hook to hook.
+#define LOAD(skb, at, to, size) bpf_skb_load_bytes_relative(skb, at, to, size, BPF_HDR_START_NET)
 
 // Connections are decided on when they are made, and messages about errors tell nobody anything.
+static __always_inline bool is_decided_elsewhere(__u8 protocol)
+{
+    return protocol == IPPROTO_TCP || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6;
+}
+
+// At the cgroup.
 static __always_inline bool is_left_alone(struct __sk_buff *skb)
 {
     __u8 *head = (void *)(long)skb->data;
     if (head + HEAD4 > (__u8 *)(long)skb->data_end)
         return false;
     __u8 protocol = head[0] >> 4 == 4 ? head[9] : head[6];
-    return protocol == IPPROTO_TCP || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6;
+    return is_decided_elsewhere(protocol);
 }
 
 // Where ports are, or 0 where there are none.
@@ -56,7 +83,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, bool is_leaving, 
     } head;
     __u32 at;
     struct address from, to;
-    if (bpf_skb_load_bytes(skb, 0, &head, HEAD4))
+    if (LOAD(skb, 0, &head, HEAD4))
         return false;
     if (head.bytes[0] >> 4 == 4) {
         mapped(&from, head.words[3]);
@@ -64,7 +91,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, bool is_leaving, 
         packet->protocol = head.bytes[9];
         at = ports_at4(head.bytes);
     } else {
-        if (bpf_skb_load_bytes(skb, 0, &head, HEAD6))
+        if (LOAD(skb, 0, &head, HEAD6))
             return false;
         __builtin_memcpy(&from, &head.words[2], sizeof(from));
         __builtin_memcpy(&to, &head.words[6], sizeof(to));
@@ -77,7 +104,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, bool is_leaving, 
     case IPPROTO_UDPLITE:
     case IPPROTO_SCTP:
     case IPPROTO_DCCP:
-        if (at && bpf_skb_load_bytes(skb, at, ports, sizeof(ports)))
+        if (at && LOAD(skb, at, ports, sizeof(ports)))
             return false;
     }
     packet->local = is_leaving ? from : to;
@@ -87,35 +114,41 @@ static __always_inline bool read_packet(struct __sk_buff *skb, bool is_leaving, 
     return true;
 }
 
-static __always_inline __u64 netns_of(struct __sk_buff *skb, const struct packet *packet)
+// What arrives at an interface has no socket yet.
+static __always_inline __u64 netns_of(struct __sk_buff *skb, const struct packet *packet, bool has_socket)
 {
-    if (knows_netns)
+    if (knows_netns && has_socket && skb->sk)
         return bpf_get_netns_cookie(skb);
     __u64 *netns = bpf_map_lookup_elem(&addresses, &packet->local);
     return netns ? *netns : 0;
 }
 
 // A question to a name server passes, and its answer. Who has not asked is not answered, whatever port that comes from.
-static __always_inline bool is_of_name_server(struct __sk_buff *skb, const struct packet *packet, bool is_leaving)
+static __always_inline bool is_of_name_server(__u64 netns, const struct packet *packet, bool is_leaving)
 {
-    struct bpf_sock *sk = skb->sk;
-    if (packet->protocol != IPPROTO_UDP || packet->remote_port != DNS_PORT || !sk)
+    if (packet->protocol != IPPROTO_UDP || packet->remote_port != DNS_PORT)
         return false;
-    __u64 flags = is_leaving ? BPF_SK_STORAGE_GET_F_CREATE : 0;
-    return bpf_sk_storage_get(&askers, sk, 0, flags) || is_leaving;
+    struct question question = {.netns = netns, .server = packet->remote, .port = packet->local_port};
+    __u8 yes = 1;
+    if (is_leaving)
+        bpf_map_update_elem(&questions, &question, &yes, BPF_ANY);
+    return is_leaving || bpf_map_lookup_elem(&questions, &question);
 }
 
-static __always_inline int judge(struct __sk_buff *skb, bool is_leaving, bool is_held)
+static __always_inline int judge(struct __sk_buff *skb, bool is_leaving, bool is_held, bool is_at_link)
 {
     struct packet packet;
     if (!read_packet(skb, is_leaving, &packet))
         return DROP;
-    __u64 netns = netns_of(skb, &packet);
+    if (is_decided_elsewhere(packet.protocol))
+        return ALLOW;
+    bool has_socket = is_leaving || !is_at_link;
+    __u64 netns = netns_of(skb, &packet, has_socket);
     struct pod *pod = bpf_map_lookup_elem(&pods, &netns);
-    if (!pod || is_of_name_server(skb, &packet, is_leaving))
+    if (!pod || is_of_name_server(netns, &packet, is_leaving))
         return ALLOW;
     bool may_pass = is_held ? is_served(pod) || pod->fate == FATE_PASS : !(pod->flags & POD_GUARDED);
-    if (may_pass || (own_cgroup && bpf_skb_cgroup_id(skb) == own_cgroup))
+    if (may_pass || (has_socket && own_cgroup && bpf_skb_cgroup_id(skb) == own_cgroup))
         return ALLOW;
     // What is said to a port that is left alone is answered from there.
     if (is_among(pod->inbound, pod->inbound_ranges, packet.local_port))
@@ -126,13 +159,13 @@ static __always_inline int judge(struct __sk_buff *skb, bool is_leaving, bool is
 SEC("cgroup_skb/egress")
 int egress(struct __sk_buff *skb)
 {
-    return judge(skb, true, true);
+    return judge(skb, true, true, false);
 }
 
 SEC("cgroup_skb/ingress")
 int ingress(struct __sk_buff *skb)
 {
-    return judge(skb, false, true);
+    return judge(skb, false, true, false);
 }
 
 SEC("cgroup_skb/egress")
@@ -141,7 +174,7 @@ int guard_egress(struct __sk_buff *skb)
     if (is_left_alone(skb))
         return ALLOW;
     bpf_tail_call(skb, &alive_egress, 0);
-    return judge(skb, true, false);
+    return judge(skb, true, false, false);
 }
 
 SEC("cgroup_skb/ingress")
@@ -150,5 +183,39 @@ int guard_ingress(struct __sk_buff *skb)
     if (is_left_alone(skb))
         return ALLOW;
     bpf_tail_call(skb, &alive_ingress, 0);
-    return judge(skb, false, false);
+    return judge(skb, false, false, false);
+}
+
+static __always_inline int at_link(struct __sk_buff *skb, bool is_leaving, bool is_held)
+{
+    // Neighbours that look for each other, say.
+    if (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6))
+        return TCX_NEXT;
+    return judge(skb, is_leaving, is_held, true) == ALLOW ? TCX_NEXT : TCX_DROP;
+}
+
+SEC("classifier")
+int link_egress(struct __sk_buff *skb)
+{
+    return at_link(skb, true, true);
+}
+
+SEC("classifier")
+int link_ingress(struct __sk_buff *skb)
+{
+    return at_link(skb, false, true);
+}
+
+SEC("classifier")
+int guard_link_egress(struct __sk_buff *skb)
+{
+    bpf_tail_call(skb, &alive_link_egress, 0);
+    return at_link(skb, true, false);
+}
+
+SEC("classifier")
+int guard_link_ingress(struct __sk_buff *skb)
+{
+    bpf_tail_call(skb, &alive_link_ingress, 0);
+    return at_link(skb, false, false);
 }

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use heddle_model::WorkloadName;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::Exclude;
 use crate::hooks::{self, Hooks};
+use crate::{Exclude, PodId};
 
 mod child;
 mod guests;
@@ -33,12 +33,14 @@ mod memory;
 mod pods;
 mod sockets;
 mod talk;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use child::Proxy;
 use guests::Guests;
 pub use leftovers::{Removed, uninstall};
-use memory::Memory;
+use memory::{Memory, Remembered};
 use pods::Pods;
 
 /// The shortest and the longest wait before a proxy that died is started again. The first time there is
@@ -130,6 +132,7 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
     if let Hooks::Nft(_, Some(reason)) = &hooks {
         tracing::warn!("packet filters stand in for BPF programs, and leave no guard: {reason}");
     }
+    let _ours = memory::lock(&config.memory)?;
     let memory = Memory::open(config.memory)?;
     let guests = Guests::new(config.requests, config.proxy)
         .map_err(|error| HolderError::new("cannot listen for requests", error))?;
@@ -168,15 +171,7 @@ impl Holder {
     /// Enrols the pods that there were, and the one that is there from the start.
     fn recall(&mut self, own: Option<Own>) -> Result<(), HolderError> {
         for remembered in self.memory.recalled() {
-            let workload = remembered.workload.clone();
-            let is_there = remembered.netns.try_exists().unwrap_or(true);
-            if let Err(why) = self.pods.recall(remembered.clone()) {
-                tracing::warn!(%workload, "a pod is not enrolled again: {why}");
-                // Otherwise its namespace went while nobody looked.
-                if is_there {
-                    self.memory.lose(remembered);
-                }
-            }
+            self.try_again(remembered, Instant::now());
         }
         if let Some(Own { workload, exclude }) = own {
             let enrolled = self.pods.enrol_own(workload, exclude);
@@ -187,6 +182,47 @@ impl Holder {
         }
         self.remember();
         Ok(())
+    }
+
+    /// Enrols a pod that was enrolled before this holder was. Returns which it is now.
+    fn try_again(&mut self, remembered: Remembered, now: Instant) -> Option<PodId> {
+        let workload = remembered.workload.clone();
+        match self.pods.recall(remembered.clone()) {
+            Ok(id) => {
+                self.memory.recovered(&workload);
+                Some(id)
+            }
+            Err(why) => {
+                if self.memory.lose(remembered, why.clone(), now) {
+                    tracing::warn!(%workload, "a pod is not enrolled again: {why}; it is tried again");
+                }
+                None
+            }
+        }
+    }
+
+    /// Tries those again that could not be enrolled.
+    fn try_lost(&mut self, now: Instant) {
+        let mut is_news = false;
+        for lost in self.memory.to_try(now) {
+            let Some(id) = self.try_again(lost, now) else {
+                continue;
+            };
+            is_news = true;
+            if let Some(pod) = self.pods.get(id) {
+                tracing::info!(workload = %pod.workload, pod = %id, "enrolled again");
+                if let Some(proxy) = &mut self.proxy {
+                    proxy.say_enrolled(pod);
+                }
+            }
+        }
+        for gone in self.memory.forget_gone(now) {
+            is_news = true;
+            tracing::warn!(workload = %gone, "a lost pod is forgotten: its namespace has not come back");
+        }
+        if is_news {
+            self.remember();
+        }
     }
 
     fn serve(
@@ -218,6 +254,7 @@ impl Holder {
             }
             self.follow_addresses();
             guests.serve(|request, netns| self.answer(request, netns));
+            self.try_lost(Instant::now());
             for pod in self.pods.overdue(Instant::now()) {
                 self.pods.forget(pod);
             }
@@ -229,7 +266,8 @@ impl Holder {
 
     /// Sleeps until something happens.
     fn wait(&self, guests: &Guests, signals: &child::Signals) -> io::Result<Ready> {
-        let until = self.pods.due().into_iter().chain(self.next_start).min();
+        let until = [self.pods.due(), self.memory.due(), self.next_start];
+        let until = until.into_iter().flatten().min();
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         // Waits are of seconds: none is longer than the kernel can count.
         let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
@@ -338,10 +376,12 @@ impl Holder {
         }
     }
 
-    fn remember(&mut self) {
-        if let Err(error) = self.memory.keep(self.pods.all()) {
-            tracing::error!("{error}: a holder that is restarted does not know all its pods");
-        }
+    /// Writes down which pods there are. Returns why that cannot be done, in words.
+    fn remember(&mut self) -> Option<String> {
+        let error = self.memory.keep(self.pods.all()).err()?;
+        let why = format!("{error}: a holder that is restarted does not know all its pods");
+        tracing::error!("{why}");
+        Some(why)
     }
 }
 

@@ -99,7 +99,11 @@ pub fn probe() -> Probe {
         Ok(netns) => tried(netns),
         Err(error) => Err(format!("no network namespace can be made: {error}")),
     };
-    let replies = within(|netns| routes::prepare(netns.as_fd()).map_err(|error| error.to_string()));
+    let replies = within(|netns| {
+        let ready = routes::turn_on_loopback(netns.as_fd());
+        let ready = ready.and_then(|()| routes::prepare(netns.as_fd()));
+        ready.map_err(|error| error.to_string())
+    });
     findings.push(finding(
         "transparent",
         "speaking to pods with their clients' addresses",

@@ -50,15 +50,26 @@ pub enum Reply {
     Done,
     /// One of the pods; [`Reply::Done`] follows the last.
     Pod(PodStatus),
+    /// What whoever asked should know beside that it is done; [`Reply::Done`] follows.
+    Warning(String),
     /// It is not done, and why.
     Refused(String),
 }
 
-/// An enrolled pod.
+/// What a holder has said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The pods, for [`Request::List`].
+    pub pods: Vec<PodStatus>,
+    /// What the operator should know.
+    pub warnings: Vec<String>,
+}
+
+/// A pod that is enrolled, or should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodStatus {
-    /// Its number.
-    pub pod: PodId,
+    /// Its number; none, if it is lost.
+    pub pod: Option<PodId>,
     /// Whose pod it is.
     pub workload: WorkloadName,
     /// Where its namespace is.
@@ -69,6 +80,9 @@ pub struct PodStatus {
     pub state: PodState,
     /// What becomes of it without a proxy.
     pub fate: Fate,
+    /// Why it is lost, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// How an enrolled pod stands.
@@ -83,6 +97,8 @@ pub enum PodState {
     Unserved,
     /// It is being released: what waits in its listeners is served still.
     Releasing,
+    /// It was enrolled before the holder was restarted, and could not be again yet.
+    Lost,
 }
 
 impl PodState {
@@ -93,20 +109,17 @@ impl PodState {
             PodState::Serving => "serving",
             PodState::Unserved => "unserved",
             PodState::Releasing => "releasing",
+            PodState::Lost => "lost",
         }
     }
 }
 
-/// Asks the holder that listens at `socket`, and waits for what it says: the pods, for [`Request::List`].
+/// Asks the holder that listens at `socket`, and waits for what it says.
 ///
 /// # Errors
 /// [`io::ErrorKind::NotFound`] and [`io::ErrorKind::ConnectionRefused`] when there is none; the holder's own
 /// words when it refuses; [`io::ErrorKind::TimedOut`].
-pub fn ask(
-    socket: &Path,
-    request: &Request,
-    netns: Option<&OwnedFd>,
-) -> io::Result<Vec<PodStatus>> {
+pub fn ask(socket: &Path, request: &Request, netns: Option<&OwnedFd>) -> io::Result<Answer> {
     let connection = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -117,12 +130,13 @@ pub fn ask(
     let descriptors: Vec<_> = netns.iter().map(|netns| netns.as_fd()).collect();
     send(&connection, request, &descriptors)?;
     let until = Instant::now() + ANSWERS_WITHIN;
-    let mut pods = Vec::new();
+    let mut answer = Answer::default();
     loop {
         wait_readable(&connection, until)?;
         match receive::<Reply>(&connection)? {
-            Some((Reply::Done, _)) => return Ok(pods),
-            Some((Reply::Pod(pod), _)) => pods.push(pod),
+            Some((Reply::Done, _)) => return Ok(answer),
+            Some((Reply::Pod(pod), _)) => answer.pods.push(pod),
+            Some((Reply::Warning(warning), _)) => answer.warnings.push(warning),
             Some((Reply::Refused(why), _)) => return Err(io::Error::other(why)),
             None => {
                 let why = "the holder ended before it answered";

@@ -65,8 +65,21 @@ impl fmt::Display for RouteError {
 
 impl std::error::Error for RouteError {}
 
-/// Prepares a pod's namespace. What is there already stays. Its loopback interface is turned on, over which
-/// everything goes.
+/// Turns on the loopback interface of a pod's namespace, over which everything goes.
+///
+/// # Errors
+/// Without CAP_NET_ADMIN in the namespace.
+pub fn turn_on_loopback(netns: BorrowedFd<'_>) -> Result<(), RouteError> {
+    let done = within(netns, || {
+        let mut netlink = Netlink::open().map_err(RouteError::new("cannot speak to the kernel"))?;
+        let up = netlink.ask(RouteNetlinkMessage::SetLink(loopback()));
+        up.map_err(RouteError::new("cannot turn on the loopback interface"))
+    });
+    done.map_err(RouteError::new("cannot enter the network namespace"))?
+}
+
+/// Prepares a pod's namespace, whose loopback interface is on, for sockets that speak with other addresses. What is
+/// there already stays. The kernel keeps some 5 KiB for it, so it is done for the first of them.
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN in the namespace, or where `/proc/sys` cannot be written.
@@ -74,7 +87,7 @@ pub fn prepare(netns: BorrowedFd<'_>) -> Result<(), RouteError> {
     change(netns, true).map(drop)
 }
 
-/// Takes back what [`prepare`] did, but for the loopback interface. The switches are turned off, which they are in a new namespace.
+/// Takes back what [`prepare`] did. The switches are turned off, which they are in a new namespace.
 /// Returns whether there were rules or routes.
 ///
 /// # Errors
@@ -94,10 +107,6 @@ fn change(netns: BorrowedFd<'_>, is_there: bool) -> Result<bool, RouteError> {
             }
         }
         let mut netlink = Netlink::open().map_err(RouteError::new("cannot speak to the kernel"))?;
-        if is_there {
-            let up = netlink.ask(RouteNetlinkMessage::SetLink(loopback()));
-            up.map_err(RouteError::new("cannot turn on the loopback interface"))?;
-        }
         let mut is_changed = netlink.family(AddressFamily::Inet, is_there)?;
         if Path::new(IPV6_REFLECT).exists() && !(is_there && is_without_ipv6()) {
             is_changed |= netlink.family(AddressFamily::Inet6, is_there)?;

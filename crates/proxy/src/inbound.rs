@@ -24,7 +24,8 @@ use crate::carry::{Stage, enter};
 use crate::failure::Reason;
 use crate::handshake::{Broken, Handshake};
 use crate::io::Side;
-use crate::listener::{Door, Entry};
+use crate::listener::Door;
+use crate::permits::Claim;
 use crate::worker::{Alarm, Worker};
 
 /// How long a peer that is refused may take to hear why.
@@ -105,7 +106,11 @@ impl Greeting {
         drop(alarm);
         match greeted {
             Ok((side, inbound)) => {
-                let door = Door::new(Entry::Inbound(inbound), 0, None);
+                let claim = match worker.claim(&inbound) {
+                    Ok(claim) => claim,
+                    Err(()) => return over_share(&worker, &inbound, side),
+                };
+                let door = Door::inbound_of(inbound, claim);
                 let key = worker.gate.account(&door.source);
                 enter(worker, door, key, side, peer)
             }
@@ -181,6 +186,18 @@ fn poll_preface(
     }
 }
 
+/// Turns a connection away whose workload has its share of the node's. One for requests is cut: its node
+/// takes it for an endpoint that has gone.
+fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Stage {
+    worker.stats.connections_refused.inc();
+    worker.stats.connections_over_share.inc();
+    match inbound.kind {
+        Kind::Bytes => inbound.turn_away(worker, &mut side, Reason::UpstreamOverflow),
+        Kind::Http => side.reset_on_close(true),
+    }
+    Stage::Over
+}
+
 fn understand(preface: &Preface<'_>, side: &Side) -> Result<Inbound, Failed> {
     let bad = |why: &str| Failed::Preface(why.to_owned());
     let service = ServiceName::new(preface.namespace, preface.service);
@@ -203,6 +220,23 @@ fn understand(preface: &Preface<'_>, side: &Side) -> Result<Inbound, Failed> {
 }
 
 impl Worker {
+    /// Counts a connection to the workload that it calls. What is not here counts to nobody, and is told so.
+    ///
+    /// # Errors
+    /// When the workload has its share.
+    fn claim(&self, inbound: &Inbound) -> Result<Option<Claim>, ()> {
+        let bound = self.bound();
+        let (service, port, endpoint) = (&inbound.service, inbound.port, inbound.endpoint);
+        let Some(share) = bound.snapshot.called(service, port, endpoint) else {
+            return Ok(None);
+        };
+        let claim = share.claim();
+        if claim.is_none() {
+            share.say_spent(self.clock.now());
+        }
+        claim.map(Some).ok_or(())
+    }
+
     fn say_refused(&self, peer: SocketAddr, failed: &Failed) {
         let why: &dyn std::fmt::Display = match failed {
             Failed::Handshake(Broken::Refused(refusal)) => {

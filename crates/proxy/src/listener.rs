@@ -9,16 +9,19 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
 
 use heddle_intercept::PodId;
 use heddle_model::{Namespace, ServiceName, WorkloadName};
+use heddle_telemetry::{Counter, Seldom};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, acceptfrom_with};
+use rustix::net::{SocketFlags, acceptfrom_with, sockopt::set_socket_linger};
 use tokio::io::unix::AsyncFd;
 
 use crate::inbound::Inbound;
 use crate::intercepted::Direct;
 use crate::parcel::Parcel;
+use crate::permits::{Claim, Holder, Permit, Permits, Share, Spent};
 use crate::worker::{Millis, WorkKey, Worker};
 
 /// Connections accepted before other work gets its turn.
@@ -77,6 +80,15 @@ impl Entry {
             Entry::Mesh | Entry::Inbound(_) | Entry::Arriving { .. } => None,
         }
     }
+
+    /// To whose share counts what comes in there. Of what comes from other nodes that is known later.
+    fn holder(&self) -> Holder {
+        match self {
+            Entry::Outbound { caller } => Holder::Caller(caller.clone()),
+            Entry::Arriving { workload } => Holder::Strangers(workload.clone()),
+            _ => Holder::Anybody,
+        }
+    }
 }
 
 /// What a listener means, for every thread: it goes along with a connection that moves.
@@ -90,10 +102,30 @@ pub(crate) struct Door {
     /// The pod that the listener is in: one that is released is served to its end there, whatever pod its
     /// workload has by then.
     pub(crate) pod: Option<PodId>,
+    /// Where what comes in by a listener gets its permit.
+    share: Option<Arc<Share>>,
+    /// What a connection from another node counts to, for as long as it is there.
+    _claim: Option<Claim>,
 }
 
 impl Door {
-    pub(crate) fn new(entry: Entry, port: u16, pod: Option<PodId>) -> Arc<Self> {
+    /// That of a listener.
+    pub(crate) fn new(entry: Entry, port: u16, pod: Option<PodId>, permits: &Permits) -> Arc<Self> {
+        let share = permits.share(entry.holder());
+        Door::with(entry, port, pod, (Some(share), None))
+    }
+
+    /// That of one connection from another node.
+    pub(crate) fn inbound_of(inbound: Inbound, claim: Option<Claim>) -> Arc<Self> {
+        Door::with(Entry::Inbound(inbound), 0, None, (None, claim))
+    }
+
+    fn with(
+        entry: Entry,
+        port: u16,
+        pod: Option<PodId>,
+        (share, claim): (Option<Arc<Share>>, Option<Claim>),
+    ) -> Arc<Self> {
         let source = match &entry {
             Entry::Mesh => "mesh".into(),
             Entry::Inbound(inbound) => match &inbound.caller {
@@ -111,7 +143,18 @@ impl Door {
             source,
             port,
             pod,
+            share,
+            _claim: claim,
         })
+    }
+
+    /// A permit for what comes in by this listener.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn permit(&self) -> Result<Permit, Spent> {
+        // Only listeners are accepted from.
+        self.share.as_ref().ok_or(Spent::All)?.take()
     }
 
     /// A door of one connection's own, to where it was going.
@@ -121,6 +164,8 @@ impl Door {
             source: Arc::clone(&self.source),
             port: self.port,
             pod: self.pod,
+            share: None,
+            _claim: None,
         })
     }
 
@@ -190,13 +235,17 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
                 return Poll::Ready(Ok(()));
             }
             let failed = ready!(socket.poll_batch(cx, |client, peer| {
-                match worker.permits.take() {
-                    Some(permit) => worker.admit(Parcel::new(&door, client, peer, permit)),
-                    None => {
-                        worker.stats.connections_refused.inc();
-                        if worker.full.borrow_mut().may_name((), worker.clock.now()) {
-                            say_full(worker.settings.bounds.connections);
-                        }
+                match door.permit() {
+                    Ok(permit) => worker.admit(Parcel::new(&door, client, peer, permit)),
+                    Err(spent) => {
+                        let refusing = Refusing {
+                            refused: &worker.stats.connections_refused,
+                            over_share: &worker.stats.connections_over_share,
+                            full: &mut worker.full.borrow_mut(),
+                            most: worker.settings.bounds.connections,
+                            now: worker.clock.now(),
+                        };
+                        refusing.turn_away(&door, &client, spent);
                     }
                 }
             }));
@@ -215,13 +264,40 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
     }
 }
 
-/// Says that a client was turned away because there are as many as may be.
-pub(crate) fn say_full(most: usize) {
-    tracing::warn!(
-        most,
-        "clients are turned away: there are as many connections as may be; raise \
-         proxy.bounds.connections, or the limit of open files (ulimit -n) if that is what bounds them"
-    );
+/// What whoever accepts counts and says of clients that it turns away.
+pub(crate) struct Refusing<'a> {
+    pub(crate) refused: &'a Counter,
+    pub(crate) over_share: &'a Counter,
+    /// Whether it was said that there are as many clients as may be.
+    pub(crate) full: &'a mut Seldom<()>,
+    /// How many that is.
+    pub(crate) most: usize,
+    pub(crate) now: Instant,
+}
+
+impl Refusing<'_> {
+    /// Turns a client away for which there is no permit: one whose pod has its share by a reset, so that it
+    /// knows at once and nothing of it stays here.
+    pub(crate) fn turn_away(self, door: &Door, client: &TcpStream, spent: Spent) {
+        self.refused.inc();
+        match spent {
+            Spent::Share => {
+                self.over_share.inc();
+                // What cannot be reset is closed.
+                let _closed = set_socket_linger(client, Some(Duration::ZERO));
+                if let Some(share) = &door.share {
+                    share.say_spent(self.now);
+                }
+            }
+            Spent::All if self.full.may_name((), self.now) => tracing::warn!(
+                most = self.most,
+                "clients are turned away: there are as many connections as may be; raise \
+                 proxy.bounds.connections, or the limit of open files (ulimit -n) if that is what bounds \
+                 them"
+            ),
+            Spent::All => {}
+        }
+    }
 }
 
 /// A listening socket, registered with the runtime of the thread that accepts from it. What it accepts

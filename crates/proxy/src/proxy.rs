@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::intercepted::Pods;
 use crate::mailbox::Mailbox;
 use crate::manager::{self, Order, View};
+use crate::permits::{Called, Holder, Permits};
 use crate::route::Snapshot;
 use crate::{Entry, Settings};
 
@@ -28,6 +29,9 @@ const NAMED_NODES: usize = 10;
 /// A running data plane. Dropping it cuts every connection; [`Proxy::drain`] lets them finish.
 pub struct Proxy {
     manager: manager::Handle,
+    permits: Permits,
+    /// Shares of the workloads of the newest mesh.
+    called: Mutex<Called>,
     workers_limit: usize,
     /// Nodes of the newest mesh that cannot be reached.
     unreached: Mutex<BTreeSet<NodeName>>,
@@ -106,10 +110,14 @@ impl Proxy {
         log: Option<AccessLog>,
     ) -> io::Result<Proxy> {
         let workers_limit = settings.workers.most();
-        let manager = manager::spawn(settings, registry, log, seed())?;
+        let bounds = settings.bounds;
+        let permits = Permits::new(bounds.connections, bounds.connections_per_pod);
+        let manager = manager::spawn(settings, registry, log, seed(), permits.clone())?;
         let end = End(manager.orders.clone());
         Ok(Proxy {
             manager,
+            permits,
+            called: Mutex::default(),
             workers_limit,
             unreached: Mutex::default(),
             _end: end,
@@ -119,7 +127,9 @@ impl Proxy {
     /// Serves every request that begins from now on by this configuration. Connections stay.
     pub fn apply(&self, mesh: &Mesh) {
         self.say_unreached(mesh);
-        self.order(Order::Apply(Arc::new(Snapshot::new(mesh))));
+        let mut snapshot = Snapshot::new(mesh);
+        snapshot.called = self.shares_of(mesh);
+        self.order(Order::Apply(Arc::new(snapshot)));
     }
 
     /// Calls workloads of other nodes, and is called by them, as these from now on. Connections whose peer
@@ -188,6 +198,20 @@ impl Proxy {
     /// experiments that want connections to move.
     pub fn rotate(&self) {
         self.order(Order::Rotate);
+    }
+
+    /// The shares of a mesh's workloads: of those that there were before, the same.
+    fn shares_of(&self, mesh: &Mesh) -> Called {
+        let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
+        let shares = mesh.workloads.iter().map(|workload| {
+            let name = workload.name.clone();
+            let share = called.remove(&name);
+            let share = share.unwrap_or_else(|| self.permits.share(Holder::Nodes(name.clone())));
+            (name, share)
+        });
+        let shares: Called = shares.collect();
+        called.clone_from(&shares);
+        shares
     }
 
     /// Says which nodes cannot be reached, when that changes.

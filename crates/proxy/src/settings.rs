@@ -80,6 +80,9 @@ impl Default for Timeouts {
 pub struct Bounds {
     /// Client connections of the process; one more is closed at once and counted.
     pub connections: usize,
+    /// Of these, what each pod may open, may get from outside of the mesh, and each workload from other nodes;
+    /// `None` for as many as are free besides. The last eighth is for those with few either way.
+    pub connections_per_pod: Option<usize>,
     /// Connections from other nodes that have not proven yet who they are; the oldest makes room for one more.
     pub handshakes: usize,
     /// Upstream connections for each endpoint. Each Worker has its share of them, at least one.
@@ -105,6 +108,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Bounds {
             connections: 8192,
+            connections_per_pod: None,
             handshakes: 512,
             connections_per_endpoint: 1024,
             idle_per_endpoint: 256,

@@ -17,6 +17,8 @@ pub struct WorkerStats {
     pub connections_total: Counter,
     /// Connections turned away because a bound was reached.
     pub connections_refused: Counter,
+    /// Of these, those whose pod had its share of all.
+    pub connections_over_share: Counter,
     /// Connections handed over to another Worker.
     pub connections_moved: Counter,
     /// Requests between the first byte of their head and the last byte of their response.
@@ -70,6 +72,7 @@ impl WorkerStats {
             connections_active: Gauge::default(),
             connections_total: Counter::default(),
             connections_refused: Counter::default(),
+            connections_over_share: Counter::default(),
             connections_moved: Counter::default(),
             requests_active: Gauge::default(),
             requests_rejected: ReasonCounters::new(reasons),
@@ -139,6 +142,8 @@ pub struct ManagerStats {
     pub takings: Counter,
     /// Connections closed because a bound was reached or no Worker had room.
     pub connections_refused: Counter,
+    /// Of these, those whose pod had its share of all.
+    pub connections_over_share: Counter,
     /// Of these, those for which no Worker had room.
     pub connections_unplaced: Counter,
 }

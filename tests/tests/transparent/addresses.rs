@@ -36,8 +36,11 @@ fn change(stage: &Stage, pod: &str, what: &str, address: IpAddr) {
 /// What the holder says that a pod's addresses are.
 fn addresses(stage: &Stage, pod: &str) -> Vec<IpAddr> {
     let of = stage.pod(pod);
-    let pods = request::ask(&of.holder_socket(), &Request::List, None).expect("a list");
-    let mut own = pods.iter().filter(|one| one.workload == of.plan().workload);
+    let answer = request::ask(&of.holder_socket(), &Request::List, None).expect("a list");
+    let mut own = answer
+        .pods
+        .iter()
+        .filter(|one| one.workload == of.plan().workload);
     own.next_back().expect("enrolled").addresses.clone()
 }
 

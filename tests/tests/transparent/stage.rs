@@ -236,7 +236,9 @@ impl Stage {
     /// What a pod's holder says of it; `None`: it does not have it, or there is no holder.
     pub(crate) fn state(&self, pod: &str) -> Option<PodState> {
         let of = self.pod(pod);
-        let pods = request::ask(&of.holder_socket(), &Request::List, None).ok()?;
+        let pods = request::ask(&of.holder_socket(), &Request::List, None)
+            .ok()?
+            .pods;
         let workload = &of.plan().workload;
         // One that was released a moment ago is listed as well.
         let own = pods.iter().filter(|one| one.workload == *workload);

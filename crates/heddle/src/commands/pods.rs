@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use heddle_intercept::request::{self, PodStatus, Request};
+use heddle_intercept::request::{self, Answer, PodStatus, Request};
 
 use crate::admin::Location;
 use crate::cli::OutputFormat;
@@ -19,6 +19,8 @@ use crate::table;
   serving    they go through the proxy
   unserved   there is no proxy: what WITHOUT PROXY says is in force
   releasing  nothing new is intercepted
+  lost       it was enrolled before the holder was restarted, and could not be again: it is tried again,
+             and the reason said. heddle release forgets it
 
 Examples:
   heddle pods
@@ -46,7 +48,7 @@ pub(super) struct Holder {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
-    let pods = ask(args.holder, &Request::List, None)?;
+    let pods = ask(args.holder, &Request::List, None)?.pods;
     super::print(&match args.output {
         OutputFormat::Json => {
             let json = serde_json::to_string(&pods).context("the answer has no JSON")?;
@@ -57,14 +59,14 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Asks the holder.
+/// Asks the holder, and says what it warns of.
 pub(super) fn ask(
     holder: Holder,
     request: &Request,
     netns: Option<&OwnedFd>,
-) -> Result<Vec<PodStatus>, Failure> {
+) -> Result<Answer, Failure> {
     let path = Location::holder(holder.holder_socket).path;
-    request::ask(&path, request, netns).map_err(|error| {
+    let answer = request::ask(&path, request, netns).map_err(|error| {
         let shown = path.display();
         match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::new(
@@ -80,9 +82,13 @@ pub(super) fn ask(
                 Exit::Unreachable,
                 anyhow!("{shown}: {error}: only root and the user that the holder runs as may ask it"),
             ),
-            _ => anyhow!(error).into(),
+            _ => Failure::from(anyhow!(error)),
         }
-    })
+    })?;
+    for warning in &answer.warnings {
+        eprintln!("heddle: warning: {warning}");
+    }
+    Ok(answer)
 }
 
 fn text(pods: &[PodStatus]) -> String {
@@ -97,5 +103,13 @@ fn text(pods: &[PodStatus]) -> String {
             pod.netns.display().to_string(),
         ]
     });
-    table::render(head, rows)
+    let reasons = pods.iter().filter_map(|pod| {
+        let why = pod.reason.as_ref()?;
+        Some(format!(
+            "{} is {}: {why}\n",
+            pod.workload,
+            pod.state.as_str()
+        ))
+    });
+    table::render(head, rows) + &reasons.collect::<String>()
 }

@@ -60,6 +60,8 @@ struct Workers {
 #[serde(deny_unknown_fields, default)]
 struct ProxyBounds {
     connections: Within<1, 1_000_000>,
+    /// As many as are free besides, when absent.
+    connections_per_pod: Option<Within<1, 1_000_000>>,
     handshakes: Within<1, 1_000_000>,
     connections_per_endpoint: Within<1, 1_000_000>,
     idle_per_endpoint: Within<0, 1_000_000>,
@@ -126,6 +128,7 @@ impl Default for ProxyBounds {
         let default = Bounds::default();
         ProxyBounds {
             connections: Within::nearest(default.connections as u64),
+            connections_per_pod: None,
             handshakes: Within::nearest(default.handshakes as u64),
             connections_per_endpoint: Within::nearest(default.connections_per_endpoint as u64),
             idle_per_endpoint: Within::nearest(default.idle_per_endpoint as u64),
@@ -208,6 +211,7 @@ impl Proxy {
             cpus: workers.cpus.iter().map(|cpu| cpu.size()).collect(),
             bounds: Bounds {
                 connections: bounds.connections.size(),
+                connections_per_pod: bounds.connections_per_pod.map(Within::size),
                 handshakes: bounds.handshakes.size(),
                 connections_per_endpoint: bounds.connections_per_endpoint.size(),
                 idle_per_endpoint: bounds.idle_per_endpoint.size(),

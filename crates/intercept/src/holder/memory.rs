@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use heddle_model::WorkloadName;
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::HolderError;
 use super::pods::Pod;
+use crate::request::{PodState, PodStatus};
 use crate::{Exclude, Fate};
 
 #[cfg(test)]
@@ -20,6 +22,11 @@ mod tests;
 
 /// The largest file that is read, in bytes: thousands of pods.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+/// The shortest and the longest wait before a lost pod is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How long a lost pod is kept in mind whose namespace is not where it was.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
 /// A pod that was enrolled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,17 +75,24 @@ impl Remembered {
 pub(super) struct Memory {
     path: PathBuf,
     recalled: Vec<Remembered>,
-    /// Pods that are not enrolled, for a reason that may pass.
-    lost: Vec<Remembered>,
-    /// No other holder has the same pods. The kernel lets go of it however we end.
-    _lock: File,
+    lost: Vec<Lost>,
+}
+
+/// A pod that is not enrolled, for a reason that may pass.
+struct Lost {
+    pod: Remembered,
+    why: String,
+    /// When it is tried again, and how long it waits after that.
+    next: Instant,
+    wait: Duration,
+    /// When its namespace was last where it was, or it was lost.
+    seen: Instant,
 }
 
 impl Memory {
     /// Reads what there is.
     pub(super) fn open(path: PathBuf) -> Result<Memory, HolderError> {
         let wrong = |error| HolderError::new(format!("{}", path.display()), error);
-        let lock = lock(&path)?;
         let recalled = match read(&path) {
             Ok(recalled) => recalled,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -88,7 +102,6 @@ impl Memory {
             path,
             recalled,
             lost: Vec::new(),
-            _lock: lock,
         })
     }
 
@@ -96,24 +109,71 @@ impl Memory {
         std::mem::take(&mut self.recalled)
     }
 
-    /// Keeps a pod in mind that could not be enrolled now.
-    pub(super) fn lose(&mut self, pod: Remembered) {
-        self.lost.push(pod);
+    /// Keeps a pod in mind that could not be enrolled now, to be tried again. Returns whether the reason is news.
+    pub(super) fn lose(&mut self, pod: Remembered, why: String, now: Instant) -> bool {
+        let same = self.lost.iter_mut();
+        let same = same
+            .into_iter()
+            .find(|lost| lost.pod.workload == pod.workload);
+        let Some(lost) = same else {
+            self.lost.push(Lost {
+                pod,
+                why,
+                next: now + RETRY.0,
+                wait: RETRY.0,
+                seen: now,
+            });
+            return true;
+        };
+        lost.wait = (lost.wait * 2).min(RETRY.1);
+        lost.next = now + lost.wait;
+        if pod.netns.exists() {
+            lost.seen = now;
+        }
+        std::mem::replace(&mut lost.why, why) != lost.why
     }
 
-    /// Whoever was lost under that name is so no more. Returns whether there may be rules of the packet filter in
-    /// its namespace.
-    pub(super) fn recovered(&mut self, workload: &WorkloadName) -> bool {
-        let (found, lost) = std::mem::take(&mut self.lost)
-            .into_iter()
-            .partition::<Vec<_>, _>(|pod| pod.workload == *workload);
-        self.lost = lost;
-        found.iter().any(|pod| pod.filtered != Some(false))
+    /// Whoever was lost under that name is so no more. Returns who that was.
+    pub(super) fn recovered(&mut self, workload: &WorkloadName) -> Option<Remembered> {
+        let mut lost = self.lost.iter();
+        let found = lost.position(|lost| lost.pod.workload == *workload)?;
+        Some(self.lost.swap_remove(found).pod)
+    }
+
+    /// When the next lost pod is to be tried.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.lost.iter().map(|lost| lost.next).min()
+    }
+
+    /// The lost pods that are to be tried now.
+    pub(super) fn to_try(&self, now: Instant) -> Vec<Remembered> {
+        let due = self.lost.iter().filter(|lost| lost.next <= now);
+        due.map(|lost| lost.pod.clone()).collect()
+    }
+
+    /// Forgets lost pods whose namespaces are gone, since nothing would ever bring them back.
+    pub(super) fn forget_gone(&mut self, now: Instant) -> Vec<WorkloadName> {
+        let is_gone = |lost: &mut Lost| now.saturating_duration_since(lost.seen) >= FORGOTTEN_AFTER;
+        let gone = self.lost.extract_if(.., is_gone);
+        gone.map(|lost| lost.pod.workload).collect()
+    }
+
+    /// What is said of lost pods.
+    pub(super) fn lost(&self) -> impl Iterator<Item = PodStatus> {
+        self.lost.iter().map(|lost| PodStatus {
+            pod: None,
+            workload: lost.pod.workload.clone(),
+            netns: lost.pod.netns.clone(),
+            addresses: Vec::new(),
+            state: PodState::Lost,
+            fate: lost.pod.fate,
+            reason: Some(lost.why.clone()),
+        })
     }
 
     /// Keeps these, in place of what there was.
     pub(super) fn keep<'a>(&self, pods: impl Iterator<Item = &'a Pod>) -> Result<(), HolderError> {
-        let lost = self.lost.iter().cloned();
+        let lost = self.lost.iter().map(|lost| lost.pod.clone());
         let remembered: Vec<Remembered> = pods.filter_map(Pod::remembered).chain(lost).collect();
         let kept = serde_json::to_vec_pretty(&remembered).map_err(io::Error::from);
         let kept = kept.and_then(|bytes| replace(&self.path, &bytes));
@@ -123,8 +183,12 @@ impl Memory {
     }
 }
 
-/// Makes these pods ours for as long as the file is open.
-fn lock(path: &Path) -> Result<File, HolderError> {
+/// Makes the pods of a file ours for as long as what is returned is open: no other holder has them. The kernel lets
+/// go of it however we end.
+///
+/// # Errors
+/// When another holder has them.
+pub(super) fn lock(path: &Path) -> Result<File, HolderError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let name = PathBuf::from(name);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,11 @@ use super::sockets;
 use super::watch::{Watch, Watches};
 use crate::hooks::{self, HookError, Hooks};
 use crate::request::{PodState, PodStatus};
-use crate::{Exclude, Fate, PodId, routes};
+use crate::{Exclude, Family, Fate, PodId, routes};
 
 mod addresses;
+#[cfg(test)]
+pub(super) mod tests;
 
 /// The most pods of a node.
 const MAX_PODS: usize = 4_096;
@@ -61,6 +63,8 @@ pub(super) struct Pod {
     pub(super) fate: Fate,
     /// Whether there are rules of the packet filter in its namespace.
     filtered: bool,
+    /// Whether its namespace has routes for sockets that speak with other addresses.
+    routed: bool,
     /// When a released one is over.
     due: Option<Instant>,
 }
@@ -73,7 +77,7 @@ impl Pod {
 
     pub(super) fn status(&self, has_proxy: bool) -> PodStatus {
         PodStatus {
-            pod: self.id,
+            pod: Some(self.id),
             workload: self.workload.clone(),
             netns: self.path.clone().unwrap_or_else(|| OWN_NAMESPACE.into()),
             addresses: self.addresses.clone(),
@@ -82,6 +86,7 @@ impl Pod {
                 (state, _) => state,
             },
             fate: self.fate,
+            reason: None,
         }
     }
 
@@ -215,7 +220,12 @@ impl Pods {
         };
         match hooks::clear_filters(pod.netns.as_fd()) {
             Ok(true) => {
-                tracing::info!(workload = %pod.workload, "rules of the packet filter removed")
+                tracing::info!(workload = %pod.workload, "rules of the packet filter removed");
+                if !pod.routed
+                    && let Err(error) = routes::undo(pod.netns.as_fd())
+                {
+                    tracing::debug!(workload = %pod.workload, %error, "its routes stay");
+                }
             }
             // Without the program there were none, most likely.
             Ok(false) | Err(HookError::Lacking { .. }) => {}
@@ -258,7 +268,12 @@ impl Pods {
         let addresses = addresses(&netns)?;
         let place = place(&netns).map_err(|error| format!("its namespace: {error}"))?;
         let (outbound, inbound) = self.listeners(&workload, netns.as_fd(), place)?;
-        routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
+        routes::turn_on_loopback(netns.as_fd()).map_err(|error| error.to_string())?;
+        // Packet filters mark what they steer as well.
+        let routed = self.hooks.kind() == hooks::Kind::Nft;
+        if routed {
+            routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
+        }
         self.next += 1;
         let hooked = hooks::Pod {
             id,
@@ -290,6 +305,7 @@ impl Pods {
             state: PodState::Held,
             fate,
             filtered: self.hooks.kind() == hooks::Kind::Nft,
+            routed,
             due: None,
         };
         self.pods.insert(id, pod);
@@ -318,6 +334,21 @@ impl Pods {
         }
         let again = |listener: &TcpListener| listener.try_clone().map_err(in_words);
         Ok((again(&before.outbound)?, again(&before.inbound)?))
+    }
+
+    /// A socket for reaching a pod's own programs. With a `source` it speaks with that address.
+    pub(super) fn open(
+        &mut self,
+        id: PodId,
+        family: Family,
+        source: Option<SocketAddr>,
+    ) -> io::Result<OwnedFd> {
+        let pod = self.pods.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
+        if source.is_some() && !pod.routed {
+            routes::prepare(pod.netns.as_fd()).map_err(io::Error::other)?;
+            pod.routed = true;
+        }
+        sockets::open(pod, family, source)
     }
 
     /// The proxy serves a pod, or (`Held`) refuses what it dials, and says what becomes of it without one.
@@ -355,7 +386,7 @@ impl Pods {
                 PodState::Serving => pod.state = PodState::Held,
                 // Nobody is left who could drain it.
                 PodState::Releasing => pod.due = Some(Instant::now() + DETACHED_WITHIN),
-                PodState::Held | PodState::Unserved => {}
+                PodState::Held | PodState::Unserved | PodState::Lost => {}
             }
         }
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use heddle_model::WorkloadName;
 
-use super::{Holder, sockets};
+use super::{Holder, leftovers};
 use crate::channel::{ToHolder, receive};
 use crate::request::{PodState, Reply, Request};
 use crate::{Exclude, Fate, PodId};
@@ -30,20 +30,28 @@ impl Holder {
             Request::Release { workload } => self.release(&workload),
             Request::List => {
                 let has_proxy = self.proxy.is_some();
-                let pods = self.pods.all().map(|pod| Reply::Pod(pod.status(has_proxy)));
+                let pods = self.pods.all().map(|pod| pod.status(has_proxy));
+                let pods = pods.chain(self.memory.lost()).map(Reply::Pod);
                 return pods.chain([Reply::Done]).collect();
             }
         };
-        vec![done.map_or_else(Reply::Refused, |()| Reply::Done)]
+        match done {
+            Ok(warning) => {
+                let warning = warning.map(Reply::Warning).into_iter();
+                warning.chain([Reply::Done]).collect()
+            }
+            Err(why) => vec![Reply::Refused(why)],
+        }
     }
 
+    /// Enrols a pod. Returns what the operator should know of it.
     fn enrol(
         &mut self,
         workload: &WorkloadName,
         path: PathBuf,
         netns: OwnedFd,
         exclude: Exclude,
-    ) -> Result<(), String> {
+    ) -> Result<Option<String>, String> {
         let netns = File::from(netns);
         // Their addresses may be those of others by now.
         for gone in self.pods.vanished() {
@@ -55,7 +63,7 @@ impl Holder {
         if let Some(before) = self.pods.of(workload) {
             if before.is_in(&netns) {
                 if before.exclude == exclude {
-                    return Ok(());
+                    return Ok(self.remember());
                 }
                 // Letting go of it for a moment would let it speak in the clear for as long.
                 return Err(format!(
@@ -74,12 +82,13 @@ impl Holder {
         if let (Some(proxy), Some(pod)) = (&mut self.proxy, self.pods.get(id)) {
             proxy.say_enrolled(pod);
         }
-        if self.memory.recovered(workload) {
+        let before = self.memory.recovered(workload);
+        if before.is_some_and(|pod| pod.filtered != Some(false)) {
             self.pods.clear_filters(id);
         }
-        self.remember();
+        let warning = self.remember();
         tracing::info!(%workload, pod = %id, "enrolled");
-        Ok(())
+        Ok(warning)
     }
 
     pub(super) fn release_vanished(&mut self, gone: &WorkloadName) {
@@ -88,17 +97,28 @@ impl Holder {
         let _ = self.release(gone);
     }
 
-    fn release(&mut self, workload: &WorkloadName) -> Result<(), String> {
+    /// Releases a pod, or forgets one that is lost. Returns what the operator should know of it.
+    fn release(&mut self, workload: &WorkloadName) -> Result<Option<String>, String> {
         let Some(pod) = self.pods.release(workload) else {
-            return Err(format!("{workload} is not enrolled here"));
+            let lost = self.memory.recovered(workload);
+            let lost = lost.ok_or_else(|| format!("{workload} is not enrolled here"))?;
+            leftovers::forget(&lost);
+            tracing::info!(%workload, "a lost pod is forgotten");
+            let guarded = (lost.fate == Fate::Refuse).then(|| {
+                format!(
+                    "{workload} was lost, and is forgotten. If its namespace is still there, the guard refuses it on: \
+                     heddle enrol and release it, or heddle uninstall"
+                )
+            });
+            return Ok(self.remember().or(guarded));
         };
         match &mut self.proxy {
             Some(proxy) => proxy.say_released(pod),
             None => self.pods.drained(pod),
         }
-        self.remember();
+        let warning = self.remember();
         tracing::info!(%workload, %pod, "released");
-        Ok(())
+        Ok(warning)
     }
 
     fn settle(&mut self, pod: PodId, state: PodState, fate: Fate) {
@@ -135,11 +155,7 @@ impl Holder {
                     family,
                     source,
                 } => {
-                    let made = match self.pods.get(pod) {
-                        Some(pod) => sockets::open(pod, family, source),
-                        None => Err(io::ErrorKind::NotFound.into()),
-                    };
-                    proxy.answer(request, made);
+                    proxy.answer(request, self.pods.open(pod, family, source));
                     proxy.flush(&self.pods);
                 }
                 ToHolder::Serving { pod, fate } => self.settle(pod, PodState::Serving, fate),

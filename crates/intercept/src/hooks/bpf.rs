@@ -16,8 +16,10 @@ use super::pins::Pins;
 use super::{HookError, MAX_ADDRESSES, Options, Pod, loaded};
 use crate::sockopt::netns_cookie;
 use crate::{Cidr, Fate, MAX_EXCLUDED, PodId};
+pub(super) use packets::Packets;
 use tables::{Tables, refused, removed};
 
+mod packets;
 mod tables;
 
 /// Of a control group, version 2 (statfs(2)).
@@ -33,8 +35,7 @@ pub struct Bpf {
     /// Addresses of pods that were released, until nothing looks for them any more.
     leaving: HashMap<PodId, Vec<Address>>,
     pins: Option<Pins>,
-    /// Holds the programs for packets, which are needed while we live, whether they are pinned or not any more.
-    packets: Vec<FdLink>,
+    packets: Packets,
 }
 
 /// A pod that the programs know.
@@ -47,6 +48,26 @@ struct Enrolled {
     netns: OwnedFd,
     /// Holds the program for what arrives in its namespace.
     _arrive: Option<FdLink>,
+    /// Holds the programs at its interfaces, if it is refused without a proxy.
+    packets: Vec<FdLink>,
+}
+
+impl Enrolled {
+    /// Attaches its guard: of what arrives, where it can be pinned, and of packets.
+    fn guard(
+        &mut self,
+        object: &mut Ebpf,
+        packets: &Packets,
+        pins: Option<&Pins>,
+    ) -> Result<(), HookError> {
+        let netns = self.netns.as_fd();
+        if let Some(pins) = pins {
+            let guard = loaded::link(object, loaded::GUARD_ARRIVE, netns)?;
+            pins.keep_pod(self.cookie, guard)?;
+        }
+        self.packets = packets.guard(object, pins, netns, self.cookie)?;
+        Ok(())
+    }
 }
 
 impl Bpf {
@@ -80,7 +101,7 @@ impl Bpf {
             pods: HashMap::new(),
             leaving: HashMap::new(),
             pins: None,
-            packets: Vec::new(),
+            packets: Packets::default(),
         };
         bpf.tables.set_epoch(bpf.epoch)?;
         bpf.tables.add_ranges(&options.ranges)?;
@@ -92,41 +113,27 @@ impl Bpf {
         for program in loaded::AT_PODS {
             loaded::attach(&mut bpf.object, program, pods_cgroup.as_fd())?;
         }
-        for guard in loaded::GUARDS {
-            bpf.guard(guard, pins.as_ref(), &pods_cgroup)?;
-        }
+        bpf.packets
+            .attach(&mut bpf.object, pins.as_ref(), pods_cgroup.as_fd())?;
         if let Some(pins) = pins {
-            let (name, what) = loaded::GUARD_ARRIVE;
-            loaded::load(&mut bpf.object, name, what)?;
-            pins.complete()?;
+            bpf.guard(&pins, &pods_cgroup)?;
             bpf.pins = Some(pins);
         }
         Ok(bpf)
     }
 
-    /// Puts a guard behind the programs that rewrite, in the place of that of another process.
-    fn guard(
-        &mut self,
-        guard: (&str, &str, &str),
-        pins: Option<&Pins>,
-        pods_cgroup: &File,
-    ) -> Result<(), HookError> {
-        let is_of_packets = loaded::PACKET_GUARDS.contains(&guard);
-        if pins.is_none() && !is_of_packets {
-            return Ok(());
-        }
-        let (name, what) = (guard.0, loaded::GUARDS_PODS);
-        loaded::yields(&mut self.object, guard)?;
+    /// Puts the guards behind the programs that rewrite, in the place of those of another process.
+    fn guard(&mut self, pins: &Pins, pods_cgroup: &File) -> Result<(), HookError> {
+        let (name, what) = loaded::GUARD_ARRIVE;
         loaded::load(&mut self.object, name, what)?;
-        let link = loaded::link(&mut self.object, (name, what), pods_cgroup.as_fd())?;
-        let link = match pins {
-            Some(pins) => pins.keep(name, link)?,
-            None => link,
-        };
-        if is_of_packets {
-            self.packets.push(link);
+        for guard in loaded::GUARDS {
+            let (name, what) = (guard.0, loaded::GUARDS_PODS);
+            loaded::yields(&mut self.object, guard)?;
+            loaded::load(&mut self.object, name, what)?;
+            let link = loaded::link(&mut self.object, (name, what), pods_cgroup.as_fd())?;
+            pins.keep(name, link)?;
         }
-        Ok(())
+        pins.complete()
     }
 
     pub(super) fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
@@ -153,6 +160,7 @@ impl Bpf {
             networks: pod.exclude.outbound_networks.clone(),
             netns: pod.netns.try_clone_to_owned().map_err(unusable)?,
             _arrive: None,
+            packets: Vec::new(),
         };
         self.pods.insert(pod.id, enrolled);
         let steered = self.steer(pod);
@@ -268,9 +276,9 @@ impl Bpf {
         enrolled._arrive = Some(arrive);
         // The guard first: it guards nobody whose entry does not say so, and should we be killed before the entry is
         // there, nobody has been told that the pod is enrolled. The other way round it would be, and its door open.
-        if let Some(pins) = self.pins.as_ref().filter(|_| enrolled.entry.is_guarded) {
-            let guard = loaded::link(&mut self.object, loaded::GUARD_ARRIVE, pod.netns)?;
-            pins.keep_pod(enrolled.cookie, guard)?;
+        if enrolled.entry.fate == Fate::Refuse {
+            let (packets, pins) = (&self.packets, self.pins.as_ref());
+            enrolled.guard(&mut self.object, packets, pins)?;
         }
         let entry = enrolled.entry.encode();
         refused("a pod", tables.pods.insert(enrolled.cookie, entry, 0))?;
@@ -278,34 +286,31 @@ impl Bpf {
             return Ok(());
         };
         pins.take_over(enrolled.cookie);
-        match enrolled.entry.is_guarded {
-            true => Ok(()),
-            false => pins.remove_pod(enrolled.cookie),
+        match enrolled.entry.fate {
+            Fate::Refuse => Ok(()),
+            Fate::Pass => pins.remove_pod(enrolled.cookie),
         }
     }
 
     pub(super) fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
         let enrolled = self.pods.get_mut(&pod).ok_or(HookError::Unknown(pod))?;
-        let was_guarded = enrolled.entry.is_guarded;
+        let before = enrolled.entry.fate;
         enrolled.entry.epoch = self.epoch;
         enrolled.entry.fate = fate;
         enrolled.entry.is_guarded = self.pins.is_some() && fate == Fate::Refuse;
-        let is_guarded = enrolled.entry.is_guarded;
         // Before the entry, as in `steer`. A guard that fails keeps no pod from its fate.
-        let guarded = match &self.pins {
-            Some(pins) if is_guarded && !was_guarded => {
-                let netns = enrolled.netns.as_fd();
-                loaded::link(&mut self.object, loaded::GUARD_ARRIVE, netns)
-                    .and_then(|guard| pins.keep_pod(enrolled.cookie, guard))
-            }
+        let pins = self.pins.as_ref();
+        let guarded = match (before, fate) {
+            (Fate::Pass, Fate::Refuse) => enrolled.guard(&mut self.object, &self.packets, pins),
             _ => Ok(()),
         };
         let entry = enrolled.entry.encode();
         refused("a pod", self.tables.pods.insert(enrolled.cookie, entry, 0))?;
-        match &self.pins {
-            Some(pins) if was_guarded && !is_guarded => pins.remove_pod(enrolled.cookie),
-            _ => guarded,
+        if (before, fate) == (Fate::Refuse, Fate::Pass) {
+            enrolled.packets.clear();
+            return pins.map_or(Ok(()), |pins| pins.remove_pod(enrolled.cookie));
         }
+        guarded
     }
 
     pub(super) fn died(&mut self) -> Result<(), HookError> {

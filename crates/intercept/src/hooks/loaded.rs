@@ -5,7 +5,9 @@ use std::os::fd::BorrowedFd;
 
 use aya::maps::{Map, MapError, ProgramArray};
 use aya::programs::links::FdLink;
-use aya::programs::{CgroupAttachMode, Program};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{CgroupAttachMode, LinkOrder, Program, TcAttachType};
+use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -38,43 +40,59 @@ pub(super) const AT_OWN: [(&str, &str); 2] = [
 pub(super) const ARRIVE: (&str, &str) = ("arrive", "sk_lookup, which steers what arrives");
 /// In the namespace of each pod that is guarded.
 pub(super) const GUARD_ARRIVE: (&str, &str) = ("guard_arrive", "sk_lookup, which guards pods");
-/// At the pods' cgroup, pinned; what each yields to while we live, and the table that says so.
-pub(super) const GUARDS: [(&str, &str, &str); 6] = [
+/// A program that is left when we are gone; what it yields to while we live, and the table that says so.
+pub(super) type Guard = (&'static str, &'static str, &'static str);
+/// At the pods' cgroup, pinned.
+pub(super) const GUARDS: [Guard; 4] = [
     ("guard_connect4", "yield_connect4", "alive_connect4"),
     ("guard_connect6", "yield_connect6", "alive_connect6"),
     ("guard_sendmsg4", "yield_sendmsg4", "alive_sendmsg4"),
     ("guard_sendmsg6", "yield_sendmsg6", "alive_sendmsg6"),
-    PACKET_GUARDS[0],
-    PACKET_GUARDS[1],
 ];
-/// Those of them that are there without being pinned, too: what they yield to is attached nowhere else, so that a
-/// packet meets one program and not two.
-pub(super) const PACKET_GUARDS: [(&str, &str, &str); 2] = [
+/// For packets, at the pods' cgroup. What they yield to is attached nowhere else, so that a packet meets one program
+/// and not two.
+pub(super) const PACKET_GUARDS: [Guard; 2] = [
     ("guard_egress", "egress", "alive_egress"),
     ("guard_ingress", "ingress", "alive_ingress"),
 ];
-/// What guards are for, said of one that cannot be.
-pub(super) const GUARDS_PODS: &str = "cgroup programs, which guard pods";
-/// The same with what each is for.
-pub(super) const AT_PACKETS: [(&str, &str); 2] = [
+/// The same at an interface.
+pub(super) const LINK_GUARDS: [(Guard, TcAttachType); 2] = [
     (
-        PACKET_GUARDS[0].0,
-        "cgroup_skb/egress, which refuses datagrams",
+        ("guard_link_egress", "link_egress", "alive_link_egress"),
+        TcAttachType::Egress,
     ),
     (
-        PACKET_GUARDS[1].0,
-        "cgroup_skb/ingress, which refuses datagrams",
+        ("guard_link_ingress", "link_ingress", "alive_link_ingress"),
+        TcAttachType::Ingress,
     ),
 ];
+/// Both, for who only tries them.
+pub(super) const AT_PACKETS: (&str, &str) = (
+    PACKET_GUARDS[0].0,
+    "programs for packets, which refuse datagrams",
+);
+/// What guards are for, said of one that cannot be.
+pub(super) const GUARDS_PODS: &str = "cgroup programs, which guard pods";
+
+/// Whether programs can be linked to interfaces.
+pub(super) fn has_links_to_interfaces() -> bool {
+    KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0))
+}
 
 /// A link takes no flags: it never minds what else is attached.
 const MODE: CgroupAttachMode = CgroupAttachMode::Single;
 
-/// The object with its tables, of which no program is loaded but those that tell whether the kernel knows what they
-/// ask. `own_cgroup` is the number of the control group of this process, 0 for none.
+/// The object with its tables, of which no program is loaded but the one that tells whether the kernel knows what it
+/// asks. `own_cgroup` is the number of the control group of this process, 0 for none.
 pub(super) fn object(own_cgroup: u64) -> Result<Ebpf, HookError> {
     let mut object = unloaded(own_cgroup, true)?;
-    match load(&mut object, PACKET_GUARDS[0].1, GUARDS_PODS) {
+    let [((_, at_link, _), _), _] = LINK_GUARDS;
+    let [(_, at_cgroup, _), _] = PACKET_GUARDS;
+    let asks = match has_links_to_interfaces() {
+        true => at_link,
+        false => at_cgroup,
+    };
+    match load(&mut object, asks, GUARDS_PODS) {
         Ok(()) => Ok(object),
         Err(error) => {
             tracing::debug!("packets' pods are told by their addresses: {error}");
@@ -131,6 +149,7 @@ pub(super) fn load(object: &mut Ebpf, name: &str, what: &str) -> Result<(), Hook
         Program::CgroupSkb(program) => program.load(),
         Program::CgroupSockAddr(program) => program.load(),
         Program::CgroupSockopt(program) => program.load(),
+        Program::SchedClassifier(program) => program.load(),
         Program::SkLookup(program) => program.load(),
         Program::SockOps(program) => program.load(),
         _ => return Err(stranger(name)),
@@ -186,16 +205,31 @@ pub(super) fn link(
     }
 }
 
+/// Attaches a loaded program to an interface of the namespace that this thread is in, before all others.
+pub(super) fn link_to_interface(
+    object: &mut Ebpf,
+    name: &str,
+    at: TcAttachType,
+    interface: &str,
+) -> Result<FdLink, HookError> {
+    let Program::SchedClassifier(program) = program(object, name)? else {
+        return Err(stranger(name));
+    };
+    let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+    let link = program
+        .attach_with_options(interface, at, first)
+        .and_then(|id| program.take_link(id))
+        .map_err(|error| unattached("programs at interfaces (tcx)", &error))?;
+    FdLink::try_from(link).map_err(|error| HookError::lacking("BPF links", &error))
+}
+
 fn unattached(what: &str, error: &dyn Error) -> HookError {
     HookError::lacking(format!("{what} (it cannot be attached)"), error)
 }
 
 /// Puts the program that a guard yields to where it finds it while this process lives: for as long as
 /// `object` has the table open.
-pub(super) fn yields(
-    object: &mut Ebpf,
-    (_, name, table): (&str, &str, &str),
-) -> Result<(), HookError> {
+pub(super) fn yields(object: &mut Ebpf, (_, name, table): Guard) -> Result<(), HookError> {
     let what = "tail calls of cgroup programs, which guard pods";
     load(object, name, what)?;
     let lacking = |error: &dyn Error| HookError::lacking(what, error);

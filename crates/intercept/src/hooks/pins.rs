@@ -2,8 +2,10 @@
 //!
 //! | name | is |
 //! |---|---|
-//! | `guard_connect4`, `guard_connect6`, `guard_sendmsg4`, `guard_sendmsg6`, `guard_egress`, `guard_ingress` | links to the pods' cgroup |
+//! | `guard_connect4`, `guard_connect6`, `guard_sendmsg4`, `guard_sendmsg6` | links to the pods' cgroup |
+//! | `guard_egress`, `guard_ingress` | the same, where there are no links to interfaces |
 //! | `pod-COOKIE` | a link to the network namespace of that cookie |
+//! | `packets-COOKIE-…` | links to the interfaces there |
 //! | `pods`, `addresses` | the tables that the guards read |
 //!
 //! A new holder puts each in the place of the old one with one rename, so that there is no moment without.
@@ -21,7 +23,7 @@ use rustix::fs::FsWord;
 
 use super::error::{HookError, chain};
 use super::layout::{Address, PodBytes, orphan, unguarded};
-use super::loaded::GUARDS;
+use super::loaded::{GUARDS, PACKET_GUARDS};
 
 mod folder;
 
@@ -32,6 +34,8 @@ const BPF_EXIST: u64 = 2;
 pub(super) const TABLES: [&str; 2] = ["pods", "addresses"];
 /// Before the cookie of a namespace.
 const POD: &str = "pod-";
+/// The same, of links to its interfaces.
+const PACKETS: &str = "packets-";
 /// After what has not yet replaced what was there.
 const NEW: &str = "-new";
 /// Of a BPF file system (statfs(2)).
@@ -98,7 +102,7 @@ impl Pins {
                 remove(&path)?;
             } else if let Some(cookie) = name.strip_prefix(POD).and_then(|text| text.parse().ok()) {
                 let link = PinnedLink::from_pin(&path).map(FdLink::from);
-                guards.push((cookie, path, link.ok()));
+                guards.push((cookie, link.ok()));
             }
         }
         let attached = attached_to_namespaces();
@@ -107,10 +111,10 @@ impl Pins {
             info.is_some_and(|info| attached.contains(&info.id()))
         };
         let mut alive = Vec::new();
-        for (cookie, path, link) in guards {
+        for (cookie, link) in guards {
             match link.as_ref().is_some_and(is_attached) {
                 true => alive.push(cookie),
-                false => remove(&path)?,
+                false => self.remove_pod(cookie)?,
             }
         }
         Ok(alive)
@@ -143,6 +147,16 @@ impl Pins {
     /// Keeps the guard of one pod.
     pub(super) fn keep_pod(&self, cookie: u64, link: FdLink) -> Result<(), HookError> {
         self.keep(&format!("{POD}{cookie}"), link).map(drop)
+    }
+
+    /// Keeps a guard of one pod's packets, as [`Pins::keep`].
+    pub(super) fn keep_packets(
+        &self,
+        cookie: u64,
+        name: &str,
+        link: FdLink,
+    ) -> Result<FdLink, HookError> {
+        self.keep(&format!("{PACKETS}{cookie}-{name}"), link)
     }
 
     /// Pins the tables beside those that are there.
@@ -178,6 +192,15 @@ impl Pins {
 
     /// Ends the guard of one pod, if it has one.
     pub(super) fn remove_pod(&self, cookie: u64) -> Result<(), HookError> {
+        let packets = format!("{PACKETS}{cookie}-");
+        // Somebody may have removed everything.
+        let names = match self.folder.exists() {
+            true => names(&self.folder)?,
+            false => Vec::new(),
+        };
+        for name in names.iter().filter(|name| name.starts_with(&packets)) {
+            remove(&self.folder.join(name))?;
+        }
         remove(&self.folder.join(format!("{POD}{cookie}")))
     }
 }
@@ -222,8 +245,12 @@ fn is_ours(name: &str) -> bool {
     let name = name.strip_suffix(NEW).unwrap_or(name);
     name.strip_prefix(POD)
         .is_some_and(|cookie| cookie.parse::<u64>().is_ok())
+        || name.starts_with(PACKETS)
         || TABLES.contains(&name)
-        || GUARDS.iter().any(|(guard, ..)| *guard == name)
+        || GUARDS
+            .iter()
+            .chain(&PACKET_GUARDS)
+            .any(|(guard, ..)| *guard == name)
 }
 
 fn names(folder: &Path) -> Result<Vec<String>, HookError> {

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::Ebpf;
 
+use super::bpf::Packets;
 use super::{HookError, Kind, Nft, Options, Pod, Range, loaded};
 use crate::namespace::within;
 use crate::{Cidr, Exclude, Fate, PodId};
@@ -18,7 +19,7 @@ pub(crate) const GROUPS: [(&str, &[(&str, &str)]); 7] = [
     ("getpeername", &[loaded::AT_PODS[1], loaded::AT_PODS[2]]),
     ("sockops", &[loaded::AT_PODS[0], loaded::AT_OWN[0]]),
     ("getsockopt", &[loaded::AT_OWN[1]]),
-    ("packets", &[loaded::AT_PACKETS[0], loaded::AT_PACKETS[1]]),
+    ("packets", &[loaded::AT_PACKETS]),
     ("sk_lookup", &[loaded::ARRIVE, loaded::GUARD_ARRIVE]),
 ];
 
@@ -43,12 +44,15 @@ impl<'a> Trial<'a> {
         let object = &mut self.object;
         for program @ (name, what) in programs.iter().copied() {
             loaded::load(object, name, what)?;
-            if program == loaded::ARRIVE || program == loaded::GUARD_ARRIVE {
-                drop(loaded::link(object, program, self.netns)?);
-            } else if loaded::AT_PACKETS.contains(&program) {
-                drop(loaded::link(object, program, self.cgroup.as_fd())?);
-            } else {
-                loaded::attach(object, program, self.cgroup.as_fd())?;
+            if program == loaded::AT_PACKETS {
+                let mut packets = Packets::default();
+                packets.attach(object, None, self.cgroup.as_fd())?;
+                drop(packets.guard(object, None, self.netns, 0)?);
+                continue;
+            }
+            match program == loaded::ARRIVE || program == loaded::GUARD_ARRIVE {
+                true => loaded::link(object, program, self.netns).map(drop)?,
+                false => loaded::attach(object, program, self.cgroup.as_fd())?,
             }
         }
         Ok(())

@@ -22,8 +22,7 @@ fn datagram(stage: &Stage, pod: &Pod) -> Result<(), Errno> {
     sendto(socket.unwrap(), b"?", SendFlags::empty(), &to).map(drop)
 }
 
-/// Waits until datagrams are refused: that the holder has ended, the kernel finds out by and by, and of the hooks of
-/// packets, which say something else, at another time.
+/// Waits until datagrams are refused: that the holder has ended, the kernel finds out by and by.
 fn settle(stage: &Stage, pod: &Pod) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while datagram(stage, pod) != Err(Errno::CONNREFUSED) {
@@ -89,7 +88,7 @@ fn a_strict_pod_stays_silent_without_a_holder_until_the_next_one_or_its_removal(
         drop(hooks);
         assert_silent(stage, &other);
 
-        // 6 hooks, 2 tables, 1 pod.
+        // 4 hooks, 2 tables, 1 pod with 1 interface.
         assert_eq!(uninstall(&stage.bpffs()).unwrap(), 9);
         assert!(!stage.bpffs().exists());
         let node = TcpListener::bind("10.90.2.1:80").unwrap();
@@ -157,7 +156,7 @@ fn guards_of_pods_that_are_gone_are_removed() {
         drop(hooks);
         drop(gone);
         let pins = || std::fs::read_dir(stage.bpffs()).unwrap().count();
-        assert_eq!(pins(), 10);
+        assert_eq!(pins(), 12);
         // Namespaces are taken down a while after the last descriptor is closed.
         let deadline = Instant::now() + Duration::from_secs(5);
         while pins() > 9 && Instant::now() < deadline {
@@ -179,7 +178,7 @@ fn a_holder_that_lives_goes_on_without_its_guard() {
         let mut hooks = stage.hooks();
         pod.enrol(&mut hooks);
         assert_silent(stage, &unclaimed);
-        assert_eq!(uninstall(&stage.bpffs()).unwrap(), 10);
+        assert_eq!(uninstall(&stage.bpffs()).unwrap(), 12);
         let node = TcpListener::bind("10.90.2.1:80").unwrap();
         stage.connect(&unclaimed, "10.90.2.1:80").unwrap();
         accept(&node);
@@ -262,6 +261,6 @@ fn what_is_not_ours_is_not_removed() {
             refused.contains("stranger: is none of Heddle's"),
             "{refused}"
         );
-        assert_eq!(std::fs::read_dir(stage.bpffs()).unwrap().count(), 9);
+        assert_eq!(std::fs::read_dir(stage.bpffs()).unwrap().count(), 7);
     });
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
 
 use heddle_intercept::hooks::{Hooks, Kind, uninstall};
 
@@ -13,7 +14,8 @@ fn a_guard_is_kept_only_where_nobody_else_can_touch_it() {
         let folder = stage.bpffs();
         let above = folder.parent().unwrap();
         let elsewhere = above.join("elsewhere");
-        let mode = |path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let mode =
+            |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         // Neither hooks nor their removal begin there, and nothing is put there.
         let refused = |said: &str| {
             let hooks = Hooks::open(&stage.options(Kind::Bpf)).unwrap_err();

@@ -148,6 +148,7 @@ fn what_was_prepared_is_taken_back() {
         };
         let before = shown();
         within_pod(&pod, || crate::stage::ip("link set lo down"));
+        routes::turn_on_loopback(pod.netns.as_fd()).unwrap();
         routes::prepare(pod.netns.as_fd()).unwrap();
         let prepared = shown();
         assert_eq!(

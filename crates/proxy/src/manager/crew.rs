@@ -1,6 +1,7 @@
 //! The Workers as the Manager knows them: those that take connections, and those that retire.
 
 use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,10 +15,10 @@ use super::meter::Meter;
 use super::steal::{Loads, Taking};
 use crate::Reason;
 use crate::intercepted::Pods;
-use crate::listener::say_full;
+use crate::listener::{Door, Refusing};
 use crate::mailbox::Mailbox;
 use crate::parcel::{Arrival, Parcel};
-use crate::permits::{Permit, Permits};
+use crate::permits::Permits;
 use crate::route::Snapshot;
 use crate::settings::Settings;
 use crate::worker::{self, Command, Intake, Shown};
@@ -71,10 +72,11 @@ impl Crew {
         log: Option<AccessLog>,
         seed: u64,
         roster: Arc<Mutex<Vec<View>>>,
+        permits: Permits,
     ) -> Self {
         Crew {
             stats: registry.manager(),
-            permits: Permits::new(settings.bounds.connections),
+            permits,
             settings,
             registry,
             log,
@@ -146,7 +148,6 @@ impl Crew {
             stats: Arc::clone(&stats),
             log: self.log.clone(),
             seed: self.seed.wrapping_add(stats.id as u64),
-            permits: self.permits.clone(),
             cpu,
         });
         let handle = match handle {
@@ -360,21 +361,37 @@ impl Crew {
         self.sockets = Some(sockets);
     }
 
-    /// A permit for a client's connection; where there is none, that is counted and said.
-    pub(super) fn permit(&mut self) -> Option<Permit> {
-        let permit = self.permits.take();
-        if permit.is_none() {
-            self.stats.connections_refused.inc();
-            if self.full.may_name((), Instant::now()) {
-                say_full(self.settings.bounds.connections);
+    /// Where connections get their permits.
+    pub(super) fn permits(&self) -> &Permits {
+        &self.permits
+    }
+
+    /// Takes in a connection that was accepted, or turns it away. Returns whom to wake.
+    pub(super) fn accepted(
+        &mut self,
+        door: &Arc<Door>,
+        client: TcpStream,
+        peer: SocketAddr,
+    ) -> Option<Intake> {
+        match door.permit() {
+            Ok(permit) => self.place(Parcel::new(door, client, peer, permit)),
+            Err(spent) => {
+                let refusing = Refusing {
+                    refused: &self.stats.connections_refused,
+                    over_share: &self.stats.connections_over_share,
+                    full: &mut self.full,
+                    most: self.settings.bounds.connections,
+                    now: Instant::now(),
+                };
+                refusing.turn_away(door, &client, spent);
+                None
             }
         }
-        permit
     }
 
     /// Gives a connection to the Worker that is expected to be least loaded; if that one has no room,
     /// to the next; if none has, the connection is closed. Returns whom to wake.
-    pub(super) fn place(&mut self, parcel: Parcel) -> Option<Intake> {
+    fn place(&mut self, parcel: Parcel) -> Option<Intake> {
         let mut full: Vec<usize> = Vec::new();
         let mut arrival = Arrival::Client(parcel);
         loop {

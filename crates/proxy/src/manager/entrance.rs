@@ -16,7 +16,6 @@ use tokio::task::{AbortHandle, spawn_local};
 use super::crew::Crew;
 use crate::listener::{BACK_OFF_MS, Door, Socket};
 use crate::mailbox::Mailbox;
-use crate::parcel::Parcel;
 use crate::worker::Command;
 
 /// Batches in which the rest of a listener's queue is taken: more than any queue holds.
@@ -225,9 +224,7 @@ fn poll_accept(
     let mut wake = Vec::new();
     let mut crew = crew.borrow_mut();
     let batch = socket.poll_batch(cx, |client, peer| {
-        if let Some(permit) = crew.permit() {
-            wake.extend(crew.place(Parcel::new(door, client, peer, permit)));
-        }
+        wake.extend(crew.accepted(door, client, peer));
     });
     drop(crew);
     wake.drain(..).for_each(|intake| intake.wake());
@@ -243,9 +240,7 @@ fn take_rest(crew: &RefCell<Crew>, socket: &Socket, door: &Arc<Door>) {
         let mut crew = crew.borrow_mut();
         let batch = socket.accept_batch(|client, peer| {
             taken += 1;
-            if let Some(permit) = crew.permit() {
-                wake.extend(crew.place(Parcel::new(door, client, peer, permit)));
-            }
+            wake.extend(crew.accepted(door, client, peer));
         });
         drop(crew);
         wake.drain(..).for_each(|intake| intake.wake());

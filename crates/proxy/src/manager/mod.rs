@@ -40,6 +40,7 @@ use crate::Entry;
 use crate::intercepted::Pods;
 use crate::listener::Door;
 use crate::mailbox::{self, Mailbox};
+use crate::permits::Permits;
 use crate::route::Snapshot;
 use crate::settings::Settings;
 use crew::Crew;
@@ -122,13 +123,14 @@ pub(crate) fn spawn(
     registry: Arc<Registry>,
     log: Option<AccessLog>,
     seed: u64,
+    permits: Permits,
 ) -> io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let roster: Arc<Mutex<Vec<View>>> = Arc::default();
     let elasticity = settings.workers;
-    let mut crew = Crew::new(settings, registry, log, seed, Arc::clone(&roster));
+    let mut crew = Crew::new(settings, registry, log, seed, Arc::clone(&roster), permits);
     crew.stats()
         .workers_limit
         .set(i64::try_from(elasticity.most()).unwrap_or(i64::MAX));
@@ -193,7 +195,8 @@ impl Manager {
                     Order::Sockets(sockets) => self.crew.borrow_mut().ask_for_sockets(sockets),
                     Order::Listen { id, socket, entry, pod } => {
                         let port = socket.local_addr().map_or(0, |address| address.port());
-                        self.entrance.listen(id, socket, Door::new(entry, port, pod));
+                        let door = Door::new(entry, port, pod, self.crew.borrow().permits());
+                        self.entrance.listen(id, socket, door);
                     }
                     Order::Unlisten { id } => self.entrance.unlisten(id),
                     Order::UnlistenDrained { id, grace, done } => {

@@ -20,6 +20,7 @@ use crate::authorize::Guards;
 use crate::balance::Schedule;
 use crate::intercepted::What;
 use crate::listener::Entry;
+use crate::permits::{Called, Share};
 use crate::upstream::{Place, Via, Way};
 
 /// The destination of what the mesh does not know, in metrics and logs.
@@ -40,6 +41,8 @@ pub(crate) struct Snapshot {
     pub(crate) hosts: Hosts,
     pub(crate) guards: Guards,
     pub(crate) addresses: Addresses,
+    /// What the workloads of this node hold of connections from other nodes.
+    pub(crate) called: Called,
     ports: Vec<PortEntry>,
     by_name: HashMap<(ServiceName, u16), PortIndex, RandomState>,
     by_workload: HashMap<WorkloadName, PortIndex, RandomState>,
@@ -164,6 +167,7 @@ impl Snapshot {
             hosts: Hosts::new(mesh.services.iter().map(|service| &service.name)),
             guards,
             addresses,
+            called: Called::default(),
             ports,
             by_name,
             by_workload,
@@ -187,6 +191,17 @@ impl Snapshot {
             | Entry::Outbound { .. }
             | Entry::Arriving { .. } => None,
         }
+    }
+
+    /// What a workload of this node holds of connections from other nodes, by the endpoint that they call.
+    pub(crate) fn called(
+        &self,
+        service: &ServiceName,
+        port: u16,
+        endpoint: SocketAddr,
+    ) -> Option<&Arc<Share>> {
+        let workload = self.port(self.find(service, port)?).workload_at(endpoint)?;
+        self.called.get(workload)
     }
 
     pub(crate) fn find(&self, service: &ServiceName, port: u16) -> Option<PortIndex> {

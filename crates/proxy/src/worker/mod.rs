@@ -33,7 +33,6 @@ use crate::collaborator::Scratch;
 use crate::failure::Reason;
 use crate::intercepted::{Direct, Pods, What};
 use crate::listener::{Door, Entry};
-use crate::permits::Permits;
 use crate::pump::Blocks;
 use crate::route::{Found, PortIndex};
 use crate::settings::Settings;
@@ -84,8 +83,6 @@ pub(crate) struct Worker {
     /// What is counted of opaque connections, by source and destination.
     tcp: RefCell<HashMap<FromTo, Arc<TcpSeries>, RandomState>>,
     moves: Moves,
-    /// For client connections, whichever Worker carries them.
-    pub(crate) permits: Permits,
     /// What was said of connections that could not be accepted.
     pub(crate) cannot_accept: RefCell<Seldom>,
     /// Whether it was said that there are as many clients as may be.

@@ -32,7 +32,6 @@ use crate::intercepted::Pods;
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::parcel::Arrival;
-use crate::permits::Permits;
 use crate::route::Snapshot;
 use crate::settings::{Bounds, Settings};
 use crate::upstream::Upstreams;
@@ -76,7 +75,6 @@ pub(crate) struct Plan {
     pub(crate) log: Option<AccessLog>,
     /// Of its random choices.
     pub(crate) seed: u64,
-    pub(crate) permits: Permits,
     /// The processor to run on; `None` for any.
     pub(crate) cpu: Option<usize>,
 }
@@ -157,7 +155,6 @@ impl Worker {
             stats,
             log,
             seed,
-            permits,
             ..
         } = plan;
         let idle_ms = u64::try_from(settings.timeouts.upstream_idle.as_millis()).unwrap_or(0);
@@ -186,7 +183,6 @@ impl Worker {
             alarms: Alarms::new(),
             upstreams,
             registry,
-            permits,
             log: log.map(|log| RefCell::new(log.sink(Arc::clone(&stats)))),
             stats,
             bound: RefCell::new(bound),

@@ -6,3 +6,4 @@ mod draining;
 mod nodes;
 mod outbound;
 mod pods;
+mod shares;

@@ -193,6 +193,7 @@ type Pick<T> = fn(&WorkerStats) -> &T;
 
 /// Who accepts refuses: a Worker that is the only one, else the Manager.
 const REFUSED: &str = "heddle_connections_refused_total";
+const OVER_SHARE: &str = "heddle_connections_over_share_total";
 
 const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
     ("heddle_connections_total", "Connections accepted.", |w| {
@@ -202,6 +203,11 @@ const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
         REFUSED,
         "Connections turned away because a bound was reached.",
         |w| &w.connections_refused,
+    ),
+    (
+        OVER_SHARE,
+        "Of the connections turned away, those whose pod had its share.",
+        |w| &w.connections_over_share,
     ),
     (
         "heddle_connections_moved_total",
@@ -292,9 +298,13 @@ fn render_workers(
         for (id, worker) in each() {
             encoder.count(name, &[("worker", id)], pick(worker).get());
         }
-        if let (REFUSED, Some(manager)) = (*name, manager) {
-            let refused = manager.connections_refused.get();
-            encoder.count(name, &[("worker", "manager")], refused);
+        let by_manager = manager.and_then(|manager| match *name {
+            REFUSED => Some(&manager.connections_refused),
+            OVER_SHARE => Some(&manager.connections_over_share),
+            _ => None,
+        });
+        if let Some(counter) = by_manager {
+            encoder.count(name, &[("worker", "manager")], counter.get());
         }
     }
     let name = "heddle_access_log_dropped_total";

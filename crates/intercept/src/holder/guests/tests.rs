@@ -14,12 +14,13 @@ use crate::{Fate, PodId};
 
 fn pod(number: u32) -> PodStatus {
     PodStatus {
-        pod: PodId(number),
+        pod: Some(PodId(number)),
         workload: WorkloadName::parse("shop/reviews").unwrap(),
         netns: format!("/run/netns/{}", "n".repeat(200)).into(),
         addresses: Vec::new(),
         state: PodState::Serving,
         fate: Fate::Refuse,
+        reason: None,
     }
 }
 
@@ -79,7 +80,7 @@ fn a_list_arrives_whole_however_long_it_is() {
             pods.chain([Reply::Done]).collect()
         });
     }
-    let pods = asked.join().unwrap().unwrap();
-    assert_eq!(pods, (0..4_096).map(pod).collect::<Vec<_>>());
+    let answer = asked.join().unwrap().unwrap();
+    assert_eq!(answer.pods, (0..4_096).map(pod).collect::<Vec<_>>());
     assert!(guests.guests.is_empty());
 }

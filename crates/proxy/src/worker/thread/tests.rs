@@ -10,6 +10,7 @@ use crate::io::Packed;
 use crate::listener::{Door, Entry};
 use crate::opaque::Moving;
 use crate::parcel::{Contents, Parcel, State};
+use crate::permits::{Holder, Permits};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -36,12 +37,13 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
             },
             0,
             None,
+            permits,
         ),
         peer: client.peer_addr().unwrap(),
         client: Packed::plain(client),
         state: State::Opaque(Box::new(Moving::fresh(upstream))),
     };
-    let permit = permits.take().unwrap();
+    let permit = permits.share(Holder::Anybody).take().unwrap();
     let parcel = Parcel { contents, permit };
     (Arrival::Client(parcel), [caller, endpoint])
 }
@@ -50,14 +52,13 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
 async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
     let registry = Arc::new(Registry::new());
     let stats = registry.worker(Reason::CODES, &[]);
-    let permits = Permits::new(2);
+    let permits = Permits::new(2, None);
     let plan = Plan {
         settings: Settings::default(),
         registry: Arc::clone(&registry),
         stats: Arc::clone(&stats),
         log: None,
         seed: 1,
-        permits: permits.clone(),
         cpu: None,
     };
     let worker = spawn(plan).unwrap();

@@ -14,7 +14,7 @@ use heddle_intercept::channel::ToHolder;
 use heddle_intercept::fixture::Holder;
 use heddle_intercept::{Client as Channel, PodId, Sockets};
 use heddle_model::{AppProtocol, Mesh, WorkloadName};
-use heddle_proxy::{Elasticity, Entry, OriginalDestination, Proxy, Settings};
+use heddle_proxy::{Bounds, Elasticity, Entry, OriginalDestination, Proxy, Settings};
 use heddle_telemetry::Registry;
 
 use crate::policy::guarded;
@@ -62,6 +62,8 @@ pub(crate) fn mesh(endpoint: SocketAddr, protocol: AppProtocol) -> Mesh {
 /// A listener whose connections were going there, for a test that makes its own.
 pub(crate) fn listener(going: Option<SocketAddr>) -> TcpListener {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    // As long a queue as those in pods have.
+    rustix::net::listen(&socket, 4096).unwrap();
     let address = socket.local_addr().unwrap();
     if let Some(going) = going {
         going_to(address, going);
@@ -106,8 +108,12 @@ impl Steered {
     }
 
     pub(super) fn with(workers: usize, mesh: &Mesh, pods: &[&str]) -> Steered {
+        Steered::bounded(workers, Bounds::default(), mesh, pods)
+    }
+
+    pub(super) fn bounded(workers: usize, bounds: Bounds, mesh: &Mesh, pods: &[&str]) -> Steered {
         let (holder, channel_end) = Holder::start().unwrap();
-        let mut steered = Steered::over(channel_end, workers, mesh, pods);
+        let mut steered = Steered::made(channel_end, workers, bounds, mesh, pods);
         steered.holder = Some(holder);
         steered
     }
@@ -119,7 +125,18 @@ impl Steered {
         mesh: &Mesh,
         pods: &[&str],
     ) -> Steered {
+        Steered::made(channel_end, workers, Bounds::default(), mesh, pods)
+    }
+
+    fn made(
+        channel_end: OwnedFd,
+        workers: usize,
+        bounds: Bounds,
+        mesh: &Mesh,
+        pods: &[&str],
+    ) -> Steered {
         let settings = Settings {
+            bounds,
             workers: Elasticity {
                 min: workers,
                 max: workers,
@@ -174,11 +191,15 @@ impl Steered {
         Client::connect(self.outbound(caller, Some(going)).1)
     }
 
+    /// A listener of a pod for what arrives at it.
+    pub(super) fn arriving(&self, workload: &str, going: SocketAddr) -> (u64, SocketAddr) {
+        let workload = name(workload);
+        self.listen(Entry::Arriving { workload }, Some(going))
+    }
+
     /// A connection from outside of the mesh that arrives at a pod.
     pub(super) fn arrive(&self, workload: &str, going: SocketAddr) -> Client {
-        let workload = name(workload);
-        let entry = Entry::Arriving { workload };
-        Client::connect(self.listen(entry, Some(going)).1)
+        Client::connect(self.arriving(workload, going).1)
     }
 
     /// The status of a request on a connection.

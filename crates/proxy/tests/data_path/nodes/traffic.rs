@@ -250,3 +250,22 @@ fn connections_between_nodes_move_from_worker_to_worker() {
     let moved = crate::support::count(&pair.called.registry, "heddle_connections_moved_total", &[]);
     assert!(moved > 3.0, "{moved}");
 }
+
+#[test]
+fn a_workload_gets_no_more_than_its_share_of_a_nodes_connections() {
+    let upstream = Upstream::at("127.0.0.1:0");
+    let mut settings = Settings::default();
+    settings.bounds.connections = 80;
+    let pair = Pair::with(&settings, upstream.address, AppProtocol::Tcp);
+    let clients: Vec<Client> = (0..45).map(|_| pair.client("shop")).collect();
+    // As many as are free besides, but for the eighth that is kept for others.
+    let refused = "heddle_connections_over_share_total";
+    pair.called.expect(refused, &[], 10.0);
+    pair.called.expect("heddle_connections_active", &[], 35.0);
+    let labels = ["source=\"test/shop\"", "reason=\"upstream_overflow\""];
+    let failed = "heddle_tcp_connections_failed_total";
+    pair.calling.expect(failed, &labels, 10.0);
+    // Nobody takes them there: it resets them.
+    drop((clients, upstream));
+    pair.called.expect("heddle_connections_active", &[], 0.0);
+}

@@ -1,0 +1,185 @@
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::process::Command;
+
+use super::*;
+use crate::hooks::{Kind, Options};
+use crate::namespace::{self, within};
+
+/// The table, with hooks that need no control group. `None`: it cannot be had here, which is said.
+pub(in crate::holder) fn pods() -> Option<Pods> {
+    let made = match rustix::process::geteuid().is_root() {
+        true => namespace::create().map_err(|error| error.to_string()),
+        false => Err("namespaces are made by root".to_owned()),
+    };
+    let hooks = made.and_then(|_netns| {
+        let options = Options {
+            pods_cgroup: PathBuf::new(),
+            own_cgroup: PathBuf::new(),
+            bpffs: None,
+            ranges: Vec::new(),
+            kind: Kind::Nft,
+        };
+        Hooks::open(&options).map_err(|error| error.to_string())
+    });
+    match hooks {
+        Ok(hooks) => Some(Pods::new(hooks, None).unwrap()),
+        Err(why) => {
+            let _nobody_listens = writeln!(io::stderr(), "SKIPPED, nothing was proven: {why}");
+            None
+        }
+    }
+}
+
+pub(in crate::holder) fn name(name: &str) -> WorkloadName {
+    WorkloadName::parse(&format!("shop/{name}")).unwrap()
+}
+
+/// A namespace with these addresses, and where it is found for as long as it is open.
+pub(in crate::holder) fn namespace(addresses: &[&str]) -> (File, PathBuf) {
+    let netns = File::from(namespace::create().unwrap());
+    for address in addresses {
+        ip(&netns, &format!("address add {address}/32 dev lo"));
+    }
+    let path = format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd());
+    (netns, path.into())
+}
+
+fn ip(netns: &File, arguments: &str) {
+    let arguments = arguments.split(' ');
+    let status = within(netns.as_fd(), || {
+        Command::new("ip").args(arguments).status()
+    });
+    assert!(status.unwrap().unwrap().success());
+}
+
+fn enrol(
+    pods: &mut Pods,
+    workload: &str,
+    (netns, path): &(File, PathBuf),
+) -> Result<PodId, String> {
+    let netns = netns.try_clone().unwrap();
+    let exclude = Exclude::default();
+    pods.enrol(name(workload), path.clone(), netns, exclude, Fate::Refuse)
+}
+
+#[test]
+fn who_cannot_be_a_pod_is_told_why() {
+    let Some(mut pods) = pods() else { return };
+    let taken = namespace(&["10.0.0.2"]);
+    enrol(&mut pods, "first", &taken).unwrap();
+    let at = |path: &str| (File::open(path).unwrap(), PathBuf::from(path));
+    let cases = [
+        (
+            at("/proc/self/status"),
+            "is no network namespace: name one such as",
+        ),
+        (
+            at("/proc/self/ns/uts"),
+            "a namespace of another kind than network",
+        ),
+        (
+            at("/proc/self/ns/net"),
+            "is the network of the machine or of the node itself",
+        ),
+        (namespace(&[]), "has no address yet: enrol it when it has"),
+        (namespace(&["127.0.0.9"]), "has no address yet"),
+        (taken, "is the namespace of shop/first already"),
+        (
+            namespace(&["10.0.0.1", "10.0.0.2"]),
+            "an address of it is that of shop/first already; if that pod is gone, heddle release shop/first",
+        ),
+    ];
+    for (namespace, said) in cases {
+        let refused = enrol(&mut pods, "second", &namespace).unwrap_err();
+        assert!(refused.contains(said), "{refused}");
+    }
+    assert_eq!(pods.all().count(), 1);
+    // The name of the first, too, is no reason to take somebody else's address.
+    let other = namespace(&["10.0.0.3"]);
+    let second = enrol(&mut pods, "second", &other).unwrap();
+    assert_eq!(
+        pods.get(second).unwrap().addresses,
+        ["10.0.0.3".parse::<IpAddr>().unwrap()]
+    );
+}
+
+#[test]
+fn a_pod_is_found_again_where_it_was_and_nobody_else_is_taken_for_it() {
+    let Some(mut pods) = pods() else { return };
+    let at = namespace(&["10.0.0.2"]);
+    let id = enrol(&mut pods, "vault", &at).unwrap();
+    let remembered = pods.get(id).unwrap().remembered().unwrap();
+    assert_eq!(pods.release(&name("vault")), Some(id));
+    assert!(pods.get(id).unwrap().remembered().is_none());
+    let other = Remembered {
+        inode: remembered.inode.map(|inode| inode + 1),
+        ..remembered.clone()
+    };
+    let refused = pods.recall(other).unwrap_err();
+    assert!(
+        refused.contains("is another namespace than it was"),
+        "{refused}"
+    );
+    let gone = Remembered {
+        netns: "/nowhere/vault".into(),
+        ..remembered.clone()
+    };
+    let refused = pods.recall(gone).unwrap_err();
+    assert!(refused.starts_with("/nowhere/vault: "), "{refused}");
+    let again = pods.recall(remembered).unwrap();
+    assert_ne!(again, id, "no number is used twice");
+    pods.forget(id);
+    assert_eq!(pods.of(&name("vault")).map(|pod| pod.id), Some(again));
+}
+
+#[test]
+fn addresses_are_followed_and_a_pod_gets_what_another_gives_up() {
+    let Some(mut pods) = pods() else { return };
+    let (first, second) = (namespace(&["10.0.0.2"]), namespace(&["10.0.0.3"]));
+    let one = enrol(&mut pods, "first", &first).unwrap();
+    let two = enrol(&mut pods, "second", &second).unwrap();
+    let has = |pods: &Pods, id, wanted: &[&str]| {
+        let wanted = wanted
+            .iter()
+            .map(|address| address.parse::<IpAddr>().unwrap());
+        pods.get(id).unwrap().addresses == wanted.collect::<Vec<_>>()
+    };
+    // What the loop of the holder does, until there is nothing to be done.
+    let follow = |pods: &mut Pods| {
+        pods.addresses_changed();
+        let mut is_contested = false;
+        while let Some(due) = pods.due() {
+            is_contested |= pods.follow(due);
+            pods.addresses_changed();
+        }
+        is_contested
+    };
+    assert!(!follow(&mut pods));
+    ip(&first.0, "address add 10.0.0.4/32 dev lo");
+    ip(&first.0, "address add 10.0.0.5/32 dev lo");
+    assert!(!follow(&mut pods));
+    assert!(has(&pods, one, &["10.0.0.2", "10.0.0.4", "10.0.0.5"]));
+    ip(&second.0, "address add 10.0.0.4/32 dev lo");
+    ip(&second.0, "address del 10.0.0.3/32 dev lo");
+    assert!(follow(&mut pods), "it is another's");
+    assert!(has(&pods, two, &[]));
+    ip(&first.0, "address del 10.0.0.4/32 dev lo");
+    assert!(!follow(&mut pods));
+    assert!(has(&pods, one, &["10.0.0.2", "10.0.0.5"]));
+    assert!(has(&pods, two, &["10.0.0.4"]));
+    // Nor is it too much for what the kernel keeps for us.
+    for _ in 0..50 {
+        ip(&first.0, "address add 10.0.0.6/32 dev lo");
+        ip(&first.0, "address del 10.0.0.6/32 dev lo");
+    }
+    ip(&first.0, "address add 10.0.0.7/32 dev lo");
+    follow(&mut pods);
+    assert!(has(&pods, one, &["10.0.0.2", "10.0.0.5", "10.0.0.7"]));
+    ip(&second.0, "address add 10.0.0.7/32 dev lo");
+    assert!(follow(&mut pods));
+    pods.release(&name("first"));
+    pods.forget(one);
+    assert!(!follow(&mut pods));
+    assert!(has(&pods, two, &["10.0.0.4", "10.0.0.7"]));
+}

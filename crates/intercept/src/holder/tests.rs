@@ -1,0 +1,150 @@
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use super::pods::tests::{name, namespace, pods};
+use super::*;
+use crate::Fate;
+use crate::request::{PodState, PodStatus, Reply, Request};
+
+/// A holder that has no proxy, nor wants one.
+fn holder(memory: &Path) -> Option<Holder> {
+    Some(Holder {
+        program: PathBuf::new(),
+        arguments: Vec::new(),
+        pods: pods()?,
+        memory: Memory::open(memory.to_owned()).unwrap(),
+        proxy: None,
+        next_start: None,
+        wait: Duration::ZERO,
+        has_worked: true,
+        stopping: false,
+    })
+}
+
+fn enrol(holder: &mut Holder, workload: &str, netns: File, path: PathBuf) -> Vec<Reply> {
+    let request = Request::Enrol {
+        workload: name(workload),
+        netns: path,
+        exclude: Exclude::default(),
+    };
+    holder.answer(request, Some(netns.into()))
+}
+
+fn list(holder: &mut Holder) -> Vec<PodStatus> {
+    let replies = holder.answer(Request::List, None);
+    let pods = replies.into_iter().filter_map(|reply| match reply {
+        Reply::Pod(pod) => Some(pod),
+        _ => None,
+    });
+    pods.collect()
+}
+
+#[test]
+fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = folder.path().join("nowhere/node.pods.json");
+    let Some(mut holder) = holder(&memory) else {
+        return;
+    };
+    let (netns, path) = namespace(&["10.0.0.2"]);
+    let replies = enrol(
+        &mut holder,
+        "vault",
+        netns.try_clone().unwrap(),
+        path.clone(),
+    );
+    let [Reply::Warning(warning), Reply::Done] = &replies[..] else {
+        panic!("{replies:?}");
+    };
+    let expected = format!("cannot write {}: ", memory.display());
+    assert!(warning.starts_with(&expected), "{warning}");
+    assert!(warning.ends_with("does not know all its pods"), "{warning}");
+    assert_eq!(list(&mut holder).len(), 1);
+    // Also who asks again, as long as it is so.
+    let again = enrol(
+        &mut holder,
+        "vault",
+        netns.try_clone().unwrap(),
+        path.clone(),
+    );
+    assert_eq!(again, replies);
+    std::fs::create_dir(memory.parent().unwrap()).unwrap();
+    assert_eq!(enrol(&mut holder, "vault", netns, path), [Reply::Done]);
+    // Without its namespace, and one that nobody has enrolled.
+    let request = Request::Enrol {
+        workload: name("vault"),
+        netns: PathBuf::new(),
+        exclude: Exclude::default(),
+    };
+    let why = "the pod's network namespace is missing".to_owned();
+    assert_eq!(holder.answer(request, None), [Reply::Refused(why)]);
+    let workload = name("stranger");
+    let why = "shop/stranger is not enrolled here".to_owned();
+    assert_eq!(
+        holder.answer(Request::Release { workload }, None),
+        [Reply::Refused(why)]
+    );
+}
+
+#[test]
+fn a_lost_pod_is_listed_with_its_reason_and_comes_back_or_is_released() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = folder.path().join("node.pods.json");
+    let Some(mut before) = holder(&memory) else {
+        return;
+    };
+    // Given two pods whose namespaces a new holder does not find …
+    let at = |pod: &str| folder.path().join(pod);
+    let (vault, till) = (namespace(&["10.0.0.2"]), namespace(&["10.0.0.3"]));
+    for (pod, (netns, _)) in [("vault", &vault), ("till", &till)] {
+        let replies = enrol(&mut before, pod, netns.try_clone().unwrap(), at(pod));
+        assert_eq!(replies, [Reply::Done]);
+    }
+    drop(before);
+    let Some(mut holder) = holder(&memory) else {
+        return;
+    };
+    holder.recall(None).unwrap();
+    // … then they are lost, and the next holder would know of them, too …
+    let lost = list(&mut holder);
+    assert_eq!(lost.len(), 2);
+    for pod in &lost {
+        let reason = pod.reason.as_deref().unwrap();
+        assert!(reason.contains("No such file"), "{reason}");
+        assert_eq!(
+            (pod.state, pod.pod, pod.fate),
+            (PodState::Lost, None, Fate::Refuse)
+        );
+    }
+    let remembered = std::fs::read_to_string(&memory).unwrap();
+    assert!(remembered.contains("shop/vault") && remembered.contains("shop/till"));
+    // … and when one's namespace is there again, it is enrolled when it is time to try …
+    assert!(holder.memory.due().is_some());
+    symlink(&vault.1, at("vault")).unwrap();
+    while holder.pods.all().count() == 0 {
+        let due = holder.memory.due().unwrap();
+        holder.try_lost(due);
+    }
+    let states: Vec<_> = list(&mut holder).into_iter().collect();
+    let states = states
+        .iter()
+        .map(|pod| (pod.workload.to_string(), pod.state));
+    assert_eq!(
+        states.collect::<Vec<_>>(),
+        [
+            ("shop/vault".to_owned(), PodState::Unserved),
+            ("shop/till".to_owned(), PodState::Lost)
+        ]
+    );
+    // … and the other is forgotten by whoever releases it, who is told of its guard.
+    let workload = name("till");
+    let replies = holder.answer(Request::Release { workload }, None);
+    let [Reply::Warning(warning), Reply::Done] = &replies[..] else {
+        panic!("{replies:?}");
+    };
+    assert!(warning.contains("the guard refuses it on"), "{warning}");
+    assert_eq!(list(&mut holder).len(), 1);
+    assert_eq!(holder.memory.due(), None);
+    let remembered = std::fs::read_to_string(&memory).unwrap();
+    assert!(!remembered.contains("shop/till"), "{remembered}");
+}

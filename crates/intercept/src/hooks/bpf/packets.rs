@@ -1,0 +1,100 @@
+//! The programs that see packets: where they are attached, and for how long.
+
+use std::fs;
+use std::os::fd::BorrowedFd;
+
+use aya::Ebpf;
+use aya::programs::links::FdLink;
+
+use crate::hooks::pins::Pins;
+use crate::hooks::{HookError, loaded};
+use crate::namespace::within;
+
+/// The interfaces of this thread's namespace: two lines of headings, then one for each (proc(5)).
+const INTERFACES: &str = "/proc/thread-self/net/dev";
+/// A pod that has more is not enrolled.
+const MAX_INTERFACES: usize = 64;
+
+/// Programs for packets, which are needed while we live, whether they are pinned or not any more.
+#[derive(Debug, Default)]
+pub(in crate::hooks) struct Packets {
+    /// Those at the pods' cgroup. Empty where they are at interfaces.
+    at_cgroup: Vec<FdLink>,
+}
+
+impl Packets {
+    /// Loads them, and attaches those that concern all pods.
+    pub(in crate::hooks) fn attach(
+        &mut self,
+        object: &mut Ebpf,
+        pins: Option<&Pins>,
+        pods_cgroup: BorrowedFd<'_>,
+    ) -> Result<(), HookError> {
+        let what = loaded::GUARDS_PODS;
+        if loaded::has_links_to_interfaces() {
+            for (guard, _) in loaded::LINK_GUARDS {
+                loaded::yields(object, guard)?;
+                loaded::load(object, guard.0, what)?;
+            }
+            return Ok(());
+        }
+        for guard in loaded::PACKET_GUARDS {
+            let name = guard.0;
+            loaded::yields(object, guard)?;
+            loaded::load(object, name, what)?;
+            let link = loaded::link(object, (name, what), pods_cgroup)?;
+            self.at_cgroup.push(match pins {
+                Some(pins) => pins.keep(name, link)?,
+                None => link,
+            });
+        }
+        Ok(())
+    }
+
+    /// Attaches those at the interfaces that a pod has now, for as long as there is what is returned, or they are
+    /// pinned.
+    pub(in crate::hooks) fn guard(
+        &self,
+        object: &mut Ebpf,
+        pins: Option<&Pins>,
+        netns: BorrowedFd<'_>,
+        cookie: u64,
+    ) -> Result<Vec<FdLink>, HookError> {
+        if !self.at_cgroup.is_empty() {
+            return Ok(Vec::new());
+        }
+        let attached = within(netns, || {
+            let mut attached = Vec::new();
+            for (number, interface) in interfaces()?.into_iter().enumerate() {
+                for ((name, ..), at) in loaded::LINK_GUARDS {
+                    let link = loaded::link_to_interface(object, name, at, &interface)?;
+                    attached.push((format!("{number}-{name}"), link));
+                }
+            }
+            Ok(attached)
+        });
+        let unusable = |error| HookError::refused("a pod's namespace", &error);
+        let attached: Vec<_> = attached.map_err(unusable)??;
+        let keep = |(name, link): (String, FdLink)| match pins {
+            Some(pins) => pins.keep_packets(cookie, &name, link),
+            None => Ok(link),
+        };
+        attached.into_iter().map(keep).collect()
+    }
+}
+
+/// The interfaces of this thread's namespace but for loopback.
+fn interfaces() -> Result<Vec<String>, HookError> {
+    let text = fs::read_to_string(INTERFACES)
+        .map_err(|error| HookError::refused(format!("cannot read {INTERFACES}"), &error))?;
+    let names = text
+        .lines()
+        .skip(2)
+        .filter_map(|line| line.split(':').next());
+    let names = names.map(str::trim).filter(|name| *name != "lo");
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    match names.len() > MAX_INTERFACES {
+        true => Err(HookError::too_many("interfaces of a pod", MAX_INTERFACES)),
+        false => Ok(names),
+    }
+}

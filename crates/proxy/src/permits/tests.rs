@@ -1,0 +1,98 @@
+use super::*;
+
+fn pod(permits: &Permits, name: &str) -> Arc<Share> {
+    let workload = WorkloadName::new("shop", name).unwrap();
+    permits.share(Holder::Caller(workload))
+}
+
+/// Takes as many as there are to be had.
+fn flood(share: &Arc<Share>) -> Vec<Permit> {
+    std::iter::from_fn(|| share.take().ok()).collect()
+}
+
+#[test]
+fn there_are_as_many_as_the_bound_and_each_comes_back() {
+    let anybody = Permits::new(2, None).share(Holder::Anybody);
+    let first = anybody.take();
+    let second = anybody.take();
+    assert!(first.is_ok() && second.is_ok());
+    assert_eq!(anybody.take().unwrap_err(), Spent::All);
+    drop(first);
+    let third = anybody.take();
+    assert!(third.is_ok() && anybody.take().is_err());
+}
+
+#[test]
+fn whoever_takes_all_it_can_leaves_as_much_and_everybody_finds_a_few() {
+    for bound in [64, 1_000, 8_192, 100_000] {
+        let permits = Permits::new(bound, None);
+        let first = pod(&permits, "first");
+        let held = flood(&first);
+        let left = bound - held.len();
+        assert!(held.len() >= bound / 3, "{bound}: {}", held.len());
+        assert!(left > held.len(), "{bound}: {left}");
+        assert_eq!(first.take().unwrap_err(), Spent::Share);
+        let mut all = vec![held];
+        all.extend((1..10).map(|n| flood(&pod(&permits, &format!("p{n}")))));
+        // Ten that take what they can: still one that comes now gets what few pods need.
+        let few = (bound / FEW).clamp(1, MOST_FEW);
+        let late = flood(&pod(&permits, "late"));
+        assert!(
+            late.len() >= few.min(bound / KEPT),
+            "{bound}: {}",
+            late.len()
+        );
+        all.clear();
+        drop(late);
+        assert_eq!(permits.all.left.load(Ordering::Relaxed), bound);
+    }
+}
+
+#[test]
+fn what_comes_back_is_there_for_whoever_was_refused() {
+    let permits = Permits::new(1_000, None);
+    let (first, second) = (pod(&permits, "first"), pod(&permits, "second"));
+    let held = flood(&first);
+    let others = flood(&second);
+    assert!(first.take().is_err());
+    drop(others);
+    assert!(first.take().is_err(), "it holds as many as are free");
+    drop(held);
+    assert!(!flood(&second).is_empty());
+}
+
+#[test]
+fn a_fixed_share_is_one() {
+    let permits = Permits::new(800, Some(10));
+    assert_eq!(flood(&pod(&permits, "first")).len(), 10);
+    let permits = Permits::new(800, Some(usize::MAX));
+    let most = flood(&pod(&permits, "first"));
+    assert_eq!(most.len(), 700, "but for what is kept for those with few");
+    assert_eq!(flood(&pod(&permits, "second")).len(), 12);
+}
+
+#[test]
+fn a_claim_counts_to_a_source_and_takes_no_permit() {
+    let permits = Permits::new(80, None);
+    let door = permits.share(Holder::Anybody);
+    let called = pod(&permits, "called");
+    let mut held = Vec::new();
+    while let Ok(permit) = door.take() {
+        let Some(claim) = called.claim() else { break };
+        held.push((permit, claim));
+    }
+    assert!((30..=40).contains(&held.len()), "{}", held.len());
+    drop(held);
+    assert_eq!(called.held.load(Ordering::Relaxed), 0);
+    assert_eq!(permits.all.left.load(Ordering::Relaxed), 80);
+}
+
+#[test]
+fn nobody_takes_what_is_not_there() {
+    for bound in [1, 2, 7, 8, 9, 64] {
+        for fixed in [None, Some(1), Some(usize::MAX)] {
+            assert!(!may_take(bound, 0, 0, fixed));
+            assert!(may_take(bound, bound, 0, fixed), "{bound} {fixed:?}");
+        }
+    }
+}
