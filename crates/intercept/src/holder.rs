@@ -139,6 +139,7 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
     if let Hooks::Nft(_, Some(reason)) = &hooks {
         tracing::warn!("packet filters stand in for BPF programs, and leave no guard: {reason}");
     }
+    let _ours = memory::lock(&config.memory)?;
     let memory = Memory::open(config.memory)?;
     let guests = Guests::new(config.requests, config.proxy)
         .map_err(|error| HolderError::new("cannot listen for requests", error))?;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use super::memory::{Memory, Remembered};
+use super::memory::{self, Memory, Remembered};
 use super::{HolderError, pods};
 use crate::hooks::{self, HookError};
 use crate::routes;
@@ -28,6 +28,7 @@ pub fn uninstall(memory: &Path) -> Result<Removed, HolderError> {
     if !memory.exists() {
         return Ok(removed);
     }
+    let _ours = memory::lock(memory)?;
     let mut memory = Memory::open(memory.to_owned())?;
     for pod in memory.recalled() {
         let Some(netns) = still_there(&pod) else {
@@ -42,6 +43,14 @@ pub fn uninstall(memory: &Path) -> Result<Removed, HolderError> {
         }
     }
     Ok(removed)
+}
+
+/// The same for a pod that is lost, and is to be remembered no more.
+pub(super) fn forget(pod: &Remembered) {
+    let cleared = still_there(pod).map(|netns| clear(&netns, pod));
+    if let Some(Err(why)) = cleared {
+        tracing::error!(workload = %pod.workload, "what is in a lost pod stays: {why}");
+    }
 }
 
 /// The namespace of a pod that was not started anew, and is nobody else's.

@@ -76,8 +76,6 @@ pub(super) struct Memory {
     path: PathBuf,
     recalled: Vec<Remembered>,
     lost: Vec<Lost>,
-    /// No other holder has the same pods. The kernel lets go of it however we end.
-    _lock: File,
 }
 
 /// A pod that is not enrolled, for a reason that may pass.
@@ -95,7 +93,6 @@ impl Memory {
     /// Reads what there is.
     pub(super) fn open(path: PathBuf) -> Result<Memory, HolderError> {
         let wrong = |error| HolderError::new(format!("{}", path.display()), error);
-        let lock = lock(&path)?;
         let recalled = match read(&path) {
             Ok(recalled) => recalled,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -105,7 +102,6 @@ impl Memory {
             path,
             recalled,
             lost: Vec::new(),
-            _lock: lock,
         })
     }
 
@@ -187,8 +183,12 @@ impl Memory {
     }
 }
 
-/// Makes these pods ours for as long as the file is open.
-fn lock(path: &Path) -> Result<File, HolderError> {
+/// Makes the pods of a file ours for as long as what is returned is open: no other holder has them. The kernel lets
+/// go of it however we end.
+///
+/// # Errors
+/// When another holder has them.
+pub(super) fn lock(path: &Path) -> Result<File, HolderError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let name = PathBuf::from(name);

@@ -251,6 +251,11 @@ impl Pods {
         match hooks::clear_filters(pod.netns.as_fd()) {
             Ok(true) => {
                 tracing::info!(workload = %pod.workload, "rules of the packet filter removed");
+                if !pod.routed
+                    && let Err(error) = routes::undo(pod.netns.as_fd())
+                {
+                    tracing::debug!(workload = %pod.workload, %error, "its routes stay");
+                }
             }
             // Without the program there were none, most likely.
             Ok(false) | Err(HookError::Lacking { .. }) => {}

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use heddle_model::WorkloadName;
 
-use super::Holder;
 use super::child::Proxy;
+use super::{Holder, leftovers};
 use crate::channel::{ToHolder, receive};
 use crate::request::{HolderStatus, PodState, ProxyStatus, Reply, Request};
 use crate::{Exclude, Fate, PodId};
@@ -131,6 +131,7 @@ impl Holder {
         let Some(pod) = self.pods.release(workload) else {
             let lost = self.memory.recovered(workload);
             let lost = lost.ok_or_else(|| self.pods.unknown(workload))?;
+            leftovers::forget(&lost);
             tracing::info!(%workload, "a lost pod is forgotten");
             let guarded = (lost.fate == Fate::Refuse).then(|| {
                 format!(
