@@ -79,7 +79,7 @@ fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
     let why = "the pod's network namespace is missing".to_owned();
     assert_eq!(holder.answer(request, None), [Reply::Refused(why)]);
     let workload = name("stranger");
-    let why = "shop/stranger is not enrolled here".to_owned();
+    let why = "shop/stranger is not enrolled here: these are: shop/vault".to_owned();
     assert_eq!(
         holder.answer(Request::Release { workload }, None),
         [Reply::Refused(why)]
