@@ -69,6 +69,9 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
             "{HOST_NAMESPACE}: {error}: should somebody enrol the machine's own network, it is not noticed"
         );
     }
+    if let Err(error) = holder::go_first() {
+        tracing::info!("on a busy machine, pods learn later that their proxy died: {error}");
+    }
     hygiene::keep_what_holding_takes().map_err(|error| anyhow!(error))?;
     let location = Location::holder(intercept.holder_socket.clone());
     let (_claim, requests) = requests_socket(&location)?;

@@ -30,6 +30,7 @@ mod child;
 mod guests;
 mod memory;
 mod pods;
+mod prompt;
 mod sockets;
 mod talk;
 
@@ -37,12 +38,14 @@ use child::Proxy;
 use guests::Guests;
 use memory::Memory;
 use pods::Pods;
+pub use prompt::go_first;
 
 /// The shortest and the longest wait before a proxy that died is started again. The first time there is
 /// none.
 const RESTART: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// A proxy that lived for so long did not die of its start.
+/// A proxy that lived for so long did not die of its start; nor did one that served a pod and lived for so long.
 const LIVED: Duration = Duration::from_secs(10);
+const SERVED: Duration = Duration::from_secs(1);
 
 /// What a holder is told.
 #[derive(Debug)]
@@ -232,7 +235,9 @@ impl Holder {
             let mut wanted = PollFlags::empty();
             wanted.set(PollFlags::IN, proxy.is_heard());
             wanted.set(PollFlags::OUT, proxy.has_more_to_say());
-            all.push(PollFd::new(proxy.channel(), wanted));
+            if !proxy.has_hung_up {
+                all.push(PollFd::new(proxy.channel(), wanted));
+            }
         }
         all.extend(guests.polled());
         match poll(&mut all, timeout.as_ref()) {
@@ -243,7 +248,7 @@ impl Holder {
         Ok(Ready {
             signal: is_ready(0) || is_ready(1),
             proxy_ended: self.proxy.is_some() && is_ready(2),
-            channel: self.proxy.is_some() && is_ready(3),
+            channel: self.proxy.as_ref().is_some_and(|it| !it.has_hung_up) && is_ready(3),
         })
     }
 
@@ -281,6 +286,7 @@ impl Holder {
         self.pods.proxy_died();
         let proxy = self.proxy.take()?;
         let lived = proxy.age();
+        let is_good = lived >= LIVED || (proxy.has_served && lived >= SERVED);
         let how = proxy.reap();
         if self.stopping {
             return Some(Ended::Stopped);
@@ -289,7 +295,7 @@ impl Holder {
             Some(code) if !self.has_worked => return Some(Ended::Proxy(code)),
             _ => tracing::error!("the proxy died ({how}); it is started again"),
         }
-        if lived >= LIVED {
+        if is_good {
             self.wait = Duration::ZERO;
         }
         self.start_later();

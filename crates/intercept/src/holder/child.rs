@@ -33,6 +33,11 @@ pub(super) struct Proxy {
     /// What it could not be told yet: pods, at most twice each, and answers ([`MAX_ANSWERS`]).
     unsaid: VecDeque<Word>,
     started: Instant,
+    /// Whether it has served a pod.
+    pub(super) has_served: bool,
+    /// Whether it has closed its end, which it does as it dies: the kernel says so before it closes connections, and
+    /// before it says that the process has ended.
+    pub(super) has_hung_up: bool,
 }
 
 /// Something to be said.
@@ -61,6 +66,8 @@ impl Proxy {
             channel,
             unsaid: VecDeque::new(),
             started: Instant::now(),
+            has_served: false,
+            has_hung_up: false,
         })
     }
 
