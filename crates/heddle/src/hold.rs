@@ -76,6 +76,9 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
             "{HOST_NAMESPACE}: {error}: should somebody enrol the machine's own network, it is not noticed"
         );
     }
+    if let Err(error) = holder::go_first() {
+        tracing::info!("on a busy machine, pods learn later that their proxy died: {error}");
+    }
     let proxy = user::of_proxy(intercept.proxy_user.as_ref()).map_err(|error| anyhow!(error))?;
     let folder = state_folder::folder(state, "node")?;
     match proxy {

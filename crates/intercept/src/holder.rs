@@ -32,6 +32,7 @@ mod guests;
 mod leftovers;
 mod memory;
 mod pods;
+mod prompt;
 mod pulse;
 mod sockets;
 mod talk;
@@ -44,14 +45,16 @@ use guests::Guests;
 pub use leftovers::{Removed, uninstall};
 use memory::{Memory, Remembered};
 use pods::Pods;
+pub use prompt::go_first;
 
 /// The shortest and the longest wait before a proxy that died is started again. The first time there is
 /// none.
 const RESTART: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// So many guarded pods are named; of more only the number is.
 const NAMED: usize = 20;
-/// A proxy that lived for so long did not die of its start.
+/// A proxy that lived for so long did not die of its start; nor did one that served a pod and lived for so long.
 const LIVED: Duration = Duration::from_secs(10);
+const SERVED: Duration = Duration::from_secs(1);
 
 /// What a holder is told.
 #[derive(Debug)]
@@ -315,7 +318,9 @@ impl Holder {
             let mut wanted = PollFlags::empty();
             wanted.set(PollFlags::IN, proxy.is_heard());
             wanted.set(PollFlags::OUT, proxy.has_more_to_say());
-            all.push(PollFd::new(proxy.channel(), wanted));
+            if !proxy.has_hung_up {
+                all.push(PollFd::new(proxy.channel(), wanted));
+            }
         }
         all.extend(guests.polled());
         match poll(&mut all, timeout.as_ref()) {
@@ -327,7 +332,7 @@ impl Holder {
             signal: is_ready(0) || is_ready(1),
             addresses: is_ready(2),
             proxy_ended: self.proxy.is_some() && is_ready(3),
-            channel: self.proxy.is_some() && is_ready(4),
+            channel: self.proxy.as_ref().is_some_and(|it| !it.has_hung_up) && is_ready(4),
         })
     }
 
@@ -365,6 +370,7 @@ impl Holder {
         self.pods.proxy_died();
         let proxy = self.proxy.take()?;
         let lived = proxy.age();
+        let is_good = lived >= LIVED || (proxy.has_served && lived >= SERVED);
         let how = proxy.reap();
         if self.stopping {
             return Some(Ended::Stopped);
@@ -373,7 +379,7 @@ impl Holder {
             Some(code) if !self.has_worked => return Some(Ended::Proxy(code)),
             _ => tracing::error!("the proxy died ({how}); it is started again"),
         }
-        if lived >= LIVED {
+        if is_good {
             self.wait = Duration::ZERO;
         }
         self.start_later();

@@ -36,6 +36,11 @@ pub(super) struct Proxy {
     started: Instant,
     /// Whether it answers; none, before it has said that it works.
     pulse: Option<Pulse>,
+    /// Whether it has served a pod.
+    pub(super) has_served: bool,
+    /// Whether it has closed its end, which it does as it dies: the kernel says so before it closes connections, and
+    /// before it says that the process has ended.
+    pub(super) has_hung_up: bool,
 }
 
 /// Something to be said.
@@ -67,6 +72,8 @@ impl Proxy {
             unsaid: VecDeque::new(),
             started: Instant::now(),
             pulse: None,
+            has_served: false,
+            has_hung_up: false,
         })
     }
 

@@ -165,7 +165,10 @@ impl Holder {
             let said = match receive::<ToHolder>(proxy.channel()) {
                 Ok(Some((said, _))) => said,
                 Ok(None) => {
-                    // One that cannot be spoken to is of no use, if it lives at all.
+                    // One that cannot be spoken to is of no use, if it lives at all. Clients whose connections it
+                    // had dial again at once: they are not to wait for the next one.
+                    proxy.has_hung_up = true;
+                    self.pods.proxy_died();
                     proxy.signal(rustix::process::Signal::KILL);
                     return;
                 }
@@ -188,7 +191,10 @@ impl Holder {
                     proxy.answer(request, self.pods.open(pod, family, source));
                     proxy.flush(&self.pods);
                 }
-                ToHolder::Serving { pod, fate } => self.settle(pod, PodState::Serving, fate),
+                ToHolder::Serving { pod, fate } => {
+                    proxy.has_served = true;
+                    self.settle(pod, PodState::Serving, fate);
+                }
                 ToHolder::Holding { pod } => self.settle(pod, PodState::Held, Fate::Refuse),
                 ToHolder::Drained { pod } => self.pods.drained(pod),
             }
