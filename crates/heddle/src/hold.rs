@@ -34,8 +34,9 @@ pub(crate) use user::{User, Wanted};
 mod folder;
 mod user;
 
-/// The network of the machine, which is no pod's.
-const HOST_NAMESPACE: &str = "/proc/1/ns/net";
+/// The network of the machine, which is no pod's: of the first process, and of the kernel's own, which may be looked at
+/// where the first one hides.
+const HOST_NAMESPACES: [&str; 2] = ["/proc/1/ns/net", "/proc/2/ns/net"];
 /// Operators that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
@@ -70,10 +71,13 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
     }
     // What root can do and we cannot any more.
     let hooks = hooks_options(&intercept)?;
-    let host = File::open(HOST_NAMESPACE);
-    if let Err(error) = &host {
+    let host = HOST_NAMESPACES
+        .iter()
+        .find_map(|path| File::open(path).ok());
+    if host.is_none() {
         tracing::warn!(
-            "{HOST_NAMESPACE}: {error}: should somebody enrol the machine's own network, it is not noticed"
+            "{} cannot be looked at: should somebody enrol the machine's own network, it is not noticed",
+            HOST_NAMESPACES.join(" and ")
         );
     }
     if let Err(error) = holder::go_first() {
@@ -102,7 +106,7 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
         requests,
         memory: memory(&folder),
         hooks,
-        host: host.ok(),
+        host,
         proxy_timeout: Some(intercept.proxy_timeout).filter(|seconds| *seconds > 0),
         own: intercept.pod.clone().map(|workload| Own {
             workload,

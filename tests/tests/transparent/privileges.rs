@@ -89,6 +89,11 @@ fn a_proxy_is_nobody_and_has_nothing_but_the_state_of_its_node() {
     }
     let asks = stage.node("one").holder_socket();
     request::ask(&asks, &Request::List, None).expect("root may ask");
+    // … but not for the network of the machine …
+    let machine = ["/proc/self/ns/net", "--holder-socket", &text(&asks)];
+    let enrol = [&["enrol", "shop/machine", "--netns"][..], &machine].concat();
+    let why = stage.heddle(&enrol).expect_err("that is no pod");
+    assert!(why.contains("is the network of the machine"), "{why}");
     // … and whoever the proxy is, is not heard by the holder, even were the socket and its folder open to all.
     fs::set_permissions(&asks, Permissions::from_mode(0o666)).expect("permissions");
     let flags = OFlags::PATH.bits().cast_signed();
