@@ -10,12 +10,12 @@ use crate::hold;
 use crate::state_folder;
 use crate::table::count;
 
-/// Remove what a node leaves behind: the guard of pods that refuse without a proxy, and what is in pods
+/// Remove what a node leaves behind in the kernel: the guard, and what is in its pods
 ///
-/// Interception ends with the node's processes; the guard does not, so that a pod that must not speak in
-/// the clear never does. Nor do the packet filters (--hooks nft) and routes in the namespaces of its pods when
-/// the node was killed. This takes them away, of the pods that are remembered beside the state folder. They are
-/// remembered still: a node that is started again has them again. Stop the node first.
+/// Interception ends with the node's processes; the guard of pods that refuse without a proxy does not, so that
+/// a pod that must not speak in the clear never does. Nor do the packet filters (--hooks nft) and routes in the
+/// namespaces of its pods when the node was killed. This takes them away, of the pods that are remembered beside
+/// the state folder. They are remembered still: a node that is started again has them again. Stop the node first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit codes:
   0  there is nothing any more
