@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   heddle node --intercept …            the holder: privileged, one thread
-//!     └─ heddle node --intercept … --held    the proxy: no privileges, its end of the channel is standard input
+//!     └─ heddle node --intercept … --held    the proxy: no privileges, where the holder is root another user;
+//!                                            its end of the channel is standard input
 //! ```
 
 use std::ffi::OsString;

@@ -1,5 +1,5 @@
-// The tables. Entries are allocated when they are there, but of hash tables the kernel allocates 16 bytes for each entry
-// that there may be: hence no more than a node can need.
+// The tables. Entries are allocated when they are there, but of hash tables the kernel allocates 16 bytes for each
+// entry that there may be: hence no more than a node can need.
 #pragma once
 
 struct {

@@ -39,7 +39,7 @@ pub enum ToProxy {
         pod: PodId,
         /// Whose pod it is.
         workload: WorkloadName,
-        /// Its own addresses.
+        /// Its own addresses, as they are when this is said: later changes are the hooks' matter.
         addresses: Vec<IpAddr>,
     },
     /// All pods have been told that there were when the proxy was started.

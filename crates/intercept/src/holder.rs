@@ -9,8 +9,8 @@
 //! ```
 //!
 //! One thread, one loop, no runtime: it has the privileges, so it does little. It keeps hooks, namespaces and
-//! listeners of pods, starts the proxy as its child and starts it again when it dies, and makes sockets in
-//! namespaces for it. It reads nothing from any network.
+//! listeners of pods, starts the proxy as its child and starts it again when it dies or does not answer, and makes
+//! sockets in namespaces for it. It reads nothing from any network.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -52,8 +52,9 @@ pub use prompt::go_first;
 const RESTART: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// So many guarded pods are named; of more only the number is.
 const NAMED: usize = 20;
-/// A proxy that lived for so long did not die of its start; nor did one that served a pod and lived for so long.
+/// A proxy that lived for so long did not die of its start.
 const LIVED: Duration = Duration::from_secs(10);
+/// Nor did one that has served a pod, and lived for so long.
 const SERVED: Duration = Duration::from_secs(1);
 
 /// What a holder is told.

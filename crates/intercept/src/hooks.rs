@@ -116,7 +116,7 @@ pub struct Pod<'a> {
 pub struct Guarded {
     /// Its number (`net:[…]` of a process, namespaces(7)).
     pub inode: u64,
-    /// The addresses that its pod had when it was enrolled.
+    /// The addresses that its pod had last, as far as the holder before knew.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -202,7 +202,8 @@ impl Hooks {
     }
 
     /// A pod has these addresses from now on, in place of those that it had: none, or up to
-    /// [`MAX_ADDRESSES`]. What arrives for others is refused, whatever the pod's fate.
+    /// [`MAX_ADDRESSES`]. Programs refuse what arrives for others, whatever the pod's fate; rules of the packet
+    /// filter take every address that the kernel calls local.
     ///
     /// # Errors
     /// When there is no such pod, an address is another's, or the kernel refuses.

@@ -100,7 +100,7 @@ pub struct PodStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PodState {
-    /// Its connections wait until the proxy has its identity and policies.
+    /// Its connections wait until the proxy has its identity and policies, and are refused when that takes long.
     Held,
     /// They are served.
     Serving,

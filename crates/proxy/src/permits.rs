@@ -25,10 +25,11 @@ use std::time::Instant;
 use foldhash::fast::RandomState;
 use heddle_model::WorkloadName;
 
-/// The part of a bound that is kept for sources that hold few: one so-manieth.
+/// One part in so many of a bound is kept for sources that hold few.
 const KEPT: usize = 8;
-/// The part of a bound that is few, one so-manieth, and at most so many.
+/// Few is one part in so many of a bound …
 const FEW: usize = 64;
+/// … and so many at most.
 const MOST_FEW: usize = 32;
 /// How long nothing more is said of a source that has its share, in seconds.
 const SAY_EVERY_S: u64 = 10;

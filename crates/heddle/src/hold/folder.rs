@@ -2,7 +2,7 @@
 //!
 //! What is in the folder was written by a proxy, which may have been in wrong hands: nothing in it is followed,
 //! each thing is opened once and judged and given by that descriptor, and only what a node keeps there is given
-//! at all. The folder above stays who it was: beside the state is what the holder remembers.
+//! at all. The folder above stays whose it was: beside the state is what the holder remembers.
 
 use std::ffi::OsStr;
 use std::fmt;

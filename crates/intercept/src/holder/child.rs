@@ -31,7 +31,7 @@ pub(super) struct Proxy {
     process: Child,
     pidfd: OwnedFd,
     channel: OwnedFd,
-    /// What it could not be told yet: pods, at most twice each, and answers ([`MAX_ANSWERS`]).
+    /// What it could not be told yet: pods, at most twice each, answers ([`MAX_ANSWERS`]), and one question.
     unsaid: VecDeque<Word>,
     started: Instant,
     /// Whether it answers; none, before it has said that it works.

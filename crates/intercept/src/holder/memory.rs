@@ -1,4 +1,4 @@
-//! The pods that a holder finds again when it was restarted.
+//! The pods that a holder finds again when it was restarted, and those that it does not.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -9,7 +9,8 @@ mod tests;
 const LOWEST: libc::c_int = 1;
 
 /// Lets this thread run before all that have no priority of their own: when a proxy dies, what pods dial is waiting for
-/// this thread's store in a table, and must not wait for its turn. Processes and threads that it starts have none again.
+/// this thread's store in a table, and must not wait for its turn. Processes and threads that it starts have no
+/// priority.
 ///
 /// # Errors
 /// Without CAP_SYS_NICE, or where a control group gives its processes no such time.

@@ -7,8 +7,9 @@
 //!     └─────────────────┴─────────────────────┘
 //! ```
 //!
-//! It is looked at once a second, and each look at which a question is still open counts once, however long ago the last one
-//! was: while the holder itself was kept from running, or the machine slept, nothing is held against the proxy.
+//! It is looked at once a second, and each look at which a question is still open counts once, however long ago the
+//! last one was: while the holder itself was kept from running, or the machine slept, nothing is held against the
+//! proxy. A question is asked once: nothing else is asked until it is answered.
 
 use std::time::{Duration, Instant};
 

@@ -18,7 +18,7 @@ use crate::{Family, INBOUND_PORT, OUTBOUND_PORT};
 /// Connections that may wait to be accepted. The kernel cuts it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4_096;
 
-/// The addresses of a pod, without those that only it can reach itself.
+/// The addresses of a pod, without those that mean something else in every namespace, or on every link.
 pub(super) fn addresses(netns: BorrowedFd<'_>) -> io::Result<Vec<IpAddr>> {
     let all = within(netns, if_addrs::get_if_addrs)??;
     let addresses = all.into_iter().map(|interface| interface.ip());

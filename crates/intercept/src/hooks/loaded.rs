@@ -66,7 +66,7 @@ pub(super) const LINK_GUARDS: [(Guard, TcAttachType); 2] = [
         TcAttachType::Ingress,
     ),
 ];
-/// Both, for who only tries them.
+/// Stands for all programs for packets, wherever they are attached, for who only tries them.
 pub(super) const AT_PACKETS: (&str, &str) = (
     PACKET_GUARDS[0].0,
     "programs for packets, which refuse datagrams",

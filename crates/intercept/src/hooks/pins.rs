@@ -3,9 +3,9 @@
 //! | name | is |
 //! |---|---|
 //! | `guard_connect4`, `guard_connect6`, `guard_sendmsg4`, `guard_sendmsg6` | links to the pods' cgroup |
-//! | `guard_egress`, `guard_ingress` | the same, where there are no links to interfaces |
+//! | `guard_egress`, `guard_ingress` | the same for packets, where there are no links to interfaces |
 //! | `pod-COOKIE` | a link to the network namespace of that cookie |
-//! | `packets-COOKIE-…` | links to the interfaces there |
+//! | `packets-COOKIE-…` | links to the interfaces there, where there are such links |
 //! | `pods`, `addresses` | the tables that the guards read |
 //!
 //! A new holder puts each in the place of the old one with one rename, so that there is no moment without.
@@ -303,8 +303,8 @@ fn remove(path: &Path) -> Result<(), HookError> {
     }
 }
 
-/// Our open links to network namespaces that are still there, by their numbers, and the numbers of these. One that is gone is not numbered
-/// in what the kernel says of a descriptor (proc(5), fdinfo).
+/// The numbers of the network namespaces to which we have links open, by the numbers of these links. In what the
+/// kernel says of a descriptor (proc(5), fdinfo), a namespace that is gone has no number: it is left out.
 fn attached_to_namespaces() -> BTreeMap<u32, u64> {
     let field = |info: &str, name: &str| {
         let value = info.lines().find_map(|line| line.strip_prefix(name));

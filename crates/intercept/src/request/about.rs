@@ -27,7 +27,8 @@ pub struct HolderStatus {
     pub guarded: Vec<Guarded>,
 }
 
-/// The proxy as a process. Whether it answers is for its admin socket to say.
+/// The proxy as a process. Whether it answers its holder is said of its pods
+/// ([`PodState::Unresponsive`](super::PodState::Unresponsive)).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyStatus {
     /// Its process.
