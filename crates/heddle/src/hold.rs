@@ -27,6 +27,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::hygiene;
 use crate::logging;
+use crate::serving::limits;
 use crate::settings::{Metrics, Settings};
 use crate::state_folder;
 use folder::NotGiven;
@@ -70,6 +71,8 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
         )
         .into());
     }
+    // Each pod takes some, and a shell's default is for a hundred pods.
+    limits::raise();
     // What root can do and we cannot any more.
     let hooks = hooks_options(&intercept)?;
     let host = HOST_NAMESPACES
@@ -80,9 +83,6 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
             "{} cannot be looked at: should somebody enrol the machine's own network, it is not noticed",
             HOST_NAMESPACES.join(" and ")
         );
-    }
-    if let Err(error) = holder::go_first() {
-        tracing::info!("on a busy machine, pods learn later that their proxy died: {error}");
     }
     let proxy = user::of_proxy(intercept.proxy_user.as_ref()).map_err(|error| anyhow!(error))?;
     let folder = state_folder::folder(state, "node")?;

@@ -14,7 +14,7 @@
 mod addresses;
 pub(crate) mod bind;
 mod cores;
-mod limits;
+pub(crate) mod limits;
 mod listeners;
 mod metrics;
 mod node;

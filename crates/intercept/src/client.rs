@@ -196,7 +196,7 @@ impl Client {
             }
             ToProxy::Recalled => Some(Event::Recalled),
             ToProxy::Ping { number } => {
-                // Where it does not fit, the holder has not listened for long, and goes without this answer.
+                // Where it does not fit, the holder has not listened for long: it asks again.
                 let _ = send(
                     &self.channel.get_ref().channel,
                     &ToHolder::Pong { number },

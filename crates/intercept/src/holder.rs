@@ -32,7 +32,6 @@ mod guests;
 mod leftovers;
 mod memory;
 mod pods;
-mod prompt;
 mod pulse;
 mod sockets;
 mod talk;
@@ -45,7 +44,6 @@ use guests::Guests;
 pub use leftovers::{Removed, uninstall};
 use memory::{Memory, Remembered};
 use pods::Pods;
-pub use prompt::go_first;
 
 /// The shortest and the longest wait before a proxy that died is started again. The first time there is
 /// none.
@@ -159,6 +157,7 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
         wait: Duration::ZERO,
         has_worked: false,
         stopping: false,
+        is_news: false,
     };
     holder.recall(config.own)?;
     holder.serve(guests, signals)
@@ -178,6 +177,8 @@ struct Holder {
     /// Whether a proxy ever did.
     has_worked: bool,
     stopping: bool,
+    /// Whether pods are to be written down that were not.
+    is_news: bool,
 }
 
 impl Holder {
@@ -304,7 +305,13 @@ impl Holder {
     fn wait(&self, guests: &Guests, signals: &child::Signals) -> io::Result<Ready> {
         let proxy = self.proxy.as_ref().filter(|_| !self.stopping);
         let proxy = proxy.and_then(Proxy::due);
-        let until = [self.pods.due(), self.memory.due(), proxy, self.next_start];
+        let until = [
+            self.pods.due(),
+            self.memory.due(),
+            proxy,
+            self.next_start,
+            guests.due(),
+        ];
         let until = until.into_iter().flatten().min();
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         // Waits are of seconds: none is longer than the kernel can count.

@@ -65,6 +65,12 @@ impl fmt::Display for RouteError {
 
 impl std::error::Error for RouteError {}
 
+impl From<RouteError> for io::Error {
+    fn from(error: RouteError) -> io::Error {
+        error.error
+    }
+}
+
 /// Turns on the loopback interface of a pod's namespace, over which everything goes.
 ///
 /// # Errors

@@ -57,6 +57,16 @@ pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
 }
 
+/// Has whoever sends descriptors to a Unix socket refused (`SO_PASSRIGHTS`, unix(7)).
+///
+/// # Errors
+/// Before Linux 6.16.
+pub fn refuse_descriptors(socket: impl AsFd) -> io::Result<()> {
+    /// `asm-generic/socket.h`.
+    const SO_PASSRIGHTS: i32 = 83;
+    set(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, 0)
+}
+
 fn set(socket: impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let Ok(length) = libc::socklen_t::try_from(size_of::<i32>()) else {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -9,6 +9,7 @@
 //! identity and policies are there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ use crate::status::InterceptionStatus;
 const HELD_FOR: Duration = Duration::from_secs(5);
 /// How long the listeners of a released pod are still accepted from.
 const DRAIN: Duration = Duration::from_secs(1);
+/// How long to wait where the holder has no room for what it is to be told.
+const TOLD_AGAIN: Duration = Duration::from_millis(100);
 /// So many addresses outside of the mesh's ranges are named; of more only the number is.
 const NAMED: usize = 5;
 /// Where the numbers of pods' listeners begin: the others are counted from 0.
@@ -44,6 +47,8 @@ pub(super) struct Pods {
     ranges: Vec<(Cidr, bool)>,
     /// Who was said to have addresses that are not among them.
     outside: BTreeSet<String>,
+    /// Whether there was no room for something that the holder is to be told.
+    is_untold: bool,
     /// Where operators ask the holder.
     holder_socket: PathBuf,
 }
@@ -75,6 +80,7 @@ impl Pods {
             is_recalled: false,
             ranges,
             outside: BTreeSet::new(),
+            is_untold: false,
             holder_socket,
         };
         Ok((client, pods))
@@ -148,6 +154,7 @@ impl Pods {
 
     /// Tells the holder which pods are served, and what is to become of them without us.
     fn say_fates(&mut self, mesh: &Mesh) {
+        self.is_untold = false;
         for (id, pod) in &mut self.pods {
             let tells = match mesh.workload(&pod.workload) {
                 None => Tell::Holding { pod: *id },
@@ -160,6 +167,11 @@ impl Pods {
             if pod.listeners.is_some() || pod.told == Some(tells) {
                 continue;
             }
+            if !tell(&self.teller, tells) {
+                self.is_untold = true;
+                continue;
+            }
+            pod.told = Some(tells);
             if matches!(tells, Tell::Holding { .. }) {
                 tracing::warn!(
                     workload = %pod.workload,
@@ -167,8 +179,6 @@ impl Pods {
                      nobody reaches it, until the control plane has such a workload on this node"
                 );
             }
-            tell(&self.teller, tells);
-            pod.told = Some(tells);
         }
     }
 
@@ -206,9 +216,9 @@ impl Pods {
         self.outside = outside;
     }
 
-    /// Serves those that have waited long enough.
+    /// Serves those that have waited long enough, and tells the holder what there was no room for.
     pub(super) fn look(&mut self, mesh: &Mesh, proxy: &Proxy) {
-        if self.pods.values().any(|pod| pod.listeners.is_some()) {
+        if self.is_untold || self.pods.values().any(|pod| pod.listeners.is_some()) {
             self.follow(mesh, proxy);
         }
     }
@@ -229,7 +239,9 @@ impl Pods {
                     drained.await;
                 }
             }
-            tell(&teller, Tell::Drained { pod: id });
+            while !tell(&teller, Tell::Drained { pod: id }) {
+                tokio::time::sleep(TOLD_AGAIN).await;
+            }
         });
         self.say_where(proxy);
     }
@@ -250,8 +262,14 @@ fn listener_ids(pod: PodId) -> [u64; 2] {
     [first, first + 1]
 }
 
-fn tell(teller: &Teller, tell: Tell) {
-    if let Err(error) = teller.tell(tell) {
-        tracing::error!(%error, ?tell, "the holder cannot be told");
+/// Tells the holder. Returns whether that is done with: where there is no room, it is to be told again.
+fn tell(teller: &Teller, tell: Tell) -> bool {
+    match teller.tell(tell) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+        Err(error) => {
+            tracing::error!(%error, ?tell, "the holder cannot be told");
+            true
+        }
+        Ok(()) => true,
     }
 }

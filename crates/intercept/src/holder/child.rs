@@ -17,6 +17,7 @@ use super::pods::{Pod, Pods};
 use super::pulse::{Beat, Pulse};
 use crate::PodId;
 use crate::channel::{ToProxy, pair, send};
+use crate::sockopt::refuse_descriptors;
 
 /// Answers that may wait to be taken: until some are, no more questions are.
 const MAX_ANSWERS: usize = 1_024;
@@ -57,6 +58,9 @@ impl Proxy {
     /// Starts it, with its end of the channel as standard input.
     pub(super) fn start(program: &Path, arguments: &[OsString]) -> io::Result<Proxy> {
         let (channel, theirs) = pair()?;
+        // It has none to send, and to close one that it has prepared may take as long as it likes (SO_LINGER). Kernels
+        // before Linux 6.16 do not know this.
+        let _ = refuse_descriptors(&channel);
         let process = Command::new(program)
             .arg0(NAME)
             .args(arguments)
@@ -103,7 +107,12 @@ impl Proxy {
             .map_or(Beat::None, |pulse| pulse.look(now))
         {
             Beat::None => {}
-            Beat::Ask(number) => self.unsaid.push_back(Word::Ping(number)),
+            Beat::Ask(number) => {
+                let is_unsaid = |word: &Word| matches!(word, Word::Ping(_));
+                if !self.unsaid.iter().any(is_unsaid) {
+                    self.unsaid.push_back(Word::Ping(number));
+                }
+            }
             Beat::Late => tracing::error!(
                 "the proxy is there and does not answer: it is stopped, or something keeps it from running"
             ),
@@ -206,8 +215,8 @@ fn say(channel: &OwnedFd, word: &Word, pods: &Pods) -> io::Result<()> {
         Word::Socket(request, made) => {
             let error = match made {
                 Ok(_) => None,
-                // What is no error of the kernel is a pod that is not there.
-                Err(error) => Some(error.raw_os_error().unwrap_or(2)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Some(libc::ENOENT),
+                Err(error) => Some(error.raw_os_error().unwrap_or(libc::EIO)),
             };
             let descriptors = made.iter().map(AsFd::as_fd).collect();
             let request = *request;

@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
 use rustix::process::geteuid;
 
@@ -17,12 +19,17 @@ mod tests;
 /// Operators that are listened to at the same time; whoever came first makes room for another.
 const MAX_GUESTS: usize = 16;
 
+/// How long nobody is let in for whom there was no descriptor or memory.
+const BACK_OFF: Duration = Duration::from_secs(1);
+
 /// Who asks.
 pub(super) struct Guests {
     listener: OwnedFd,
     /// The user that may not.
     proxy: u32,
     guests: Vec<Guest>,
+    /// Until when nobody is let in: there was no descriptor for him.
+    closed: Option<Instant>,
 }
 
 /// One question each: when it is answered, the guest leaves.
@@ -41,13 +48,21 @@ impl Guests {
             listener,
             proxy,
             guests: Vec::new(),
+            closed: None,
         })
     }
 
     /// What is to be waited for.
     pub(super) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
         let guests = self.guests.iter().map(Guest::polled);
-        std::iter::once(PollFd::new(&self.listener, PollFlags::IN)).chain(guests)
+        let listener = self.closed.is_none();
+        let listener = listener.then(|| PollFd::new(&self.listener, PollFlags::IN));
+        listener.into_iter().chain(guests)
+    }
+
+    /// When somebody may be let in again.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.closed
     }
 
     /// Lets `answer` answer what has been asked, and says on what has been answered.
@@ -56,8 +71,25 @@ impl Guests {
             guest.listen(&mut answer);
             guest.stays()
         });
+        if self.closed.is_none_or(|until| until <= Instant::now()) {
+            self.closed = None;
+            self.let_in();
+        }
+    }
+
+    fn let_in(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(socket) = accept_with(&self.listener, flags) {
+        loop {
+            let socket = match accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+                // Who waits is there still: without this it would be looked at again and again.
+                Err(error) => {
+                    tracing::error!(%error, "whoever asks the holder has to wait");
+                    self.closed = Some(Instant::now() + BACK_OFF);
+                    return;
+                }
+            };
             let may_ask = may_ask(&socket, self.proxy);
             if self.guests.len() >= MAX_GUESTS {
                 match self.guests.iter().position(|guest| !guest.may_ask) {

@@ -383,7 +383,10 @@ impl Pods {
         if let Some(source) = source {
             sockets::may_speak(pod, family, source)?;
             if !pod.routed {
-                routes::prepare(pod.netns.as_fd()).map_err(io::Error::other)?;
+                let routed = routes::prepare(pod.netns.as_fd());
+                routed.inspect_err(|error| {
+                    tracing::error!(workload = %pod.workload, %error, "nobody can speak to a pod as its clients");
+                })?;
                 pod.routed = true;
             }
         }

@@ -9,7 +9,7 @@
 //!
 //! It is looked at once a second, and each look at which a question is still open counts once, however long ago the
 //! last one was: while the holder itself was kept from running, or the machine slept, nothing is held against the
-//! proxy. A question is asked once: nothing else is asked until it is answered.
+//! proxy. A question that is open is asked again at each look, since it or the answer may have found no room.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ impl Pulse {
         match self.missed {
             missed if Some(missed) == self.limit => Beat::End,
             LATE_AFTER => Beat::Late,
-            _ => Beat::None,
+            _ => Beat::Ask(self.number),
         }
     }
 

@@ -151,13 +151,20 @@ impl Holder {
     }
 
     fn settle(&mut self, pod: PodId, state: PodState, fate: Fate) {
-        if !self.stopping && self.pods.settle(pod, state, fate) {
+        if !self.stopping {
+            self.is_news |= self.pods.settle(pod, state, fate);
+        }
+    }
+
+    /// Does what the proxy asks for, and writes down what is worth it once for all of that.
+    pub(super) fn listen_to_proxy(&mut self) {
+        self.hear_proxy();
+        if std::mem::take(&mut self.is_news) {
             self.remember();
         }
     }
 
-    /// Does what the proxy asks for.
-    pub(super) fn listen_to_proxy(&mut self) {
+    fn hear_proxy(&mut self) {
         for _ in 0..BATCH {
             let Some(proxy) = self.proxy.as_mut().filter(|proxy| proxy.is_heard()) else {
                 return;

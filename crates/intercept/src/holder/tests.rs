@@ -19,6 +19,7 @@ fn holder(memory: &Path) -> Option<Holder> {
         wait: Duration::ZERO,
         has_worked: true,
         stopping: false,
+        is_news: false,
     })
 }
 
