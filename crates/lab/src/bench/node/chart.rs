@@ -61,7 +61,8 @@ where
     let (right, top) = points.fold((1.0_f64, 0.0_f64), |(x, y), point| {
         (x.max(point.0), y.max(point.1))
     });
-    let top = if top > 0.0 { top * 1.15 } else { 1.0 };
+    // With room above the lines for what they are.
+    let top = if top > 0.0 { top * 1.4 } else { 1.0 };
     let mut chart = ChartBuilder::on(area)
         .caption(&panel.title, ("sans-serif", 17))
         .margin(12)
@@ -72,6 +73,7 @@ where
         .configure_mesh()
         .x_desc(&panel.axis)
         .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| format!("{y:.0}"))
         .light_line_style(WHITE)
         .draw()?;
     for Line { kind, points } in &panel.lines {
