@@ -193,7 +193,7 @@ impl Hooks {
     ///
     /// # Errors
     /// When an address is another pod's, the pod is enrolled already, or the kernel refuses. Nothing is
-    /// steered then.
+    /// steered then, and what the guard of another process refused it goes on refusing.
     pub fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.enrol(pod),

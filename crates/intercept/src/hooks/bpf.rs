@@ -11,7 +11,7 @@ use aya::Ebpf;
 use aya::programs::links::FdLink;
 use rustix::fs::{FsWord, fstatfs};
 
-use super::layout::{self, Address, PodEntry};
+use super::layout::{self, Address, PodBytes, PodEntry};
 use super::pins::Pins;
 use super::{Guarded, HookError, MAX_ADDRESSES, Options, Pod, loaded};
 use crate::sockopt::netns_cookie;
@@ -199,14 +199,29 @@ impl Bpf {
             _arrive: None,
             packets: Vec::new(),
         };
+        // Of one that the guard of another process refuses.
+        let before = self.tables.pods.get(&cookie, 0).ok();
         self.pods.insert(pod.id, enrolled);
         let steered = self.steer(pod);
         if steered.is_err() {
             // What was done already is undone; why it could not be done is the better message.
-            let _ = self.release(pod.id);
-            let _ = self.forget(pod.id);
+            let _ = match before {
+                Some(before) => self.put_back(pod.id, before),
+                None => self.release(pod.id).and(self.forget(pod.id)),
+            };
         }
         steered
+    }
+
+    /// A pod that could not be enrolled is again what it was, which is refused: its guard and its addresses stay.
+    fn put_back(&mut self, pod: PodId, before: PodBytes) -> Result<(), HookError> {
+        let enrolled = self.pods.remove(&pod).ok_or(HookError::Unknown(pod))?;
+        // First of all, so that nothing is steered to a listener that is gone.
+        let done = refused(
+            "a guarded pod",
+            self.tables.pods.insert(enrolled.cookie, before, 0),
+        );
+        done.and(self.unsteer(&enrolled))
     }
 
     /// Everything that must hold before anything is changed.
@@ -322,11 +337,12 @@ impl Bpf {
         let Some(pins) = &mut self.pins else {
             return Ok(());
         };
-        pins.take_over(enrolled.cookie);
-        match enrolled.entry.fate {
-            Fate::Refuse => Ok(()),
-            Fate::Pass => pins.remove_pod(enrolled.cookie),
+        if enrolled.entry.fate == Fate::Pass {
+            pins.remove_pod(enrolled.cookie)?;
         }
+        // Not before nothing can fail any more: until then it refuses the pod.
+        pins.take_over(enrolled.cookie);
+        Ok(())
     }
 
     pub(super) fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
@@ -359,23 +375,28 @@ impl Bpf {
     /// Everything is tried, and the first thing that failed said.
     pub(super) fn release(&mut self, pod: PodId) -> Result<(), HookError> {
         let enrolled = self.pods.remove(&pod).ok_or(HookError::Unknown(pod))?;
-        let tables = &mut self.tables;
-        let mut done = removed("a pod", tables.pods.remove(&enrolled.cookie));
+        let mut done = removed("a pod", self.tables.pods.remove(&enrolled.cookie));
         if let Some(pins) = &self.pins {
             done = done.and(pins.remove_pod(enrolled.cookie));
         }
-        done = done.and(removed(
-            "a pod's listener",
-            tables.listeners.remove(&enrolled.cookie),
-        ));
-        done = done.and(removed(
-            "a pod's counter",
-            tables.pending.remove(&enrolled.cookie),
-        ));
-        done = done.and(tables.remove_networks(enrolled.entry.scope, &enrolled.networks));
+        done = done.and(self.unsteer(&enrolled));
         // Not its addresses: the kernel takes its time to detach what drops those that nobody knows of.
         self.leaving.insert(pod, enrolled.addresses);
         done
+    }
+
+    /// Removes what only a pod that is steered has.
+    fn unsteer(&mut self, enrolled: &Enrolled) -> Result<(), HookError> {
+        let tables = &mut self.tables;
+        let done = removed(
+            "a pod's listener",
+            tables.listeners.remove(&enrolled.cookie),
+        );
+        let done = done.and(removed(
+            "a pod's counter",
+            tables.pending.remove(&enrolled.cookie),
+        ));
+        done.and(tables.remove_networks(enrolled.entry.scope, &enrolled.networks))
     }
 
     pub(super) fn forget(&mut self, pod: PodId) -> Result<(), HookError> {

@@ -3,9 +3,11 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use heddle_intercept::hooks::{Hooks, uninstall};
+use heddle_intercept::sockopt::netns_cookie;
 use heddle_intercept::{Exclude, Family, Fate};
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
@@ -120,6 +122,43 @@ fn a_pod_that_the_next_holder_lets_pass_is_not_refused_by_the_guard_of_the_one_b
         accept(&node);
         dial("10.90.1.2:80").unwrap();
         accept(&app);
+    });
+}
+
+/// What is in the way of a guard of the pod's namespace.
+fn obstacle(stage: &Stage, pod: &Pod) -> PathBuf {
+    let cookie = netns_cookie(&pod.outbound).unwrap();
+    stage.bpffs().join(format!("pod-{cookie}-new"))
+}
+
+#[test]
+fn a_pod_that_cannot_be_enrolled_again_is_refused_on() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let _app = stage.serve(&pod, "[::]:80");
+        pod.enrol(&mut hooks);
+        drop(hooks);
+        let mut hooks = stage.hooks();
+        let obstacle = obstacle(stage, &pod);
+        std::fs::create_dir(&obstacle).unwrap();
+        for _ in 0..2 {
+            let exclude = Exclude::default();
+            let refused = hooks.enrol(&pod.hooked(&exclude, Fate::Refuse));
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains("cannot be pinned"), "{refused}");
+            assert_silent(stage, &pod);
+            let guarded = hooks.guarded();
+            let addresses = guarded.into_iter().flat_map(|guarded| guarded.addresses);
+            assert_eq!(addresses.count(), pod.addresses.len());
+        }
+        std::fs::remove_dir(&obstacle).unwrap();
+        drop(hooks);
+        assert_silent(stage, &pod);
+        let mut hooks = stage.hooks();
+        assert_silent(stage, &pod);
+        pod.enrol(&mut hooks);
+        assert_steered(stage, &pod);
     });
 }
 
