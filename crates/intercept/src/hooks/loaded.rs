@@ -5,10 +5,11 @@ use std::os::fd::BorrowedFd;
 
 use aya::maps::{Map, MapError, ProgramArray};
 use aya::programs::links::FdLink;
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{CgroupAttachMode, LinkOrder, Program, TcAttachType};
+use aya::programs::tc::{TcAttachOptions, TcError};
+use aya::programs::{CgroupAttachMode, LinkOrder, Program, ProgramError, TcAttachType};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
+use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -205,22 +206,40 @@ pub(super) fn link(
     }
 }
 
-/// Attaches a loaded program to an interface of the namespace that this thread is in, before all others.
+/// Attaches a loaded program to an interface of the namespace that this thread is in, before all others. `None` when
+/// there is no such interface any more, or the kernel has not let go of an earlier link of this program to it.
 pub(super) fn link_to_interface(
     object: &mut Ebpf,
     name: &str,
     at: TcAttachType,
     interface: &str,
-) -> Result<FdLink, HookError> {
+) -> Result<Option<FdLink>, HookError> {
     let Program::SchedClassifier(program) = program(object, name)? else {
         return Err(stranger(name));
     };
     let first = TcAttachOptions::TcxOrder(LinkOrder::first());
     let link = program
         .attach_with_options(interface, at, first)
-        .and_then(|id| program.take_link(id))
-        .map_err(|error| unattached("programs at interfaces (tcx)", &error))?;
-    FdLink::try_from(link).map_err(|error| HookError::lacking("BPF links", &error))
+        .and_then(|id| program.take_link(id));
+    let link = match link {
+        Err(error) if is_passing(&error) => return Ok(None),
+        link => link.map_err(|error| unattached("programs at interfaces (tcx)", &error))?,
+    };
+    let link = FdLink::try_from(link).map_err(|error| HookError::lacking("BPF links", &error))?;
+    Ok(Some(link))
+}
+
+/// Whether an interface is not there any more, or the program is there still.
+fn is_passing(error: &ProgramError) -> bool {
+    let error = match error {
+        ProgramError::SyscallError(error) => &error.io_error,
+        ProgramError::TcError(TcError::IoError(error)) => error,
+        _ => return false,
+    };
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::NODEV | Errno::EXIST)
+    )
 }
 
 fn unattached(what: &str, error: &dyn Error) -> HookError {

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use heddle_intercept::hooks::{Hooks, uninstall};
@@ -159,6 +160,34 @@ fn a_pod_that_cannot_be_enrolled_again_is_refused_on() {
         assert_silent(stage, &pod);
         pod.enrol(&mut hooks);
         assert_steered(stage, &pod);
+    });
+}
+
+#[test]
+fn interfaces_of_a_pod_may_come_and_go_while_it_is_enrolled() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                within_pod(&pod, || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        ip("link add passing type veth peer name by");
+                        ip("link delete passing");
+                    }
+                });
+            });
+            for _ in 0..20 {
+                let exclude = Exclude::default();
+                let enrolled = hooks.enrol(&pod.hooked(&exclude, Fate::Refuse));
+                let released = hooks.release(pod.id);
+                is_over.store(enrolled.is_err(), Ordering::Relaxed);
+                enrolled.unwrap();
+                released.unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     });
 }
 

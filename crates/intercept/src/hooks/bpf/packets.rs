@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use aya::Ebpf;
 use aya::programs::links::FdLink;
@@ -14,6 +15,11 @@ use crate::namespace::within;
 const INTERFACES: &str = "/proc/thread-self/net/dev";
 /// A pod that has more is not enrolled.
 const MAX_INTERFACES: usize = 64;
+/// How often they are listed, should one be gone before it is its turn: who runs containers in a pod makes and removes
+/// them.
+const TRIES: usize = 16;
+/// Between two tries: the kernel takes as long to detach what was a released pod's.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Programs for packets, which are needed while we live, whether they are pinned or not any more.
 #[derive(Debug, Default)]
@@ -64,14 +70,13 @@ impl Packets {
             return Ok(Vec::new());
         }
         let attached = within(netns, || {
-            let mut attached = Vec::new();
-            for (number, interface) in interfaces()?.into_iter().enumerate() {
-                for ((name, ..), at) in loaded::LINK_GUARDS {
-                    let link = loaded::link_to_interface(object, name, at, &interface)?;
-                    attached.push((format!("{number}-{name}"), link));
+            for _ in 0..TRIES {
+                if let Some(attached) = attached(object)? {
+                    return Ok(attached);
                 }
+                std::thread::sleep(PAUSE);
             }
-            Ok(attached)
+            Err(HookError::too_many("changes of a pod's interfaces", TRIES))
         });
         let unusable = |error| HookError::refused("a pod's namespace", &error);
         let attached: Vec<_> = attached.map_err(unusable)??;
@@ -81,6 +86,21 @@ impl Packets {
         };
         attached.into_iter().map(keep).collect()
     }
+}
+
+/// The programs, attached to all interfaces of this thread's namespace; `None` when that has to be tried again:
+/// one of those went meanwhile (it may only have got another name), or still has what a released pod had there.
+fn attached(object: &mut Ebpf) -> Result<Option<Vec<(String, FdLink)>>, HookError> {
+    let mut attached = Vec::new();
+    for (number, interface) in interfaces()?.into_iter().enumerate() {
+        for ((name, ..), at) in loaded::LINK_GUARDS {
+            let Some(link) = loaded::link_to_interface(object, name, at, &interface)? else {
+                return Ok(None);
+            };
+            attached.push((format!("{number}-{name}"), link));
+        }
+    }
+    Ok(Some(attached))
 }
 
 /// The interfaces of this thread's namespace but for loopback.
