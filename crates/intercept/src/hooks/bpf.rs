@@ -202,7 +202,11 @@ impl Bpf {
         // Of one that the guard of another process refuses.
         let before = self.tables.pods.get(&cookie, 0).ok();
         self.pods.insert(pod.id, enrolled);
-        let steered = self.steer(pod);
+        let owned = match before {
+            Some(_) => self.disown(pod.id),
+            None => Ok(()),
+        };
+        let steered = owned.and_then(|()| self.steer(pod));
         if steered.is_err() {
             // What was done already is undone; why it could not be done is the better message.
             let _ = match before {
@@ -303,6 +307,13 @@ impl Bpf {
             done = done.and(refused("a pod's address", inserted));
         }
         done
+    }
+
+    /// What a process before knew as a pod's and is not any more is nobody's.
+    fn disown(&mut self, pod: PodId) -> Result<(), HookError> {
+        let enrolled = self.pods.get(&pod).ok_or(HookError::Unknown(pod))?;
+        let now = &enrolled.addresses;
+        self.tables.remove_addresses(enrolled.cookie, now)
     }
 
     /// Tells the programs; the entry in `pods` comes last, and with it everything holds at once.

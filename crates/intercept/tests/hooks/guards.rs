@@ -164,6 +164,26 @@ fn a_pod_that_cannot_be_enrolled_again_is_refused_on() {
 }
 
 #[test]
+fn an_address_that_a_pod_lost_without_a_holder_is_its_own_no_more() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let mut pod = stage.pod(1);
+        let node = TcpListener::bind("10.90.1.1:80").unwrap();
+        pod.addresses.push("10.90.1.1".parse().unwrap());
+        pod.enrol(&mut hooks);
+        stage.connect(&pod, "10.90.1.1:80").unwrap();
+        accept(&node);
+        drop(hooks);
+        let mut hooks = stage.hooks();
+        pod.addresses.pop();
+        pod.enrol(&mut hooks);
+        stage.connect(&pod, "10.90.1.1:80").unwrap();
+        accept(&pod.outbound);
+        assert_steered(stage, &pod);
+    });
+}
+
+#[test]
 fn interfaces_of_a_pod_may_come_and_go_while_it_is_enrolled() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
