@@ -218,7 +218,8 @@ impl Hooks {
     /// A proxy serves the pod, and says what is to become of it should the proxy die.
     ///
     /// # Errors
-    /// When there is no such pod, or the kernel refuses.
+    /// When there is no such pod, or the kernel refuses. A guard that could not be set is tried again when the pod is
+    /// served again.
     pub fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.serve(pod, fate),

@@ -52,6 +52,8 @@ struct Enrolled {
     _arrive: Option<FdLink>,
     /// Holds the programs at its interfaces, if it is refused without a proxy.
     packets: Vec<FdLink>,
+    /// Whether its guard is attached, and all of it.
+    has_guard: bool,
 }
 
 impl Enrolled {
@@ -68,6 +70,7 @@ impl Enrolled {
             pins.keep_pod(self.cookie, guard)?;
         }
         self.packets = packets.guard(object, pins, netns, self.cookie)?;
+        self.has_guard = true;
         Ok(())
     }
 }
@@ -198,6 +201,7 @@ impl Bpf {
             netns: pod.netns.try_clone_to_owned().map_err(unusable)?,
             _arrive: None,
             packets: Vec::new(),
+            has_guard: false,
         };
         // Of one that the guard of another process refuses.
         let before = self.tables.pods.get(&cookie, 0).ok();
@@ -362,15 +366,19 @@ impl Bpf {
         enrolled.entry.epoch = self.epoch;
         enrolled.entry.fate = fate;
         enrolled.entry.is_guarded = self.pins.is_some() && fate == Fate::Refuse;
-        // Before the entry, as in `steer`. A guard that fails keeps no pod from its fate.
+        // Before the entry, as in `steer`. A guard that fails keeps no pod from its fate, and is tried again the next
+        // time.
         let pins = self.pins.as_ref();
-        let guarded = match (before, fate) {
-            (Fate::Pass, Fate::Refuse) => enrolled.guard(&mut self.object, &self.packets, pins),
+        let guarded = match fate {
+            Fate::Refuse if !enrolled.has_guard => {
+                enrolled.guard(&mut self.object, &self.packets, pins)
+            }
             _ => Ok(()),
         };
         let entry = enrolled.entry.encode();
         refused("a pod", self.tables.pods.insert(enrolled.cookie, entry, 0))?;
         if (before, fate) == (Fate::Refuse, Fate::Pass) {
+            enrolled.has_guard = false;
             enrolled.packets.clear();
             return pins.map_or(Ok(()), |pins| pins.remove_pod(enrolled.cookie));
         }

@@ -164,6 +164,30 @@ fn a_pod_that_cannot_be_enrolled_again_is_refused_on() {
 }
 
 #[test]
+fn a_guard_that_could_not_be_set_is_tried_again() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let _app = stage.serve(&pod, "[::]:80");
+        hooks
+            .enrol(&pod.hooked(&Exclude::default(), Fate::Pass))
+            .unwrap();
+        let obstacle = obstacle(stage, &pod);
+        std::fs::create_dir(&obstacle).unwrap();
+        for _ in 0..2 {
+            let refused = hooks.serve(pod.id, Fate::Refuse).unwrap_err().to_string();
+            assert!(refused.contains("cannot be pinned"), "{refused}");
+            assert_steered(stage, &pod);
+        }
+        std::fs::remove_dir(&obstacle).unwrap();
+        hooks.serve(pod.id, Fate::Refuse).unwrap();
+        assert_steered(stage, &pod);
+        drop(hooks);
+        assert_silent(stage, &pod);
+    });
+}
+
+#[test]
 fn an_address_that_a_pod_lost_without_a_holder_is_its_own_no_more() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
