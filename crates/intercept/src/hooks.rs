@@ -206,7 +206,8 @@ impl Hooks {
     /// filter take every address that the kernel calls local.
     ///
     /// # Errors
-    /// When there is no such pod, an address is another's, or the kernel refuses.
+    /// When there is no such pod, an address is another's, or the kernel refuses. What it refused is done when the same
+    /// is asked again.
     pub fn readdress(&mut self, pod: PodId, addresses: &[IpAddr]) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.readdress(pod, addresses),

@@ -288,27 +288,32 @@ impl Bpf {
         pods.find_map(|(id, pod)| pod.addresses.contains(address).then_some(*id))
     }
 
-    /// What a pod has not any more is nobody's, before it has something new.
+    /// What a pod has not any more is nobody's, before it has something new. What could not be written is not taken for
+    /// done: the next time it is tried again.
     pub(super) fn readdress(&mut self, pod: PodId, addresses: &[IpAddr]) -> Result<(), HookError> {
         self.check_addresses(pod, addresses)?;
         let enrolled = self.pods.get_mut(&pod).ok_or(HookError::Unknown(pod))?;
+        let table = &mut self.tables.addresses;
         let now: Vec<Address> = addresses.iter().copied().map(layout::address).collect();
-        let before = std::mem::replace(&mut enrolled.addresses, now);
+        let (kept, gone) = std::mem::take(&mut enrolled.addresses)
+            .into_iter()
+            .partition::<Vec<_>, _>(|one| now.contains(one));
+        let new = now.into_iter().filter(|one| !kept.contains(one));
+        enrolled.addresses.clone_from(&kept);
         let mut done = Ok(());
-        for gone in before
-            .iter()
-            .filter(|one| !enrolled.addresses.contains(*one))
-        {
-            let removed = removed("a pod's address", self.tables.addresses.remove(gone));
+        for gone in gone {
+            let removed = removed("a pod's address", table.remove(&gone));
+            if removed.is_err() {
+                enrolled.addresses.push(gone);
+            }
             done = done.and(removed);
         }
-        for new in enrolled
-            .addresses
-            .iter()
-            .filter(|one| !before.contains(*one))
-        {
-            let inserted = self.tables.addresses.insert(new, enrolled.cookie, 0);
-            done = done.and(refused("a pod's address", inserted));
+        for new in new {
+            let inserted = refused("a pod's address", table.insert(new, enrolled.cookie, 0));
+            if inserted.is_ok() {
+                enrolled.addresses.push(new);
+            }
+            done = done.and(inserted);
         }
         done
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use aya::maps::{HashMap, Map, MapData};
 use heddle_intercept::hooks::{Hooks, uninstall};
 use heddle_intercept::sockopt::netns_cookie;
 use heddle_intercept::{Exclude, Family, Fate};
@@ -184,6 +185,31 @@ fn a_guard_that_could_not_be_set_is_tried_again() {
         assert_steered(stage, &pod);
         drop(hooks);
         assert_silent(stage, &pod);
+    });
+}
+
+#[test]
+fn an_address_that_could_not_be_written_is_written_the_next_time() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let mut pod = stage.pod(1);
+        within_pod(&pod, || ip("address add 10.90.1.3/24 dev eth0"));
+        pod.enrol(&mut hooks);
+        hooks.serve(pod.id, Fate::Refuse).unwrap();
+        let table = Map::HashMap(MapData::from_pin(stage.bpffs().join("addresses")).unwrap());
+        let mut table = HashMap::<_, [u8; 16], u64>::try_from(table).unwrap();
+        let fillers = |number: u64| u128::from(number).to_be_bytes();
+        let full = (1..100_000).find(|number| table.insert(fillers(*number), 0, 0).is_err());
+        pod.addresses.push("10.90.1.3".parse().unwrap());
+        let refused = hooks.readdress(pod.id, &pod.addresses).unwrap_err();
+        assert!(refused.to_string().contains("a pod's address"), "{refused}");
+        dial("10.90.1.3:80").unwrap_err();
+        for number in 1..full.unwrap() {
+            table.remove(&fillers(number)).unwrap();
+        }
+        hooks.readdress(pod.id, &pod.addresses).unwrap();
+        dial("10.90.1.3:80").unwrap();
+        accept(&pod.inbound);
     });
 }
 
