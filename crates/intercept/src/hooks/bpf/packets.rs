@@ -36,16 +36,15 @@ impl Packets {
         pins: Option<&Pins>,
         pods_cgroup: BorrowedFd<'_>,
     ) -> Result<(), HookError> {
-        let what = loaded::GUARDS_PODS;
         if loaded::has_links_to_interfaces() {
             for (guard, _) in loaded::LINK_GUARDS {
                 loaded::yields(object, guard)?;
-                loaded::load(object, guard.0, what)?;
+                loaded::load(object, guard.0, loaded::GUARDS_LINKS)?;
             }
             return Ok(());
         }
         for guard in loaded::PACKET_GUARDS {
-            let name = guard.0;
+            let (name, what) = (guard.0, loaded::GUARDS_PODS);
             loaded::yields(object, guard)?;
             loaded::load(object, name, what)?;
             let link = loaded::link(object, (name, what), pods_cgroup)?;
@@ -74,6 +73,10 @@ impl Packets {
                 if let Some(attached) = attached(object)? {
                     return Ok(attached);
                 }
+                #[allow(
+                    clippy::disallowed_methods,
+                    reason = "nobody tells when the kernel has let go"
+                )]
                 std::thread::sleep(PAUSE);
             }
             Err(HookError::too_many("changes of a pod's interfaces", TRIES))
