@@ -193,7 +193,7 @@ impl Hooks {
     ///
     /// # Errors
     /// When an address is another pod's, the pod is enrolled already, or the kernel refuses. Nothing is
-    /// steered then.
+    /// steered then, and what the guard of another process refused it goes on refusing.
     pub fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.enrol(pod),
@@ -206,7 +206,8 @@ impl Hooks {
     /// filter take every address that the kernel calls local.
     ///
     /// # Errors
-    /// When there is no such pod, an address is another's, or the kernel refuses.
+    /// When there is no such pod, an address is another's, or the kernel refuses. What it refused is done when the same
+    /// is asked again.
     pub fn readdress(&mut self, pod: PodId, addresses: &[IpAddr]) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.readdress(pod, addresses),
@@ -218,7 +219,8 @@ impl Hooks {
     /// A proxy serves the pod, and says what is to become of it should the proxy die.
     ///
     /// # Errors
-    /// When there is no such pod, or the kernel refuses.
+    /// When there is no such pod, or the kernel refuses. A guard that could not be set is tried again when the pod is
+    /// served again.
     pub fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.serve(pod, fate),

@@ -11,7 +11,7 @@ use aya::Ebpf;
 use aya::programs::links::FdLink;
 use rustix::fs::{FsWord, fstatfs};
 
-use super::layout::{self, Address, PodEntry};
+use super::layout::{self, Address, PodBytes, PodEntry};
 use super::pins::Pins;
 use super::{Guarded, HookError, MAX_ADDRESSES, Options, Pod, loaded};
 use crate::sockopt::netns_cookie;
@@ -52,6 +52,8 @@ struct Enrolled {
     _arrive: Option<FdLink>,
     /// Holds the programs at its interfaces, if it is refused without a proxy.
     packets: Vec<FdLink>,
+    /// Whether its guard is attached, and all of it.
+    has_guard: bool,
 }
 
 impl Enrolled {
@@ -68,6 +70,7 @@ impl Enrolled {
             pins.keep_pod(self.cookie, guard)?;
         }
         self.packets = packets.guard(object, pins, netns, self.cookie)?;
+        self.has_guard = true;
         Ok(())
     }
 }
@@ -198,15 +201,35 @@ impl Bpf {
             netns: pod.netns.try_clone_to_owned().map_err(unusable)?,
             _arrive: None,
             packets: Vec::new(),
+            has_guard: false,
         };
+        // Of one that the guard of another process refuses.
+        let before = self.tables.pods.get(&cookie, 0).ok();
         self.pods.insert(pod.id, enrolled);
-        let steered = self.steer(pod);
+        let owned = match before {
+            Some(_) => self.disown(pod.id),
+            None => Ok(()),
+        };
+        let steered = owned.and_then(|()| self.steer(pod));
         if steered.is_err() {
             // What was done already is undone; why it could not be done is the better message.
-            let _ = self.release(pod.id);
-            let _ = self.forget(pod.id);
+            let _ = match before {
+                Some(before) => self.put_back(pod.id, before),
+                None => self.release(pod.id).and(self.forget(pod.id)),
+            };
         }
         steered
+    }
+
+    /// A pod that could not be enrolled is again what it was, which is refused: its guard and its addresses stay.
+    fn put_back(&mut self, pod: PodId, before: PodBytes) -> Result<(), HookError> {
+        let enrolled = self.pods.remove(&pod).ok_or(HookError::Unknown(pod))?;
+        // First of all, so that nothing is steered to a listener that is gone.
+        let done = refused(
+            "a guarded pod",
+            self.tables.pods.insert(enrolled.cookie, before, 0),
+        );
+        done.and(self.unsteer(&enrolled))
     }
 
     /// Everything that must hold before anything is changed.
@@ -265,29 +288,41 @@ impl Bpf {
         pods.find_map(|(id, pod)| pod.addresses.contains(address).then_some(*id))
     }
 
-    /// What a pod has not any more is nobody's, before it has something new.
+    /// What a pod has not any more is nobody's, before it has something new. What could not be written is not taken for
+    /// done: the next time it is tried again.
     pub(super) fn readdress(&mut self, pod: PodId, addresses: &[IpAddr]) -> Result<(), HookError> {
         self.check_addresses(pod, addresses)?;
         let enrolled = self.pods.get_mut(&pod).ok_or(HookError::Unknown(pod))?;
+        let table = &mut self.tables.addresses;
         let now: Vec<Address> = addresses.iter().copied().map(layout::address).collect();
-        let before = std::mem::replace(&mut enrolled.addresses, now);
+        let (kept, gone) = std::mem::take(&mut enrolled.addresses)
+            .into_iter()
+            .partition::<Vec<_>, _>(|one| now.contains(one));
+        let new = now.into_iter().filter(|one| !kept.contains(one));
+        enrolled.addresses.clone_from(&kept);
         let mut done = Ok(());
-        for gone in before
-            .iter()
-            .filter(|one| !enrolled.addresses.contains(*one))
-        {
-            let removed = removed("a pod's address", self.tables.addresses.remove(gone));
+        for gone in gone {
+            let removed = removed("a pod's address", table.remove(&gone));
+            if removed.is_err() {
+                enrolled.addresses.push(gone);
+            }
             done = done.and(removed);
         }
-        for new in enrolled
-            .addresses
-            .iter()
-            .filter(|one| !before.contains(*one))
-        {
-            let inserted = self.tables.addresses.insert(new, enrolled.cookie, 0);
-            done = done.and(refused("a pod's address", inserted));
+        for new in new {
+            let inserted = refused("a pod's address", table.insert(new, enrolled.cookie, 0));
+            if inserted.is_ok() {
+                enrolled.addresses.push(new);
+            }
+            done = done.and(inserted);
         }
         done
+    }
+
+    /// What a process before knew as a pod's and is not any more is nobody's.
+    fn disown(&mut self, pod: PodId) -> Result<(), HookError> {
+        let enrolled = self.pods.get(&pod).ok_or(HookError::Unknown(pod))?;
+        let now = &enrolled.addresses;
+        self.tables.remove_addresses(enrolled.cookie, now)
     }
 
     /// Tells the programs; the entry in `pods` comes last, and with it everything holds at once.
@@ -322,11 +357,12 @@ impl Bpf {
         let Some(pins) = &mut self.pins else {
             return Ok(());
         };
-        pins.take_over(enrolled.cookie);
-        match enrolled.entry.fate {
-            Fate::Refuse => Ok(()),
-            Fate::Pass => pins.remove_pod(enrolled.cookie),
+        if enrolled.entry.fate == Fate::Pass {
+            pins.remove_pod(enrolled.cookie)?;
         }
+        // Not before nothing can fail any more: until then it refuses the pod.
+        pins.take_over(enrolled.cookie);
+        Ok(())
     }
 
     pub(super) fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
@@ -335,15 +371,19 @@ impl Bpf {
         enrolled.entry.epoch = self.epoch;
         enrolled.entry.fate = fate;
         enrolled.entry.is_guarded = self.pins.is_some() && fate == Fate::Refuse;
-        // Before the entry, as in `steer`. A guard that fails keeps no pod from its fate.
+        // Before the entry, as in `steer`. A guard that fails keeps no pod from its fate, and is tried again the next
+        // time.
         let pins = self.pins.as_ref();
-        let guarded = match (before, fate) {
-            (Fate::Pass, Fate::Refuse) => enrolled.guard(&mut self.object, &self.packets, pins),
+        let guarded = match fate {
+            Fate::Refuse if !enrolled.has_guard => {
+                enrolled.guard(&mut self.object, &self.packets, pins)
+            }
             _ => Ok(()),
         };
         let entry = enrolled.entry.encode();
         refused("a pod", self.tables.pods.insert(enrolled.cookie, entry, 0))?;
         if (before, fate) == (Fate::Refuse, Fate::Pass) {
+            enrolled.has_guard = false;
             enrolled.packets.clear();
             return pins.map_or(Ok(()), |pins| pins.remove_pod(enrolled.cookie));
         }
@@ -359,23 +399,28 @@ impl Bpf {
     /// Everything is tried, and the first thing that failed said.
     pub(super) fn release(&mut self, pod: PodId) -> Result<(), HookError> {
         let enrolled = self.pods.remove(&pod).ok_or(HookError::Unknown(pod))?;
-        let tables = &mut self.tables;
-        let mut done = removed("a pod", tables.pods.remove(&enrolled.cookie));
+        let mut done = removed("a pod", self.tables.pods.remove(&enrolled.cookie));
         if let Some(pins) = &self.pins {
             done = done.and(pins.remove_pod(enrolled.cookie));
         }
-        done = done.and(removed(
-            "a pod's listener",
-            tables.listeners.remove(&enrolled.cookie),
-        ));
-        done = done.and(removed(
-            "a pod's counter",
-            tables.pending.remove(&enrolled.cookie),
-        ));
-        done = done.and(tables.remove_networks(enrolled.entry.scope, &enrolled.networks));
+        done = done.and(self.unsteer(&enrolled));
         // Not its addresses: the kernel takes its time to detach what drops those that nobody knows of.
         self.leaving.insert(pod, enrolled.addresses);
         done
+    }
+
+    /// Removes what only a pod that is steered has.
+    fn unsteer(&mut self, enrolled: &Enrolled) -> Result<(), HookError> {
+        let tables = &mut self.tables;
+        let done = removed(
+            "a pod's listener",
+            tables.listeners.remove(&enrolled.cookie),
+        );
+        let done = done.and(removed(
+            "a pod's counter",
+            tables.pending.remove(&enrolled.cookie),
+        ));
+        done.and(tables.remove_networks(enrolled.entry.scope, &enrolled.networks))
     }
 
     pub(super) fn forget(&mut self, pod: PodId) -> Result<(), HookError> {

@@ -5,10 +5,11 @@ use std::os::fd::BorrowedFd;
 
 use aya::maps::{Map, MapError, ProgramArray};
 use aya::programs::links::FdLink;
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{CgroupAttachMode, LinkOrder, Program, TcAttachType};
+use aya::programs::tc::{TcAttachOptions, TcError};
+use aya::programs::{CgroupAttachMode, LinkOrder, Program, ProgramError, TcAttachType};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
+use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -73,6 +74,8 @@ pub(super) const AT_PACKETS: (&str, &str) = (
 );
 /// What guards are for, said of one that cannot be.
 pub(super) const GUARDS_PODS: &str = "cgroup programs, which guard pods";
+/// The same of one at an interface.
+pub(super) const GUARDS_LINKS: &str = "programs at interfaces (tcx), which guard pods";
 
 /// Whether programs can be linked to interfaces.
 pub(super) fn has_links_to_interfaces() -> bool {
@@ -88,11 +91,11 @@ pub(super) fn object(own_cgroup: u64) -> Result<Ebpf, HookError> {
     let mut object = unloaded(own_cgroup, true)?;
     let [((_, at_link, _), _), _] = LINK_GUARDS;
     let [(_, at_cgroup, _), _] = PACKET_GUARDS;
-    let asks = match has_links_to_interfaces() {
-        true => at_link,
-        false => at_cgroup,
+    let (asks, what) = match has_links_to_interfaces() {
+        true => (at_link, GUARDS_LINKS),
+        false => (at_cgroup, GUARDS_PODS),
     };
-    match load(&mut object, asks, GUARDS_PODS) {
+    match load(&mut object, asks, what) {
         Ok(()) => Ok(object),
         Err(error) => {
             tracing::debug!("packets' pods are told by their addresses: {error}");
@@ -205,22 +208,40 @@ pub(super) fn link(
     }
 }
 
-/// Attaches a loaded program to an interface of the namespace that this thread is in, before all others.
+/// Attaches a loaded program to an interface of the namespace that this thread is in, before all others. `None` when
+/// there is no such interface any more, or the kernel has not let go of an earlier link of this program to it.
 pub(super) fn link_to_interface(
     object: &mut Ebpf,
     name: &str,
     at: TcAttachType,
     interface: &str,
-) -> Result<FdLink, HookError> {
+) -> Result<Option<FdLink>, HookError> {
     let Program::SchedClassifier(program) = program(object, name)? else {
         return Err(stranger(name));
     };
     let first = TcAttachOptions::TcxOrder(LinkOrder::first());
     let link = program
         .attach_with_options(interface, at, first)
-        .and_then(|id| program.take_link(id))
-        .map_err(|error| unattached("programs at interfaces (tcx)", &error))?;
-    FdLink::try_from(link).map_err(|error| HookError::lacking("BPF links", &error))
+        .and_then(|id| program.take_link(id));
+    let link = match link {
+        Err(error) if is_passing(&error) => return Ok(None),
+        link => link.map_err(|error| unattached(GUARDS_LINKS, &error))?,
+    };
+    let link = FdLink::try_from(link).map_err(|error| HookError::lacking("BPF links", &error))?;
+    Ok(Some(link))
+}
+
+/// Whether an interface is not there any more, or the program is there still.
+fn is_passing(error: &ProgramError) -> bool {
+    let error = match error {
+        ProgramError::SyscallError(error) => &error.io_error,
+        ProgramError::TcError(TcError::IoError(error)) => error,
+        _ => return false,
+    };
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::NODEV | Errno::EXIST)
+    )
 }
 
 fn unattached(what: &str, error: &dyn Error) -> HookError {
@@ -230,7 +251,7 @@ fn unattached(what: &str, error: &dyn Error) -> HookError {
 /// Puts the program that a guard yields to where it finds it while this process lives: for as long as
 /// `object` has the table open.
 pub(super) fn yields(object: &mut Ebpf, (_, name, table): Guard) -> Result<(), HookError> {
-    let what = "tail calls of cgroup programs, which guard pods";
+    let what = "tail calls of programs, which guard pods";
     load(object, name, what)?;
     let lacking = |error: &dyn Error| HookError::lacking(what, error);
     let descriptor = program(object, name)?.fd();

@@ -3,9 +3,13 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use aya::maps::{HashMap, Map, MapData};
 use heddle_intercept::hooks::{Hooks, uninstall};
+use heddle_intercept::sockopt::netns_cookie;
 use heddle_intercept::{Exclude, Family, Fate};
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
@@ -120,6 +124,140 @@ fn a_pod_that_the_next_holder_lets_pass_is_not_refused_by_the_guard_of_the_one_b
         accept(&node);
         dial("10.90.1.2:80").unwrap();
         accept(&app);
+    });
+}
+
+/// What is in the way of a guard of the pod's namespace.
+fn obstacle(stage: &Stage, pod: &Pod) -> PathBuf {
+    let cookie = netns_cookie(&pod.outbound).unwrap();
+    stage.bpffs().join(format!("pod-{cookie}-new"))
+}
+
+#[test]
+fn a_pod_that_cannot_be_enrolled_again_is_refused_on() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let _app = stage.serve(&pod, "[::]:80");
+        pod.enrol(&mut hooks);
+        drop(hooks);
+        let mut hooks = stage.hooks();
+        let obstacle = obstacle(stage, &pod);
+        std::fs::create_dir(&obstacle).unwrap();
+        for _ in 0..2 {
+            let exclude = Exclude::default();
+            let refused = hooks.enrol(&pod.hooked(&exclude, Fate::Refuse));
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains("cannot be pinned"), "{refused}");
+            assert_silent(stage, &pod);
+            let guarded = hooks.guarded();
+            let addresses = guarded.into_iter().flat_map(|guarded| guarded.addresses);
+            assert_eq!(addresses.count(), pod.addresses.len());
+        }
+        std::fs::remove_dir(&obstacle).unwrap();
+        drop(hooks);
+        assert_silent(stage, &pod);
+        let mut hooks = stage.hooks();
+        assert_silent(stage, &pod);
+        pod.enrol(&mut hooks);
+        assert_steered(stage, &pod);
+    });
+}
+
+#[test]
+fn a_guard_that_could_not_be_set_is_tried_again() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let _app = stage.serve(&pod, "[::]:80");
+        hooks
+            .enrol(&pod.hooked(&Exclude::default(), Fate::Pass))
+            .unwrap();
+        let obstacle = obstacle(stage, &pod);
+        std::fs::create_dir(&obstacle).unwrap();
+        for _ in 0..2 {
+            let refused = hooks.serve(pod.id, Fate::Refuse).unwrap_err().to_string();
+            assert!(refused.contains("cannot be pinned"), "{refused}");
+            assert_steered(stage, &pod);
+        }
+        std::fs::remove_dir(&obstacle).unwrap();
+        hooks.serve(pod.id, Fate::Refuse).unwrap();
+        assert_steered(stage, &pod);
+        drop(hooks);
+        assert_silent(stage, &pod);
+    });
+}
+
+#[test]
+fn an_address_that_could_not_be_written_is_written_the_next_time() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let mut pod = stage.pod(1);
+        within_pod(&pod, || ip("address add 10.90.1.3/24 dev eth0"));
+        pod.enrol(&mut hooks);
+        hooks.serve(pod.id, Fate::Refuse).unwrap();
+        let table = Map::HashMap(MapData::from_pin(stage.bpffs().join("addresses")).unwrap());
+        let mut table = HashMap::<_, [u8; 16], u64>::try_from(table).unwrap();
+        let fillers = |number: u64| u128::from(number).to_be_bytes();
+        let full = (1..100_000).find(|number| table.insert(fillers(*number), 0, 0).is_err());
+        pod.addresses.push("10.90.1.3".parse().unwrap());
+        let refused = hooks.readdress(pod.id, &pod.addresses).unwrap_err();
+        assert!(refused.to_string().contains("a pod's address"), "{refused}");
+        dial("10.90.1.3:80").unwrap_err();
+        for number in 1..full.unwrap() {
+            table.remove(&fillers(number)).unwrap();
+        }
+        hooks.readdress(pod.id, &pod.addresses).unwrap();
+        dial("10.90.1.3:80").unwrap();
+        accept(&pod.inbound);
+    });
+}
+
+#[test]
+fn an_address_that_a_pod_lost_without_a_holder_is_its_own_no_more() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let mut pod = stage.pod(1);
+        let node = TcpListener::bind("10.90.1.1:80").unwrap();
+        pod.addresses.push("10.90.1.1".parse().unwrap());
+        pod.enrol(&mut hooks);
+        stage.connect(&pod, "10.90.1.1:80").unwrap();
+        accept(&node);
+        drop(hooks);
+        let mut hooks = stage.hooks();
+        pod.addresses.pop();
+        pod.enrol(&mut hooks);
+        stage.connect(&pod, "10.90.1.1:80").unwrap();
+        accept(&pod.outbound);
+        assert_steered(stage, &pod);
+    });
+}
+
+#[test]
+fn interfaces_of_a_pod_may_come_and_go_while_it_is_enrolled() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                within_pod(&pod, || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        ip("link add passing type veth peer name by");
+                        ip("link delete passing");
+                    }
+                });
+            });
+            for _ in 0..20 {
+                let exclude = Exclude::default();
+                let enrolled = hooks.enrol(&pod.hooked(&exclude, Fate::Refuse));
+                let released = hooks.release(pod.id);
+                is_over.store(enrolled.is_err(), Ordering::Relaxed);
+                enrolled.unwrap();
+                released.unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     });
 }
 

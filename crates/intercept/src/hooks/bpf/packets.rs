@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use aya::Ebpf;
 use aya::programs::links::FdLink;
@@ -14,6 +15,11 @@ use crate::namespace::within;
 const INTERFACES: &str = "/proc/thread-self/net/dev";
 /// A pod that has more is not enrolled.
 const MAX_INTERFACES: usize = 64;
+/// How often they are listed, should one be gone before it is its turn: who runs containers in a pod makes and removes
+/// them.
+const TRIES: usize = 16;
+/// Between two tries: the kernel takes as long to detach what was a released pod's.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Programs for packets, which are needed while we live, whether they are pinned or not any more.
 #[derive(Debug, Default)]
@@ -30,16 +36,15 @@ impl Packets {
         pins: Option<&Pins>,
         pods_cgroup: BorrowedFd<'_>,
     ) -> Result<(), HookError> {
-        let what = loaded::GUARDS_PODS;
         if loaded::has_links_to_interfaces() {
             for (guard, _) in loaded::LINK_GUARDS {
                 loaded::yields(object, guard)?;
-                loaded::load(object, guard.0, what)?;
+                loaded::load(object, guard.0, loaded::GUARDS_LINKS)?;
             }
             return Ok(());
         }
         for guard in loaded::PACKET_GUARDS {
-            let name = guard.0;
+            let (name, what) = (guard.0, loaded::GUARDS_PODS);
             loaded::yields(object, guard)?;
             loaded::load(object, name, what)?;
             let link = loaded::link(object, (name, what), pods_cgroup)?;
@@ -64,14 +69,17 @@ impl Packets {
             return Ok(Vec::new());
         }
         let attached = within(netns, || {
-            let mut attached = Vec::new();
-            for (number, interface) in interfaces()?.into_iter().enumerate() {
-                for ((name, ..), at) in loaded::LINK_GUARDS {
-                    let link = loaded::link_to_interface(object, name, at, &interface)?;
-                    attached.push((format!("{number}-{name}"), link));
+            for _ in 0..TRIES {
+                if let Some(attached) = attached(object)? {
+                    return Ok(attached);
                 }
+                #[allow(
+                    clippy::disallowed_methods,
+                    reason = "nobody tells when the kernel has let go"
+                )]
+                std::thread::sleep(PAUSE);
             }
-            Ok(attached)
+            Err(HookError::too_many("changes of a pod's interfaces", TRIES))
         });
         let unusable = |error| HookError::refused("a pod's namespace", &error);
         let attached: Vec<_> = attached.map_err(unusable)??;
@@ -81,6 +89,21 @@ impl Packets {
         };
         attached.into_iter().map(keep).collect()
     }
+}
+
+/// The programs, attached to all interfaces of this thread's namespace; `None` when that has to be tried again:
+/// one of those went meanwhile (it may only have got another name), or still has what a released pod had there.
+fn attached(object: &mut Ebpf) -> Result<Option<Vec<(String, FdLink)>>, HookError> {
+    let mut attached = Vec::new();
+    for (number, interface) in interfaces()?.into_iter().enumerate() {
+        for ((name, ..), at) in loaded::LINK_GUARDS {
+            let Some(link) = loaded::link_to_interface(object, name, at, &interface)? else {
+                return Ok(None);
+            };
+            attached.push((format!("{number}-{name}"), link));
+        }
+    }
+    Ok(Some(attached))
 }
 
 /// The interfaces of this thread's namespace but for loopback.

@@ -55,6 +55,21 @@ impl Tables {
         Ok(())
     }
 
+    /// Removes the addresses of a pod, but for those that it has `now`.
+    pub(super) fn remove_addresses(
+        &mut self,
+        cookie: u64,
+        now: &[Address],
+    ) -> Result<(), HookError> {
+        let entries = self.addresses.iter().filter_map(Result::ok);
+        let gone = entries.filter(|(address, owner)| *owner == cookie && !now.contains(address));
+        let gone: Vec<Address> = gone.map(|(address, _)| address).collect();
+        gone.iter().try_for_each(|address| {
+            let result = self.addresses.remove(address);
+            removed("an address that a pod had", result)
+        })
+    }
+
     /// What is the mesh's and what is not.
     pub(super) fn add_ranges(&mut self, ranges: &[Range]) -> Result<(), HookError> {
         let networks = ranges.iter().map(|range| range.network);
