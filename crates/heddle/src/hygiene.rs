@@ -13,6 +13,10 @@ use rustix::thread::{
 
 use crate::hold::User;
 
+mod alone;
+
+pub(crate) use alone::stay_alone;
+
 /// What holding pods takes: entering their namespaces (`SYS_ADMIN`), hooks and routes (`NET_ADMIN`, `BPF`,
 /// `PERFMON`), and taking from the proxy what it does not need (`SETPCAP`).
 const HOLDING: CapabilitySet = CapabilitySet::SYS_ADMIN

@@ -113,7 +113,8 @@ pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure>
         Some(held) => {
             let opened = Opened::new(&options, &folder, &settings)?;
             hygiene::give_up_privileges(held.user).context("cannot give up privileges")?;
-            Some(opened)
+            let alone = hygiene::stay_alone().context("cannot keep from starting processes")?;
+            Some((opened, alone))
         }
         None => None,
     };
@@ -124,12 +125,20 @@ pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure>
 
 async fn serve(
     options: Options,
-    (folder, opened): (PathBuf, Option<Opened>),
+    (folder, opened): (PathBuf, Option<(Opened, bool)>),
     settings: Settings,
     output: Output,
 ) -> Result<Exit, Failure> {
     let (admin, opened_token, handle) = match opened {
-        Some(opened) => (Some(opened.admin), opened.token, Some(opened.state)),
+        Some((opened, alone)) => {
+            if !alone {
+                tracing::warn!(
+                    "this kernel has no seccomp filters: nothing keeps a proxy in wrong hands from leaving \
+                     processes behind that go on as the proxy (CONFIG_SECCOMP_FILTER)"
+                );
+            }
+            (Some(opened.admin), opened.token, Some(opened.state))
+        }
         None => (None, None, None),
     };
     let mut doors = Doors::open(&settings, admin)?;

@@ -221,21 +221,20 @@ fn understand(preface: &Preface<'_>, side: &Side) -> Result<Inbound, Failed> {
 }
 
 impl Worker {
-    /// Counts a connection to the workload that it calls. What is not here counts to nobody, and is told so.
+    /// Counts a connection to the workload that it calls. Those that call nothing here count together: each is
+    /// told so, and may stay.
     ///
     /// # Errors
-    /// When the workload has its share.
-    fn claim(&self, inbound: &Inbound) -> Result<Option<Claim>, ()> {
+    /// When the workload has its share, or they have, or nothing is known of the mesh.
+    fn claim(&self, inbound: &Inbound) -> Result<Claim, ()> {
         let bound = self.bound();
         let (service, port, endpoint) = (&inbound.service, inbound.port, inbound.endpoint);
-        let Some(share) = bound.snapshot.called(service, port, endpoint) else {
-            return Ok(None);
-        };
+        let share = bound.snapshot.called(service, port, endpoint).ok_or(())?;
         let claim = share.claim();
         if claim.is_none() {
             share.say_spent(self.clock.now());
         }
-        claim.map(Some).ok_or(())
+        claim.ok_or(())
     }
 
     fn say_refused(&self, peer: SocketAddr, failed: &Failed) {

@@ -116,8 +116,8 @@ impl Door {
     }
 
     /// That of one connection from another node.
-    pub(crate) fn inbound_of(inbound: Inbound, claim: Option<Claim>) -> Arc<Self> {
-        Door::with(Entry::Inbound(inbound), 0, None, (None, claim))
+    pub(crate) fn inbound_of(inbound: Inbound, claim: Claim) -> Arc<Self> {
+        Door::with(Entry::Inbound(inbound), 0, None, (None, Some(claim)))
     }
 
     fn with(

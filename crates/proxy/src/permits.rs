@@ -73,6 +73,8 @@ pub(crate) enum Holder {
     Strangers(WorkloadName),
     /// What comes to a workload from other nodes.
     Nodes(WorkloadName),
+    /// What comes from other nodes and calls nothing that is here.
+    Astray,
 }
 
 /// What one source holds.
@@ -99,8 +101,13 @@ pub(crate) struct Claim {
     share: Arc<Share>,
 }
 
-/// The shares of workloads that other nodes call here.
-pub(crate) type Called = HashMap<WorkloadName, Arc<Share>, RandomState>;
+/// The shares of what other nodes call here.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Called {
+    pub(crate) workloads: HashMap<WorkloadName, Arc<Share>, RandomState>,
+    /// That of everything else together; `None` before there is a mesh.
+    pub(crate) astray: Option<Arc<Share>>,
+}
 
 /// Why there is no permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,6 +195,8 @@ impl Share {
         if self.said.swap(time, Ordering::Relaxed) == time {
             return;
         }
+        let held = self.held.load(Ordering::Relaxed);
+        let of = self.all.bound;
         let (workload, whose) = match &self.holder {
             Holder::Anybody => return,
             Holder::Caller(workload) => (workload, "connections that a pod opens"),
@@ -195,12 +204,22 @@ impl Share {
                 (workload, "connections to a pod from outside of the mesh")
             }
             Holder::Nodes(workload) => (workload, "connections to a workload from other nodes"),
+            Holder::Astray => {
+                tracing::warn!(
+                    held,
+                    refused,
+                    of,
+                    "connections from other nodes that call nothing here are refused: together they hold a \
+                     share of the node's; look which node opens so many, and whether it knows the mesh of today"
+                );
+                return;
+            }
         };
         tracing::warn!(
             %workload,
-            held = self.held.load(Ordering::Relaxed),
+            held,
             refused,
-            of = self.all.bound,
+            of,
             "{whose} are refused: it holds its share of the node's; look what opens so many, or raise \
              proxy.bounds.connections (and ulimit -n), or set proxy.bounds.connections_per_pod"
         );

@@ -200,16 +200,25 @@ impl Proxy {
         self.order(Order::Rotate);
     }
 
-    /// The shares of a mesh's workloads: of those that there were before, the same.
+    /// The shares of what is called of a mesh: of what there was before, the same.
     fn shares_of(&self, mesh: &Mesh) -> Called {
         let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
-        let shares = mesh.workloads.iter().map(|workload| {
+        let Called {
+            workloads: known,
+            astray,
+        } = &mut *called;
+        let astray = astray.take();
+        let astray = astray.unwrap_or_else(|| self.permits.share(Holder::Astray));
+        let workloads = mesh.workloads.iter().map(|workload| {
             let name = workload.name.clone();
-            let share = called.remove(&name);
+            let share = known.remove(&name);
             let share = share.unwrap_or_else(|| self.permits.share(Holder::Nodes(name.clone())));
             (name, share)
         });
-        let shares: Called = shares.collect();
+        let shares = Called {
+            workloads: workloads.collect(),
+            astray: Some(astray),
+        };
         called.clone_from(&shares);
         shares
     }

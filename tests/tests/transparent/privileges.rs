@@ -39,6 +39,16 @@ fn is_nobody(proxy: Pid) -> (u32, u32) {
         assert_eq!(status(proxy, set), ["0000000000000000"], "{set}");
     }
     assert_eq!(status(proxy, "NoNewPrivs"), ["1"]);
+    // A filter, in every thread of it: it leaves no process behind.
+    let tasks = fs::read_dir(format!("/proc/{}/task", proxy.as_raw_nonzero()));
+    for task in tasks.expect("its threads").flatten() {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        // One that has just ended has none.
+        assert!(
+            status.is_empty() || status.contains("\nSeccomp:\t2\n"),
+            "{status}"
+        );
+    }
     (uid, gid)
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Snapshot {
     pub(crate) hosts: Hosts,
     pub(crate) guards: Guards,
     pub(crate) addresses: Addresses,
-    /// What the workloads of this node hold of connections from other nodes.
+    /// What the workloads of this node hold of connections from other nodes, and what calls none of them.
     pub(crate) called: Called,
     ports: Vec<PortEntry>,
     by_name: HashMap<(ServiceName, u16), PortIndex, RandomState>,
@@ -193,15 +193,18 @@ impl Snapshot {
         }
     }
 
-    /// What a workload of this node holds of connections from other nodes, by the endpoint that they call.
+    /// What counts a connection from another node, by the endpoint that it calls: the share of a workload of
+    /// this node, else that of all that call nothing here. `None` before there is a mesh.
     pub(crate) fn called(
         &self,
         service: &ServiceName,
         port: u16,
         endpoint: SocketAddr,
     ) -> Option<&Arc<Share>> {
-        let workload = self.port(self.find(service, port)?).workload_at(endpoint)?;
-        self.called.get(workload)
+        let port = self.find(service, port).map(|index| self.port(index));
+        let workload = port.and_then(|port| port.workload_at(endpoint));
+        let share = workload.and_then(|workload| self.called.workloads.get(workload));
+        share.or(self.called.astray.as_ref())
     }
 
     pub(crate) fn find(&self, service: &ServiceName, port: u16) -> Option<PortIndex> {

@@ -374,6 +374,40 @@ fn a_preface_is_a_wish() {
 }
 
 #[test]
+fn connections_that_call_nothing_have_one_share_together() {
+    let endpoint = serve(|_| "ok".into());
+    let elsewhere = ([127, 0, 0, 9], 9).into();
+    let mut settings = Settings::default();
+    settings.bounds.connections = 80;
+    let pair = Pair::with(&settings, endpoint, AppProtocol::Http);
+    let mut stay = Vec::new();
+    for n in 0..45 {
+        let (address, service) = match n % 2 {
+            0 => (endpoint, "other"),
+            _ => (elsewhere, "echo"),
+        };
+        let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        intruder.send(&[&preface(1, address, service)[..], request].concat());
+        while intruder.heard.is_empty() && !intruder.closed {
+            intruder.read();
+        }
+        if !intruder.heard.is_empty() {
+            assert!(intruder.heard.starts_with(b"HTTP/1.1 503 "), "{n}");
+            stay.push(intruder);
+        }
+    }
+    // As many as are free besides, but for the eighth that is kept for others.
+    assert_eq!(stay.len(), 35);
+    let refused = "heddle_connections_over_share_total";
+    pair.called.expect(refused, &[], 10.0);
+    // What is called here finds room.
+    assert_eq!(pair.get("shop").0, 200);
+    drop(stay);
+    pair.called.expect("heddle_connections_active", &[], 1.0);
+}
+
+#[test]
 fn bytes_are_answered_before_they_are_passed_on() {
     let endpoint = serve(|_| "ok".into());
     let elsewhere = ([127, 0, 0, 9], 9).into();

@@ -1,0 +1,53 @@
+use std::env;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+
+use super::stay_alone;
+
+/// Set in the process that tries.
+const TRIES: &str = "HEDDLE_TEST_STAYS_ALONE";
+
+/// By every way that the standard library has: with posix_spawn, with fork, and in its own place.
+fn starts_nothing() {
+    let program = || Command::new("/bin/true");
+    let own = rustix::process::getuid().as_raw();
+    let tried = [
+        ("spawned", program().spawn().map(drop)),
+        ("forked", program().uid(own).spawn().map(drop)),
+        ("in its own place", Err(program().exec())),
+    ];
+    for (how, tried) in tried {
+        let error = tried.expect_err(how);
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{how}: {error}");
+    }
+}
+
+#[test]
+fn a_process_that_stays_alone_starts_nothing_but_threads() {
+    if env::var_os(TRIES).is_none() {
+        // In a process of its own: one that succeeded would be another program.
+        let (_, module) = module_path!()
+            .split_once("::")
+            .expect("a crate and a module");
+        let test = format!("{module}::a_process_that_stays_alone_starts_nothing_but_threads");
+        let mut again = Command::new(env::current_exe().expect("this program"));
+        again.args(["--exact", &test, "--nocapture"]).env(TRIES, "");
+        let said = again.output().expect("it runs");
+        let text = String::from_utf8_lossy(&said.stdout);
+        assert!(said.status.success(), "{said:?}");
+        // What takes the place of a test says nothing.
+        assert!(text.contains("1 passed"), "{text}");
+        return;
+    }
+    assert!(Command::new("/bin/true").status().is_ok(), "until then");
+    if !stay_alone().expect("no failure") {
+        eprintln!("SKIPPED: this kernel has no seccomp filters");
+        return;
+    }
+    starts_nothing();
+    let threads = thread::spawn(|| thread::spawn(starts_nothing).join());
+    assert!(threads.join().is_ok_and(|inner| inner.is_ok()));
+    assert!(stay_alone().expect("and again"));
+}
