@@ -198,21 +198,20 @@ impl Pods {
             let other = &other.workload;
             return Err(format!("{path} is the namespace of {other} already"));
         }
-        let addresses = addresses(netns)?;
-        let same = |pod: &&Pod| {
-            pod.addresses
-                .iter()
-                .any(|address| addresses.contains(address))
+        let others = |pod: &&Pod| pod.workload != *workload && pod.state != PodState::Releasing;
+        let owner = |address| {
+            let mut others = self.all().filter(others);
+            others.find(|pod| pod.addresses.contains(address))
         };
-        let others = self
-            .all()
-            .filter(|pod| pod.workload != *workload && pod.state != PodState::Releasing);
-        match others.into_iter().find(same) {
-            None => Ok(()),
-            Some(other) => Err(format!(
-                "{path}: an address of it is that of {} already; if that pod is gone, heddle release {}",
+        let addresses = addresses(netns)?;
+        // One of its own is enough: pods may have some in common, such as that of a bridge of containers in each.
+        match addresses.iter().map(owner).collect::<Option<Vec<_>>>() {
+            Some(owners) if let [other, ..] = *owners => Err(format!(
+                "{path}: no address of it is its own: one is that of {} already; if that pod is gone, heddle release \
+                 {}",
                 other.workload, other.workload
             )),
+            _ => Ok(()),
         }
     }
 
@@ -295,7 +294,10 @@ impl Pods {
             .add(id, netns.as_fd())
             .map_err(|error| unaddressed(&error))?;
         let read = (Instant::now(), None);
-        let addresses = addresses(&netns)?;
+        let (addresses, others) = self.divided(id, addresses(&netns)?, &[]);
+        if addresses.is_empty() {
+            return Err("every address of its namespace is another pod's".to_owned());
+        }
         let place = place(&netns).map_err(|error| format!("its namespace: {error}"))?;
         let (outbound, inbound) = self.listeners(&workload, netns.as_fd(), place)?;
         routes::turn_on_loopback(netns.as_fd()).map_err(|error| error.to_string())?;
@@ -339,6 +341,7 @@ impl Pods {
             due: None,
         };
         self.pods.insert(id, pod);
+        self.contest(id, others);
         Ok(id)
     }
 

@@ -65,18 +65,46 @@ impl Pods {
                 return false;
             }
         };
+        let Some(pod) = self.pods.get(&id) else {
+            return false;
+        };
+        let (own, others) = self.divided(id, found, &pod.addresses);
+        self.set(id, own, others)
+    }
+
+    /// Which of the addresses that were found in a pod's namespace are its own, and which are not.
+    pub(super) fn divided(
+        &self,
+        id: PodId,
+        found: Vec<IpAddr>,
+        before: &[IpAddr],
+    ) -> (Vec<IpAddr>, Vec<IpAddr>) {
         let taken = self.all().filter(|other| other.id != id);
         let taken = taken.filter(|other| other.state != PodState::Releasing);
         let taken: Vec<&[IpAddr]> = taken.map(|other| &*other.addresses).collect();
         let is_free = |address: &IpAddr| !taken.iter().any(|taken| taken.contains(address));
-        let Some(pod) = self.pods.get(&id) else {
-            return false;
-        };
-        let (own, others) = divide(found, &pod.addresses, is_free);
-        self.set(id, own, others)
+        divide(found, before, is_free)
     }
 
     fn set(&mut self, id: PodId, own: Vec<IpAddr>, others: Vec<IpAddr>) -> bool {
+        let is_contested = self.contest(id, others);
+        let Some(pod) = self.pods.get_mut(&id) else {
+            return false;
+        };
+        if own == pod.addresses {
+            return is_contested;
+        }
+        said(self.hooks.readdress(id, &own));
+        tracing::info!(workload = %pod.workload, addresses = ?own, "a pod's addresses have changed");
+        let before = std::mem::replace(&mut pod.addresses, own);
+        if before.iter().any(|gone| !pod.addresses.contains(gone)) {
+            self.offer();
+        }
+        is_contested
+    }
+
+    /// Notes which addresses are there and not a pod's own. Returns whether there is one that was not before.
+    pub(super) fn contest(&mut self, id: PodId, others: Vec<IpAddr>) -> bool {
         let Some(pod) = self.pods.get_mut(&id) else {
             return false;
         };
@@ -90,15 +118,6 @@ impl Pods {
             );
         }
         pod.others = others;
-        if own == pod.addresses {
-            return is_contested;
-        }
-        said(self.hooks.readdress(id, &own));
-        tracing::info!(workload = %pod.workload, addresses = ?own, "a pod's addresses have changed");
-        let before = std::mem::replace(&mut pod.addresses, own);
-        if before.iter().any(|gone| !pod.addresses.contains(gone)) {
-            self.offer();
-        }
         is_contested
     }
 }

@@ -3,7 +3,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use super::*;
-use crate::hooks::{Kind, Options};
+use crate::hooks::{Kind, MAX_ADDRESSES, Options};
 use crate::namespace::{self, within};
 
 /// The table, with hooks that need no control group. `None`: it cannot be had here, which is said.
@@ -86,8 +86,9 @@ fn who_cannot_be_a_pod_is_told_why() {
         (namespace(&["127.0.0.9"]), "has no address yet"),
         (taken, "is the namespace of shop/first already"),
         (
-            namespace(&["10.0.0.1", "10.0.0.2"]),
-            "an address of it is that of shop/first already; if that pod is gone, heddle release shop/first",
+            namespace(&["10.0.0.2"]),
+            "no address of it is its own: one is that of shop/first already; if that pod is gone, heddle release \
+             shop/first",
         ),
     ];
     for (namespace, said) in cases {
@@ -131,6 +132,35 @@ fn a_pod_is_found_again_where_it_was_and_nobody_else_is_taken_for_it() {
     assert_ne!(again, id, "no number is used twice");
     pods.forget(id);
     assert_eq!(pods.of(&name("vault")).map(|pod| pod.id), Some(again));
+}
+
+#[test]
+fn pods_are_found_again_that_have_addresses_in_common_or_too_many() {
+    let Some(mut before) = pods() else { return };
+    let bridge = "172.17.0.1";
+    let (first, second) = (namespace(&["10.0.0.2"]), namespace(&["10.0.0.3"]));
+    let ids = [
+        enrol(&mut before, "first", &first).unwrap(),
+        enrol(&mut before, "second", &second).unwrap(),
+    ];
+    for (netns, _) in [&first, &second] {
+        ip(netns, &format!("address add {bridge}/32 dev lo"));
+    }
+    let most = u8::try_from(MAX_ADDRESSES).unwrap();
+    for last in 0..most {
+        ip(&second.0, &format!("address add 10.0.1.{last}/32 dev lo"));
+    }
+    let remembered = ids.map(|id| before.get(id).unwrap().remembered().unwrap());
+    drop(before);
+    let Some(mut after) = pods() else { return };
+    let [first, second] = remembered.map(|pod| after.recall(pod).unwrap());
+    let [first, second] = [first, second].map(|id| after.get(id).unwrap());
+    let parse = |address: &str| address.parse::<IpAddr>().unwrap();
+    assert_eq!(first.addresses, [parse("10.0.0.2"), parse(bridge)]);
+    assert!(first.others.is_empty());
+    assert_eq!(second.addresses.len(), MAX_ADDRESSES);
+    assert_eq!(second.addresses.first(), Some(&parse("10.0.0.3")));
+    assert_eq!(second.others, [parse(bridge), parse("10.0.1.31")]);
 }
 
 #[test]
