@@ -493,7 +493,10 @@ fn said(done: Result<(), HookError>) {
 fn addresses(netns: &File) -> Result<Vec<IpAddr>, String> {
     let addresses = sockets::addresses(netns.as_fd()).map_err(|error| unaddressed(&error))?;
     match addresses.is_empty() {
-        true => Err("its namespace has no address yet: enrol it when it has".to_owned()),
+        true => Err(
+            "its namespace has no address yet but loopback and link-local ones: it can be enrolled when it has"
+                .to_owned(),
+        ),
         false => Ok(addresses),
     }
 }

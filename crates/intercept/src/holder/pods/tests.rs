@@ -82,7 +82,7 @@ fn who_cannot_be_a_pod_is_told_why() {
             at("/proc/self/ns/net"),
             "is the network of the machine or of the node itself",
         ),
-        (namespace(&[]), "has no address yet: enrol it when it has"),
+        (namespace(&[]), "it can be enrolled when it has"),
         (namespace(&["127.0.0.9"]), "has no address yet"),
         (taken, "is the namespace of shop/first already"),
         (
@@ -128,6 +128,10 @@ fn a_pod_is_found_again_where_it_was_and_nobody_else_is_taken_for_it() {
     };
     let refused = pods.recall(gone).unwrap_err();
     assert!(refused.starts_with("/nowhere/vault: "), "{refused}");
+    ip(&at.0, "address del 10.0.0.2/32 dev lo");
+    let refused = pods.recall(remembered.clone()).unwrap_err();
+    assert!(refused.contains("has no address yet"), "{refused}");
+    ip(&at.0, "address add 10.0.0.2/32 dev lo");
     let again = pods.recall(remembered).unwrap();
     assert_ne!(again, id, "no number is used twice");
     pods.forget(id);
