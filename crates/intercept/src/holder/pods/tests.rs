@@ -168,6 +168,32 @@ fn pods_are_found_again_that_have_addresses_in_common_or_too_many() {
 }
 
 #[test]
+fn nobody_speaks_with_an_address_of_a_pod_that_has_too_many_to_be_kept() {
+    let Some(mut pods) = pods() else { return };
+    let most = u8::try_from(MAX_ADDRESSES).unwrap();
+    let all: Vec<String> = (0..=2 * most)
+        .map(|last| format!("10.0.0.{last}"))
+        .collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let id = enrol(&mut pods, "vault", &namespace(&all)).unwrap();
+    let pod = pods.get(id).unwrap();
+    assert_eq!((pod.others.len(), pod.more), (MAX_ADDRESSES, 1));
+    for (source, may) in [
+        ("10.0.0.0:40000", false),
+        ("10.0.0.32:40000", false),
+        ("10.0.0.63:40000", false),
+        // Nothing is known of it but that there is one more.
+        ("10.0.0.64:40000", false),
+        ("10.0.0.65:40000", true),
+        ("10.9.0.1:0", true),
+    ] {
+        let opened = pods.open(id, Family::V4, Some(source.parse().unwrap()));
+        let refused = opened.err().and_then(|error| Errno::from_io_error(&error));
+        assert_eq!(refused, (!may).then_some(Errno::ACCESS), "{source}");
+    }
+}
+
+#[test]
 fn addresses_are_followed_and_a_pod_gets_what_another_gives_up() {
     let Some(mut pods) = pods() else { return };
     let (first, second) = (namespace(&["10.0.0.2"]), namespace(&["10.0.0.3"]));
