@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{Found, Pods, READ_EVERY, READ_SHARE, said, sockets};
 use crate::PodId;
 use crate::holder::watch::Watches;
-use crate::hooks::MAX_ADDRESSES;
+use crate::hooks::{HookError, MAX_ADDRESSES};
 use crate::request::PodState;
 
 /// So many addresses are named in a message; of more only the number is.
@@ -105,13 +105,29 @@ impl Pods {
         if own == pod.addresses {
             return is_contested;
         }
-        said(self.hooks.readdress(id, &own));
+        let done = self.hooks.readdress(id, &own);
+        self.readdressed(id, own, done);
+        is_contested
+    }
+
+    /// The hooks know of a pod's addresses, or do not.
+    pub(super) fn readdressed(&mut self, id: PodId, own: Vec<IpAddr>, done: Result<(), HookError>) {
+        let Some(pod) = self.pods.get_mut(&id) else {
+            return;
+        };
+        if done.is_err() {
+            said(done);
+            // Nobody speaks with what it has got since, though it is not known as the pod's.
+            let new = own.into_iter().filter(|one| !pod.addresses.contains(one));
+            pod.others.extend(new);
+            pod.read.1 = Some(pod.read.0.max(Instant::now() + AGAIN));
+            return;
+        }
         tracing::info!(workload = %pod.workload, addresses = ?own, "a pod's addresses have changed");
         let before = std::mem::replace(&mut pod.addresses, own);
         if before.iter().any(|gone| !pod.addresses.contains(gone)) {
             self.offer();
         }
-        is_contested
     }
 
     /// Notes which addresses are there and not a pod's own, and how many more. Returns whether there is one that was

@@ -168,6 +168,27 @@ fn pods_are_found_again_that_have_addresses_in_common_or_too_many() {
 }
 
 #[test]
+fn addresses_that_the_hooks_refuse_are_tried_again() {
+    let Some(mut pods) = pods() else { return };
+    let netns = namespace(&["10.0.0.2"]);
+    let id = enrol(&mut pods, "vault", &netns).unwrap();
+    let [before, new] = ["10.0.0.2", "10.0.0.3"].map(|one| one.parse::<IpAddr>().unwrap());
+    ip(&netns.0, "address add 10.0.0.3/32 dev lo");
+    let refused = Err(HookError::Unknown(id));
+    pods.readdressed(id, vec![before, new], refused);
+    let pod = pods.get(id).unwrap();
+    assert_eq!((&*pod.addresses, &*pod.others), (&[before][..], &[new][..]));
+    let due = pods.due().unwrap();
+    assert!(due > Instant::now(), "not at once");
+    pods.follow(due);
+    let pod = pods.get(id).unwrap();
+    assert_eq!(
+        (&*pod.addresses, &*pod.others),
+        (&[before, new][..], &[][..])
+    );
+}
+
+#[test]
 fn nobody_speaks_with_an_address_of_a_pod_that_has_too_many_to_be_kept() {
     let Some(mut pods) = pods() else { return };
     let most = u8::try_from(MAX_ADDRESSES).unwrap();
