@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{Found, Pods, READ_EVERY, READ_SHARE, said, sockets};
 use crate::PodId;
 use crate::holder::watch::Watches;
-use crate::hooks::{HookError, MAX_ADDRESSES};
+use crate::hooks::{HookError, Kind, MAX_ADDRESSES};
 use crate::request::PodState;
 
 /// So many addresses are named in a message; of more only the number is.
@@ -139,12 +139,18 @@ impl Pods {
         let is_contested = others.iter().any(|one| !pod.others.contains(one));
         if is_contested {
             let named = others.get(..NAMED).unwrap_or(&others);
+            // Packet filters ask the kernel which addresses are a pod's.
+            let outcome = match self.hooks.kind() {
+                Kind::Nft => {
+                    "addresses of a pod are contested, and what arrives there goes through the proxy all the same"
+                }
+                Kind::Auto | Kind::Bpf => "what arrives at these addresses of a pod is refused",
+            };
             tracing::warn!(
                 workload = %pod.workload,
                 addresses = ?named,
                 more = others.len() - named.len() + more,
-                "what arrives at these addresses of a pod is refused: they are another enrolled pod's, or more than \
-                 {MAX_ADDRESSES}"
+                "{outcome}: they are another enrolled pod's, or more than {MAX_ADDRESSES}"
             );
         }
         pod.others = others;
