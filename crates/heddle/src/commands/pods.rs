@@ -20,7 +20,8 @@ use crate::table;
 /// List the pods whose traffic is intercepted on this node
 #[derive(Debug, clap::Args)]
 #[command(after_help = "States:
-  held       its connections wait until the proxy has its identity and policies
+  held       its connections wait until the proxy has its identity and policies, and are refused after five
+             seconds
   serving    they go through the proxy
   unserved   there is no proxy: what WITHOUT PROXY says is in force
   unresponsive
@@ -101,7 +102,7 @@ fn unanswered(error: &io::Error, at: &Location) -> Failure {
         ),
         io::ErrorKind::TimedOut => format!("the holder at {shown} does not answer in time"),
         io::ErrorKind::PermissionDenied => {
-            format!("{shown}: {error}: only root and the user that the holder runs as may ask it")
+            format!("{shown}: {error}: only root may ask a holder")
         }
         // The holder's own words.
         _ => return anyhow!("{error}").into(),

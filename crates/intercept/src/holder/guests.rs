@@ -122,7 +122,7 @@ impl Guest {
         }
         self.answer = match receive::<Request>(&self.socket) {
             Ok(Some(_)) if !self.may_ask => {
-                let why = "only root and the user that the holder runs as may ask, and never the proxy's user";
+                let why = "only root may ask a holder, and never the proxy's user";
                 Some([Reply::Refused(why.to_owned())].into())
             }
             Ok(Some((request, descriptors))) => {

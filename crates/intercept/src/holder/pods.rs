@@ -13,11 +13,13 @@ use rustix::fs::{fstat, fstatfs, stat};
 use rustix::io::Errno;
 
 use super::memory::Remembered;
-use super::sockets;
+use super::sockets::{self, Found};
 use super::watch::{Watch, Watches};
 use crate::hooks::{self, HookError, Hooks};
 use crate::request::{PodState, PodStatus};
 use crate::{Exclude, Family, Fate, PodId, routes};
+
+use addresses::{Divided, not_before};
 
 mod addresses;
 #[cfg(test)]
@@ -31,8 +33,9 @@ const DRAINS_WITHIN: Duration = Duration::from_secs(5);
 const NAMED: usize = 20;
 /// How long the kernel may take to let go of a released pod's namespace.
 const DETACHED_WITHIN: Duration = Duration::from_millis(100);
-/// A pod's addresses are not read again sooner than after that.
+/// A pod's addresses are not read again sooner than after that, nor than after so many times what that took.
 const READ_EVERY: Duration = Duration::from_millis(100);
+const READ_SHARE: u32 = 10;
 /// The file system of namespaces (`linux/magic.h`).
 const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 /// Where our own namespace is.
@@ -54,9 +57,11 @@ pub(super) struct Pod {
     pub(super) addresses: Vec<IpAddr>,
     /// Addresses that its namespace has and that are not its own: they are another pod's, or too many.
     pub(super) others: Vec<IpAddr>,
+    /// How many there are besides, of which nothing else is known.
+    pub(super) more: usize,
     /// Notices when its addresses change.
     watch: Watch,
-    /// When they were read, and when they are to be read again.
+    /// Before when they are not to be read again, and when they are.
     read: (Instant, Option<Instant>),
     pub(super) exclude: Exclude,
     pub(super) outbound: TcpListener,
@@ -198,21 +203,20 @@ impl Pods {
             let other = &other.workload;
             return Err(format!("{path} is the namespace of {other} already"));
         }
-        let addresses = addresses(netns)?;
-        let same = |pod: &&Pod| {
-            pod.addresses
-                .iter()
-                .any(|address| addresses.contains(address))
+        let others = |pod: &&Pod| pod.workload != *workload && pod.state != PodState::Releasing;
+        let owner = |address| {
+            let mut others = self.all().filter(others);
+            others.find(|pod| pod.addresses.contains(address))
         };
-        let others = self
-            .all()
-            .filter(|pod| pod.workload != *workload && pod.state != PodState::Releasing);
-        match others.into_iter().find(same) {
-            None => Ok(()),
-            Some(other) => Err(format!(
-                "{path}: an address of it is that of {} already; if that pod is gone, heddle release {}",
+        let addresses = addresses(netns)?.addresses;
+        // One of its own is enough: pods may have some in common, such as that of a bridge of containers in each.
+        match addresses.iter().map(owner).collect::<Option<Vec<_>>>() {
+            Some(owners) if let [other, ..] = *owners => Err(format!(
+                "{path}: no address of it is its own: one is that of {} already; if that pod is gone, heddle release \
+                 {}",
                 other.workload, other.workload
             )),
+            _ => Ok(()),
         }
     }
 
@@ -294,8 +298,17 @@ impl Pods {
             .watches
             .add(id, netns.as_fd())
             .map_err(|error| unaddressed(&error))?;
-        let read = (Instant::now(), None);
-        let addresses = addresses(&netns)?;
+        let started = Instant::now();
+        let found = addresses(&netns)?;
+        let Divided {
+            own: addresses,
+            others,
+            more,
+        } = self.divided(id, found, &[]);
+        let read = (not_before(started), None);
+        if addresses.is_empty() {
+            return Err("every address of its namespace is another pod's".to_owned());
+        }
         let place = place(&netns).map_err(|error| format!("its namespace: {error}"))?;
         let (outbound, inbound) = self.listeners(&workload, netns.as_fd(), place)?;
         routes::turn_on_loopback(netns.as_fd()).map_err(|error| error.to_string())?;
@@ -327,6 +340,7 @@ impl Pods {
             place,
             addresses,
             others: Vec::new(),
+            more: 0,
             watch,
             read,
             exclude,
@@ -339,6 +353,7 @@ impl Pods {
             due: None,
         };
         self.pods.insert(id, pod);
+        self.contest(id, others, more);
         Ok(id)
     }
 
@@ -490,11 +505,14 @@ fn said(done: Result<(), HookError>) {
 }
 
 /// The addresses of a pod, at least one.
-fn addresses(netns: &File) -> Result<Vec<IpAddr>, String> {
-    let addresses = sockets::addresses(netns.as_fd()).map_err(|error| unaddressed(&error))?;
-    match addresses.is_empty() {
-        true => Err("its namespace has no address yet: enrol it when it has".to_owned()),
-        false => Ok(addresses),
+fn addresses(netns: &File) -> Result<Found, String> {
+    let found = sockets::addresses(netns.as_fd()).map_err(|error| unaddressed(&error))?;
+    match found.addresses.is_empty() {
+        true => Err(
+            "its namespace has no address yet but loopback and link-local ones: it can be enrolled when it has"
+                .to_owned(),
+        ),
+        false => Ok(found),
     }
 }
 

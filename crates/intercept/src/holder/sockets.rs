@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
@@ -18,14 +18,34 @@ use crate::{Family, INBOUND_PORT, OUTBOUND_PORT};
 /// Connections that may wait to be accepted. The kernel cuts it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4_096;
 
+/// The most addresses of a namespace that are looked at.
+const MAX_READ: usize = 1_024;
+
+/// The addresses of a namespace.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The first of them, in their order.
+    pub(super) addresses: Vec<IpAddr>,
+    /// How many there are besides: whoever may add some may add any number.
+    pub(super) more: usize,
+}
+
+impl From<Vec<IpAddr>> for Found {
+    fn from(mut addresses: Vec<IpAddr>) -> Self {
+        addresses.sort_unstable();
+        addresses.dedup();
+        let more = addresses.len().saturating_sub(MAX_READ);
+        addresses.truncate(MAX_READ);
+        Found { addresses, more }
+    }
+}
+
 /// The addresses of a pod, without those that mean something else in every namespace, or on every link.
-pub(super) fn addresses(netns: BorrowedFd<'_>) -> io::Result<Vec<IpAddr>> {
+pub(super) fn addresses(netns: BorrowedFd<'_>) -> io::Result<Found> {
     let all = within(netns, if_addrs::get_if_addrs)??;
     let addresses = all.into_iter().map(|interface| interface.ip());
-    let mut addresses: Vec<IpAddr> = addresses.filter(|address| !is_local(address)).collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    Ok(addresses)
+    let addresses: Vec<IpAddr> = addresses.filter(|address| !is_local(address)).collect();
+    Ok(addresses.into())
 }
 
 /// Loopback and link-local addresses (RFC 4291, section 2.5.6), and groups, which nobody connects to.
@@ -75,11 +95,26 @@ fn listener(port: u16) -> io::Result<TcpListener> {
 
 /// Whether the proxy may speak to a pod with that address, which is another host's or nobody's.
 pub(super) fn may_speak(pod: &Pod, family: Family, source: SocketAddr) -> io::Result<()> {
-    if may_speak_as(source, family, &pod.addresses) && !pod.others.contains(&source.ip()) {
+    let is_right =
+        may_speak_as(source, family, &pod.addresses) && !pod.others.contains(&source.ip());
+    // Of a pod with more addresses than are kept, the kernel knows the rest.
+    if is_right && (pod.more == 0 || !is_of_namespace(pod.netns.as_fd(), source.ip())?) {
         return Ok(());
     }
     tracing::debug!(workload = %pod.workload, %source, "the proxy is not to speak with this address");
     Err(Errno::ACCESS.into())
+}
+
+/// Whether an ordinary program of a namespace may speak with that address.
+fn is_of_namespace(netns: BorrowedFd<'_>, address: IpAddr) -> io::Result<bool> {
+    within(netns, || {
+        let socket = stream(match address {
+            IpAddr::V4(_) => AddressFamily::INET,
+            IpAddr::V6(_) => AddressFamily::INET6,
+        })?;
+        // Only this says that it is not there: whatever else is in the way proves nothing.
+        Ok(bind(&socket, &SocketAddr::from((address, 0))) != Err(Errno::ADDRNOTAVAIL))
+    })?
 }
 
 /// A socket for reaching the pod's own programs. With a `source` it speaks with that address.

@@ -3,7 +3,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use super::*;
-use crate::hooks::{Kind, Options};
+use crate::hooks::{Kind, MAX_ADDRESSES, Options};
 use crate::namespace::{self, within};
 
 /// The table, with hooks that need no control group. `None`: it cannot be had here, which is said.
@@ -82,12 +82,13 @@ fn who_cannot_be_a_pod_is_told_why() {
             at("/proc/self/ns/net"),
             "is the network of the machine or of the node itself",
         ),
-        (namespace(&[]), "has no address yet: enrol it when it has"),
+        (namespace(&[]), "it can be enrolled when it has"),
         (namespace(&["127.0.0.9"]), "has no address yet"),
         (taken, "is the namespace of shop/first already"),
         (
-            namespace(&["10.0.0.1", "10.0.0.2"]),
-            "an address of it is that of shop/first already; if that pod is gone, heddle release shop/first",
+            namespace(&["10.0.0.2"]),
+            "no address of it is its own: one is that of shop/first already; if that pod is gone, heddle release \
+             shop/first",
         ),
     ];
     for (namespace, said) in cases {
@@ -127,10 +128,90 @@ fn a_pod_is_found_again_where_it_was_and_nobody_else_is_taken_for_it() {
     };
     let refused = pods.recall(gone).unwrap_err();
     assert!(refused.starts_with("/nowhere/vault: "), "{refused}");
+    ip(&at.0, "address del 10.0.0.2/32 dev lo");
+    let refused = pods.recall(remembered.clone()).unwrap_err();
+    assert!(refused.contains("has no address yet"), "{refused}");
+    ip(&at.0, "address add 10.0.0.2/32 dev lo");
     let again = pods.recall(remembered).unwrap();
     assert_ne!(again, id, "no number is used twice");
     pods.forget(id);
     assert_eq!(pods.of(&name("vault")).map(|pod| pod.id), Some(again));
+}
+
+#[test]
+fn pods_are_found_again_that_have_addresses_in_common_or_too_many() {
+    let Some(mut before) = pods() else { return };
+    let bridge = "172.17.0.1";
+    let (first, second) = (namespace(&["10.0.0.2"]), namespace(&["10.0.0.3"]));
+    let ids = [
+        enrol(&mut before, "first", &first).unwrap(),
+        enrol(&mut before, "second", &second).unwrap(),
+    ];
+    for (netns, _) in [&first, &second] {
+        ip(netns, &format!("address add {bridge}/32 dev lo"));
+    }
+    let most = u8::try_from(MAX_ADDRESSES).unwrap();
+    for last in 0..most {
+        ip(&second.0, &format!("address add 10.0.1.{last}/32 dev lo"));
+    }
+    let remembered = ids.map(|id| before.get(id).unwrap().remembered().unwrap());
+    drop(before);
+    let Some(mut after) = pods() else { return };
+    let [first, second] = remembered.map(|pod| after.recall(pod).unwrap());
+    let [first, second] = [first, second].map(|id| after.get(id).unwrap());
+    let parse = |address: &str| address.parse::<IpAddr>().unwrap();
+    assert_eq!(first.addresses, [parse("10.0.0.2"), parse(bridge)]);
+    assert!(first.others.is_empty());
+    assert_eq!(second.addresses.len(), MAX_ADDRESSES);
+    assert_eq!(second.addresses.first(), Some(&parse("10.0.0.3")));
+    assert_eq!(second.others, [parse(bridge), parse("10.0.1.31")]);
+}
+
+#[test]
+fn addresses_that_the_hooks_refuse_are_tried_again() {
+    let Some(mut pods) = pods() else { return };
+    let netns = namespace(&["10.0.0.2"]);
+    let id = enrol(&mut pods, "vault", &netns).unwrap();
+    let [before, new] = ["10.0.0.2", "10.0.0.3"].map(|one| one.parse::<IpAddr>().unwrap());
+    ip(&netns.0, "address add 10.0.0.3/32 dev lo");
+    let refused = Err(HookError::Unknown(id));
+    pods.readdressed(id, vec![before, new], refused);
+    let pod = pods.get(id).unwrap();
+    assert_eq!((&*pod.addresses, &*pod.others), (&[before][..], &[new][..]));
+    let due = pods.due().unwrap();
+    assert!(due > Instant::now(), "not at once");
+    pods.follow(due);
+    let pod = pods.get(id).unwrap();
+    assert_eq!(
+        (&*pod.addresses, &*pod.others),
+        (&[before, new][..], &[][..])
+    );
+}
+
+#[test]
+fn nobody_speaks_with_an_address_of_a_pod_that_has_too_many_to_be_kept() {
+    let Some(mut pods) = pods() else { return };
+    let most = u8::try_from(MAX_ADDRESSES).unwrap();
+    let all: Vec<String> = (0..=2 * most)
+        .map(|last| format!("10.0.0.{last}"))
+        .collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let id = enrol(&mut pods, "vault", &namespace(&all)).unwrap();
+    let pod = pods.get(id).unwrap();
+    assert_eq!((pod.others.len(), pod.more), (MAX_ADDRESSES, 1));
+    for (source, may) in [
+        ("10.0.0.0:40000", false),
+        ("10.0.0.32:40000", false),
+        ("10.0.0.63:40000", false),
+        // Nothing is known of it but that there is one more.
+        ("10.0.0.64:40000", false),
+        ("10.0.0.65:40000", true),
+        ("10.9.0.1:0", true),
+    ] {
+        let opened = pods.open(id, Family::V4, Some(source.parse().unwrap()));
+        let refused = opened.err().and_then(|error| Errno::from_io_error(&error));
+        assert_eq!(refused, (!may).then_some(Errno::ACCESS), "{source}");
+    }
 }
 
 #[test]
