@@ -1,8 +1,7 @@
 //! Hooks by BPF programs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -13,12 +12,13 @@ use rustix::fs::{FsWord, fstatfs};
 
 use super::layout::{self, Address, PodBytes, PodEntry};
 use super::pins::Pins;
-use super::{Guarded, HookError, MAX_ADDRESSES, Options, Pod, loaded};
+use super::{Guarded, HookError, Options, Pod, loaded};
 use crate::sockopt::netns_cookie;
 use crate::{Cidr, Fate, MAX_EXCLUDED, PodId};
 pub(super) use packets::Packets;
 use tables::{Tables, refused, removed};
 
+mod addresses;
 mod packets;
 mod tables;
 
@@ -256,73 +256,6 @@ impl Bpf {
             ));
         }
         self.check_addresses(pod.id, pod.addresses)
-    }
-
-    fn check_addresses(&self, pod: PodId, addresses: &[IpAddr]) -> Result<(), HookError> {
-        let wrong = |reason: String| Err(HookError::pod(pod, reason));
-        let count = addresses.len();
-        if count > MAX_ADDRESSES {
-            return wrong(format!(
-                "has {count} addresses: {MAX_ADDRESSES} are the most"
-            ));
-        }
-        let mut seen = BTreeSet::new();
-        for address in addresses {
-            if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
-                return wrong(format!("{address} is no address of a pod"));
-            }
-            if !seen.insert(layout::address(*address)) {
-                return wrong(format!("{address} is named twice"));
-            }
-            let owner = self.owner(&layout::address(*address));
-            if let Some(other) = owner.filter(|owner| *owner != pod) {
-                return wrong(format!("{address} is pod {other}'s"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Which enrolled pod has an address.
-    fn owner(&self, address: &Address) -> Option<PodId> {
-        let mut pods = self.pods.iter();
-        pods.find_map(|(id, pod)| pod.addresses.contains(address).then_some(*id))
-    }
-
-    /// What a pod has not any more is nobody's, before it has something new. What could not be written is not taken for
-    /// done: the next time it is tried again.
-    pub(super) fn readdress(&mut self, pod: PodId, addresses: &[IpAddr]) -> Result<(), HookError> {
-        self.check_addresses(pod, addresses)?;
-        let enrolled = self.pods.get_mut(&pod).ok_or(HookError::Unknown(pod))?;
-        let table = &mut self.tables.addresses;
-        let now: Vec<Address> = addresses.iter().copied().map(layout::address).collect();
-        let (kept, gone) = std::mem::take(&mut enrolled.addresses)
-            .into_iter()
-            .partition::<Vec<_>, _>(|one| now.contains(one));
-        let new = now.into_iter().filter(|one| !kept.contains(one));
-        enrolled.addresses.clone_from(&kept);
-        let mut done = Ok(());
-        for gone in gone {
-            let removed = removed("a pod's address", table.remove(&gone));
-            if removed.is_err() {
-                enrolled.addresses.push(gone);
-            }
-            done = done.and(removed);
-        }
-        for new in new {
-            let inserted = refused("a pod's address", table.insert(new, enrolled.cookie, 0));
-            if inserted.is_ok() {
-                enrolled.addresses.push(new);
-            }
-            done = done.and(inserted);
-        }
-        done
-    }
-
-    /// What a process before knew as a pod's and is not any more is nobody's.
-    fn disown(&mut self, pod: PodId) -> Result<(), HookError> {
-        let enrolled = self.pods.get(&pod).ok_or(HookError::Unknown(pod))?;
-        let now = &enrolled.addresses;
-        self.tables.remove_addresses(enrolled.cookie, now)
     }
 
     /// Tells the programs; the entry in `pods` comes last, and with it everything holds at once.

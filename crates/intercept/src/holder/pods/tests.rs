@@ -2,6 +2,8 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
+use rustix::io::Errno;
+
 use super::*;
 use crate::hooks::{Kind, MAX_ADDRESSES, Options};
 use crate::namespace::{self, within};

@@ -1,0 +1,255 @@
+//! How pods come: what is asked of a namespace before, and what is made in it.
+
+use std::fs::File;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use heddle_model::WorkloadName;
+use rustix::io::Errno;
+
+use super::addresses::{Divided, not_before};
+use super::place::{OWN_NAMESPACE, Place, is_namespace, leads_to, place};
+use super::{DRAINS_WITHIN, Pod, Pods};
+use crate::holder::memory::Remembered;
+use crate::holder::sockets::{self, Found};
+use crate::hooks::{self, HookError};
+use crate::request::PodState;
+use crate::{Exclude, Fate, PodId, routes};
+
+/// The most pods of a node.
+const MAX_PODS: usize = 4_096;
+
+impl Pods {
+    /// Whether a namespace may be the pod of a workload.
+    pub(in crate::holder) fn check(
+        &self,
+        workload: &WorkloadName,
+        path: &Path,
+        netns: &File,
+    ) -> Result<(), String> {
+        let path = path.display();
+        if !is_namespace(netns) {
+            return Err(format!(
+                "{path} is no network namespace: name one such as /run/netns/NAME or /proc/PID/ns/net"
+            ));
+        }
+        let found = place(netns).map_err(|error| format!("{path}: {error}"))?;
+        if self.nobodys.contains(&found) {
+            return Err(format!(
+                "{path} is the network of the machine or of the node itself, which is no pod's"
+            ));
+        }
+        let is_taken = |pod: &&Pod| pod.place == found && pod.state != PodState::Releasing;
+        let taken = self.all().find(is_taken);
+        if let Some(other) = taken.filter(|other| other.workload != *workload) {
+            let other = &other.workload;
+            return Err(format!("{path} is the namespace of {other} already"));
+        }
+        let others = |pod: &&Pod| pod.workload != *workload && pod.state != PodState::Releasing;
+        let owner = |address| {
+            let mut others = self.all().filter(others);
+            others.find(|pod| pod.addresses.contains(address))
+        };
+        let addresses = addresses(netns)?.addresses;
+        // One of its own is enough: pods may have some in common, such as that of a bridge of containers in each.
+        match addresses.iter().map(owner).collect::<Option<Vec<_>>>() {
+            Some(owners) if let [other, ..] = *owners => Err(format!(
+                "{path}: no address of it is its own: one is that of {} already; if that pod is gone, heddle release \
+                 {}",
+                other.workload, other.workload
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Enrols a pod: its connections are held until the proxy serves it.
+    pub(in crate::holder) fn enrol(
+        &mut self,
+        workload: WorkloadName,
+        path: PathBuf,
+        netns: File,
+        exclude: Exclude,
+        fate: Fate,
+    ) -> Result<PodId, String> {
+        self.check(&workload, &path, &netns)?;
+        self.add(workload, Some(path), netns, exclude, fate)
+    }
+
+    /// Enrols a pod again after the holder was restarted.
+    pub(in crate::holder) fn recall(&mut self, pod: Remembered) -> Result<PodId, String> {
+        let netns = pod.open()?;
+        let id = self.enrol(pod.workload, pod.netns, netns, pod.exclude, pod.fate)?;
+        if pod.filtered != Some(false) {
+            self.clear_filters(id);
+        }
+        Ok(id)
+    }
+
+    /// Removes what a holder with packet filters has left in a pod that programs steer by now: rules that would
+    /// refuse it once it is released.
+    pub(in crate::holder) fn clear_filters(&mut self, id: PodId) {
+        if self.hooks.kind() == hooks::Kind::Nft {
+            return;
+        }
+        let Some(pod) = self.pods.get_mut(&id) else {
+            return;
+        };
+        match hooks::clear_filters(pod.netns.as_fd()) {
+            Ok(true) => {
+                tracing::info!(workload = %pod.workload, "rules of the packet filter removed");
+                if !pod.routed
+                    && let Err(error) = routes::undo(pod.netns.as_fd())
+                {
+                    tracing::debug!(workload = %pod.workload, %error, "its routes stay");
+                }
+            }
+            // Without the program there were none, most likely.
+            Ok(false) | Err(HookError::Lacking { .. }) => {}
+            Err(error) => {
+                pod.filtered = true;
+                tracing::error!(workload = %pod.workload, "rules of the packet filter stay: {error}");
+            }
+        }
+    }
+
+    /// Enrols the namespace that we are in ourselves.
+    pub(in crate::holder) fn enrol_own(
+        &mut self,
+        workload: WorkloadName,
+        exclude: Exclude,
+    ) -> Result<PodId, String> {
+        let netns = File::open(OWN_NAMESPACE).map_err(|error| error.to_string())?;
+        self.add(workload, None, netns, exclude, Fate::default())
+    }
+
+    fn add(
+        &mut self,
+        workload: WorkloadName,
+        path: Option<PathBuf>,
+        netns: File,
+        exclude: Exclude,
+        fate: Fate,
+    ) -> Result<PodId, String> {
+        if self.pods.len() >= MAX_PODS {
+            return Err(format!("there are {MAX_PODS} pods here, which is the most"));
+        }
+        exclude.check()?;
+        let id = PodId(self.next);
+        // Before they are read, so that none is missed.
+        let watch = self
+            .watches
+            .add(id, netns.as_fd())
+            .map_err(|error| unaddressed(&error))?;
+        let started = Instant::now();
+        let found = addresses(&netns)?;
+        let Divided {
+            own: addresses,
+            others,
+            more,
+        } = self.divided(id, found, &[]);
+        let read = (not_before(started), None);
+        if addresses.is_empty() {
+            return Err("every address of its namespace is another pod's".to_owned());
+        }
+        let place = place(&netns).map_err(|error| format!("its namespace: {error}"))?;
+        let (outbound, inbound) = self.listeners(&workload, netns.as_fd(), place)?;
+        routes::turn_on_loopback(netns.as_fd()).map_err(|error| error.to_string())?;
+        // Packet filters mark what they steer as well.
+        let routed = self.hooks.kind() == hooks::Kind::Nft;
+        if routed {
+            routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
+        }
+        self.next += 1;
+        let hooked = hooks::Pod {
+            id,
+            netns: netns.as_fd(),
+            addresses: &addresses,
+            outbound: &outbound,
+            inbound: &inbound,
+            exclude: &exclude,
+            fate,
+        };
+        if let Err(error) = self.hooks.enrol(&hooked) {
+            let _ = routes::undo(netns.as_fd());
+            return Err(error.to_string());
+        }
+        let pod = Pod {
+            id,
+            workload,
+            is_found: path.as_ref().is_some_and(|path| leads_to(path, place)),
+            path,
+            netns,
+            place,
+            addresses,
+            others: Vec::new(),
+            more: 0,
+            watch,
+            read,
+            exclude,
+            outbound,
+            inbound,
+            state: PodState::Held,
+            fate,
+            routed,
+            filtered: self.hooks.kind() == hooks::Kind::Nft,
+            due: None,
+        };
+        self.pods.insert(id, pod);
+        self.contest(id, others, more);
+        Ok(id)
+    }
+
+    /// The listeners for a pod: those that are there while the same pod is being released, since nobody else
+    /// can have their ports before.
+    fn listeners(
+        &self,
+        workload: &WorkloadName,
+        netns: BorrowedFd<'_>,
+        here: Place,
+    ) -> Result<(TcpListener, TcpListener), String> {
+        let in_words = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => format!(
+                "{error}: a program of the pod listens there, where the mesh must (nsenter --net=… ss -ltnp says \
+                 which); let it listen on another port, then enrol the pod again"
+            ),
+            _ => format!("its listeners: {error}"),
+        };
+        let Some(before) = self.all().filter(|pod| pod.place == here).last() else {
+            return sockets::listeners(netns).map_err(in_words);
+        };
+        if before.workload != *workload {
+            let before = &before.workload;
+            return Err(format!(
+                "its namespace was that of {before} a moment ago, whose last connections are still served: \
+                 try again in {} seconds",
+                DRAINS_WITHIN.as_secs()
+            ));
+        }
+        let again = |listener: &TcpListener| listener.try_clone().map_err(in_words);
+        Ok((again(&before.outbound)?, again(&before.inbound)?))
+    }
+}
+
+/// The addresses of a pod, at least one.
+fn addresses(netns: &File) -> Result<Found, String> {
+    let found = sockets::addresses(netns.as_fd()).map_err(|error| unaddressed(&error))?;
+    match found.addresses.is_empty() {
+        true => Err(
+            "its namespace has no address yet but loopback and link-local ones: it can be enrolled when it has"
+                .to_owned(),
+        ),
+        false => Ok(found),
+    }
+}
+
+/// Why a namespace's addresses are not known.
+fn unaddressed(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        // From setns(2).
+        Some(Errno::INVAL) => "it is a namespace of another kind than network".to_owned(),
+        _ => format!("its addresses: {error}"),
+    }
+}
