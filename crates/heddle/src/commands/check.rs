@@ -38,7 +38,8 @@ Exit codes:
   6  degraded: an identity is missing, expired, denied, was not issued in three attempts, or has a quarter
      of its life left without having been renewed; the control plane is away for more than a minute, or
      while certificates want to be renewed; the clock is behind what is certain; or what the control plane
-     sent, or the state folder, cannot be used. With --probe: pods cannot be enrolled here")]
+     sent, or the state folder, cannot be used; pods are held, lost or refused by an old guard, or their
+     holder does not answer. With --probe: pods cannot be enrolled here")]
 pub(crate) struct Args {
     /// The admin socket of the running heddle [default: as for `heddle up`]
     #[arg(long, value_name = "PATH")]
@@ -81,9 +82,11 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
             None => "one node alone: it needs no identities\n".to_owned(),
         },
     })?;
-    Ok(match identity {
-        Some(identity) if !identity.problems.is_empty() => Exit::Degraded,
-        _ => Exit::Ok,
+    let of_identity = identity.is_some_and(|identity| !identity.problems.is_empty());
+    let of_pods = interception.is_some_and(|pods| !pods.problems().is_empty());
+    Ok(match of_identity || of_pods {
+        true => Exit::Degraded,
+        false => Exit::Ok,
     })
 }
 
@@ -118,8 +121,9 @@ fn probe(output: OutputFormat) -> Result<Exit, Failure> {
 }
 
 fn text(status: &IdentityStatus, interception: Option<&Interception<'_>>) -> String {
-    let mut out = summary(status) + "\n";
-    for problem in &status.problems {
+    let of_pods = interception.map_or(&[][..], Interception::problems);
+    let mut out = summary(status, of_pods.len()) + "\n";
+    for problem in status.problems.iter().chain(of_pods) {
         let _infallible = writeln!(out, "  {}", printable(problem));
     }
     let _infallible = writeln!(out, "{}", control(status));
@@ -159,12 +163,14 @@ fn text(status: &IdentityStatus, interception: Option<&Interception<'_>>) -> Str
 }
 
 /// Who it is and how it is, on one line.
-pub(super) fn summary(status: &IdentityStatus) -> String {
+///
+/// `more`: problems of something else.
+pub(super) fn summary(status: &IdentityStatus, more: usize) -> String {
     let name = match &status.trust_domain {
         Some(domain) => format!("node {} of {domain}", status.node),
         None => format!("node {}", status.node),
     };
-    let state = match status.problems.len() {
+    let state = match status.problems.len() + more {
         0 => "all is well".to_owned(),
         n => format!("DEGRADED, {}", count(n, "problem")),
     };

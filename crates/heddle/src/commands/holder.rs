@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use heddle_control::printable;
 use heddle_intercept::hooks::Guarded;
-use heddle_intercept::request::{self, HolderStatus};
+use heddle_intercept::request::{self, HolderStatus, PodState, Request};
 use serde::Serialize;
 
 use crate::admin::{ClientError, Location};
@@ -28,6 +28,8 @@ pub(super) struct Interception<'a> {
     holder: Option<HolderStatus>,
     /// Why the holder says nothing.
     problem: Option<String>,
+    /// What somebody should look at.
+    problems: Vec<String>,
 }
 
 impl<'a> Interception<'a> {
@@ -37,11 +39,20 @@ impl<'a> Interception<'a> {
             Ok(holder) => (Some(holder), None),
             Err(error) => (None, Some(error.to_string())),
         };
+        let listed = request::ask(&pods.holder_socket, &Request::List, None);
+        let listed = listed.map_or_else(|_| Vec::new(), |answer| answer.pods);
+        let lost = listed.iter().filter(|pod| pod.state == PodState::Lost);
+        let guarded = holder.as_ref().map_or(0, |holder| holder.guarded.len());
         Interception {
+            problems: problems(problem.as_deref(), pods.held, lost.count(), guarded),
             pods,
             holder,
             problem,
         }
+    }
+
+    pub(super) fn problems(&self) -> &[String] {
+        &self.problems
     }
 
     pub(super) fn text(&self) -> String {
@@ -56,6 +67,33 @@ impl<'a> Interception<'a> {
         };
         format!("interception: {}; {how}", pods(self.pods))
     }
+}
+
+/// What somebody should look at: pods that are cut off, or will be.
+fn problems(silence: Option<&str>, held: u64, lost: usize, guarded: usize) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Some(why) = silence {
+        problems.push(format!("the holder of the pods does not answer: {why}"));
+    }
+    for (number, state, why) in [
+        (held, "held", "the mesh has no such workload on this node"),
+        (
+            u64::try_from(lost).unwrap_or(u64::MAX),
+            "lost",
+            "enrolled before the holder was restarted, and not since",
+        ),
+        (
+            u64::try_from(guarded).unwrap_or(u64::MAX),
+            "guarded",
+            "refused by the guard of a holder before",
+        ),
+    ] {
+        if number > 0 {
+            let pods = if number == 1 { "pod is" } else { "pods are" };
+            problems.push(format!("{number} {pods} {state}: {why} (heddle pods)"));
+        }
+    }
+    problems
 }
 
 /// How many pods there are, as the proxy knows them.

@@ -97,7 +97,7 @@ fn text(status: &Status, brief: bool) -> String {
         let _infallible = writeln!(out, "metrics at http://{metrics}/metrics");
     }
     if let Some(identity) = &status.identity {
-        let _infallible = writeln!(out, "{}", super::check::summary(identity));
+        let _infallible = writeln!(out, "{}", super::check::summary(identity, 0));
     }
     if let Some(interception) = &status.interception {
         let _infallible = writeln!(out, "pods: {}", super::holder::pods(interception));

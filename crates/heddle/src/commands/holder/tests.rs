@@ -90,3 +90,18 @@ fn pods_are_counted() {
         assert_eq!(pods(&status(serving, held)), said);
     }
 }
+
+#[test]
+fn pods_that_are_cut_off_are_problems() {
+    assert!(problems(None, 0, 0, 0).is_empty());
+    let all = problems(Some("timed out"), 2, 1, 1);
+    assert_eq!(
+        all,
+        [
+            "the holder of the pods does not answer: timed out",
+            "2 pods are held: the mesh has no such workload on this node (heddle pods)",
+            "1 pod is lost: enrolled before the holder was restarted, and not since (heddle pods)",
+            "1 pod is guarded: refused by the guard of a holder before (heddle pods)",
+        ]
+    );
+}
