@@ -81,12 +81,15 @@ static __always_inline void visit(struct bpf_sock_ops *ctx, bool is_beginning)
     struct visit visit = {.port = ctx->local_port, .to_port = bpf_ntohl(ctx->remote_port)};
     __u8 yes = 1;
     ADDRESS(&visit.to, ctx, remote);
-    if (!is_own(netns, &visit.to))
-        return;
+    // The compiler must not read two words of the context at once: the kernel refuses that.
+    __asm__ volatile("" : : : "memory");
     ADDRESS(&visit.from, ctx, local);
+    // Only sockets that began a visit are told of their end, and it ends whatever addresses the pod has by then: what
+    // stayed here would let a stranger in who has the same ones.
     if (!is_beginning)
         bpf_map_delete_elem(&visits, &visit);
-    else if (!is_own(netns, &visit.from) && !bpf_map_update_elem(&visits, &visit, &yes, BPF_ANY))
+    else if (is_own(netns, &visit.to) && !is_own(netns, &visit.from) &&
+             !bpf_map_update_elem(&visits, &visit, &yes, BPF_ANY))
         bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
 }
 
