@@ -122,6 +122,35 @@ fn a_call_of_the_proxy_that_is_under_way_opens_no_other_port_to_its_client() {
 }
 
 #[test]
+fn a_call_of_the_proxy_ends_also_when_the_address_that_it_went_to_is_gone() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        let busy = stage.serve(&pod, "10.90.1.2:9000");
+        rustix::net::listen(&busy, 0).unwrap();
+        pod.enrol(&mut hooks);
+        routes::prepare(pod.netns.as_fd()).unwrap();
+        let to = "10.90.1.2:9000".parse().unwrap();
+        let first = "192.0.2.7:40000".parse().unwrap();
+        let _fills_the_queue = connect(stage, &pod, first, to).unwrap();
+        // Given a call that is under way …
+        let client = "10.90.1.1:40001".parse().unwrap();
+        let waiting = transparent(stage, &pod, client, to);
+        rustix::io::ioctl_fionbio(&waiting, true).unwrap();
+        let under_way = rustix::net::connect(&waiting, &to);
+        assert_eq!(under_way, Err(Errno::INPROGRESS));
+        assert_eq!(handshakes::count(&hooks), 1);
+        // … when the pod has the address no more, and the call ends …
+        hooks
+            .readdress(pod.id, &["10.90.1.9".parse().unwrap()])
+            .unwrap();
+        drop(waiting);
+        // … then nothing is left by which its client would be taken for the proxy.
+        assert_eq!(handshakes::count(&hooks), 0);
+    });
+}
+
+#[test]
 fn what_was_prepared_is_taken_back() {
     on_stage(|stage| {
         let pod = stage.pod(1);
