@@ -1,0 +1,450 @@
+//! One end of a link: frames and streams in both directions, whatever becomes of connections.
+//!
+//! The owner brings bytes and the time, and is told what they mean; nothing here waits, dials or reads a
+//! clock. `now_ms` is any clock that does not go back, the same one for all calls.
+//!
+//! # A session
+//! ```text
+//!                     connected                  HELLO heard
+//!   client, server ──────────────▶ greeting ──────────────────▶ up ──┐
+//!        (new)          ▲             │                              │ frames, ACK, heartbeats
+//!                       │             │ disconnected                 │
+//!                       │             ▼                              │
+//!                       └────────── away ◀───────────────────────────┘
+//!                    connected        │       disconnected; tick: PathDead, after 3 s without a sound
+//!                                     │
+//!                                     ▼
+//!                                   over       tick: SessionOver, retention ended, or nothing to resume by;
+//!                                              receive: an error; the owner: fail_all
+//! ```
+//! A client of a new session sends its first frames right behind its HELLO. Who resumes waits for the
+//! other end's, which says from where to send again. A server that does not know the session any more says
+//! so by another token: every stream is told to be [lost](Streams::lost), and a new session goes on in the
+//! same `Session`.
+//!
+//! # A stream
+//! ```text
+//!   open, open_flow          answer, send            end, reset
+//!   ─────────────▶ both send ─────────────▶ … ──────────────────▶ half ended ──the other end, too──▶ over
+//!   ◀─── opened ──           ◀─ head, data ─        ◀ ended, reset
+//! ```
+//! Who resets a stream is told nothing more of it but [`over`](Streams::over). Whose stream is reset has
+//! ended it, too. The end of both directions is told once, by [`over`](Streams::over) or by a call of the
+//! owner's own that returns `true`; then the serial means nothing any more.
+//!
+//! # What the owner does
+//! ```text
+//!   read some bytes ──▶ receive ──▶ (told things) ──▶ answer, send, consumed, end…
+//!   while wants_transmit and the socket takes bytes: transmit ──▶ write
+//!   sleep until next_deadline ──▶ tick
+//! ```
+//! Bytes given to [`send`](Session::send) are framed at once and kept until the other end has them. What is
+//! handed out by [`transmit`](Session::transmit) must be written in order or the connection given up. After
+//! [`disconnected`](Session::disconnected) no byte of the old connection may be brought any more.
+//!
+//! Nothing is allocated for a stream, a frame or a head once the buffers have grown; they are freed when
+//! the session was idle for a second.
+
+mod block;
+mod clock;
+mod owner;
+mod receive;
+mod replay;
+mod streams;
+mod transmit;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use super::frame::{Code, HEAD_BYTES, Head, Kind, Serial};
+use super::heads::{Decoder, Encoder, HeadLimits};
+use super::hello::{Limits, Token};
+use clock::Clock;
+use replay::Replay;
+use streams::{Stream, Table, Waiting};
+
+/// Longest destination of a stream, in bytes.
+pub const MAX_DESTINATION_BYTES: usize = 1024;
+/// Less room than this in the link's window is none: frames would be mostly heads.
+const LEAST_ROOM: usize = 256;
+
+/// What begins with a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opened {
+    /// A request, and its response if one is wanted.
+    Exchange {
+        /// Without it nothing can be answered: the stream is over when the request is.
+        wants_answer: bool,
+    },
+    /// Bytes in both directions.
+    Flow,
+}
+
+/// What the owner of the streams is told, in the order in which it was sent.
+pub trait Streams {
+    /// The other end has opened a stream. `destination_id` stands for this destination as long as the session
+    /// lasts, if there is one.
+    fn opened(
+        &mut self,
+        serial: Serial,
+        what: Opened,
+        destination: &[u8],
+        destination_id: Option<u32>,
+    );
+    /// A head came: once on a stream that was opened here, before anything else; of a response once or, with
+    /// interim ones, more often.
+    fn head(&mut self, serial: Serial, code: Code, head: &[u8]);
+    /// Bytes came. They count against the stream's window until they are [consumed](Session::consumed).
+    fn data(&mut self, serial: Serial, bytes: &[u8]);
+    /// The other end has sent everything.
+    fn ended(&mut self, serial: Serial);
+    /// The other end has given the stream up; [`over`](Self::over) follows.
+    fn reset(&mut self, serial: Serial, code: Code);
+    /// There may be room again after a send that took less than it was given, or an answer that had to wait.
+    fn writable(&mut self, serial: Serial);
+    /// Both directions have ended: the serial is free.
+    fn over(&mut self, serial: Serial);
+    /// The other end opens nothing more, or takes nothing after `last` (all that are later are
+    /// reset with a code of their own).
+    fn going_away(&mut self, code: Code, last: Option<Serial>);
+    /// The session is lost, and the stream with it. Unless `was_sent` the other end has never seen
+    /// anything of it.
+    fn lost(&mut self, serial: Serial, was_sent: bool);
+}
+
+/// Why a stream cannot be opened, or a head not be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoStream {
+    /// As many are open as the other end allows.
+    TooMany,
+    /// The other end has to acknowledge something first.
+    Full,
+    /// One of the two ends is going away.
+    GoingAway,
+    /// The head or the destination is longer than the other end takes.
+    TooLong,
+    /// The session is over; or, of an answer: the stream takes none.
+    Over,
+}
+
+/// What [`Session::tick`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go on.
+    GoOn,
+    /// Nobody is heard: the connection is to be closed, and another one tried.
+    PathDead,
+    /// The session is over: every stream was told to be lost.
+    SessionOver,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Client,
+    Server,
+}
+
+/// The connection there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Path {
+    /// None was ever there.
+    New,
+    /// None, since then.
+    Away { since_ms: u64 },
+    /// The other end's HELLO has not come.
+    Greeting { since_ms: u64 },
+    /// Both have said who they are.
+    Up,
+}
+
+/// Events that are to be sent.
+#[derive(Debug, Default, Clone, Copy)]
+struct Pending {
+    hello: bool,
+    ack: bool,
+    go_away: bool,
+    heartbeat: bool,
+    /// The number of one that is to be answered.
+    heartbeat_answer: Option<u32>,
+}
+
+/// One end of a link.
+#[derive(Debug)]
+pub struct Session {
+    end: End,
+    ours: Limits,
+    theirs: Limits,
+    /// A server's own; a client's once it was told.
+    token: Token,
+    /// Both ends know of this session: it can be resumed.
+    begun: bool,
+    /// Nothing goes on here.
+    over: bool,
+    path: Path,
+    pending: Pending,
+    clock: Clock,
+    /// Why this end opens and takes nothing more.
+    leaving: Option<Code>,
+    peer_leaving: bool,
+
+    out: Replay,
+    /// Bytes of sequenced frames that came.
+    received: u64,
+    /// How many of them the other end was told of.
+    acknowledged: u64,
+
+    streams: Table,
+    /// Streams of which the owner knows nothing.
+    refused: usize,
+    /// The last one that was opened.
+    last: Option<Serial>,
+    /// Those that wait for the link's window, longest first.
+    blocked: VecDeque<Serial>,
+
+    encoder: Encoder,
+    decoder: Decoder,
+    /// A head that came.
+    head: Vec<u8>,
+    /// A header block that goes.
+    block: Vec<u8>,
+    /// The beginning of a frame.
+    partial: Vec<u8>,
+    /// The beginning of a header block, and whose it is.
+    parts: Vec<u8>,
+    parts_of: Option<(Serial, bool)>,
+}
+
+impl Session {
+    /// The end that calls. It takes what is within `ours`; out of bounds ones are brought into them.
+    #[must_use]
+    pub fn client(ours: Limits) -> Self {
+        Self::new(End::Client, Token::NONE, ours.for_client())
+    }
+
+    /// The end that is called, of a session to be known by `token`, which nobody can guess. It takes what
+    /// is within `ours`, and no less than [`Limits::INITIAL`] but for how many streams.
+    #[must_use]
+    pub fn server(token: Token, ours: Limits) -> Self {
+        Self::new(End::Server, token, ours.for_server())
+    }
+
+    fn new(end: End, token: Token, ours: Limits) -> Self {
+        Self {
+            end,
+            ours,
+            theirs: Limits::INITIAL,
+            token,
+            begun: false,
+            over: false,
+            path: Path::New,
+            pending: Pending::default(),
+            clock: Clock::default(),
+            leaving: None,
+            peer_leaving: false,
+            out: Replay::default(),
+            received: 0,
+            acknowledged: 0,
+            streams: Table::default(),
+            refused: 0,
+            last: None,
+            blocked: VecDeque::new(),
+            encoder: Encoder::new(&head_limits(&Limits::INITIAL)),
+            decoder: Decoder::new(&head_limits(&ours)),
+            head: Vec::new(),
+            block: Vec::new(),
+            partial: Vec::new(),
+            parts: Vec::new(),
+            parts_of: None,
+        }
+    }
+
+    /// A connection is there: a HELLO is to be sent and one to be heard.
+    pub fn connected(&mut self, now_ms: u64) {
+        self.forget_connection();
+        self.clock.connected(now_ms);
+        // A server hears first from where to go on.
+        self.pending.hello = self.end == End::Client;
+        self.path = Path::Greeting { since_ms: now_ms };
+    }
+
+    /// The connection is gone; the session waits for another one. Whether it can is for
+    /// [`tick`](Self::tick) to say, which is due at once if not.
+    pub fn disconnected(&mut self, now_ms: u64) {
+        self.forget_connection();
+        self.path = Path::Away { since_ms: now_ms };
+    }
+
+    fn forget_connection(&mut self) {
+        self.partial.clear();
+        self.pending = Pending {
+            // It may not have arrived.
+            go_away: self.leaving.is_some(),
+            ..Pending::default()
+        };
+        self.clock.disconnected();
+    }
+
+    /// What the session is found by: a client has it once the server was heard.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        (self.token != Token::NONE).then_some(self.token)
+    }
+
+    /// Whether another connection could go on with it.
+    #[must_use]
+    pub fn is_resumable(&self) -> bool {
+        !self.over && (self.begun || !self.out.was_handed(0))
+    }
+
+    /// Whether no stream is open and the other end has all that was sent.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.streams.is_empty() && self.out.is_empty()
+    }
+
+    /// Streams that are open at this end.
+    #[must_use]
+    pub fn open_streams(&self) -> usize {
+        self.streams.len() - self.refused
+    }
+
+    /// Bytes of heap that it holds, without those of header templates.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let buffers = [&self.head, &self.block, &self.partial, &self.parts];
+        self.out.heap_bytes()
+            + self.streams.heap_bytes()
+            + self.blocked.capacity() * size_of::<Serial>()
+            + buffers.map(Vec::capacity).iter().sum::<usize>()
+    }
+
+    /// Gives the session up: every stream is told to be lost.
+    pub fn fail_all(&mut self, streams: &mut impl Streams) {
+        self.lose(streams);
+        self.over = true;
+    }
+
+    /// Tells of every stream that it is lost, and forgets all that was of the session.
+    fn lose(&mut self, streams: &mut impl Streams) {
+        for stream in self.streams.iter().filter(|stream| !stream.refused) {
+            if let Some(serial) = stream.serial() {
+                streams.lost(serial, self.out.was_handed(stream.first));
+            }
+        }
+        self.streams.clear();
+        self.refused = 0;
+        self.out.clear();
+        self.received = 0;
+        self.acknowledged = 0;
+        self.blocked.clear();
+        self.encoder = Encoder::new(&head_limits(&Limits::INITIAL));
+        self.decoder = Decoder::new(&head_limits(&self.ours));
+        self.parts.clear();
+        self.parts_of = None;
+        self.clock.forget_waiting();
+    }
+
+    /// Frees buffers of a session that is idle.
+    fn tidy(&mut self) {
+        self.streams.clear();
+        self.out.tidy();
+        self.blocked = VecDeque::new();
+        for buffer in [&mut self.head, &mut self.block] {
+            *buffer = Vec::new();
+        }
+        // Of the other end's next frame something may have come.
+        for buffer in [&mut self.parts, &mut self.partial] {
+            if buffer.is_empty() {
+                *buffer = Vec::new();
+            }
+        }
+    }
+
+    /// Whether there is anything to free when it is idle.
+    fn is_untidy(&self) -> bool {
+        let kept = [&self.parts, &self.partial];
+        let kept = kept.iter().filter(|buffer| !buffer.is_empty());
+        self.heap_bytes() > kept.map(|buffer| buffer.capacity()).sum()
+    }
+
+    /// Whether sequenced frames may go.
+    fn may_send(&self) -> bool {
+        match self.path {
+            Path::Up => true,
+            // Who begins a session does not wait.
+            Path::Greeting { .. } => self.end == End::Client && !self.begun,
+            Path::New | Path::Away { .. } => false,
+        }
+    }
+
+    /// The link's window, in bytes.
+    fn window(&self) -> usize {
+        self.ours.link_window.min(self.theirs.link_window) as usize
+    }
+
+    /// Room in it for payloads.
+    fn link_room(&self) -> usize {
+        match self.window().saturating_sub(self.out.unacknowledged()) {
+            room if room < LEAST_ROOM => 0,
+            room => room - HEAD_BYTES,
+        }
+    }
+
+    /// Longest payload of a frame that goes. Whole frames fill records of TLS.
+    fn longest_payload(&self) -> usize {
+        self.theirs.max_frame.min(Limits::INITIAL.max_frame) as usize - HEAD_BYTES
+    }
+
+    /// A head of a stream's frame that goes.
+    fn frame(&self, kind: Kind, serial: Serial) -> Head {
+        Head {
+            response: self.end == End::Server,
+            ..Head::new(kind, serial.number())
+        }
+    }
+
+    /// A stream that begins now.
+    fn new_stream(&self, serial: Serial) -> Stream {
+        Stream {
+            credit: self.theirs.stream_window,
+            window: self.ours.stream_window,
+            room: self.ours.stream_window,
+            first: self.out.end(),
+            ..Stream::new(serial)
+        }
+    }
+
+    /// Has a stream wait for the link's window.
+    fn wait_for_link(&mut self, serial: Serial) {
+        let Some(stream) = self.streams.get_mut(serial) else {
+            return;
+        };
+        if stream.waiting != Waiting::Link {
+            stream.waiting = Waiting::Link;
+            // Streams that ended meanwhile are still in it; there are never many.
+            if self.blocked.len() > 2 * self.streams.len() {
+                let streams = &self.streams;
+                self.blocked.retain(|&other| {
+                    let stream = streams.get(other);
+                    stream.is_some_and(|stream| stream.waiting == Waiting::Link)
+                });
+                if self.blocked.contains(&serial) {
+                    return;
+                }
+            }
+            self.blocked.push_back(serial);
+        }
+    }
+}
+
+/// What header blocks of either end are held to.
+fn head_limits(limits: &Limits) -> HeadLimits {
+    HeadLimits {
+        templates: limits.max_templates,
+        template_bytes: HeadLimits::DEFAULT.template_bytes,
+        all_bytes: limits.template_bytes,
+        max_head_bytes: limits.max_head,
+    }
+}

@@ -1,0 +1,199 @@
+//! What is due, and when.
+//!
+//! ```text
+//!   something is waited for ──1 s without a byte──▶ HEARTBEAT ──3 s──▶ path dead
+//!   sequenced bytes came ────500 ms after the last──▶ ACK
+//!   idle ────────────────────1 s──▶ buffers are freed
+//!   away ────────────────────retention──▶ session over
+//! ```
+
+use super::super::LinkError;
+use super::{Path, Session, Streams, Verdict};
+
+/// Without a byte for so long somebody who waits asks whether anybody is there.
+const QUIET_MS: u64 = 1000;
+/// Without one for so long nobody is.
+const DEAD_MS: u64 = 3000;
+/// An acknowledgement waits so long for company.
+const ACK_MS: u64 = 500;
+/// Buffers of an idle session are kept so long.
+const TIDY_MS: u64 = 1000;
+/// Events that bring nothing on, within a second.
+const MAX_STRAYS: u32 = 100;
+const STRAYS_MS: u64 = 1000;
+
+/// Times, all in milliseconds of the owner's clock.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    /// A byte came last.
+    heard_ms: u64,
+    /// Something has been waited for since then: an answer, or that bytes are acknowledged.
+    waiting_since_ms: Option<u64>,
+    /// Something was sent or came last.
+    active_ms: u64,
+    /// An acknowledgement is due.
+    ack_at_ms: Option<u64>,
+    /// The number of the last heartbeat, and whether its answer is waited for.
+    heartbeat: u32,
+    asked: bool,
+    strays: u32,
+    strays_since_ms: u64,
+}
+
+impl Clock {
+    pub(super) fn connected(&mut self, now_ms: u64) {
+        self.disconnected();
+        self.heard_ms = now_ms;
+        self.active_ms = now_ms;
+    }
+
+    pub(super) fn disconnected(&mut self) {
+        self.waiting_since_ms = None;
+        self.ack_at_ms = None;
+        self.asked = false;
+    }
+
+    pub(super) fn heard(&mut self, now_ms: u64) {
+        self.heard_ms = now_ms;
+        self.active_ms = now_ms;
+    }
+
+    pub(super) fn active(&mut self, now_ms: u64) {
+        self.active_ms = now_ms;
+    }
+
+    /// Whether anything is waited for.
+    pub(super) fn waits(&mut self, waits: bool, now_ms: u64) {
+        if !waits {
+            self.waiting_since_ms = None;
+        } else if self.waiting_since_ms.is_none() {
+            self.waiting_since_ms = Some(now_ms);
+        }
+    }
+
+    pub(super) fn forget_waiting(&mut self) {
+        self.waiting_since_ms = None;
+        self.ack_at_ms = None;
+    }
+
+    pub(super) fn acknowledge_later(&mut self, now_ms: u64) {
+        self.ack_at_ms = Some(now_ms + ACK_MS);
+    }
+
+    pub(super) fn acknowledged(&mut self) {
+        self.ack_at_ms = None;
+    }
+
+    /// The number of a heartbeat that goes now.
+    pub(super) fn heartbeat_goes(&mut self) -> u32 {
+        self.heartbeat = (self.heartbeat + 1) & 0xff_ffff;
+        self.asked = true;
+        self.heartbeat
+    }
+
+    /// Whether an answer is that to the last heartbeat.
+    pub(super) fn heartbeat_answered(&mut self, number: u32) -> bool {
+        std::mem::take(&mut self.asked) && number == self.heartbeat
+    }
+
+    /// An event that brings nothing on.
+    pub(super) fn stray(&mut self, now_ms: u64) -> Result<(), LinkError> {
+        if now_ms.saturating_sub(self.strays_since_ms) >= STRAYS_MS {
+            self.strays_since_ms = now_ms;
+            self.strays = 0;
+        }
+        self.strays += 1;
+        if self.strays > MAX_STRAYS {
+            return Err(LinkError::Rule("events come that say nothing"));
+        }
+        Ok(())
+    }
+
+    /// Since when there has been no sound though something is waited for.
+    fn quiet_since_ms(&self) -> Option<u64> {
+        self.waiting_since_ms.map(|since| since.max(self.heard_ms))
+    }
+}
+
+impl Session {
+    /// When [`tick`](Self::tick) is to be called next, if nothing else happens.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        if self.over {
+            return None;
+        }
+        let tidy = (self.is_idle() && self.is_untidy())
+            .then_some(self.clock.active_ms.saturating_add(TIDY_MS));
+        let other = match self.path {
+            Path::New => None,
+            Path::Away { since_ms } => Some(since_ms.saturating_add(self.retention_ms())),
+            Path::Greeting { since_ms } => Some(since_ms.max(self.clock.heard_ms) + DEAD_MS),
+            Path::Up => {
+                let patience = match self.clock.asked || self.pending.heartbeat {
+                    false => QUIET_MS,
+                    true => DEAD_MS,
+                };
+                let quiet = self.clock.quiet_since_ms().map(|since| since + patience);
+                // One that is to be sent anyway is not waited for.
+                let ack = self.clock.ack_at_ms.filter(|_| !self.pending.ack);
+                earlier(quiet, ack)
+            }
+        };
+        earlier(tidy, other)
+    }
+
+    /// Does what is due: asks for signs of life, acknowledges, frees buffers.
+    pub fn tick(&mut self, now_ms: u64, streams: &mut impl Streams) -> Verdict {
+        if self.over {
+            self.lose(streams);
+            return Verdict::SessionOver;
+        }
+        if self.is_idle() && now_ms >= self.clock.active_ms.saturating_add(TIDY_MS) {
+            self.tidy();
+        }
+        match self.path {
+            Path::New => {}
+            Path::Away { since_ms } => {
+                if now_ms >= since_ms.saturating_add(self.retention_ms()) {
+                    self.fail_all(streams);
+                    return Verdict::SessionOver;
+                }
+            }
+            Path::Greeting { since_ms } => {
+                if now_ms >= since_ms.max(self.clock.heard_ms) + DEAD_MS {
+                    return Verdict::PathDead;
+                }
+            }
+            Path::Up => {
+                if self.clock.ack_at_ms.is_some_and(|at| now_ms >= at) {
+                    self.pending.ack = true;
+                }
+                if let Some(since) = self.clock.quiet_since_ms() {
+                    if now_ms >= since + DEAD_MS {
+                        return Verdict::PathDead;
+                    }
+                    if now_ms >= since + QUIET_MS && !self.clock.asked {
+                        self.pending.heartbeat = true;
+                    }
+                }
+            }
+        }
+        Verdict::GoOn
+    }
+
+    /// How long both ends keep this session without a connection.
+    fn retention_ms(&self) -> u64 {
+        if self.is_resumable() {
+            self.ours.retention_ms.min(self.theirs.retention_ms).into()
+        } else {
+            0
+        }
+    }
+}
+
+fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        _ => one.or(other),
+    }
+}

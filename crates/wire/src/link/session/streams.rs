@@ -1,0 +1,213 @@
+//! The streams that are open, by serial.
+//!
+//! Serials count up, so that the low bits of a serial are nearly a perfect hash: a table of twice as many
+//! slots as streams, probed one by one from there. An entry that goes is closed up behind.
+
+use super::super::frame::Serial;
+use super::replay::NO_FRAME;
+
+#[cfg(test)]
+mod tests;
+
+/// What a stream that could not send everything waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiting {
+    Nothing,
+    /// The peer has to give it room.
+    Window,
+    /// The peer has to acknowledge. Whoever waits for that stands in the session's queue.
+    Link,
+}
+
+/// One stream, as one end sees it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stream {
+    /// 0: nobody is here.
+    pub(super) serial: u32,
+    /// Bytes that may still be sent on it.
+    pub(super) credit: u32,
+    /// How many bytes may come at most before this end gives room for more; grows.
+    pub(super) window: u32,
+    /// How many of them may still come.
+    pub(super) room: u32,
+    /// Bytes that came and were not consumed by the owner.
+    pub(super) unread: u32,
+    /// Bytes that were consumed, and for which no room was given yet.
+    pub(super) read: u32,
+    /// Offset of its first frame among those of this end.
+    pub(super) first: u64,
+    /// Offset of its last frame with content, or [`NO_FRAME`].
+    pub(super) last: u64,
+    pub(super) waiting: Waiting,
+    /// Heads that came on it.
+    pub(super) heads: u8,
+    /// This end may still send.
+    pub(super) sending: bool,
+    /// The other end may still send.
+    pub(super) receiving: bool,
+    /// This end sends a head before anything else, and has not done so.
+    pub(super) owes_head: bool,
+    /// An opaque flow: no heads.
+    pub(super) is_flow: bool,
+    /// Bytes of a body have come: no more heads.
+    pub(super) in_body: bool,
+    /// This end has reset it: what comes is dropped until the other end has ended it, too.
+    pub(super) dropped: bool,
+    /// The owner was never told of it.
+    pub(super) refused: bool,
+}
+
+impl Stream {
+    pub(super) fn new(serial: Serial) -> Self {
+        Self {
+            serial: serial.number(),
+            credit: 0,
+            window: 0,
+            room: 0,
+            unread: 0,
+            read: 0,
+            first: 0,
+            last: NO_FRAME,
+            waiting: Waiting::Nothing,
+            heads: 0,
+            sending: true,
+            receiving: true,
+            owes_head: false,
+            is_flow: false,
+            in_body: false,
+            dropped: false,
+            refused: false,
+        }
+    }
+
+    pub(super) fn serial(&self) -> Option<Serial> {
+        Serial::new(self.serial)
+    }
+}
+
+/// A stream nobody is on.
+const EMPTY: u32 = 0;
+const FEWEST_SLOTS: usize = 8;
+
+/// The streams that are open.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// A power of two, at least twice as many as are taken; or none at all.
+    slots: Vec<Stream>,
+    len: usize,
+}
+
+impl Table {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn mask(&self) -> usize {
+        self.slots.len() - 1
+    }
+
+    fn find(&self, serial: Serial) -> Option<usize> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let mask = self.mask();
+        let mut at = serial.number() as usize & mask;
+        loop {
+            match self.slots[at].serial {
+                found if found == serial.number() => return Some(at),
+                EMPTY => return None,
+                _ => at = (at + 1) & mask,
+            }
+        }
+    }
+
+    pub(super) fn contains(&self, serial: Serial) -> bool {
+        self.find(serial).is_some()
+    }
+
+    pub(super) fn get(&self, serial: Serial) -> Option<&Stream> {
+        self.find(serial).map(|at| &self.slots[at])
+    }
+
+    pub(super) fn get_mut(&mut self, serial: Serial) -> Option<&mut Stream> {
+        self.find(serial).map(|at| &mut self.slots[at])
+    }
+
+    /// Adds a stream whose serial is not there.
+    pub(super) fn insert(&mut self, stream: Stream) -> &mut Stream {
+        if (self.len + 1) * 2 > self.slots.len() {
+            self.grow();
+        }
+        self.len += 1;
+        let at = self.place(&stream);
+        self.slots[at] = stream;
+        &mut self.slots[at]
+    }
+
+    fn place(&self, stream: &Stream) -> usize {
+        let mask = self.mask();
+        let mut at = stream.serial as usize & mask;
+        while self.slots[at].serial != EMPTY {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let slots = (self.slots.len() * 2).max(FEWEST_SLOTS);
+        let empty = Stream {
+            serial: EMPTY,
+            ..Stream::new(Serial::FIRST)
+        };
+        let old = std::mem::replace(&mut self.slots, vec![empty; slots]);
+        for stream in old.iter().filter(|stream| stream.serial != EMPTY) {
+            let at = self.place(stream);
+            self.slots[at] = *stream;
+        }
+    }
+
+    pub(super) fn remove(&mut self, serial: Serial) {
+        let Some(mut hole) = self.find(serial) else {
+            return;
+        };
+        self.len -= 1;
+        let mask = self.mask();
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let found = self.slots[at].serial;
+            if found == EMPTY {
+                break;
+            }
+            // It may move up unless that is before where it belongs.
+            let distance = at.wrapping_sub(found as usize) & mask;
+            if distance >= at.wrapping_sub(hole) & mask {
+                self.slots[hole] = self.slots[at];
+                hole = at;
+            }
+        }
+        self.slots[hole].serial = EMPTY;
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.slots.iter().filter(|stream| stream.serial != EMPTY)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+        let slots = self.slots.iter_mut();
+        slots.filter(|stream| stream.serial != EMPTY)
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Stream>()
+    }
+}

@@ -1,0 +1,93 @@
+//! Bytes that go.
+
+use super::super::frame::{Head, Kind};
+use super::super::hello::{Hello, VERSION};
+use super::{End, Path, Session};
+
+/// With this many bytes to be acknowledged it is done along with whatever goes next.
+const ACK_ALONG_BYTES: u64 = 4 * 1024;
+
+impl Session {
+    /// Whether [`transmit`](Self::transmit) would give something that is not to wait.
+    #[must_use]
+    pub fn wants_transmit(&self) -> bool {
+        if self.over || matches!(self.path, Path::New | Path::Away { .. }) {
+            return false;
+        }
+        let pending = &self.pending;
+        pending.hello
+            || self.path == Path::Up
+                && (pending.ack
+                    || pending.go_away
+                    || pending.heartbeat
+                    || pending.heartbeat_answer.is_some())
+            || self.may_send() && self.out.has_more()
+    }
+
+    /// Adds to `out` what is to be sent now: whole frames, about `max` bytes. They count as handed to the
+    /// connection there is: they are written to it in this order, or the connection is given up.
+    pub fn transmit(&mut self, out: &mut Vec<u8>, max: usize, now_ms: u64) {
+        if self.over || matches!(self.path, Path::New | Path::Away { .. }) {
+            return;
+        }
+        let before = out.len();
+        if std::mem::take(&mut self.pending.hello) {
+            self.write_hello(out);
+        }
+        if self.path == Path::Up {
+            self.write_events(out);
+        }
+        if self.may_send() && self.out.has_more() {
+            self.out
+                .hand_out(out, max.saturating_sub(out.len() - before));
+        }
+        if out.len() > before {
+            self.clock.active(now_ms);
+            self.clock.waits(!self.is_idle(), now_ms);
+        }
+    }
+
+    fn write_hello(&mut self, out: &mut Vec<u8>) {
+        let hello = Hello {
+            server: self.end == End::Server,
+            version: VERSION,
+            oldest: VERSION,
+            token: self.token,
+            received: self.received,
+            limits: self.ours,
+        };
+        hello.write_to(out);
+        self.acknowledged();
+    }
+
+    fn write_events(&mut self, out: &mut Vec<u8>) {
+        let pending = std::mem::take(&mut self.pending);
+        if pending.ack || self.received - self.acknowledged >= ACK_ALONG_BYTES {
+            // The low 24 bits are what a head has.
+            let head = Head::new(Kind::Ack, self.received as u32);
+            out.extend_from_slice(&head.bytes());
+            self.acknowledged();
+        }
+        if let Some(number) = pending.heartbeat_answer {
+            let mut head = Head::new(Kind::Heartbeat, number);
+            head.response = true;
+            out.extend_from_slice(&head.bytes());
+        }
+        if pending.heartbeat {
+            let mut head = Head::new(Kind::Heartbeat, self.clock.heartbeat_goes());
+            head.wanted = true;
+            out.extend_from_slice(&head.bytes());
+        }
+        if let Some(code) = self.leaving.filter(|_| pending.go_away) {
+            let mut head = Head::new(Kind::GoAway, self.last.map_or(0, |last| last.number()));
+            head.code = code;
+            out.extend_from_slice(&head.bytes());
+        }
+    }
+
+    /// The other end is told of all that came.
+    fn acknowledged(&mut self) {
+        self.acknowledged = self.received;
+        self.clock.acknowledged();
+    }
+}
