@@ -26,6 +26,7 @@ use crate::detect::Undecided;
 use crate::inbound::Greeting;
 use crate::intercepted::lead;
 use crate::io::Side;
+use crate::link::{Called, resumed};
 use crate::listener::{Door, Entry};
 use crate::opaque::Flow;
 use crate::parcel::{Arrival, Contents, Idle, Parcel, State};
@@ -43,6 +44,8 @@ pub(crate) enum Stage {
     Undecided(Box<Undecided>),
     /// It comes from another node, which proves who calls and says whom.
     Greeting(Box<Greeting>),
+    /// Another node has a link with this one.
+    Link(Box<Called>),
     /// It goes on elsewhere.
     Leave(Box<Contents>, Intake),
     /// It is over.
@@ -70,6 +73,24 @@ impl Worker {
         }
         let task = carry(Rc::clone(self), open, permit, key, Box::new(contents));
         self.gate.spawn(key, task);
+    }
+
+    /// Begins to carry a stream of a link from another node, by a door of its own.
+    pub(crate) fn admit_stream(
+        self: &Rc<Self>,
+        door: Arc<Door>,
+        permit: Permit,
+        stream: Side,
+        peer: SocketAddr,
+    ) {
+        let key = self.gate.account(&door.source);
+        let open = Open::new(self);
+        self.stats.connections_total.inc();
+        let worker = Rc::clone(self);
+        self.gate.spawn(key, async move {
+            let stage = enter(Rc::clone(&worker), door, key, stream, peer);
+            go_on(worker, open, permit, stage).await;
+        });
     }
 
     /// Puts an idle connection into the pool of its endpoint, which is returned.
@@ -111,13 +132,14 @@ async fn carry(
     key: WorkKey,
     contents: Box<Contents>,
 ) {
-    let mut stage = match begin(&worker, key, *contents) {
-        Ok(stage) => stage,
-        Err(error) => {
-            tracing::warn!(%error, "a connection cannot be served");
-            return;
-        }
-    };
+    match begin(&worker, key, *contents) {
+        Ok(stage) => go_on(worker, open, permit, stage).await,
+        Err(error) => tracing::warn!(%error, "a connection cannot be served"),
+    }
+}
+
+async fn go_on(worker: Rc<Worker>, open: Open, permit: Permit, mut stage: Stage) {
+    let mut open = Some(open);
     loop {
         stage = match stage {
             Stage::Http(connection) => connection.serve().await,
@@ -125,6 +147,11 @@ async fn carry(
             Stage::Undecided(undecided) => undecided.decide().await,
             // In a box: it would take room in every connection.
             Stage::Greeting(greeting) => Box::pin(greeting.greet()).await,
+            Stage::Link(called) => {
+                // A link is counted as one, and what it carries as connections.
+                open = None;
+                Box::pin(called.run()).await
+            }
             Stage::Leave(contents, to) => {
                 drop(open);
                 let contents = *contents;
@@ -155,9 +182,12 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
     Ok(match state {
         State::New => {
             // Failing to set it costs latency, nothing else.
-            let _ = client.stream.set_nodelay(true);
+            let _ = client.socket().map(|socket| socket.set_nodelay(true));
             match door.entry {
-                Entry::Mesh => Greeting::new(worker, client.stream, peer).into(),
+                Entry::Mesh => match client.into_socket() {
+                    Some(socket) => Greeting::new(worker, door, socket, peer).into(),
+                    None => Stage::Over,
+                },
                 _ => match lead(&worker, door, &client, peer) {
                     Ok((door, peer)) => enter(worker, door, key, client, peer),
                     Err(over) => over,
@@ -176,6 +206,10 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
             let last = upstream.map(|idle| worker.pool_idle(idle));
             let connection = Connection::new(worker, door, key, client, peer);
             connection.resumed(served, since, last).into()
+        }
+        State::Link(resuming) => {
+            resumed(&worker, client, &resuming);
+            Stage::Over
         }
         State::Opaque(_) => unreachable!("it was settled before"),
     })
@@ -207,6 +241,12 @@ pub(crate) fn enter(
 impl From<Greeting> for Stage {
     fn from(greeting: Greeting) -> Self {
         Stage::Greeting(Box::new(greeting))
+    }
+}
+
+impl From<Called> for Stage {
+    fn from(called: Called) -> Self {
+        Stage::Link(Box::new(called))
     }
 }
 

@@ -336,7 +336,11 @@ impl Undecided {
             });
         }
         // Last words are waited for where they are: it does not take long.
-        let may_leave = upstream.is_some() || self.worker.is_draining();
+        let may_leave = upstream
+            .as_ref()
+            .map_or(self.worker.is_draining(), |upstream| {
+                self.client.may_move() && upstream.side.may_move() || self.worker.is_draining()
+            });
         if may_leave && silent && self.client.outbox.is_empty() {
             match self.worker.turn() {
                 Some(Turn::Leave(intake)) => return Poll::Ready(Verdict::Leave(intake)),

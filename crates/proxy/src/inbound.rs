@@ -12,11 +12,13 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use heddle_model::{ServiceAccountName, ServiceName, SpiffeId, Subject};
-use heddle_transport::Identities;
+use heddle_transport::{Identities, Protocol};
+use heddle_wire::link::Hello;
 use heddle_wire::preface::{Kind, Preface, Status};
 use tokio::net::TcpStream;
 
@@ -24,6 +26,7 @@ use crate::carry::{Stage, enter};
 use crate::failure::Reason;
 use crate::handshake::{Broken, Handshake};
 use crate::io::Side;
+use crate::link::Called;
 use crate::listener::Door;
 use crate::permits::Claim;
 use crate::worker::{Alarm, Worker};
@@ -50,6 +53,7 @@ pub struct Inbound {
 /// A connection of which nothing is known yet.
 pub(crate) struct Greeting {
     worker: Rc<Worker>,
+    door: Arc<Door>,
     stream: TcpStream,
     peer: SocketAddr,
     alarm: Alarm,
@@ -66,10 +70,16 @@ enum Failed {
 }
 
 impl Greeting {
-    pub(crate) fn new(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr) -> Self {
+    pub(crate) fn new(
+        worker: Rc<Worker>,
+        door: Arc<Door>,
+        stream: TcpStream,
+        peer: SocketAddr,
+    ) -> Self {
         let alarm = worker.alarms.alarm();
         Greeting {
             worker,
+            door,
             stream,
             peer,
             alarm,
@@ -80,6 +90,7 @@ impl Greeting {
     pub(crate) async fn greet(self: Box<Self>) -> Stage {
         let Greeting {
             worker,
+            door,
             stream,
             peer,
             alarm,
@@ -103,14 +114,23 @@ impl Greeting {
                 greeted => greeted,
             }
         };
-        drop(alarm);
         match greeted {
-            Ok((side, inbound)) => {
+            Ok((side, Greeted::Link(hello))) => Called {
+                worker,
+                door,
+                side,
+                hello,
+                peer,
+                alarm,
+            }
+            .into(),
+            Ok((side, Greeted::Connection(inbound))) => {
+                drop(alarm);
                 let claim = match worker.claim(&inbound) {
                     Ok(claim) => claim,
                     Err(()) => return over_share(&worker, &inbound, side),
                 };
-                let door = Door::inbound_of(inbound, claim);
+                let door = Door::inbound_of(inbound, Some(claim));
                 let key = worker.gate.account(&door.source);
                 enter(worker, door, key, side, peer)
             }
@@ -122,12 +142,18 @@ impl Greeting {
     }
 }
 
+/// What somebody who has proven who it is wants.
+enum Greeted {
+    Connection(Inbound),
+    Link(Hello),
+}
+
 async fn greeted(
     worker: &Rc<Worker>,
     identities: &Identities,
     alarm: &Alarm,
     stream: TcpStream,
-) -> Result<(Side, Inbound), Failed> {
+) -> Result<(Side, Greeted), Failed> {
     let session = identities.accept().map_err(|error| {
         let refusal = heddle_transport::Refusal::Tls(error.to_string());
         Failed::Handshake(Broken::Refused(refusal))
@@ -153,29 +179,38 @@ async fn greeted(
         .map_err(Failed::Handshake)?;
     // Whoever is shut out while it says whom it calls gets no further.
     alarm.rests_on(&side);
-    let inbound = poll_fn(|cx| poll_preface(cx, worker, alarm, &mut side)).await;
+    let greeted = poll_fn(|cx| poll_first_words(cx, worker, alarm, &mut side)).await;
     let refused = |refusal| Failed::Handshake(Broken::Refused(refusal));
     worker.check(&side).map_err(refused)?;
-    Ok((side, inbound?))
+    Ok((side, greeted?))
 }
 
-fn poll_preface(
+fn poll_first_words(
     cx: &mut Context<'_>,
     worker: &Worker,
     alarm: &Alarm,
     side: &mut Side,
-) -> Poll<Result<Inbound, Failed>> {
+) -> Poll<Result<Greeted, Failed>> {
     let mut linear = Vec::new();
     loop {
         if alarm.rang() {
             return Poll::Ready(Err(Failed::Late));
         }
         let bytes = side.inbox.contiguous(side.inbox.len(), &mut linear);
-        let parsed = Preface::parse(bytes).map_err(|error| Failed::Preface(error.to_string()))?;
-        if let Some((preface, length)) = parsed {
-            let inbound = understand(&preface, side);
-            side.inbox.consume(length);
-            return Poll::Ready(inbound);
+        if side.protocol() == Some(Protocol::Link) {
+            // It is the first of its frames, and stays there for the link.
+            let hello = Hello::parse(bytes).map_err(|error| Failed::Preface(error.to_string()))?;
+            if let Some((hello, _)) = hello {
+                return Poll::Ready(Ok(Greeted::Link(hello)));
+            }
+        } else {
+            let parsed =
+                Preface::parse(bytes).map_err(|error| Failed::Preface(error.to_string()))?;
+            if let Some((preface, length)) = parsed {
+                let inbound = understood(&preface, side);
+                side.inbox.consume(length);
+                return Poll::Ready(inbound.map(Greeted::Connection));
+            }
         }
         let pool = &worker.pool;
         match ready!(side.poll_fill(cx, pool, pool.block_size())) {
@@ -199,22 +234,35 @@ fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Stage {
     Stage::Over
 }
 
-fn understand(preface: &Preface<'_>, side: &Side) -> Result<Inbound, Failed> {
-    let bad = |why: &str| Failed::Preface(why.to_owned());
-    let service = ServiceName::new(preface.namespace, preface.service);
+fn understood(preface: &Preface<'_>, side: &Side) -> Result<Inbound, Failed> {
     let called = side.called().and_then(SpiffeId::service_account);
-    let caller = side.proof().ok_or(bad("nobody calls"))?;
-    let caller = match &caller.peer.id.subject {
-        Subject::Workload(_) => Some(caller.peer.id.clone()),
+    let (Some(called), Some(caller)) = (called, side.proof()) else {
+        return Err(Failed::Preface("it is not known who calls whom".to_owned()));
+    };
+    understand(preface, called, &caller.peer.id).map_err(Failed::Preface)
+}
+
+/// Whom a connection or a stream is for, which was made by `caller` to `called`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn understand(
+    preface: &Preface<'_>,
+    called: &ServiceAccountName,
+    caller: &SpiffeId,
+) -> Result<Inbound, String> {
+    let service = ServiceName::new(preface.namespace, preface.service);
+    let caller = match &caller.subject {
+        Subject::Workload(_) => Some(caller.clone()),
         // A node speaks for callers that it does not know.
         Subject::Node(_) => None,
-        Subject::Control => return Err(bad("the control plane calls no workload")),
+        Subject::Control => return Err("the control plane calls no workload".to_owned()),
     };
     Ok(Inbound {
-        service: service.map_err(|error| bad(&error.to_string()))?,
+        service: service.map_err(|error| error.to_string())?,
         port: preface.port,
         endpoint: preface.endpoint,
-        account: called.ok_or(bad("no workload was called"))?.clone(),
+        account: called.clone(),
         caller,
         kind: preface.kind,
     })
@@ -305,7 +353,7 @@ fn status_of(reason: Reason) -> Status {
 }
 
 /// What an answer of the other node means here; `None` when it has connected the endpoint.
-pub(crate) fn reason_of(status: Status) -> Option<Reason> {
+pub(crate) fn reason_for(status: Status) -> Option<Reason> {
     Some(match status {
         Status::Joined => return None,
         Status::Denied => Reason::PolicyDenied,

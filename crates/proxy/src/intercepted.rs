@@ -239,7 +239,8 @@ fn arriving(
 
 /// Where a connection was going before it was redirected.
 fn original(worker: &Worker, client: &Side) -> Option<SocketAddr> {
-    let asked = (worker.settings.original_destination.0)(client.stream.as_fd());
+    let socket = client.socket()?;
+    let asked = (worker.settings.original_destination.0)(socket.as_fd());
     let known = asked.inspect_err(|error| tracing::debug!(%error, "no original destination"));
     let address = known.ok()?;
     let address = canonical(address);
@@ -249,7 +250,7 @@ fn original(worker: &Worker, client: &Side) -> Option<SocketAddr> {
 
 /// The address by which a client has connected here. A listener may be one of both families.
 fn own(client: &Side) -> Option<SocketAddr> {
-    client.stream.local_addr().ok().map(canonical)
+    client.socket()?.local_addr().ok().map(canonical)
 }
 
 fn canonical(address: SocketAddr) -> SocketAddr {

@@ -3,22 +3,28 @@
 //! Edge-triggered readiness costs nothing as long as a short read or write is taken as "no more
 //! for now": then the next try returns `Pending` without asking the kernel.
 
+mod gather;
+mod packed;
 mod secured;
 mod socket;
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use heddle_model::{ServiceAccountName, SpiffeId};
-use heddle_transport::MAX_PLAINTEXT;
+use heddle_transport::{MAX_PLAINTEXT, Protocol};
 use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::{RecvFlags, Shutdown, shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use crate::failure::Reason;
+use crate::link::Stream;
+pub(crate) use gather::keep;
+use gather::{append, limited};
+pub(crate) use packed::Packed;
 use secured::RECORD_BYTES;
 pub(crate) use secured::{Proof, Secured};
 pub(crate) use socket::{once, poll_send};
@@ -29,36 +35,44 @@ const SLICES: usize = 32;
 /// Up to here, copying into one buffer and sending once is cheaper than gathering.
 pub(crate) const COPY_BYTES: usize = 4096;
 
-/// One side of the proxy: a socket, what was read and not yet used, what was not yet written.
+/// One side of the proxy: what carries its bytes, what was read and not yet used, what was not yet written.
 #[derive(Debug)]
 pub(crate) struct Side {
-    pub(crate) stream: TcpStream,
+    carrier: Carrier,
     pub(crate) inbox: Chain,
     pub(crate) outbox: Chain,
-    /// What its bytes go through; `None` for a socket that carries them as they are.
-    secured: Option<Box<Secured>>,
     /// It speaks with one client's address, and is good for nobody else.
     one_clients: bool,
 }
 
-/// A side that belongs to no runtime, on its way to another Worker. Its inbox and outbox are empty, or
-/// go along by another way.
+/// What carries the bytes of a side.
 #[derive(Debug)]
-pub(crate) struct Packed {
-    socket: net::TcpStream,
-    secured: Option<Box<Secured>>,
-    one_clients: bool,
+enum Carrier {
+    /// A socket, as they are.
+    Socket(TcpStream),
+    /// A socket, through a session.
+    Session(TcpStream, Box<Secured>),
+    /// A link to another node, beside others.
+    Stream(Stream),
 }
 
 impl Side {
     pub(crate) fn new(stream: TcpStream) -> Self {
+        Side::of(Carrier::Socket(stream))
+    }
+
+    fn of(carrier: Carrier) -> Self {
         Side {
-            stream,
+            carrier,
             inbox: Chain::new(),
             outbox: Chain::new(),
-            secured: None,
             one_clients: false,
         }
+    }
+
+    /// A side that is one of many on a link.
+    pub(crate) fn of_link(stream: Stream) -> Self {
+        Side::of(Carrier::Stream(stream))
     }
 
     /// A side that speaks with the address of the client for whom it was made.
@@ -76,43 +90,86 @@ impl Side {
 
     /// A side whose bytes go through a session from now on.
     pub(crate) fn secured(stream: TcpStream, secured: Box<Secured>) -> Self {
-        Side {
-            secured: Some(secured),
-            ..Side::new(stream)
+        Side::of(Carrier::Session(stream, secured))
+    }
+
+    /// Its socket, if it has one to itself.
+    pub(crate) fn socket(&self) -> Option<&TcpStream> {
+        match &self.carrier {
+            Carrier::Socket(socket) | Carrier::Session(socket, _) => Some(socket),
+            Carrier::Stream(_) => None,
         }
     }
 
-    /// Takes it off its runtime.
-    ///
-    /// # Errors
-    /// When the runtime does not let go of the socket, which only one that has ended does not.
-    pub(crate) fn pack(self) -> io::Result<Packed> {
-        Ok(Packed {
-            socket: self.stream.into_std()?,
-            secured: self.secured,
-            one_clients: self.one_clients,
-        })
+    /// The same, of a side that is nothing but its socket.
+    pub(crate) fn into_socket(self) -> Option<TcpStream> {
+        match self.carrier {
+            Carrier::Socket(socket) => Some(socket),
+            Carrier::Session(..) | Carrier::Stream(_) => None,
+        }
     }
 
-    /// Who proved to be at the other end, and until when.
+    fn session(&self) -> Option<&Secured> {
+        match &self.carrier {
+            Carrier::Session(_, secured) => Some(secured),
+            Carrier::Socket(_) | Carrier::Stream(_) => None,
+        }
+    }
+
+    /// Whether it can go to another Worker: a stream stays where its link is.
+    pub(crate) fn may_move(&self) -> bool {
+        !matches!(self.carrier, Carrier::Stream(_))
+    }
+
+    /// Whether another node is at the other end.
+    pub(crate) fn is_to_node(&self) -> bool {
+        !matches!(self.carrier, Carrier::Socket(_))
+    }
+
+    /// Who proved to be at the other end, and until when. What a link rests on is the link's to look after.
     pub(crate) fn proof(&self) -> Option<&Arc<Proof>> {
-        self.secured.as_deref().map(Secured::proof)
+        self.session().map(Secured::proof)
     }
 
     /// In whose name the connection was made to another node.
     pub(crate) fn caller(&self) -> Option<&ServiceAccountName> {
-        self.secured.as_deref()?.caller()
+        self.session()?.caller()
     }
 
     /// Whom the other end asked for.
     pub(crate) fn called(&self) -> Option<&SpiffeId> {
-        self.secured.as_deref()?.called()
+        self.session()?.called()
+    }
+
+    /// What is spoken with another node.
+    pub(crate) fn protocol(&self) -> Option<Protocol> {
+        self.session()?.protocol()
     }
 
     /// Whether a certificate that it rests on expires so soon that nothing new should be begun on it.
     pub(crate) fn is_ending(&self, now: Instant) -> bool {
-        let secured = self.secured.as_deref();
+        let secured = self.session();
         secured.is_some_and(|secured| secured.is_ending(now))
+    }
+
+    /// Everything of this message was sent. On a connection of its own the message says so itself; a stream
+    /// carries one message and is over then.
+    pub(crate) fn end_message(&mut self) {
+        if let Carrier::Stream(stream) = &mut self.carrier {
+            debug_assert!(self.outbox.is_empty());
+            stream.end();
+        }
+    }
+
+    /// Lets go of a stream of which everything was received as well. False for what can be used again.
+    pub(crate) fn part_with_stream(&mut self) -> bool {
+        match &mut self.carrier {
+            Carrier::Stream(stream) => {
+                stream.detach();
+                true
+            }
+            Carrier::Socket(_) | Carrier::Session(..) => false,
+        }
     }
 
     /// Reads once, up to `want` bytes, onto the end of the inbox. 0 means the end of the stream.
@@ -125,21 +182,26 @@ impl Side {
         pool: &Pool,
         want: usize,
     ) -> Poll<io::Result<usize>> {
-        if let Some(secured) = &mut self.secured {
-            return secured.poll_fill(&self.stream, cx, &mut self.inbox, pool, want);
-        }
+        let Side { carrier, inbox, .. } = self;
+        let socket = match carrier {
+            Carrier::Socket(socket) => socket,
+            Carrier::Session(socket, secured) => {
+                return secured.poll_fill(socket, cx, inbox, pool, want);
+            }
+            Carrier::Stream(stream) => return stream.poll_fill(cx, inbox, want),
+        };
         loop {
             // An idle connection must hold no block, so the socket is asked before the pool.
-            ready!(self.stream.poll_read_ready(cx))?;
-            let room = self.inbox.reserve(pool, want.max(1));
+            ready!(socket.poll_read_ready(cx))?;
+            let room = inbox.reserve(pool, want.max(1));
             let got = if room == 0 {
                 Err(io::ErrorKind::OutOfMemory.into())
             } else if want <= pool.block_size() {
-                self.fill_one(pool)
+                fill_one(socket, inbox, pool)
             } else {
-                self.fill_many()
+                fill_many(socket, inbox)
             };
-            self.inbox.release_spare();
+            inbox.release_spare();
             match got {
                 // Readiness was stale and is cleared now: ask again, to be woken by the next.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -148,44 +210,22 @@ impl Side {
         }
     }
 
-    fn fill_one(&mut self, pool: &Pool) -> io::Result<usize> {
-        let Some(spare) = self.inbox.spare(pool) else {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        };
-        let n = once(&self.stream, Interest::READABLE, spare.len(), || {
-            rustix::net::recv(&self.stream, &mut *spare, RecvFlags::empty()).map(|(n, _)| n)
-        })?;
-        self.inbox.commit(n);
-        Ok(n)
-    }
-
-    fn fill_many(&mut self) -> io::Result<usize> {
-        let mut slices: [IoSliceMut<'_>; SLICES] =
-            std::array::from_fn(|_| IoSliceMut::new(&mut []));
-        let count = self.inbox.spare_slices(&mut slices);
-        let slices = &mut slices[..count];
-        let room: usize = slices.iter().map(|slice| slice.len()).sum();
-        let n = once(&self.stream, Interest::READABLE, room, || {
-            rustix::io::readv(&self.stream, slices)
-        })?;
-        self.inbox.commit(n);
-        Ok(n)
-    }
-
     /// Reads once and throws away what was read, for which it takes no block. 0 means the end of the
     /// stream.
     ///
     /// # Errors
     /// What the socket says.
     pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if let Some(secured) = &mut self.secured {
-            return secured.poll_discard(&self.stream, cx);
-        }
+        let socket = match &mut self.carrier {
+            Carrier::Socket(socket) => socket,
+            Carrier::Session(socket, secured) => return secured.poll_discard(socket, cx),
+            Carrier::Stream(stream) => return stream.poll_discard(cx),
+        };
         let mut bytes = [0; COPY_BYTES];
         loop {
-            ready!(self.stream.poll_read_ready(cx))?;
-            let got = once(&self.stream, Interest::READABLE, bytes.len(), || {
-                rustix::net::recv(&self.stream, &mut bytes, RecvFlags::empty()).map(|(n, _)| n)
+            ready!(socket.poll_read_ready(cx))?;
+            let got = once(socket, Interest::READABLE, bytes.len(), || {
+                rustix::net::recv(&*socket, &mut bytes, RecvFlags::empty()).map(|(n, _)| n)
             });
             match got {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -194,28 +234,76 @@ impl Side {
         }
     }
 
+    /// Reads once and hands out what was read, for which it takes no block: whoever does nothing but read may
+    /// as well take it at once. False means the end of the stream. Only for sessions.
+    ///
+    /// # Errors
+    /// What the socket or the session says.
+    pub(crate) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &mut dyn FnMut(&[u8]),
+    ) -> Poll<io::Result<bool>> {
+        match &mut self.carrier {
+            Carrier::Session(socket, secured) => secured.poll_receive(socket, cx, bytes),
+            Carrier::Socket(_) | Carrier::Stream(_) => {
+                Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+            }
+        }
+    }
+
+    /// Sends bytes, at most [`MAX_PLAINTEXT`], of which the side keeps what the socket does not take. It must be
+    /// flushed. Only for sessions.
+    ///
+    /// # Errors
+    /// What the socket or the session says.
+    pub(crate) fn put_all(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.carrier {
+            Carrier::Session(socket, secured) => secured.put_all(socket, cx, bytes),
+            Carrier::Socket(_) | Carrier::Stream(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Looks at what there is to read now, without a block and without taking it. Returns how much of
     /// it stands in `bytes`; of what is encrypted, nothing.
     pub(crate) fn peek(&self, bytes: &mut [u8]) -> usize {
-        if self.secured.is_some() {
+        let Carrier::Socket(socket) = &self.carrier else {
             return 0;
-        }
+        };
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         // An error is found by whoever reads.
-        rustix::net::recv(&self.stream, bytes, flags).map_or(0, |(n, _)| n)
+        rustix::net::recv(socket, bytes, flags).map_or(0, |(n, _)| n)
     }
 
     /// Whether the connection is known to have broken, by a reset for instance, though nobody has tried to
     /// read or write since. Asks the runtime, not the kernel.
     pub(crate) fn has_failed(&self) -> bool {
-        self.stream.try_io(Interest::ERROR, || Ok(())).is_ok()
+        match &self.carrier {
+            Carrier::Socket(socket) | Carrier::Session(socket, _) => {
+                socket.try_io(Interest::ERROR, || Ok(())).is_ok()
+            }
+            Carrier::Stream(stream) => stream.has_failed(),
+        }
+    }
+
+    /// Why a stream broke, if its link or the other node says more than that it did.
+    pub(crate) fn why_broken(&self) -> Option<Reason> {
+        match &self.carrier {
+            Carrier::Stream(stream) => stream.why_broken(),
+            Carrier::Socket(_) | Carrier::Session(..) => None,
+        }
     }
 
     /// Makes closing the socket say that the stream was cut, or again that it ended.
     pub(crate) fn reset_on_close(&self, cut: bool) {
-        // What cannot be reset is closed.
-        let _ =
-            rustix::net::sockopt::set_socket_linger(&self.stream, cut.then_some(Duration::ZERO));
+        match &self.carrier {
+            Carrier::Socket(socket) | Carrier::Session(socket, _) => {
+                // What cannot be reset is closed.
+                let wait = cut.then_some(Duration::ZERO);
+                let _ = rustix::net::sockopt::set_socket_linger(socket, wait);
+            }
+            Carrier::Stream(stream) => stream.reset_on_close(cut),
+        }
     }
 
     /// Waits until the other end says anything: bytes, the end of the stream or a reset. What it says may
@@ -224,10 +312,10 @@ impl Side {
         if !self.inbox.is_empty() {
             return Poll::Ready(());
         }
-        match &self.secured {
-            None => self.stream.poll_read_ready(cx).map(drop),
+        match &self.carrier {
+            Carrier::Socket(socket) => socket.poll_read_ready(cx).map(drop),
             // A session has things to say of its own.
-            Some(_) => self.poll_fill(cx, pool, pool.block_size()).map(drop),
+            _ => self.poll_fill(cx, pool, pool.block_size()).map(drop),
         }
     }
 
@@ -238,27 +326,25 @@ impl Side {
             return false;
         }
         let cx = &mut Context::from_waker(Waker::noop());
-        match &mut self.secured {
-            None => self.stream.poll_read_ready(cx).is_pending(),
-            Some(secured) => secured.poll_discard(&self.stream, cx).is_pending(),
+        match &mut self.carrier {
+            Carrier::Socket(socket) => socket.poll_read_ready(cx).is_pending(),
+            Carrier::Session(socket, secured) => secured.poll_discard(socket, cx).is_pending(),
+            Carrier::Stream(stream) => stream.is_silent(),
         }
     }
 
     /// Writes what the outbox holds.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.outbox.is_empty() {
-            let Side {
-                stream,
-                outbox,
-                secured,
-                ..
-            } = self;
-            let n = ready!(poll_write(stream, secured, cx, outbox, usize::MAX))?;
-            self.outbox.consume(n);
+        let Side {
+            carrier, outbox, ..
+        } = self;
+        while !outbox.is_empty() {
+            let n = ready!(carrier.poll_write(cx, outbox, usize::MAX))?;
+            outbox.consume(n);
         }
-        match &mut self.secured {
-            None => Poll::Ready(Ok(())),
-            Some(secured) => secured.poll_drain(&self.stream, cx),
+        match carrier {
+            Carrier::Socket(_) | Carrier::Stream(_) => Poll::Ready(Ok(())),
+            Carrier::Session(socket, secured) => secured.poll_drain(socket, cx),
         }
     }
 
@@ -270,16 +356,24 @@ impl Side {
         from: &Chain,
         limit: usize,
     ) -> Poll<io::Result<usize>> {
-        poll_write(&self.stream, &mut self.secured, cx, from, limit)
+        self.carrier.poll_write(cx, from, limit)
     }
 
     /// Says that nothing more will be sent; the other end may still send. The outbox must be empty.
     /// A side that is gone needs no telling: it is not an error.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(secured) = &mut self.secured {
-            let _gone = ready!(secured.poll_close(&self.stream, cx));
-        }
-        let _gone = shutdown(&self.stream, Shutdown::Write);
+        let socket = match &mut self.carrier {
+            Carrier::Socket(socket) => socket,
+            Carrier::Session(socket, secured) => {
+                let _gone = ready!(secured.poll_close(socket, cx));
+                socket
+            }
+            Carrier::Stream(stream) => {
+                stream.end();
+                return Poll::Ready(());
+            }
+        };
+        let _gone = shutdown(&*socket, Shutdown::Write);
         Poll::Ready(())
     }
 
@@ -296,118 +390,96 @@ impl Side {
         from: &Chain,
         body: usize,
     ) -> io::Result<usize> {
-        if let Some(secured) = &mut self.secured {
-            let clear = self.outbox.is_empty() && secured.is_clear();
-            if clear && head.len() <= MAX_PLAINTEXT {
-                let body = body.min(RECORD_BYTES.saturating_sub(head.len()));
-                append(head, from, body);
-                if !secured.send(&self.stream, cx, head)? {
-                    keep(&mut self.outbox, pool, head)?;
+        let Side {
+            carrier, outbox, ..
+        } = self;
+        let socket = match carrier {
+            Carrier::Socket(socket) => socket,
+            Carrier::Session(socket, secured) => {
+                let clear = outbox.is_empty() && secured.is_clear();
+                if clear && head.len() <= MAX_PLAINTEXT {
+                    let body = body.min(RECORD_BYTES.saturating_sub(head.len()));
+                    append(head, from, body);
+                    if !secured.send(socket, cx, head)? {
+                        keep(outbox, pool, head)?;
+                    }
+                    return Ok(body);
                 }
-                return Ok(body);
+                keep(outbox, pool, head)?;
+                return Ok(0);
             }
-            keep(&mut self.outbox, pool, head)?;
-            return Ok(0);
-        }
+            Carrier::Stream(stream) => return stream.send(cx, (pool, outbox), head, from, body),
+        };
         let head_bytes = head.len();
-        let sent = if !self.outbox.is_empty() {
+        let sent = if !outbox.is_empty() {
             0
         } else if body == 0 {
-            written(poll_send(&self.stream, cx, head))?
+            written(poll_send(socket, cx, head))?
         } else if head_bytes + body <= COPY_BYTES {
             append(head, from, body);
-            written(poll_send(&self.stream, cx, head))?
+            written(poll_send(socket, cx, head))?
         } else {
             let mut slices = [IoSlice::new(&[]); SLICES];
             slices[0] = IoSlice::new(head);
             let count = 1 + limited(from, &mut slices[1..], body);
-            written(poll_writev(&self.stream, cx, &slices[..count]))?
+            written(poll_writev(socket, cx, &slices[..count]))?
         };
         if sent < head_bytes {
-            keep(&mut self.outbox, pool, &head[sent..head_bytes])?;
+            keep(outbox, pool, &head[sent..head_bytes])?;
         }
         Ok(sent.saturating_sub(head_bytes))
     }
 }
 
-impl Packed {
-    /// A side that carries bytes as they are.
-    pub(crate) fn plain(socket: net::TcpStream) -> Self {
-        Packed {
-            socket,
-            secured: None,
-            one_clients: false,
-        }
-    }
-
-    /// Puts it onto the runtime of the calling thread.
-    ///
-    /// # Errors
-    /// When the socket cannot be registered with it.
-    pub(crate) fn unpack(self) -> io::Result<Side> {
-        Ok(Side {
-            secured: self.secured,
-            one_clients: self.one_clients,
-            ..Side::new(TcpStream::from_std(self.socket)?)
-        })
-    }
-}
-
-/// Puts bytes into an outbox.
-fn keep(outbox: &mut Chain, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
-    let kept = outbox.extend_from_slice(pool, bytes);
-    kept.map_err(|_| io::ErrorKind::OutOfMemory.into())
-}
-
-fn append(out: &mut Vec<u8>, from: &Chain, bytes: usize) {
-    let mut left = bytes;
-    for run in from.runs() {
-        let take = run.len().min(left);
-        out.extend_from_slice(&run[..take]);
-        left -= take;
-        if left == 0 {
-            break;
-        }
-    }
-}
-
-/// Fills `out` with the first `bytes` bytes of a chain; returns how many entries were set.
-fn limited<'a>(from: &'a Chain, out: &mut [IoSlice<'a>], bytes: usize) -> usize {
-    let mut left = bytes;
-    let mut count = 0;
-    for (slot, run) in out.iter_mut().zip(from.runs()) {
-        let take = run.len().min(left);
-        *slot = IoSlice::new(&run[..take]);
-        left -= take;
-        count += 1;
-        if left == 0 {
-            break;
-        }
-    }
-    count
-}
-
-fn poll_write(
-    stream: &TcpStream,
-    secured: &mut Option<Box<Secured>>,
-    cx: &mut Context<'_>,
-    chain: &Chain,
-    limit: usize,
-) -> Poll<io::Result<usize>> {
-    if let Some(secured) = secured {
-        return secured.poll_write(stream, cx, chain, limit);
-    }
-    let front = chain.front();
-    let n = if front.len() >= limit || front.len() == chain.len() {
-        let bytes = &front[..front.len().min(limit)];
-        ready!(poll_send(stream, cx, bytes))?
-    } else {
-        let mut slices = [IoSlice::new(&[]); SLICES];
-        let count = limited(chain, &mut slices, limit);
-        ready!(poll_writev(stream, cx, &slices[..count]))?
+fn fill_one(socket: &TcpStream, inbox: &mut Chain, pool: &Pool) -> io::Result<usize> {
+    let Some(spare) = inbox.spare(pool) else {
+        return Err(io::ErrorKind::OutOfMemory.into());
     };
-    if n == 0 {
-        return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+    let n = once(socket, Interest::READABLE, spare.len(), || {
+        rustix::net::recv(socket, &mut *spare, RecvFlags::empty()).map(|(n, _)| n)
+    })?;
+    inbox.commit(n);
+    Ok(n)
+}
+
+fn fill_many(socket: &TcpStream, inbox: &mut Chain) -> io::Result<usize> {
+    let mut slices: [IoSliceMut<'_>; SLICES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+    let count = inbox.spare_slices(&mut slices);
+    let slices = &mut slices[..count];
+    let room: usize = slices.iter().map(|slice| slice.len()).sum();
+    let n = once(socket, Interest::READABLE, room, || {
+        rustix::io::readv(socket, slices)
+    })?;
+    inbox.commit(n);
+    Ok(n)
+}
+
+impl Carrier {
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chain: &Chain,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        let socket = match self {
+            Carrier::Socket(socket) => socket,
+            Carrier::Session(socket, secured) => {
+                return secured.poll_write(socket, cx, chain, limit);
+            }
+            Carrier::Stream(stream) => return stream.poll_write(cx, chain, limit),
+        };
+        let front = chain.front();
+        let n = if front.len() >= limit || front.len() == chain.len() {
+            let bytes = &front[..front.len().min(limit)];
+            ready!(poll_send(socket, cx, bytes))?
+        } else {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = limited(chain, &mut slices, limit);
+            ready!(poll_writev(socket, cx, &slices[..count]))?
+        };
+        if n == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        Poll::Ready(Ok(n))
     }
-    Poll::Ready(Ok(n))
 }

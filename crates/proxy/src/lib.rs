@@ -25,6 +25,7 @@ mod handshake;
 mod inbound;
 mod intercepted;
 mod io;
+mod link;
 mod listener;
 mod mailbox;
 mod manager;
@@ -39,6 +40,7 @@ mod upstream;
 mod worker;
 
 pub use failure::{Blame, Failure, Reason, Retry};
+pub use heddle_transport::Protocol;
 pub use inbound::Inbound;
 pub use intercepted::Direct;
 pub use listener::Entry;

@@ -115,9 +115,9 @@ impl Door {
         Door::with(entry, port, pod, (Some(share), None))
     }
 
-    /// That of one connection from another node.
-    pub(crate) fn inbound_of(inbound: Inbound, claim: Claim) -> Arc<Self> {
-        Door::with(Entry::Inbound(inbound), 0, None, (None, Some(claim)))
+    /// That of one connection from another node, or of a stream, which has a permit instead of a claim.
+    pub(crate) fn inbound_of(inbound: Inbound, claim: Option<Claim>) -> Arc<Self> {
+        Door::with(Entry::Inbound(inbound), 0, None, (None, claim))
     }
 
     fn with(

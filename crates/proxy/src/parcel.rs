@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::io::Packed;
+use crate::link::Resuming;
 use crate::listener::Door;
 use crate::opaque::Moving;
 use crate::permits::Permit;
@@ -66,6 +67,8 @@ pub(crate) enum State {
     },
     /// Bytes both ways.
     Opaque(Box<Moving>),
+    /// From another node, which goes on with a link that was cut.
+    Link(Box<Resuming>),
 }
 
 /// What goes along with a client's socket as long as nobody has spoken. The endpoint notices nothing.

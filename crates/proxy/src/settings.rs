@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use heddle_transport::Protocol;
+
 use crate::manager::Elasticity;
 
 /// Settings of the data plane, fixed while it runs.
@@ -21,6 +23,8 @@ pub struct Settings {
     pub cpus: Vec<usize>,
     /// Sources whose own `X-Forwarded-*` and `Forwarded` fields are kept.
     pub trusted_sources: Vec<Network>,
+    /// What is spoken to other nodes. All of it is understood, whoever calls.
+    pub between_nodes: Protocol,
     /// Who knows where an intercepted connection was going: the kernel, but for tests.
     pub original_destination: OriginalDestination,
 }
@@ -89,6 +93,8 @@ pub struct Bounds {
     pub connections_per_endpoint: usize,
     /// Idle upstream connections kept for each endpoint, shared among the Workers likewise.
     pub idle_per_endpoint: usize,
+    /// Links to other nodes for each Worker; the one that has been idle for longest makes room for one more.
+    pub links: usize,
     /// A request's or response's head, in bytes, at most 65,535.
     pub head_bytes: usize,
     /// Fields in a head.
@@ -112,6 +118,7 @@ impl Default for Bounds {
             handshakes: 512,
             connections_per_endpoint: 1024,
             idle_per_endpoint: 256,
+            links: 1024,
             head_bytes: 32 * 1024,
             head_fields: 100,
             block_bytes: 8 * 1024,

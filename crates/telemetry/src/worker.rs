@@ -41,6 +41,12 @@ pub struct WorkerStats {
     pub handshakes_refused: ReasonCounters,
     /// Those that broke off, or took too long.
     pub handshakes_failed: Counter,
+    /// Links with other nodes that are there now, whoever opened them.
+    pub links_active: Gauge,
+    /// Links that were opened, on either side.
+    pub links_total: Counter,
+    /// How often one that was cut came back with its streams.
+    pub links_resumed: Counter,
     /// `Forwarded` and `X-Forwarded-*` fields of untrusted clients that were removed.
     pub forwarding_headers_stripped: Counter,
     /// Decisions that policies in dry run would have made otherwise.
@@ -84,6 +90,9 @@ impl WorkerStats {
             handshakes: Counter::default(),
             handshakes_refused: ReasonCounters::new(refusals),
             handshakes_failed: Counter::default(),
+            links_active: Gauge::default(),
+            links_total: Counter::default(),
+            links_resumed: Counter::default(),
             forwarding_headers_stripped: Counter::default(),
             policy_dry_run_differences: Counter::default(),
             buffer_blocks_active: Gauge::default(),
@@ -115,6 +124,7 @@ impl WorkerStats {
             &self.requests_active,
             &self.upstream_connections_active,
             &self.upstream_connections_idle,
+            &self.links_active,
             &self.buffer_blocks_active,
             &self.config_generation,
         ] {

@@ -21,10 +21,7 @@ use crate::suites::provider;
 use crate::tickets::Tickets;
 use crate::trust::RootId;
 use crate::verify::Verifier;
-use crate::{Clock, Leaf, Peer, Refusal, Session, Trust};
-
-/// What nodes call their protocol in ALPN (RFC 7301). A version that others cannot read has another name.
-pub const ALPN: &[u8] = b"heddle/1";
+use crate::{Clock, Leaf, Peer, Protocol, Refusal, Session, Trust};
 
 /// Tickets that a server sends after a handshake.
 const TICKETS: usize = 1;
@@ -105,7 +102,7 @@ impl Identities {
         })
     }
 
-    /// A session with whoever proves to be `destination`, in the name of a workload; in the node's own,
+    /// A session with whoever proves to be `destination` and speaks `protocol`, in the name of a workload; in the node's own,
     /// which stands for nobody, when it is not known who calls.
     ///
     /// # Errors
@@ -114,6 +111,7 @@ impl Identities {
         &self,
         source: Option<&ServiceAccountName>,
         destination: &ServiceAccountName,
+        protocol: Protocol,
     ) -> Result<Session, NoIdentity> {
         let caller = match source {
             Some(account) => self.accounts.get(account).ok_or(NoIdentity::Missing)?,
@@ -126,11 +124,13 @@ impl Identities {
         let name = expected.server_name().ok_or(NoIdentity::Unnameable)?;
         let name = ServerName::try_from(name).map_err(|_| NoIdentity::Unnameable)?;
         let config = Arc::clone(&caller.config);
-        let connection = UnbufferedClientConnection::new(config, name)
+        let protocols = vec![protocol.alpn().to_vec()];
+        let connection = UnbufferedClientConnection::new_with_alpn(config, name, protocols)
             .map_err(|error| NoIdentity::Library(error.to_string()))?;
         Ok(Session::client(
             connection,
             expected,
+            protocol,
             caller.leaf.not_after(),
         ))
     }
@@ -179,9 +179,13 @@ impl Identities {
         root
     }
 
-    /// When the certificate of an account expires, in seconds since 1970.
-    pub fn not_after(&self, account: &ServiceAccountName) -> Option<u64> {
-        Some(self.accounts.get(account)?.leaf.not_after())
+    /// When the certificate of an account expires, or the node's own, in seconds since 1970.
+    pub fn not_after(&self, account: Option<&ServiceAccountName>) -> Option<u64> {
+        let caller = match account {
+            Some(account) => self.accounts.get(account)?,
+            None => &self.node,
+        };
+        Some(caller.leaf.not_after())
     }
 
     /// The clock by which certificates are judged.
@@ -232,7 +236,6 @@ fn caller(
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(verifier) as _)
         .with_client_cert_resolver(Arc::new(certified));
-    config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::store(Arc::new(Kept::default()));
     Ok(Caller {
         leaf,
@@ -261,7 +264,7 @@ fn server(
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(Arc::clone(verifier) as _)
         .with_cert_resolver(nobody);
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = Protocol::ALL.map(|one| one.alpn().to_vec()).into();
     config.ticketer = Arc::new(Tickets::new(Arc::clone(clock), first_to_expire)?);
     config.send_tls13_tickets = TICKETS;
     Ok(config)

@@ -18,6 +18,7 @@ mod clock;
 pub mod control;
 mod identities;
 mod leaf;
+mod protocol;
 mod refusal;
 mod resumption;
 mod session;
@@ -30,8 +31,9 @@ mod verify;
 pub mod fixture;
 
 pub use clock::{Clock, FloorFile};
-pub use identities::{ALPN, Identities, NoIdentity};
+pub use identities::{Identities, NoIdentity};
 pub use leaf::{Leaf, LeafError, Peer};
+pub use protocol::Protocol;
 pub use refusal::Refusal;
 pub use session::{MAX_PLAINTEXT, MAX_SEALED, Received, Session, TlsError};
 pub use trust::{Denied, RootId, Trust, TrustError};

@@ -22,7 +22,7 @@ use rustls::unbuffered::{
 };
 
 use crate::identities::Asked;
-use crate::{ALPN, Peer, Refusal};
+use crate::{Peer, Protocol, Refusal};
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +47,8 @@ pub struct Session {
     peer: Option<Peer>,
     /// Whom the client asked for; known once established.
     server: Option<SpiffeId>,
+    /// What is spoken; known once established.
+    protocol: Option<Protocol>,
     /// When the certificate that we showed expires, in seconds since 1970.
     shown_not_after: u64,
     closed: bool,
@@ -58,8 +60,8 @@ enum Machine {
 }
 
 enum Role {
-    /// Calls this identity.
-    Client(SpiffeId),
+    /// Calls this identity, to speak this.
+    Client(SpiffeId, Protocol),
     /// Answers as whom the client asks for.
     Server(Arc<Asked>),
 }
@@ -88,10 +90,11 @@ impl Session {
     pub(crate) fn client(
         connection: UnbufferedClientConnection,
         expected: SpiffeId,
+        protocol: Protocol,
         shown_not_after: u64,
     ) -> Session {
         let machine = Machine::Client(Box::new(connection));
-        Session::new(machine, Role::Client(expected), shown_not_after)
+        Session::new(machine, Role::Client(expected, protocol), shown_not_after)
     }
 
     pub(crate) fn server(connection: UnbufferedServerConnection, asked: Arc<Asked>) -> Session {
@@ -106,6 +109,7 @@ impl Session {
             incoming: Vec::new(),
             peer: None,
             server: None,
+            protocol: None,
             shown_not_after,
             closed: false,
         }
@@ -121,6 +125,11 @@ impl Session {
         self.server.as_ref()
     }
 
+    /// What is spoken, once the session is established.
+    pub fn protocol(&self) -> Option<Protocol> {
+        self.protocol
+    }
+
     /// What the peer showed, in this handshake or the one that is resumed.
     pub(crate) fn certificates(&self) -> Option<&[CertificateDer<'static>]> {
         match &self.machine {
@@ -130,7 +139,7 @@ impl Session {
     }
 
     pub(crate) fn is_client(&self) -> bool {
-        matches!(self.role, Role::Client(_))
+        matches!(self.role, Role::Client(..))
     }
 
     /// When the first of both certificates expires, in seconds since 1970. Meaningful once the
@@ -229,7 +238,13 @@ impl Session {
             Machine::Client(machine) => machine.alpn_protocol(),
             Machine::Server(machine) => machine.alpn_protocol(),
         };
-        if protocol != Some(ALPN) {
+        let protocol = protocol.and_then(Protocol::of);
+        let wanted = match (&self.role, protocol) {
+            (Role::Client(_, wanted), Some(agreed)) => *wanted == agreed,
+            (Role::Server(_), Some(_)) => true,
+            (_, None) => false,
+        };
+        if !wanted {
             return Err(TlsError::Refused(Refusal::Protocol));
         }
         let leaf = self.certificates().and_then(<[_]>::first);
@@ -237,13 +252,13 @@ impl Session {
         let peer = Peer::read(leaf).map_err(TlsError::Refused)?;
         let server = match &self.role {
             // A resumed session verified nothing: it is whom the ticket was for, and that is looked at.
-            Role::Client(expected) if peer.id != *expected => {
+            Role::Client(expected, _) if peer.id != *expected => {
                 return Err(TlsError::Refused(Refusal::WrongIdentity {
                     expected: expected.clone(),
                     found: peer.id,
                 }));
             }
-            Role::Client(expected) => expected.clone(),
+            Role::Client(expected, _) => expected.clone(),
             Role::Server(asked) => {
                 let shown = asked.shown();
                 let shown = shown.ok_or(TlsError::Refused(Refusal::UnknownServer))?;
@@ -252,6 +267,7 @@ impl Session {
             }
         };
         self.server = Some(server);
+        self.protocol = protocol;
         self.peer = Some(peer);
         Ok(())
     }

@@ -21,8 +21,18 @@ pub(crate) struct Proxy {
     timeouts: ProxyTimeouts,
     bounds: ProxyBounds,
     workers: Workers,
+    between_nodes: BetweenNodes,
     /// Sources whose own `X-Forwarded-*` and `Forwarded` fields are kept.
     trusted_sources: Vec<TrustedSource>,
+}
+
+/// What is spoken to other nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum BetweenNodes {
+    #[default]
+    Link,
+    Http1,
 }
 
 /// How long each kind of wait may last.
@@ -65,6 +75,7 @@ struct ProxyBounds {
     handshakes: Within<1, 1_000_000>,
     connections_per_endpoint: Within<1, 1_000_000>,
     idle_per_endpoint: Within<0, 1_000_000>,
+    links: Within<1, 1_000_000>,
     head_bytes: Within<1_024, 65_535>,
     head_fields: Within<8, 1_000>,
     block_bytes: Within<64, 65_536>,
@@ -132,6 +143,7 @@ impl Default for ProxyBounds {
             handshakes: Within::nearest(default.handshakes as u64),
             connections_per_endpoint: Within::nearest(default.connections_per_endpoint as u64),
             idle_per_endpoint: Within::nearest(default.idle_per_endpoint as u64),
+            links: Within::nearest(default.links as u64),
             head_bytes: Within::nearest(default.head_bytes as u64),
             head_fields: Within::nearest(default.head_fields as u64),
             block_bytes: Within::nearest(default.block_bytes as u64),
@@ -194,6 +206,7 @@ impl Proxy {
             timeouts,
             bounds,
             workers,
+            between_nodes,
             trusted_sources,
         } = self;
         heddle_proxy::Settings {
@@ -206,6 +219,10 @@ impl Proxy {
                 upstream_idle: timeouts.upstream_idle_ms.duration(),
                 tcp_idle: timeouts.tcp_idle_ms.duration(),
             },
+            between_nodes: match between_nodes {
+                BetweenNodes::Link => heddle_proxy::Protocol::Link,
+                BetweenNodes::Http1 => heddle_proxy::Protocol::Http1,
+            },
             original_destination: heddle_proxy::OriginalDestination::default(),
             workers: workers.elasticity(),
             cpus: workers.cpus.iter().map(|cpu| cpu.size()).collect(),
@@ -215,6 +232,7 @@ impl Proxy {
                 handshakes: bounds.handshakes.size(),
                 connections_per_endpoint: bounds.connections_per_endpoint.size(),
                 idle_per_endpoint: bounds.idle_per_endpoint.size(),
+                links: bounds.links.size(),
                 head_bytes: bounds.head_bytes.size(),
                 head_fields: bounds.head_fields.size(),
                 block_bytes: bounds.block_bytes.size(),

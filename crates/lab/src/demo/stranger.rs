@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use heddle_transport::ALPN;
+use heddle_transport::Protocol;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -131,7 +131,7 @@ fn config() -> anyhow::Result<ClientConfig> {
         .dangerous()
         .with_custom_certificate_verifier(believing)
         .with_no_client_auth();
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![Protocol::Http1.alpn().to_vec()];
     Ok(config)
 }
 

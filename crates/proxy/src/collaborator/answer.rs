@@ -12,6 +12,7 @@ use super::{Connection, Scratch};
 use crate::failure::{Failure, Reason};
 use crate::handshake::Broken;
 use crate::io::Side;
+use crate::link::reason_of;
 use crate::pump::{self, Pump};
 use crate::upstream::{Upstream, refused};
 use crate::worker::Millis;
@@ -80,6 +81,14 @@ impl Connection {
 
     /// What an error of the endpoint's connection means: another node says late that it does not believe us.
     fn upstream_error(&self, exchange: &Exchange, error: io::Error, theirs: Reason) -> Reason {
+        if let Some(reason) = reason_of(&error) {
+            if let Some(lease) = &exchange.lease {
+                lease
+                    .endpoint()
+                    .link_failed(&self.worker, &self.door, reason);
+            }
+            return reason;
+        }
         match (Broken::of(error), &exchange.lease) {
             (broken @ Broken::Refused(_), Some(lease)) => {
                 refused(&self.worker, lease.endpoint(), &self.door, &broken)
@@ -122,6 +131,7 @@ impl Connection {
         if progress {
             self.alarm.set(self.response_due(exchange));
         }
+        self.end_upload(exchange, upstream);
         Ok(())
     }
 
@@ -133,6 +143,10 @@ impl Connection {
         let pool = &self.worker.pool;
         // A client that sends its next requests early is read up to a bound, then left waiting.
         let bound = exchange.head_bytes + 2 * pool.block_size();
+        // That a stream is given up may follow its end.
+        if !self.client.may_move() && self.client.has_failed() {
+            return Err(Reason::ClientGone.into());
+        }
         if self.client_ended || !exchange.upload.is_read() || self.client.inbox.len() >= bound {
             return Ok(());
         }
@@ -234,7 +248,7 @@ impl Connection {
             && !self.client.is_ending(worker.clock.now())
             && self.served + 1 < worker.settings.bounds.requests_per_connection;
         let buf = upstream.side.inbox.contiguous(head_bytes, linear);
-        if response.status >= 400 && upstream.side.proof().is_some() {
+        if response.status >= 400 && upstream.side.is_to_node() {
             exchange.refused_there = refused_there(response, buf);
         }
         self.encode_response(exchange, response, buf, !exchange.keep_alive, edits, out);

@@ -75,6 +75,10 @@ impl Connection {
                 match self.worker.turn() {
                     None => {}
                     Some(Turn::End) => return Poll::Ready(Arrived::Closed),
+                    // A stream stays with its link: another one begins elsewhere.
+                    Some(Turn::Leave(_)) if !self.client.may_move() => {
+                        return Poll::Ready(Arrived::Closed);
+                    }
                     Some(Turn::Leave(intake)) => return Poll::Ready(Arrived::Leave(intake)),
                 }
             }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use heddle_transport::Protocol;
 use heddle_wire::buffer::Chain;
 use heddle_wire::preface::Kind;
 
@@ -15,8 +16,9 @@ use super::exchange::Exchange;
 use super::prepare::Prepared;
 use super::{After, Connection, Scratch, Upgraded};
 use crate::failure::{Failure, Reason, Retry};
+use crate::link::reason_of;
 use crate::opaque::Origin;
-use crate::upstream::{Call, Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect};
+use crate::upstream::{Call, Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect, is_refused};
 use crate::worker::{Live, Millis};
 
 impl Connection {
@@ -72,14 +74,17 @@ impl Connection {
                 .saturating_add(exchange.attempt_ms);
             exchange.due = exchange.request_due.min(by);
         }
-        let idle = self.take_idle(exchange, &endpoint);
+        exchange.attempts += 1;
+        let idle = match self.stream(exchange, &endpoint)? {
+            Some(stream) => Some(stream),
+            None => self.take_idle(exchange, &endpoint),
+        };
         // One that was made for this client has just been made.
         exchange.reused = idle
             .as_ref()
-            .is_some_and(|idle| !idle.side.is_one_clients());
+            .is_some_and(|idle| !idle.side.is_one_clients() && idle.side.may_move());
         if let Some(mut upstream) = idle {
             self.alarm.rests_on(&upstream.side);
-            exchange.attempts += 1;
             poll_fn(|cx| Poll::Ready(self.send_request(cx, exchange, &mut upstream))).await?;
             return Ok(upstream);
         }
@@ -88,7 +93,6 @@ impl Connection {
             .upstreams
             .reserve(&endpoint)
             .ok_or(Reason::UpstreamOverflow)?;
-        exchange.attempts += 1;
         // Others will use the scratch while this one waits.
         let mut request = Chain::new();
         request
@@ -108,6 +112,29 @@ impl Connection {
         }
         self.alarm.set(self.response_due(exchange));
         Ok(upstream)
+    }
+
+    /// A stream of a link to the endpoint's node, where that is how it is reached.
+    fn stream(
+        &self,
+        exchange: &Exchange,
+        endpoint: &Rc<Endpoint>,
+    ) -> Result<Option<Upstream>, Failure> {
+        let worker = &self.worker;
+        let via = match endpoint.place.via() {
+            Some(via) if worker.settings.between_nodes == Protocol::Link => via,
+            _ => return Ok(None),
+        };
+        if is_refused(worker, endpoint, &self.door) {
+            return Err(Reason::PeerRefused.into());
+        }
+        let caller = exchange.bound.snapshot.guards.account(&self.door);
+        let place = worker.upstreams.reserve(endpoint);
+        let place = place.ok_or(Reason::UpstreamOverflow)?;
+        let target = (&**endpoint, via);
+        let links = &worker.links;
+        let side = links.stream(worker, target, caller, Kind::Http, self.key.0)?;
+        Ok(Some(Upstream::of_link(side, place)))
     }
 
     /// An idle connection to the endpoint, if there is one that this caller may use.
@@ -190,13 +217,22 @@ impl Connection {
         let sent = upstream
             .side
             .send(cx, &worker.pool, out, &self.client.inbox, approved)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::OutOfMemory => Reason::Memory,
+            .map_err(|error| match (error.kind(), reason_of(&error)) {
+                (io::ErrorKind::OutOfMemory, _) => Reason::Memory,
+                (_, Some(reason)) => reason,
                 _ => Reason::UpstreamReset,
             })?;
         exchange.upload.sent(&mut self.client.inbox, sent);
+        self.end_upload(exchange, upstream);
         self.alarm.set(self.response_due(exchange));
         Ok(())
+    }
+
+    /// Tells a stream that the request is whole, unless the connection may speak something else after it.
+    pub(super) fn end_upload(&self, exchange: &Exchange, upstream: &mut Upstream) {
+        if exchange.upload.is_done() && upstream.side.outbox.is_empty() && self.offer.is_empty() {
+            upstream.side.end_message();
+        }
     }
 
     /// Drops the request's head from the inbox, so that the body is at its front. Returns how many

@@ -251,6 +251,8 @@ impl Connection {
             self.alarm.clear();
             match after {
                 After::KeepAlive => {
+                    self.client.end_message();
+                    self.client_ended = false;
                     self.give_way(head_bytes.unwrap_or(0)).await;
                     self.began = self.worker.clock.now();
                 }

@@ -99,7 +99,7 @@ impl Connection {
     /// Says to another node that everything was said: without a word, the end of a connection is taken for a
     /// cut.
     pub(super) async fn part(&mut self) {
-        if self.client.proof().is_none() || !self.client.outbox.is_empty() {
+        if !self.client.is_to_node() || !self.client.outbox.is_empty() {
             return;
         }
         self.alarm.set(self.worker.after(PATIENCE));

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use heddle_model::{ServiceAccountName, SpiffeId};
-use heddle_transport::{MAX_PLAINTEXT, MAX_SEALED, Peer, RootId, Session, TlsError};
+use heddle_transport::{MAX_PLAINTEXT, MAX_SEALED, Peer, Protocol, RootId, Session, TlsError};
 use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::RecvFlags;
 use tokio::io::Interest;
@@ -187,6 +187,33 @@ impl Secured {
         Poll::Ready(Ok(0))
     }
 
+    /// Reads once and hands out what is decrypted of it, if anything is. False means that nothing more comes.
+    ///
+    /// # Errors
+    /// As [`Secured::poll_fill`], but that it takes no block.
+    pub(super) fn poll_receive(
+        &mut self,
+        stream: &TcpStream,
+        cx: &mut Context<'_>,
+        plain: &mut dyn FnMut(&[u8]),
+    ) -> Poll<io::Result<bool>> {
+        while !self.ended {
+            ready!(stream.poll_read_ready(cx))?;
+            match self.receive(stream, MAX_PLAINTEXT, plain) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(()) => {
+                    // What the session answers by itself does not wait for the next message.
+                    if !self.closing && !self.is_clear() {
+                        let _later = self.poll_drain(stream, cx)?;
+                    }
+                    return Poll::Ready(Ok(true));
+                }
+            }
+        }
+        Poll::Ready(Ok(false))
+    }
+
     /// One system call, and what is decrypted of it.
     fn receive(
         &mut self,
@@ -264,6 +291,29 @@ impl Secured {
         }
         self.stands_for = plain.len();
         Ok(false)
+    }
+
+    /// Seals bytes and sends them as far as the socket takes them; the rest is kept, and they count as
+    /// written. Nothing may wait for the socket.
+    ///
+    /// # Errors
+    /// When the session or the socket is broken.
+    pub(super) fn put_all(
+        &mut self,
+        stream: &TcpStream,
+        cx: &mut Context<'_>,
+        plain: &[u8],
+    ) -> io::Result<()> {
+        debug_assert!(self.is_clear() && self.stands_for == 0);
+        SEALED.with_borrow_mut(|out| {
+            let filled = self.session.seal(plain, out).map_err(broken)?;
+            self.put(stream, cx, &out[..filled])
+        })
+    }
+
+    /// What is spoken.
+    pub(super) fn protocol(&self) -> Option<Protocol> {
+        self.session.protocol()
     }
 
     /// Says that nothing more will be sent.

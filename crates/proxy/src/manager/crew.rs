@@ -15,6 +15,7 @@ use super::meter::Meter;
 use super::steal::{Loads, Taking};
 use crate::Reason;
 use crate::intercepted::Pods;
+use crate::link::Sessions;
 use crate::listener::{Door, Refusing};
 use crate::mailbox::Mailbox;
 use crate::parcel::{Arrival, Parcel};
@@ -43,6 +44,8 @@ pub(super) struct Crew {
     registry: Arc<Registry>,
     log: Option<AccessLog>,
     seed: u64,
+    /// Which Worker has which session with another node.
+    sessions: Sessions,
     snapshot: Option<Arc<Snapshot>>,
     identities: Option<Arc<Identities>>,
     pods: Arc<Pods>,
@@ -81,6 +84,7 @@ impl Crew {
             registry,
             log,
             seed,
+            sessions: Sessions::default(),
             snapshot: None,
             identities: None,
             pods: Arc::default(),
@@ -147,6 +151,7 @@ impl Crew {
             registry: Arc::clone(&self.registry),
             stats: Arc::clone(&stats),
             log: self.log.clone(),
+            sessions: self.sessions.clone(),
             seed: self.seed.wrapping_add(stats.id as u64),
             cpu,
         });

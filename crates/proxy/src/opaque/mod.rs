@@ -272,7 +272,10 @@ impl Flow {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        if let Some(Turn::Leave(intake)) = self.worker.turn() {
+        if let Some(Turn::Leave(intake)) = self.worker.turn()
+            && self.client.may_move()
+            && self.upstream.side.may_move()
+        {
             return Poll::Ready(End::Leave(intake));
         }
         let rang = self.alarm.rang();
@@ -301,7 +304,11 @@ impl Flow {
             self.alarm.set(self.next_look());
         }
         match moved {
-            Err(reason) => Poll::Ready(End::Failed(reason)),
+            Err(reason) => {
+                let sides = [&self.client, &self.upstream.side];
+                let told = sides.into_iter().find_map(Side::why_broken);
+                Poll::Ready(End::Failed(told.unwrap_or(reason)))
+            }
             Ok(()) if self.up.ended && self.down.ended => Poll::Ready(End::Over),
             Ok(()) => Poll::Pending,
         }

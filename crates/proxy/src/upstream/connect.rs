@@ -6,15 +6,17 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use heddle_intercept::{Family, PodId, Sockets};
+use heddle_transport::Protocol;
 use heddle_wire::preface::Kind;
 use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::remote::join;
+use super::remote::{join, join_stream};
 use super::{Endpoint, Open, Place, Upstream, Via, Way};
 use crate::failure::{Failure, Reason};
 use crate::io::Side;
@@ -41,7 +43,7 @@ pub(crate) struct Call<'a> {
 /// # Errors
 /// Why there is no connection.
 pub(crate) async fn connect(
-    worker: &Worker,
+    worker: &Rc<Worker>,
     alarm: &Alarm,
     due: Millis,
     endpoint: &Endpoint,
@@ -52,6 +54,16 @@ pub(crate) async fn connect(
         return Err(Reason::PeerRefused);
     }
     alarm.set(due);
+    if let Some(via) = endpoint.place.via()
+        && worker.settings.between_nodes == Protocol::Link
+    {
+        // In a box: it would take room in every connection.
+        let joined = Box::pin(join_stream(worker, alarm, (endpoint, via), call)).await;
+        let side = joined.inspect_err(|reason| {
+            endpoint.link_failed(worker, call.door, *reason);
+        })?;
+        return Ok(worker.upstreams.opened(endpoint, place, side));
+    }
     let dial = Dial {
         worker,
         place: &endpoint.place,
@@ -97,7 +109,7 @@ pub(crate) async fn connect(
 }
 
 /// Whether another node has refused the caller a moment ago.
-fn is_refused(worker: &Worker, endpoint: &Endpoint, door: &Door) -> bool {
+pub(crate) fn is_refused(worker: &Worker, endpoint: &Endpoint, door: &Door) -> bool {
     let via = endpoint.place.via();
     via.is_some_and(|_| {
         let bound = worker.bound();
@@ -161,7 +173,7 @@ async fn open(dial: &Dial<'_>) -> io::Result<TcpStream> {
     }
 }
 
-async fn open_from_here(address: SocketAddr) -> io::Result<TcpStream> {
+pub(super) async fn open_from_here(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
@@ -295,7 +307,7 @@ fn is_denied(error: &io::Error) -> bool {
 }
 
 /// Whether connecting failed for want of a descriptor, which says nothing about the endpoint.
-fn is_ours(error: &io::Error) -> bool {
+pub(super) fn is_ours(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }

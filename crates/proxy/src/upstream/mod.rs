@@ -27,10 +27,11 @@ use crate::settings::Bounds;
 use crate::worker::Millis;
 
 mod connect;
+mod linked;
 mod remote;
 
-pub(crate) use connect::{Call, connect};
-pub(crate) use remote::refused;
+pub(crate) use connect::{Call, connect, is_refused};
+pub(crate) use remote::{Shaking, dial_node, refused, say_refused};
 
 /// Idle connections of a process: one for so many client connections that there may be. They take descriptors,
 /// and whoever calls many endpoints must not take all of them.
@@ -119,6 +120,8 @@ pub(crate) struct Endpoint {
     configured: Cell<bool>,
     /// The pod that it was reached in is none any more: no connection there is kept.
     gone: Cell<bool>,
+    /// How it is named on links.
+    linked: linked::Linked,
 }
 
 #[derive(Debug)]
@@ -314,6 +317,10 @@ impl Upstreams {
     /// two messages.
     pub(crate) fn give_back(&self, endpoint: &Endpoint, upstream: Upstream, now: Millis) {
         debug_assert!(upstream.side.inbox.is_empty() && upstream.side.outbox.is_empty());
+        let mut upstream = upstream;
+        if upstream.side.part_with_stream() {
+            return;
+        }
         if endpoint.gone.get() || upstream.side.is_one_clients() {
             return;
         }
@@ -446,6 +453,7 @@ impl Endpoint {
             told: Cell::new(false),
             configured: Cell::new(false),
             gone: Cell::new(false),
+            linked: linked::Linked::default(),
         }
     }
 
@@ -498,6 +506,13 @@ impl Drop for Lease {
 pub(crate) struct Upstream {
     pub(crate) side: Side,
     open: Open,
+}
+
+impl Upstream {
+    /// A stream of a link, for one request.
+    pub(crate) fn of_link(side: Side, open: Open) -> Self {
+        Upstream { side, open }
+    }
 }
 
 /// Counts a connection as open for as long as it lives, from before it is made.

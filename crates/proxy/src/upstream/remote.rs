@@ -1,18 +1,26 @@
 //! A connection through the proxy of another node: mutual TLS, and a word about whom it is for.
 
-use std::future::poll_fn;
+use std::fmt;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use heddle_transport::NoIdentity;
+use heddle_model::ServiceAccountName;
+use heddle_transport::{NoIdentity, Protocol};
 use heddle_wire::preface::{Kind, Preface, Status};
 use tokio::net::TcpStream;
 
+use super::connect::{is_ours, open_from_here};
 use super::{Call, Endpoint, Via};
 use crate::failure::Reason;
 use crate::handshake::{Broken, Handshake};
-use crate::inbound::reason_of;
+use crate::inbound::reason_for;
 use crate::io::Side;
+use crate::link::reason_of;
 use crate::listener::Door;
 use crate::worker::{Alarm, Worker};
 
@@ -28,22 +36,23 @@ pub(super) async fn join(
     (endpoint, via): (&Endpoint, &Via),
     call: &Call<'_>,
 ) -> Result<Side, Reason> {
-    let identities = worker.identities().ok_or(Reason::IdentityMissing)?;
     let caller = {
         let bound = worker.bound();
         bound.snapshot.guards.account(call.door).cloned()
     };
-    let session = identities.connect(caller.as_ref(), &via.account);
-    let session = session.map_err(|error| missing(worker, call.door, &error))?;
-    let mut handshake = Handshake::connect(stream, session, caller);
-    worker.stats.handshakes.inc();
-    let shaken = poll_fn(|cx| match alarm.rang() {
-        true => Poll::Ready(None),
-        false => handshake.poll(cx, worker).map(Some),
-    });
-    let shaken = shaken.await.ok_or(Reason::ConnectTimeout)?;
-    let side = shaken.and_then(|()| handshake.finish(worker, &identities));
-    let mut side = side.map_err(|broken| refused(worker, endpoint, call.door, &broken))?;
+    let shaking = Shaking {
+        worker,
+        alarm,
+        caller: caller.as_ref(),
+        called: &via.account,
+        node: via.node,
+    };
+    let mut side = match shaking.hands(stream, Protocol::Http1).await {
+        Ok(side) => side,
+        Err(Unmet::Late) => return Err(Reason::ConnectTimeout),
+        Err(Unmet::NoIdentity(error)) => return Err(missing(worker, &call.door.source, &error)),
+        Err(Unmet::Broken(broken)) => return Err(refused(worker, endpoint, call.door, &broken)),
+    };
     let mut preface = Vec::new();
     let written = Preface {
         kind: call.kind,
@@ -59,18 +68,50 @@ pub(super) async fn join(
     kept.map_err(|_| Reason::Memory)?;
     alarm.rests_on(&side);
     if call.kind == Kind::Bytes {
-        let status = poll_fn(|cx| match alarm.rang() {
-            true => Poll::Ready(Err(Reason::ConnectTimeout)),
-            false => poll_status(cx, worker, (endpoint, call.door), &mut side),
-        });
-        if let Some(reason) = reason_of(status.await?) {
-            return Err(reason);
-        }
+        hear(worker, alarm, (endpoint, call.door), &mut side).await?;
     }
     // Whoever was shut out meanwhile is sent nothing.
     let held = worker.check(&side);
     held.map_err(|refusal| refused(worker, endpoint, call.door, &Broken::Refused(refusal)))?;
     Ok(side)
+}
+
+/// Makes a stream of bytes on a link to the other node, which says whether the endpoint is connected.
+///
+/// # Errors
+/// Why there is none.
+pub(super) async fn join_stream(
+    worker: &Rc<Worker>,
+    alarm: &Alarm,
+    (endpoint, via): (&Endpoint, &Arc<Via>),
+    call: &Call<'_>,
+) -> Result<Side, Reason> {
+    let bound = worker.bound();
+    let caller = bound.snapshot.guards.account(call.door);
+    let links = &worker.links;
+    let mut side = links.stream(worker, (endpoint, via), caller, call.kind, 0)?;
+    hear(worker, alarm, (endpoint, call.door), &mut side).await?;
+    Ok(side)
+}
+
+/// Waits until the other node has said whether it has connected the endpoint.
+///
+/// # Errors
+/// Why it has not.
+async fn hear(
+    worker: &Worker,
+    alarm: &Alarm,
+    (endpoint, door): (&Endpoint, &Door),
+    side: &mut Side,
+) -> Result<(), Reason> {
+    let status = poll_fn(|cx| match alarm.rang() {
+        true => Poll::Ready(Err(worker.rang_for(alarm, Reason::ConnectTimeout))),
+        false => poll_status(cx, worker, (endpoint, door), side),
+    });
+    match reason_for(status.await?) {
+        Some(reason) => Err(reason),
+        None => Ok(()),
+    }
 }
 
 /// Says whom the connection is for, and waits for the answer.
@@ -80,7 +121,10 @@ fn poll_status(
     (endpoint, door): (&Endpoint, &Door),
     side: &mut Side,
 ) -> Poll<Result<Status, Reason>> {
-    let fault = |error: io::Error| refused(worker, endpoint, door, &Broken::of(error));
+    let fault = |error: io::Error| match reason_of(&error) {
+        Some(reason) => reason,
+        None => refused(worker, endpoint, door, &Broken::of(error)),
+    };
     ready!(side.poll_flush(cx)).map_err(fault)?;
     let pool = &worker.pool;
     let n = ready!(side.poll_fill(cx, pool, pool.block_size())).map_err(fault)?;
@@ -93,41 +137,125 @@ fn poll_status(
     })
 }
 
-fn missing(worker: &Worker, door: &Door, error: &NoIdentity) -> Reason {
+/// A handshake to be made with another node.
+pub(crate) struct Shaking<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) alarm: &'a Alarm,
+    /// In whose name.
+    pub(crate) caller: Option<&'a ServiceAccountName>,
+    /// Whom it must prove to host.
+    pub(crate) called: &'a ServiceAccountName,
+    /// Where it takes connections.
+    pub(crate) node: SocketAddr,
+}
+
+/// Why there was no handshake.
+enum Unmet {
+    Late,
+    NoIdentity(NoIdentity),
+    Broken(Broken),
+}
+
+impl Shaking<'_> {
+    /// Makes the handshake over a socket that is connected, while the alarm does not ring.
+    async fn hands(&self, stream: TcpStream, protocol: Protocol) -> Result<Side, Unmet> {
+        let Shaking { worker, alarm, .. } = *self;
+        let missing = Unmet::NoIdentity(NoIdentity::Missing);
+        let identities = worker.identities().ok_or(missing)?;
+        let session = identities.connect(self.caller, self.called, protocol);
+        let session = session.map_err(Unmet::NoIdentity)?;
+        let mut handshake = Handshake::connect(stream, session, self.caller.cloned());
+        worker.stats.handshakes.inc();
+        let shaken = poll_fn(|cx| match alarm.rang() {
+            true => Poll::Ready(None),
+            false => handshake.poll(cx, worker).map(Some),
+        });
+        let shaken = shaken.await.ok_or(Unmet::Late)?;
+        let side = shaken.and_then(|()| handshake.finish(worker, &identities));
+        side.map_err(Unmet::Broken)
+    }
+}
+
+/// Dials another node for a link.
+///
+/// # Errors
+/// Why it cannot be spoken to; [`Reason::LinkLost`] when the connection was cut in the middle of the handshake.
+pub(crate) async fn dial_node(shaking: Shaking<'_>) -> Result<Side, Reason> {
+    let Shaking {
+        worker,
+        alarm,
+        caller,
+        node,
+        ..
+    } = shaking;
+    let mut connecting = pin!(open_from_here(node));
+    let connected = poll_fn(|cx| match alarm.rang() {
+        true => Poll::Ready(None),
+        false => connecting.as_mut().poll(cx).map(Some),
+    });
+    let stream = match connected.await {
+        Some(Ok(stream)) => stream,
+        Some(Err(error)) if is_ours(&error) => return Err(Reason::Descriptors),
+        Some(Err(error)) => {
+            tracing::debug!(%node, %error, "another node cannot be connected to");
+            return Err(Reason::ConnectFailed);
+        }
+        None => return Err(worker.rang_for(alarm, Reason::ConnectTimeout)),
+    };
+    match shaking.hands(stream, Protocol::Link).await {
+        Ok(side) => Ok(side),
+        Err(Unmet::Late) => Err(worker.rang_for(alarm, Reason::ConnectTimeout)),
+        Err(Unmet::NoIdentity(error)) => {
+            let caller = caller.map_or_else(|| "unidentified".to_owned(), ToString::to_string);
+            Err(missing(worker, &caller, &error))
+        }
+        Err(Unmet::Broken(broken)) => Err(match say_refused(worker, &node, &broken) {
+            // It was there, and may be again.
+            Reason::ConnectFailed => Reason::LinkLost,
+            reason => reason,
+        }),
+    }
+}
+
+fn missing(worker: &Worker, caller: &str, error: &NoIdentity) -> Reason {
     let now = worker.clock.now();
     let number = NoIdentity::clone(error);
     if worker.no_identity.borrow_mut().may_name(number, now) {
-        let caller = &*door.source;
         tracing::warn!(caller, "another node cannot be called: {error}");
     }
     Reason::IdentityMissing
 }
 
-/// Counts and says why the other node is not spoken to.
+/// The same of an endpoint, which remembers it for a while.
 pub(crate) fn refused(
     worker: &Worker,
     endpoint: &Endpoint,
     door: &Door,
     broken: &Broken,
 ) -> Reason {
+    if let Broken::Refused(_) = broken {
+        let caller = worker.bound().snapshot.guards.account(door).cloned();
+        endpoint.refused(caller, worker.clock.now_ms());
+    }
+    say_refused(worker, &endpoint.label, broken)
+}
+
+/// Counts and says why somebody is not spoken to.
+pub(crate) fn say_refused(worker: &Worker, whom: &dyn fmt::Display, broken: &Broken) -> Reason {
     match broken {
         Broken::Refused(refusal) => {
-            let caller = worker.bound().snapshot.guards.account(door).cloned();
-            endpoint.refused(caller, worker.clock.now_ms());
-            let endpoint = &endpoint.label;
             worker.stats.handshakes_refused.inc(refusal.index());
             let now = worker.clock.now();
             if worker.refused.borrow_mut().may_name(refusal.index(), now) {
                 let reason = refusal.code();
-                tracing::warn!(%endpoint, reason, "another node is not spoken to: {refusal}");
+                tracing::warn!(endpoint = %whom, reason, "another node is not spoken to: {refusal}");
             }
             Reason::PeerRefused
         }
         Broken::Memory => Reason::Memory,
         Broken::Io(error) => {
             worker.stats.handshakes_failed.inc();
-            let endpoint = &endpoint.label;
-            tracing::debug!(%endpoint, %error, "another node left in the middle of a handshake");
+            tracing::debug!(endpoint = %whom, %error, "another node left in the middle of a handshake");
             Reason::ConnectFailed
         }
     }

@@ -32,6 +32,7 @@ use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::failure::Reason;
 use crate::intercepted::{Direct, Pods, What};
+use crate::link::{Links, Sessions};
 use crate::listener::{Door, Entry};
 use crate::pump::Blocks;
 use crate::route::{Found, PortIndex};
@@ -71,6 +72,10 @@ pub(crate) struct Worker {
     /// Workloads that are reached from within their pods, and whom to ask for sockets there.
     pods: RefCell<Arc<Pods>>,
     sockets: RefCell<Option<Sockets>>,
+    /// Links to other nodes; which Worker has which session; and the way in to this one.
+    pub(crate) links: Links,
+    pub(crate) sessions: Sessions,
+    pub(crate) intake: Intake,
     pub(crate) pace: Pace,
     /// Connections from other nodes that have not proven who they are, and how many there may be.
     unproven: RefCell<trust::UnprovenOnes>,
@@ -271,6 +276,11 @@ impl Worker {
         self.draining.get()
     }
 
+    /// Whether this Worker is to end, as soon as what it carries allows.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.draining.get() || self.moves.is_retiring()
+    }
+
     /// Whether requests are given up because the time for draining is over.
     pub(crate) fn is_cutting(&self) -> bool {
         self.cutting.get()
@@ -287,9 +297,10 @@ impl Worker {
         }
     }
 
-    /// Client connections open now.
+    /// Client connections open now, and links by which other nodes call.
     pub(crate) fn connections(&self) -> usize {
-        usize::try_from(self.stats.connections_active.get()).unwrap_or(0)
+        let clients = usize::try_from(self.stats.connections_active.get()).unwrap_or(0);
+        clients + self.links.called_count()
     }
 }
 

@@ -29,6 +29,7 @@ use super::{
 use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::intercepted::Pods;
+use crate::link::{Links, Sessions};
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::parcel::Arrival;
@@ -73,6 +74,8 @@ pub(crate) struct Plan {
     pub(crate) registry: Arc<Registry>,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) log: Option<AccessLog>,
+    /// Which Worker has which session with another node.
+    pub(crate) sessions: Sessions,
     /// Of its random choices.
     pub(crate) seed: u64,
     /// The processor to run on; `None` for any.
@@ -129,7 +132,7 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<Handle> {
             if let Some(cpu) = plan.cpu {
                 pin(cpu);
             }
-            let worker = Rc::new(Worker::new(plan, shown));
+            let worker = Rc::new(Worker::new(plan, shown, arrivals.clone()));
             let until_end = run(&worker, inbox, arrivals, timer);
             let cut = runtime.block_on(tokio::task::coop::unconstrained(until_end));
             worker.gate.clear();
@@ -148,12 +151,13 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<Handle> {
 }
 
 impl Worker {
-    fn new(plan: Plan, shown: Arc<Mutex<Shown>>) -> Self {
+    fn new(plan: Plan, shown: Arc<Mutex<Shown>>, intake: Intake) -> Self {
         let Plan {
             settings,
             registry,
             stats,
             log,
+            sessions,
             seed,
             ..
         } = plan;
@@ -189,6 +193,9 @@ impl Worker {
             identities: RefCell::default(),
             pods: RefCell::new(pods),
             sockets: RefCell::default(),
+            links: Links::default(),
+            sessions,
+            intake,
             pace: Pace::default(),
             unproven: RefCell::default(),
             unproven_limit: Cell::new(settings.bounds.handshakes),

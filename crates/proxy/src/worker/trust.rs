@@ -54,6 +54,14 @@ impl Worker {
         let Some(proof) = side.proof() else {
             return Ok(());
         };
+        self.check_proof(proof)
+    }
+
+    /// Whether what a connection rested on still holds.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check_proof(&self, proof: &Proof) -> Result<(), Refusal> {
         let identities = self.identities.borrow();
         let identities = identities.as_deref().ok_or(Refusal::UnknownAuthority)?;
         check(proof, identities)

@@ -1,6 +1,8 @@
 //! Two nodes: what one of them cannot do alone.
 
+mod links;
 pub(crate) mod pair;
 mod refused;
+mod relay;
 mod traffic;
 mod trust;

@@ -240,6 +240,16 @@ const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
         |w| &w.handshakes_failed,
     ),
     (
+        "heddle_links_total",
+        "Links with other nodes that were opened, on either side.",
+        |w| &w.links_total,
+    ),
+    (
+        "heddle_links_resumed_total",
+        "How often a link that was cut came back with its streams.",
+        |w| &w.links_resumed,
+    ),
+    (
         "heddle_forwarding_headers_stripped_total",
         "Forwarding fields of untrusted clients that were removed.",
         |w| &w.forwarding_headers_stripped,
@@ -255,6 +265,11 @@ const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
 const LISTENERS: &str = "heddle_listeners_active";
 
 const GAUGES: &[(&str, &str, Pick<Gauge>)] = &[
+    (
+        "heddle_links_active",
+        "Links with other nodes that are there now.",
+        |w| &w.links_active,
+    ),
     (LISTENERS, "Listeners that accept now.", |w| &w.listeners),
     (
         "heddle_connections_active",

@@ -24,7 +24,7 @@ impl Pair {
     fn between(client: &Identities, source: &str, server: &Identities, dest: &str) -> Pair {
         Pair {
             client: client
-                .connect(Some(&account(source)), &account(dest))
+                .connect(Some(&account(source)), &account(dest), Protocol::Link)
                 .unwrap(),
             server: server.accept().unwrap(),
             to_client: Vec::new(),
@@ -114,7 +114,8 @@ fn whoever_calls_for_nobody_shows_the_nodes_identity() {
     let authority = Authority::new();
     let node = authority.node(&[authority.usual("reviews")]);
     let mut pair = Pair::new(&authority.node(&[authority.usual("cart")]), &node);
-    pair.client = node.connect(None, &account("reviews")).unwrap();
+    let protocol = Protocol::Link;
+    pair.client = node.connect(None, &account("reviews"), protocol).unwrap();
     pair.handshake(usize::MAX).unwrap();
     let shown = &pair.server.peer().unwrap().id;
     assert_eq!(shown.service_account(), None);
@@ -233,7 +234,7 @@ fn another_trust_domain_is_named() {
     )
     .unwrap();
     let client = authority.node_with(Arc::new(trust), clock(), &[leaf]);
-    let session = client.connect(Some(&account("cart")), &account("reviews"));
+    let session = client.connect(Some(&account("cart")), &account("reviews"), Protocol::Link);
     let server = authority.node(&[authority.usual("reviews")]);
     let mut pair = Pair::new(&authority.node(&[authority.usual("cart")]), &server);
     pair.client = session.unwrap();
@@ -327,7 +328,7 @@ fn nothing_is_sealed_before_the_peer_is_known() {
     let authority = Authority::new();
     let node = authority.node(&[authority.usual("cart"), authority.usual("reviews")]);
     let mut session = node
-        .connect(Some(&account("cart")), &account("reviews"))
+        .connect(Some(&account("cart")), &account("reviews"), Protocol::Link)
         .unwrap();
     let mut hello = Vec::new();
     session.receive(&mut [], &mut hello, &mut |_| {}).unwrap();
@@ -335,7 +336,7 @@ fn nothing_is_sealed_before_the_peer_is_known() {
     let sealed = session.seal(b"secret", &mut vec![0; MAX_SEALED]);
     assert_eq!(sealed, Err(TlsError::TooEarly));
     let stranger = ServiceAccountName::new("shop", "stranger").unwrap();
-    let none = node.connect(Some(&stranger), &account("reviews"));
+    let none = node.connect(Some(&stranger), &account("reviews"), Protocol::Link);
     assert_eq!(none.unwrap_err(), crate::NoIdentity::Missing);
     assert_eq!(domain().as_str(), "mesh.test");
 }

@@ -8,7 +8,7 @@ use heddle_control::authority::{
     UnixTime, request_site,
 };
 use heddle_model::{NodeName, ServiceAccountName, TrustDomain, Workload, WorkloadName};
-use heddle_transport::{NoIdentity, TlsError};
+use heddle_transport::{NoIdentity, Protocol, TlsError};
 use heddle_xds::{Bundle, DenyList};
 
 use super::super::key::LeafKey;
@@ -276,7 +276,11 @@ fn call(
     server: &Identities,
     destination: &str,
 ) -> Result<Peer, String> {
-    let session = client.connect(Some(&account(source)), &account(destination));
+    let session = client.connect(
+        Some(&account(source)),
+        &account(destination),
+        Protocol::Link,
+    );
     let mut session = session.map_err(|error: NoIdentity| format!("{error:?}"))?;
     let mut answering = server.accept().unwrap();
     let (mut up, mut down) = (Vec::new(), Vec::new());

@@ -46,7 +46,7 @@ fn server_config() -> ServerConfig {
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], key)
         .unwrap();
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![Protocol::Http1.alpn().to_vec()];
     config
 }
 

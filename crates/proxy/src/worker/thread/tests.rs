@@ -7,6 +7,7 @@ use heddle_model::ServiceName;
 use super::*;
 use crate::failure::Reason;
 use crate::io::Packed;
+use crate::link::Sessions;
 use crate::listener::{Door, Entry};
 use crate::opaque::Moving;
 use crate::parcel::{Contents, Parcel, State};
@@ -58,6 +59,7 @@ async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
         registry: Arc::clone(&registry),
         stats: Arc::clone(&stats),
         log: None,
+        sessions: Sessions::default(),
         seed: 1,
         cpu: None,
     };

@@ -65,9 +65,18 @@ impl Pair {
 
     /// A pair with this mesh, of which echo is on the called node and everybody else on the calling one.
     pub(crate) fn of(settings: &Settings, mesh: Mesh) -> Pair {
+        Pair::by(settings, mesh, |called| called)
+    }
+
+    /// A pair with something between its nodes: `way` says where the calling one finds the other.
+    pub(crate) fn by(
+        settings: &Settings,
+        mesh: Mesh,
+        way: impl FnOnce(SocketAddr) -> SocketAddr,
+    ) -> Pair {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let mesh_address = socket.local_addr().unwrap();
-        let mesh = placed(mesh, mesh_address);
+        let mesh = placed(mesh, way(mesh_address));
         let side = |name: &str, accounts: &[&str]| {
             let registry = Arc::new(Registry::new());
             Side {
@@ -105,6 +114,30 @@ impl Pair {
         pair.identify(&pair.authority, NOW + DAY);
         pair.apply(&pair.mesh);
         pair
+    }
+
+    /// Replaces the called node's proxy by one that knows nothing of what was.
+    pub(crate) fn called_begins_anew(&mut self) {
+        let (name, accounts) = (self.called.name.clone(), self.called.accounts.clone());
+        let registry = Arc::new(Registry::new());
+        let proxy = Proxy::start(Settings::default(), Arc::clone(&registry), None).unwrap();
+        let side = Side {
+            proxy,
+            registry,
+            name,
+            accounts,
+        };
+        // The old one lets go of its sockets.
+        drop(std::mem::replace(&mut self.called, side));
+        let socket = loop {
+            match TcpListener::bind(self.mesh_address) {
+                Ok(socket) => break socket,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        self.called.proxy.listen(1, socket, Entry::Mesh);
+        self.identify(&self.authority, NOW + DAY);
+        self.apply(&self.mesh);
     }
 
     /// Gives both nodes new leaves of an authority, which alone is trusted.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use heddle_model::{AppProtocol, Mode, SpiffeId, TrustDomain};
-use heddle_proxy::Settings;
+use heddle_proxy::{Protocol, Settings};
 use heddle_transport::fixture::{Authority, DAY, NOW};
 use heddle_transport::{Denied, Identities, Session, Trust};
 
@@ -106,7 +106,7 @@ fn identities(
 /// A session as the shop, with a leaf that is as it should be.
 fn as_shop(pair: &Pair) -> Session {
     let identities = identities(pair, &pair.authority, &id("shop"), NOW - DAY, NOW + DAY);
-    let session = identities.connect(Some(&account("shop")), &account("echo"));
+    let session = identities.connect(Some(&account("shop")), &account("echo"), Protocol::Http1);
     session.unwrap()
 }
 
@@ -132,7 +132,9 @@ fn whoever_is_not_believed_is_refused_with_a_reason() {
     for (reason, authority, who, from, until) in cases {
         // Its own clock is another one: it sees nothing wrong with itself.
         let identities = identities(&pair, authority, &who, from, until);
-        let session = identities.connect(None, &account("echo")).unwrap();
+        let session = identities
+            .connect(None, &account("echo"), Protocol::Http1)
+            .unwrap();
         let mut intruder = Intruder::connect(pair.mesh_address, session);
         intruder.send(&preface(1, ([127, 0, 0, 1], 1).into(), "echo"));
         assert_eq!(intruder.rest(), b"", "{reason}");
@@ -144,7 +146,7 @@ fn whoever_is_not_believed_is_refused_with_a_reason() {
     let session = {
         let identities = identities(&pair, own, &id("shop"), day_before, NOW + 10);
         identities
-            .connect(Some(&account("shop")), &account("echo"))
+            .connect(Some(&account("shop")), &account("echo"), Protocol::Http1)
             .unwrap()
     };
     pair.time.fetch_add(60, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use heddle_model::AppProtocol;
-use heddle_proxy::{Elasticity, Settings};
+use heddle_proxy::{Elasticity, Protocol, Settings};
 
 use super::pair::Pair;
 use crate::support::{Client, Upstream, serve};
@@ -217,6 +217,7 @@ fn connections_between_nodes_move_from_worker_to_worker() {
     };
     let settings = Settings {
         workers,
+        between_nodes: Protocol::Http1,
         ..Settings::default()
     };
     let upstream = Upstream::new();

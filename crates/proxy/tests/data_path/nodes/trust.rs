@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::{AppProtocol, SpiffeId};
+use heddle_proxy::{Protocol, Settings};
 use heddle_transport::Denied;
 use heddle_transport::fixture::{Authority, DAY, NOW};
 
@@ -92,10 +93,18 @@ fn a_change_of_policies_ends_live_flows_from_other_nodes() {
     assert_eq!(shop.rest(), b"");
 }
 
+/// A connection for each flow, not a link.
+fn connections() -> Settings {
+    Settings {
+        between_nodes: Protocol::Http1,
+        ..Settings::default()
+    }
+}
+
 #[test]
 fn a_connection_ends_with_the_certificates_that_it_was_made_with() {
     let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Tcp);
+    let pair = Pair::with(&connections(), upstream.address, AppProtocol::Tcp);
     pair.identify(&pair.authority, NOW + 100);
     let (mut old, _server) = joined(&pair, &upstream, "shop");
     // Renewed in time, which helps new connections only.
@@ -116,7 +125,7 @@ fn a_connection_ends_with_the_certificates_that_it_was_made_with() {
 #[test]
 fn a_root_that_is_dropped_takes_along_whom_it_vouched_for() {
     let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Tcp);
+    let pair = Pair::with(&connections(), upstream.address, AppProtocol::Tcp);
     let (old, new) = (&pair.authority, &Authority::new());
     let both = pair.trust(&[old, new], Denied::default());
     let give = |side, authority, trust: &_| {

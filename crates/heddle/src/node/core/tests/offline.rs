@@ -165,6 +165,6 @@ fn the_floor_outlives_the_process_and_is_not_written_all_the_time() {
     let again = Sim::start(one.disk, Time::new(0));
     let client = again
         .identities
-        .connect(Some(&account("web")), &account("cart"));
+        .connect(Some(&account("web")), &account("cart"), Protocol::Link);
     assert!(client.is_ok(), "valid for an hour still");
 }

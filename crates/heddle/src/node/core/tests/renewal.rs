@@ -171,7 +171,10 @@ fn a_mesh_says_which_identities_are_held() {
     assert_eq!(one.core.want(&mesh(&["cart", "db"])), [id("web")]);
     one.step(Some(&authority), 1);
     assert_eq!(one.issued, 3);
-    let connects = |sim: &Sim, name| sim.identities.connect(Some(&account(name)), &account("x"));
+    let connects = |sim: &Sim, name| {
+        sim.identities
+            .connect(Some(&account(name)), &account("x"), Protocol::Link)
+    };
     assert!(connects(&one, "cart").is_ok() && connects(&one, "db").is_ok());
     assert_eq!(connects(&one, "web").unwrap_err(), NoIdentity::Missing);
 }

@@ -1,0 +1,43 @@
+//! Bytes of chains, put where they are sent from.
+
+use std::io::{self, IoSlice};
+
+use heddle_wire::buffer::{Chain, Pool};
+
+/// Puts bytes into an outbox.
+///
+/// # Errors
+/// [`io::ErrorKind::OutOfMemory`] when the pool is at its bound.
+pub(crate) fn keep(outbox: &mut Chain, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
+    let kept = outbox.extend_from_slice(pool, bytes);
+    kept.map_err(|_| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Adds the first `bytes` bytes of a chain.
+pub(super) fn append(out: &mut Vec<u8>, from: &Chain, bytes: usize) {
+    let mut left = bytes;
+    for run in from.runs() {
+        let take = run.len().min(left);
+        out.extend_from_slice(&run[..take]);
+        left -= take;
+        if left == 0 {
+            break;
+        }
+    }
+}
+
+/// Fills `out` with the first `bytes` bytes of a chain; returns how many entries were set.
+pub(super) fn limited<'a>(from: &'a Chain, out: &mut [IoSlice<'a>], bytes: usize) -> usize {
+    let mut left = bytes;
+    let mut count = 0;
+    for (slot, run) in out.iter_mut().zip(from.runs()) {
+        let take = run.len().min(left);
+        *slot = IoSlice::new(&run[..take]);
+        left -= take;
+        count += 1;
+        if left == 0 {
+            break;
+        }
+    }
+    count
+}

@@ -1,0 +1,64 @@
+//! A side off its runtime.
+
+use std::io;
+use std::net;
+
+use tokio::net::TcpStream;
+
+use super::{Carrier, Secured, Side};
+
+/// A side that belongs to no runtime, on its way to another Worker. Its inbox and outbox are empty, or
+/// go along by another way.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    socket: net::TcpStream,
+    secured: Option<Box<Secured>>,
+    one_clients: bool,
+}
+
+impl Side {
+    /// Takes it off its runtime.
+    ///
+    /// # Errors
+    /// When the runtime does not let go of the socket, which only one that has ended does not; or when it has
+    /// none of its own, being a stream of a link.
+    pub(crate) fn pack(self) -> io::Result<Packed> {
+        let (socket, secured) = match self.carrier {
+            Carrier::Socket(socket) => (socket, None),
+            Carrier::Session(socket, secured) => (socket, Some(secured)),
+            Carrier::Stream(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        Ok(Packed {
+            socket: socket.into_std()?,
+            secured,
+            one_clients: self.one_clients,
+        })
+    }
+}
+
+impl Packed {
+    /// A side that carries bytes as they are.
+    pub(crate) fn plain(socket: net::TcpStream) -> Self {
+        Packed {
+            socket,
+            secured: None,
+            one_clients: false,
+        }
+    }
+
+    /// Puts it onto the runtime of the calling thread.
+    ///
+    /// # Errors
+    /// When the socket cannot be registered with it.
+    pub(crate) fn unpack(self) -> io::Result<Side> {
+        let socket = TcpStream::from_std(self.socket)?;
+        let side = match self.secured {
+            Some(secured) => Side::secured(socket, secured),
+            None => Side::new(socket),
+        };
+        Ok(Side {
+            one_clients: self.one_clients,
+            ..side
+        })
+    }
+}

@@ -1,0 +1,409 @@
+//! The end of a link that is called.
+//!
+//! ```text
+//!   handshake ─▶ HELLO ─┬─ no session, or one that nobody knows ─▶ a new one ─▶ carry ─┬─▶ over
+//!                       ├─ a session of this Worker ─▶ its link goes on over this      │
+//!                       │  socket                         ▲                            │
+//!                       └─ of another Worker ─▶ goes there┘◀── waits to come back ◀────┘ cut
+//! ```
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use heddle_model::SpiffeId;
+use heddle_transport::Refusal;
+use heddle_wire::link::{Code, Hello, Opened, Serial, Session, Streams, Token, Verdict};
+use heddle_wire::preface::{Kind, Preface};
+
+use super::carry::Ended;
+use super::failure::{Failed, code_of};
+use super::links::limits;
+use super::{End, Link, Stream};
+use crate::carry::Stage;
+use crate::failure::Reason;
+use crate::inbound::{Inbound, understand};
+use crate::io::{Proof, Side};
+use crate::listener::Door;
+use crate::parcel::{Contents, State};
+use crate::worker::{Alarm, Intake, Millis, Worker};
+
+/// How long somebody may take to prove again who it is, whose certificate holds no longer, in milliseconds.
+const PROVE_AGAIN_MS: Millis = 2_000;
+/// How often it is looked whether a link is still waited for, in milliseconds.
+const LOOK_MS: Millis = 500;
+
+/// A socket over which a link wants to go on that is another Worker's.
+#[derive(Debug)]
+pub(crate) struct Resuming {
+    token: Token,
+    /// What was read from it.
+    read: Vec<u8>,
+}
+
+/// A connection on which another node, which has proven who it is, wants to begin or go on with a link.
+pub(crate) struct Called {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) door: Arc<Door>,
+    pub(crate) side: Side,
+    /// What it says first, which stands in the side's inbox as well.
+    pub(crate) hello: Hello,
+    pub(crate) peer: SocketAddr,
+    pub(crate) alarm: Alarm,
+}
+
+impl Called {
+    /// Carries the link for as long as it lasts, unless it is there already.
+    pub(crate) async fn run(self) -> Stage {
+        let token = self.hello.token;
+        if let Some(link) = self.worker.links.called(token) {
+            if link.is_between(&self.side) {
+                link.comes_back(self.side);
+            }
+            return Stage::Over;
+        }
+        if let Some(intake) = self.worker.sessions.find(token) {
+            return self.hand_over(intake);
+        }
+        let Called {
+            worker,
+            side,
+            peer,
+            alarm,
+            ..
+        } = self;
+        let called = side.called().and_then(SpiffeId::service_account);
+        let (Some(proof), Some(called), Ok(token)) = (side.proof(), called, new_token()) else {
+            return Stage::Over;
+        };
+        let end = End::Called {
+            caller: proof.peer.id.clone(),
+            called: called.clone(),
+            peer,
+        };
+        let session = Session::server(token, limits(&worker));
+        let link = Link::new(end, session, worker.clock.now_ms());
+        worker.links.add_called(token, &link);
+        worker.sessions.add(token, worker.intake.clone());
+        worker.stats.links_active.inc();
+        worker.stats.links_total.inc();
+        let reason = drive(&worker, &link, &alarm, side).await;
+        worker.stats.links_active.dec();
+        worker.sessions.remove(token);
+        worker.links.forget_called(token);
+        link.give_up(reason);
+        link.driver.take();
+        Stage::Over
+    }
+
+    /// Sends the connection to the Worker that has the link.
+    fn hand_over(self, intake: Intake) -> Stage {
+        let Called {
+            door,
+            mut side,
+            hello,
+            peer,
+            ..
+        } = self;
+        let mut read = Vec::with_capacity(side.inbox.len());
+        side.inbox
+            .runs()
+            .for_each(|run| read.extend_from_slice(run));
+        side.inbox.clear();
+        let token = hello.token;
+        let Ok(client) = side.pack() else {
+            // Only a runtime that has ended does not let go of a socket.
+            return Stage::Over;
+        };
+        let contents = Contents {
+            door,
+            client,
+            peer,
+            state: State::Link(Box::new(Resuming { token, read })),
+        };
+        Stage::Leave(Box::new(contents), intake)
+    }
+}
+
+/// Hands a socket that came from another Worker to the link that it is for.
+pub(crate) fn resumed(worker: &Worker, mut side: Side, resuming: &Resuming) {
+    let link = worker.links.called(resuming.token);
+    let Some(link) = link.filter(|link| link.is_between(&side)) else {
+        return;
+    };
+    if side
+        .inbox
+        .extend_from_slice(&worker.pool, &resuming.read)
+        .is_ok()
+    {
+        link.comes_back(side);
+    }
+}
+
+impl Link {
+    /// Whether the same two are at the ends of a connection: only they go on with a session.
+    fn is_between(&self, side: &Side) -> bool {
+        let End::Called { caller, called, .. } = &self.end else {
+            return false;
+        };
+        let peer = side.proof().map(|proof| &proof.peer.id);
+        let asked = side.called().and_then(SpiffeId::service_account);
+        peer == Some(caller) && asked == Some(called)
+    }
+
+    /// Goes on over another socket, whatever becomes of the one it has.
+    fn comes_back(&self, side: Side) {
+        *self.returned.borrow_mut() = Some(side);
+        self.stirred.set(false);
+        self.stir();
+    }
+}
+
+/// Drives a link until it is over. Returns why whatever is open on it fails.
+async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Side) -> Reason {
+    poll_fn(|cx| {
+        *link.driver.borrow_mut() = Some(cx.waker().clone());
+        Poll::Ready(())
+    })
+    .await;
+    loop {
+        alarm.clear();
+        alarm.rests_on(&side);
+        link.session.borrow_mut().connected(worker.clock.now_ms());
+        let ended = poll_fn(|cx| match link.returned.borrow().is_some() {
+            true => Poll::Ready(Ended::Cut),
+            false => link.poll_carry(cx, worker, &mut side, alarm),
+        })
+        .await;
+        if let Ended::Revoked(reason) = ended {
+            link.revoke(reason);
+        }
+        if matches!(ended, Ended::Over | Ended::Revoked(_)) {
+            poll_fn(|cx| link.poll_farewell(cx, worker, &mut side)).await;
+        }
+        let now = worker.clock.now_ms();
+        link.session.borrow_mut().disconnected(now);
+        let patience = match ended {
+            Ended::Cut | Ended::Refused(_) => Millis::MAX,
+            Ended::Ending => PROVE_AGAIN_MS,
+            Ended::Over => return Reason::LinkLost,
+            Ended::Broken(error) => {
+                tracing::warn!(link = ?link.end, "a link is given up: the other node {error}");
+                return Reason::LinkLost;
+            }
+            Ended::Revoked(reason) => return reason,
+        };
+        let proof = side.proof().cloned();
+        // What it rested on is gone with the socket.
+        drop(side);
+        alarm.clear();
+        match returned(worker, link, alarm, (proof, patience)).await {
+            Some(returned) => {
+                worker.stats.links_resumed.inc();
+                side = returned;
+            }
+            None if patience == PROVE_AGAIN_MS => return Reason::IdentityRevoked,
+            None => return Reason::LinkLost,
+        }
+    }
+}
+
+/// Waits for the link to come back, as long as its session is kept, and so many milliseconds at most; not so long
+/// when what was proven of the other end holds no longer.
+async fn returned(
+    worker: &Rc<Worker>,
+    link: &Rc<Link>,
+    alarm: &Alarm,
+    (proof, patience): (Option<Arc<Proof>>, Millis),
+) -> Option<Side> {
+    let mut by = worker.clock.now_ms().saturating_add(patience);
+    poll_fn(|cx| {
+        alarm.wakes(cx.waker());
+        link.stirred.set(false);
+        if let Some(side) = link.returned.take() {
+            return Poll::Ready(Some(side));
+        }
+        // Of what is over nothing is gone on with.
+        if link.session.borrow().is_idle() || worker.is_cutting() {
+            return Poll::Ready(None);
+        }
+        let mut receiver = Receiver::new(worker, link);
+        let now = worker.clock.now_ms();
+        let verdict = link.session.borrow_mut().tick(now, &mut receiver);
+        match proof.as_deref().map(|proof| worker.check_proof(proof)) {
+            None | Some(Ok(())) => {}
+            Some(Err(Refusal::Denied)) => return Poll::Ready(None),
+            Some(Err(_)) => by = by.min(now.saturating_add(PROVE_AGAIN_MS)),
+        }
+        if verdict == Verdict::SessionOver || now >= by {
+            return Poll::Ready(None);
+        }
+        alarm.set(by.min(now + LOOK_MS));
+        Poll::Pending
+    })
+    .await
+}
+
+fn new_token() -> std::io::Result<Token> {
+    let mut bytes = [0; 16];
+    let n = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    match n == bytes.len() {
+        true => Ok(Token(bytes)),
+        false => Err(std::io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Takes what a session says of its streams, for those who have them.
+pub(super) struct Receiver<'a> {
+    worker: &'a Rc<Worker>,
+    link: &'a Rc<Link>,
+    /// Streams that are not taken, or broke here, and why: the session cannot be told while it speaks.
+    refused: Vec<(Serial, Code)>,
+}
+
+impl<'a> Receiver<'a> {
+    pub(super) fn new(worker: &'a Rc<Worker>, link: &'a Rc<Link>) -> Self {
+        Receiver {
+            worker,
+            link,
+            refused: Vec::new(),
+        }
+    }
+
+    /// Tells the session what was refused.
+    pub(super) fn refuse(self, session: &mut Session) {
+        for (serial, code) in self.refused {
+            session.reset(serial, code);
+        }
+    }
+
+    /// Begins to serve a stream that the other end has opened.
+    ///
+    /// # Errors
+    /// Why not.
+    fn begin(&self, slot: usize, destination: &[u8], kind: Kind) -> Result<(), Reason> {
+        let (worker, link) = (self.worker, self.link);
+        let End::Called {
+            caller,
+            called,
+            peer,
+        } = &link.end
+        else {
+            return Err(Reason::LinkLost);
+        };
+        let parsed = Preface::parse(destination).ok().flatten();
+        let preface =
+            parsed.filter(|(preface, length)| preface.kind == kind && *length == destination.len());
+        let (preface, _) = preface.ok_or(Reason::EndpointGone)?;
+        let inbound = understand(&preface, called, caller).map_err(|_| Reason::EndpointGone)?;
+        let permit = {
+            let bound = worker.bound();
+            let Inbound {
+                service,
+                port,
+                endpoint,
+                ..
+            } = &inbound;
+            let share = bound.snapshot.called(service, *port, *endpoint);
+            let share = share.ok_or(Reason::EndpointGone)?;
+            share.take().map_err(|_| {
+                worker.stats.connections_refused.inc();
+                worker.stats.connections_over_share.inc();
+                share.say_spent(worker.clock.now());
+                Reason::UpstreamOverflow
+            })?
+        };
+        let door = Door::inbound_of(inbound, None);
+        let stream = Side::of_link(Stream::at(link, slot, kind == Kind::Http));
+        worker.admit_stream(door, permit, stream, *peer);
+        Ok(())
+    }
+
+    fn fails(&mut self, serial: Serial, reason: Reason) {
+        let failed = Failed {
+            reason,
+            was_sent: true,
+        };
+        self.link.slots.borrow_mut().failed(serial, failed);
+        self.refused.push((serial, code_of(reason)));
+    }
+}
+
+impl Streams for Receiver<'_> {
+    fn opened(
+        &mut self,
+        serial: Serial,
+        what: Opened,
+        destination: &[u8],
+        destination_id: Option<u32>,
+    ) {
+        let (kind, id) = match what {
+            Opened::Exchange { wants_answer: true } => (Kind::Http, destination_id),
+            Opened::Flow => (Kind::Bytes, None),
+            // What needs no answer has no form in HTTP.
+            Opened::Exchange {
+                wants_answer: false,
+            } => return self.refused.push((serial, Code::MALFORMED)),
+        };
+        let slot = self.link.slots.borrow_mut().welcome(serial, id);
+        // One that has served the same destination goes on with this.
+        let Some(slot) = slot else { return };
+        if let Err(reason) = self.begin(slot, destination, kind) {
+            self.link.slots.borrow_mut().remove(slot);
+            self.refused.push((serial, code_of(reason)));
+        }
+    }
+
+    fn head(&mut self, serial: Serial, _code: Code, head: &[u8]) {
+        let kept = self
+            .link
+            .slots
+            .borrow_mut()
+            .head(serial, &self.worker.pool, head);
+        if kept.is_err() {
+            self.fails(serial, Reason::Memory);
+        }
+    }
+
+    fn data(&mut self, serial: Serial, bytes: &[u8]) {
+        let kept = self
+            .link
+            .slots
+            .borrow_mut()
+            .data(serial, &self.worker.pool, bytes);
+        if kept.is_err() {
+            self.fails(serial, Reason::Memory);
+        }
+    }
+
+    fn ended(&mut self, serial: Serial) {
+        self.link.slots.borrow_mut().ended(serial);
+    }
+
+    fn reset(&mut self, serial: Serial, code: Code) {
+        self.link
+            .slots
+            .borrow_mut()
+            .failed(serial, Failed::by(code));
+    }
+
+    fn writable(&mut self, serial: Serial) {
+        self.link.slots.borrow_mut().writable(serial);
+    }
+
+    fn over(&mut self, _serial: Serial) {}
+
+    fn going_away(&mut self, _code: Code, _last: Option<Serial>) {
+        self.link.closing.set(true);
+    }
+
+    fn lost(&mut self, serial: Serial, was_sent: bool) {
+        let failed = Failed {
+            reason: Reason::LinkLost,
+            was_sent,
+        };
+        self.link.slots.borrow_mut().failed(serial, failed);
+    }
+}

@@ -1,0 +1,163 @@
+//! The end of a link that calls: it dials, and dials again when the link is cut while streams are open.
+//!
+//! ```text
+//!   dial ─▶ shake hands ─▶ carry ─ idle, told to go ─▶ over
+//!    ▲ │         │           │
+//!    │ └─ failed ┴───────────┼─ cut, nothing open ──▶ over
+//!    │     first: streams fail, nothing was sent
+//!    └──── wait ◀──── cut, streams are open: at most as long as the other end keeps the session
+//! ```
+
+use std::future::poll_fn;
+use std::rc::Rc;
+
+use heddle_wire::link::Verdict;
+
+use super::answer::Receiver;
+use super::carry::Ended;
+use super::{End, Key, Link};
+use crate::failure::Reason;
+use crate::io::Side;
+use crate::upstream::{Shaking, dial_node, say_refused};
+use crate::worker::{Alarm, Millis, Worker};
+
+/// How long it takes to dial again after the first try that failed, in milliseconds; twice as long after each
+/// further one.
+const AGAIN_MS: Millis = 50;
+/// Longest such wait, in milliseconds.
+const MAX_AGAIN_MS: Millis = 1_000;
+/// Handshakes that may be cut before a link that never was is given up.
+const FIRST_TRIES: u32 = 4;
+/// How long one try may take while streams wait, in milliseconds.
+const REDIAL_MS: Millis = 2_000;
+
+/// Drives a link to another node until it is over.
+pub(super) async fn call(worker: Rc<Worker>, link: Rc<Link>) {
+    poll_fn(|cx| {
+        *link.driver.borrow_mut() = Some(cx.waker().clone());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    let alarm = worker.alarms.alarm();
+    poll_fn(|cx| {
+        alarm.wakes(cx.waker());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    worker.stats.links_active.inc();
+    let reason = drive(&worker, &link, &alarm).await;
+    worker.stats.links_active.dec();
+    link.give_up(reason);
+    worker.links.forget(&link);
+    // The link refers to its task.
+    link.driver.take();
+}
+
+/// Drives it. Returns why whatever is open on it fails.
+async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
+    let End::Caller(key) = &link.end else {
+        return Reason::LinkLost;
+    };
+    let mut tries = 0;
+    let mut has_been = false;
+    loop {
+        match dial(worker, key, alarm, has_been).await {
+            Ok(side) => {
+                tries = 0;
+                let again = has_been;
+                has_been = true;
+                if again {
+                    worker.stats.links_resumed.inc();
+                } else {
+                    worker.stats.links_total.inc();
+                }
+                match serve(worker, link, alarm, side).await {
+                    Ended::Cut | Ended::Ending => {}
+                    Ended::Over => return Reason::LinkLost,
+                    Ended::Broken(error) => {
+                        tracing::warn!(node = %key.node, "a link is given up: the other node {error}");
+                        return Reason::LinkLost;
+                    }
+                    Ended::Refused(broken) => return say_refused(worker, &key.node, &broken),
+                    Ended::Revoked(reason) => return reason,
+                }
+                if link.session.borrow().open_streams() == 0 {
+                    return Reason::LinkLost;
+                }
+            }
+            // Waiting changes nothing about who somebody is.
+            Err(reason @ (Reason::IdentityMissing | Reason::PeerRefused)) => return reason,
+            // A handshake that was cut is begun again a few times; who cannot be reached is not waited for.
+            Err(reason) if !has_been && (reason != Reason::LinkLost || tries >= FIRST_TRIES) => {
+                return match reason {
+                    Reason::LinkLost => Reason::ConnectFailed,
+                    reason => reason,
+                };
+            }
+            Err(_) => {}
+        }
+        if !wait(worker, link, alarm, tries).await {
+            return Reason::LinkLost;
+        }
+        tries += 1;
+    }
+}
+
+async fn dial(worker: &Rc<Worker>, key: &Key, alarm: &Alarm, again: bool) -> Result<Side, Reason> {
+    let now = worker.clock.now_ms();
+    let first = worker.after(worker.settings.timeouts.connect);
+    alarm.set(match again {
+        true => first.min(now + REDIAL_MS),
+        false => first,
+    });
+    let shaking = Shaking {
+        worker,
+        alarm,
+        caller: key.caller.as_ref(),
+        called: &key.called,
+        node: key.node,
+    };
+    // In a box: the driver of an idle link has no room for it.
+    Box::pin(dial_node(shaking)).await
+}
+
+/// Carries the session until that has to end.
+async fn serve(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Side) -> Ended {
+    alarm.clear();
+    alarm.rests_on(&side);
+    link.session.borrow_mut().connected(worker.clock.now_ms());
+    if side.is_ending(worker.clock.now()) {
+        // It is good for those who wait for it.
+        link.closing.set(true);
+    }
+    let ended = poll_fn(|cx| link.poll_carry(cx, worker, &mut side, alarm)).await;
+    let now = worker.clock.now_ms();
+    if let Ended::Revoked(reason) = ended {
+        link.revoke(reason);
+    }
+    if matches!(ended, Ended::Over | Ended::Revoked(_)) {
+        poll_fn(|cx| link.poll_farewell(cx, worker, &mut side)).await;
+    }
+    link.session.borrow_mut().disconnected(now);
+    alarm.clear();
+    ended
+}
+
+/// Waits before the next try. False when the session is over, or nothing is open on it any more.
+async fn wait(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, tries: u32) -> bool {
+    let mut receiver = Receiver::new(worker, link);
+    let now = worker.clock.now_ms();
+    let verdict = link.session.borrow_mut().tick(now, &mut receiver);
+    if verdict == Verdict::SessionOver || link.session.borrow().open_streams() == 0 {
+        return false;
+    }
+    if tries > 0 {
+        let wait = AGAIN_MS
+            .saturating_mul(1 << tries.min(16))
+            .min(MAX_AGAIN_MS);
+        // Those that were cut together do not come back together.
+        let jitter = worker.random.borrow_mut().next() % (wait / 2 + 1);
+        alarm.wait_until(now + wait / 2 + jitter).await;
+    }
+    true
+}

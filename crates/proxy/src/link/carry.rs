@@ -1,0 +1,255 @@
+//! What both ends of a link do with a socket.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use heddle_wire::link::{Code, LinkError, Verdict};
+
+use super::answer::Receiver;
+use super::{End, Link};
+use crate::failure::Reason;
+use crate::handshake::Broken;
+use crate::io::Side;
+use crate::worker::{Alarm, Millis, Worker};
+use heddle_transport::Refusal;
+
+/// Reads before other work gets its turn.
+const TURN_READS: usize = 4;
+/// Bytes sealed at once, in a few records.
+const FLIGHT_BYTES: usize = 60 * 1024;
+/// How long a link without streams keeps those who wait for another one, in milliseconds.
+const DISMISS_MS: Millis = 5_000;
+/// How long the other end may take to close a link that it was told to, in milliseconds.
+const FAREWELL_MS: Millis = 1_000;
+
+thread_local! {
+    /// Frames that are about to be sealed.
+    static FLIGHT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Why a link does not go on over this socket.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// It broke, or is silent: the session may go on over another one.
+    Cut,
+    /// What it rests on ends, or is not believed any more: the same, if both prove anew who they are.
+    Ending,
+    /// Nothing more is to be said.
+    Over,
+    /// The other end does not keep to the protocol.
+    Broken(LinkError),
+    /// The other end says, after the handshake, that it does not believe us.
+    Refused(Broken),
+    /// Nobody may be at the other end any more who is there.
+    Revoked(Reason),
+}
+
+impl Link {
+    /// Carries the session over a socket, as far as both allow. Pending until it has to end.
+    pub(super) fn poll_carry(
+        self: &Rc<Self>,
+        cx: &mut Context<'_>,
+        worker: &Rc<Worker>,
+        side: &mut Side,
+        alarm: &Alarm,
+    ) -> Poll<Ended> {
+        self.stirred.set(false);
+        let now = worker.clock.now_ms();
+        if alarm.rang()
+            && let Some(ended) = self.look(worker, side, alarm)
+        {
+            return Poll::Ready(ended);
+        }
+        if let Some(ended) = self.read(cx, worker, side) {
+            return Poll::Ready(ended);
+        }
+        if let Err(error) = self.write(cx, worker, side) {
+            tracing::debug!(%error, link = ?self.end, "a link was cut");
+            return Poll::Ready(Ended::Cut);
+        }
+        if let Some(ended) = self.rest(worker, now) {
+            return Poll::Ready(ended);
+        }
+        alarm.set(self.next_look(worker, now));
+        Poll::Pending
+    }
+
+    /// What the time has brought about.
+    fn look(self: &Rc<Self>, worker: &Rc<Worker>, side: &Side, alarm: &Alarm) -> Option<Ended> {
+        if let Some(reason) = alarm.take_revoked() {
+            // Whoever can prove anew who it is goes on. Whoever is shut out cannot.
+            return Some(match worker.check(side) {
+                Err(Refusal::Denied) => Ended::Revoked(reason),
+                _ => Ended::Ending,
+            });
+        }
+        if worker.is_cutting() {
+            return Some(Ended::Revoked(Reason::Draining));
+        }
+        if side.is_ending(worker.clock.now()) {
+            self.closing.set(true);
+            if self.has_better_proof(worker, side) {
+                return Some(Ended::Ending);
+            }
+        }
+        let mut receiver = Receiver::new(worker, self);
+        let now = worker.clock.now_ms();
+        let verdict = self.session.borrow_mut().tick(now, &mut receiver);
+        match verdict {
+            Verdict::GoOn => None,
+            Verdict::PathDead => Some(Ended::Cut),
+            Verdict::SessionOver => Some(Ended::Over),
+        }
+    }
+
+    /// Whether the caller has a certificate by now that lasts longer than the one that was shown.
+    fn has_better_proof(&self, worker: &Worker, side: &Side) -> bool {
+        let End::Caller(key) = &self.end else {
+            return false;
+        };
+        let identities = worker.identities();
+        let own = identities.and_then(|all| all.not_after(key.caller.as_ref()));
+        let old = side.proof().map(|proof| proof.not_after);
+        own > old
+    }
+
+    /// Says what is left to say, as far as the socket takes it, and that nothing follows.
+    pub(super) fn poll_farewell(
+        &self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        side: &mut Side,
+    ) -> Poll<()> {
+        if self.write(cx, worker, side).is_ok() {
+            let _later = side.poll_shutdown(cx);
+        }
+        Poll::Ready(())
+    }
+
+    fn read(
+        self: &Rc<Self>,
+        cx: &mut Context<'_>,
+        worker: &Rc<Worker>,
+        side: &mut Side,
+    ) -> Option<Ended> {
+        let now = worker.clock.now_ms();
+        let mut receiver = Receiver::new(worker, self);
+        let mut session = self.session.borrow_mut();
+        let mut understood = Ok(());
+        // What came along with the end of the handshake.
+        for run in side.inbox.runs() {
+            understood = understood.and_then(|()| session.receive(run, now, &mut receiver));
+        }
+        side.inbox.clear();
+        let mut ended = None;
+        let mut more = true;
+        for _ in 0..TURN_READS {
+            let read = side.poll_receive(cx, &mut |bytes| {
+                if understood.is_ok() {
+                    understood = session.receive(bytes, now, &mut receiver);
+                }
+            });
+            match read {
+                Poll::Ready(Ok(true)) if understood.is_ok() => continue,
+                Poll::Ready(Ok(true)) => {}
+                Poll::Pending => more = false,
+                Poll::Ready(Ok(false)) => ended = Some(Ended::Cut),
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%error, link = ?self.end, "a link was cut");
+                    ended = Some(match Broken::of(error) {
+                        refused @ Broken::Refused(_) => Ended::Refused(refused),
+                        _ => Ended::Cut,
+                    });
+                }
+            }
+            break;
+        }
+        if more && ended.is_none() {
+            // Looked at again after the others.
+            cx.waker().wake_by_ref();
+        }
+        receiver.refuse(&mut session);
+        self.feed(&session);
+        match understood {
+            Ok(()) => ended,
+            Err(error) => Some(Ended::Broken(error)),
+        }
+    }
+
+    fn write(&self, cx: &mut Context<'_>, worker: &Worker, side: &mut Side) -> std::io::Result<()> {
+        let now = worker.clock.now_ms();
+        let mut session = self.session.borrow_mut();
+        while session.wants_transmit() {
+            match side.poll_flush(cx) {
+                Poll::Ready(flushed) => flushed?,
+                // Goes on when the socket takes more.
+                Poll::Pending => return Ok(()),
+            }
+            FLIGHT.with_borrow_mut(|flight| {
+                flight.clear();
+                session.transmit(flight, FLIGHT_BYTES, now);
+                match flight.is_empty() {
+                    true => Ok(()),
+                    false => side.put_all(cx, flight),
+                }
+            })?;
+        }
+        let _later = side.poll_flush(cx)?;
+        Ok(())
+    }
+
+    /// What becomes of a link on which nothing happens.
+    fn rest(&self, worker: &Worker, now: Millis) -> Option<Ended> {
+        let session = self.session.borrow();
+        if session.open_streams() > 0 {
+            self.idle_since.set(now);
+            return self.leaves(worker);
+        }
+        drop(session);
+        let idle = now.saturating_sub(self.idle_since.get());
+        let mut slots = self.slots.borrow_mut();
+        if slots.has_waiting() && (idle >= DISMISS_MS || self.closing.get()) {
+            slots.dismiss();
+        }
+        drop(slots);
+        match &self.end {
+            End::Caller(_) => {
+                let keep = worker.settings.timeouts.upstream_idle;
+                let keep = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
+                if keep > 0 && idle >= keep {
+                    self.go_away(Code::IDLE);
+                }
+                let said = !self.session.borrow().wants_transmit();
+                (self.closing.get() && said).then_some(Ended::Over)
+            }
+            End::Called { .. } => {
+                let ended = self.leaves(worker);
+                let over = self.closing.get() && idle >= FAREWELL_MS;
+                over.then_some(Ended::Over).or(ended)
+            }
+        }
+    }
+
+    /// Has the other end open a link elsewhere when this Worker is to end.
+    fn leaves(&self, worker: &Worker) -> Option<Ended> {
+        if worker.is_leaving() && matches!(self.end, End::Called { .. }) {
+            self.go_away(Code::GOING_AWAY);
+        }
+        None
+    }
+
+    fn next_look(&self, worker: &Worker, now: Millis) -> Millis {
+        let due = self.session.borrow().next_deadline();
+        let due = due.unwrap_or(Millis::MAX);
+        // Certificates, idling, and that the Worker is to end, are looked at now and then.
+        let idle = self.session.borrow().open_streams() == 0;
+        let again = match (idle, self.closing.get()) {
+            (true, true) => FAREWELL_MS,
+            (true, false) => DISMISS_MS,
+            (false, _) => 10 * 1000,
+        };
+        let _ = worker;
+        due.min(now + again)
+    }
+}

@@ -1,0 +1,104 @@
+//! Codes on the wire, and the reasons that they stand for.
+
+use std::fmt;
+use std::io;
+
+use heddle_wire::link::{Code, NoStream};
+
+use crate::failure::{Reason, Retry};
+
+/// Why a stream broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Failed {
+    pub(super) reason: Reason,
+    /// The other node may have heard of it.
+    pub(super) was_sent: bool,
+}
+
+impl Failed {
+    /// The other end has said so.
+    pub(super) fn by(code: Code) -> Self {
+        Failed {
+            reason: reason(code),
+            was_sent: code != Code::REFUSED && code != Code::GOING_AWAY,
+        }
+    }
+}
+
+/// What a code of the other end means here.
+fn reason(code: Code) -> Reason {
+    let known = CODES.iter().find(|(known, _)| *known == code);
+    known.map_or(Reason::UpstreamReset, |(_, reason)| *reason)
+}
+
+/// What the other end is told about a reason.
+pub(super) fn code_of(reason: Reason) -> Code {
+    let known = CODES.iter().find(|(_, known)| *known == reason);
+    known.map_or(Code::CANCELLED, |(code, _)| *code)
+}
+
+/// Codes of the protocol and the reasons that they stand for.
+const CODES: &[(Code, Reason)] = &[
+    // Of these two nothing was done: the next try finds another link.
+    (Code::REFUSED, Reason::ConnectFailed),
+    (Code::GOING_AWAY, Reason::ConnectFailed),
+    (Code::OVERLOAD, Reason::UpstreamOverflow),
+    (Code::MALFORMED, Reason::UpstreamMalformed),
+    (Code::TIMEOUT, Reason::ResponseTimeout),
+    (Code::EXPIRED, Reason::IdentityRevoked),
+    (Code::CUT, Reason::UpstreamReset),
+    (Code::INTERNAL, Reason::UpstreamReset),
+];
+
+/// Why no stream can be opened.
+pub(super) fn cannot_open(why: NoStream) -> Reason {
+    match why {
+        NoStream::TooMany | NoStream::Full => Reason::UpstreamOverflow,
+        NoStream::TooLong => Reason::Malformed,
+        NoStream::GoingAway | NoStream::Over => Reason::ConnectFailed,
+    }
+}
+
+/// An error of a stream that carries why.
+pub(super) fn broken(failed: Failed) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, Broken(failed))
+}
+
+/// An error of a stream that was never opened.
+pub(super) fn unsent(reason: Reason) -> io::Error {
+    let was_sent = false;
+    broken(Failed { reason, was_sent })
+}
+
+/// An error of a stream that is over.
+pub(super) fn over() -> io::Error {
+    broken(Failed {
+        reason: Reason::UpstreamReset,
+        was_sent: true,
+    })
+}
+
+/// Why a stream of a link broke, if it is that what an error says. Whatever the reason, of what was never sent
+/// nobody has seen anything.
+pub(crate) fn reason_of(error: &io::Error) -> Option<Reason> {
+    let Broken(failed) = error.get_ref()?.downcast_ref()?;
+    let Failed { reason, was_sent } = *failed;
+    Some(match (reason.retry(), was_sent) {
+        // Whoever refuses has done nothing.
+        _ if reason == Reason::PeerRefused => reason,
+        (Retry::Safe, true) => Reason::LinkLost,
+        (Retry::IfIdempotent, false) => Reason::ConnectFailed,
+        _ => reason,
+    })
+}
+
+#[derive(Debug)]
+struct Broken(Failed);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the stream broke: {}", self.0.reason.code())
+    }
+}
+
+impl std::error::Error for Broken {}

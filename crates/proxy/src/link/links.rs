@@ -1,0 +1,215 @@
+//! A Worker's links to other nodes: which there are, which of them carries a new stream, when one is given up.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foldhash::fast::RandomState;
+use heddle_model::ServiceAccountName;
+use heddle_wire::link::{Code, Limits, Session, Token};
+use heddle_wire::preface::Kind;
+
+use super::call::call;
+use super::failure::cannot_open;
+use super::stream::Opening;
+use super::{End, Link, Stream};
+use crate::failure::Reason;
+use crate::io::Side;
+use crate::upstream::{Endpoint, Via};
+use crate::worker::{Intake, WorkKey, Worker};
+
+/// Streams on a link from which on another is opened for the same pair: it lands on another Worker there.
+const BUSY_STREAMS: usize = 128;
+/// Links of one pair on one Worker.
+const MAX_FOR_A_PAIR: usize = 2;
+
+/// How long a link that was cut may take to come back, in milliseconds. Requests wait as long for a node that is
+/// away, which is longer than most breaks last.
+const RETENTION_MS: u32 = 15_000;
+
+/// Between whom a link is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    /// In whose name it is made; `None`: in the node's own, for callers that nobody knows.
+    pub(crate) caller: Option<ServiceAccountName>,
+    /// Whom the other node is asked for.
+    pub(crate) called: ServiceAccountName,
+    /// Where that takes connections.
+    pub(crate) node: SocketAddr,
+}
+
+/// All links of a Worker.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    /// Those that it calls others by.
+    to: RefCell<HashMap<Key, Vec<Rc<Link>>, RandomState>>,
+    /// Those by which others call it, for as long as their sessions last.
+    from: RefCell<HashMap<Token, Weak<Link>, RandomState>>,
+    count: Cell<usize>,
+}
+
+/// Which Worker of the process has which session: a link that was cut may come back to any.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sessions(Arc<Mutex<HashMap<Token, Intake, RandomState>>>);
+
+impl Sessions {
+    /// Asked when a link is made or comes back, never for a stream.
+    pub(super) fn find(&self, token: Token) -> Option<Intake> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&token).cloned()
+    }
+
+    pub(super) fn add(&self, token: Token, intake: Intake) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(token, intake);
+    }
+
+    pub(super) fn remove(&self, token: Token) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&token);
+    }
+}
+
+impl Links {
+    /// A stream to an endpoint of another node, for a caller whose templates have the number `scope`. It costs no
+    /// wait: where there is no link yet, what is sent waits for one.
+    ///
+    /// # Errors
+    /// When there are as many links or streams as may be.
+    pub(crate) fn stream(
+        &self,
+        worker: &Rc<Worker>,
+        (endpoint, via): (&Endpoint, &Arc<Via>),
+        caller: Option<&ServiceAccountName>,
+        kind: Kind,
+        scope: u32,
+    ) -> Result<Side, Reason> {
+        let known = endpoint.link_of(caller);
+        let link = match known.filter(|link| !link.closing.get() && !link.is_busy()) {
+            Some(link) => link,
+            None => {
+                let link = self.link(worker, via, caller)?;
+                endpoint.keep_link(caller, &link);
+                link
+            }
+        };
+        let destination = endpoint.destination(via, kind)?;
+        if kind == Kind::Http {
+            let opening = Opening { destination, scope };
+            return Ok(Side::of_link(Stream::opening(&link, opening)));
+        }
+        let opened = link.session.borrow_mut().open_flow(&destination);
+        let serial = opened.map_err(cannot_open)?;
+        let mut slots = link.slots.borrow_mut();
+        let slot = slots.vacant();
+        slots.opened(slot, serial);
+        drop(slots);
+        link.stir();
+        Ok(Side::of_link(Stream::at(&link, slot, false)))
+    }
+
+    /// The link of a pair that has the fewest streams, or a new one.
+    fn link(
+        &self,
+        worker: &Rc<Worker>,
+        via: &Via,
+        caller: Option<&ServiceAccountName>,
+    ) -> Result<Rc<Link>, Reason> {
+        let key = Key {
+            caller: caller.cloned(),
+            called: via.account.clone(),
+            node: via.node,
+        };
+        if let Some(link) = self.least_busy(&key) {
+            return Ok(link);
+        }
+        if self.count.get() >= worker.settings.bounds.links && !self.make_room() {
+            return Err(Reason::UpstreamOverflow);
+        }
+        let session = Session::client(limits(worker));
+        let end = End::Caller(key.clone());
+        let link = Link::new(end, session, worker.clock.now_ms());
+        let mut to = self.to.borrow_mut();
+        to.entry(key).or_default().push(Rc::clone(&link));
+        self.count.set(self.count.get() + 1);
+        let driver = call(Rc::clone(worker), Rc::clone(&link));
+        worker.gate.spawn(WorkKey::OWN, driver);
+        Ok(link)
+    }
+
+    /// Of the links of a pair the one with the fewest streams, unless another is to be opened.
+    fn least_busy(&self, key: &Key) -> Option<Rc<Link>> {
+        let to = self.to.borrow();
+        let pair = to.get(key)?;
+        let open = pair.iter().filter(|link| !link.closing.get());
+        let count = open.clone().count();
+        let least = open.min_by_key(|link| link.streams())?;
+        let enough = count >= MAX_FOR_A_PAIR || !least.is_busy();
+        enough.then(|| Rc::clone(least))
+    }
+
+    /// Gives up the link that has been idle for longest. False if none is.
+    fn make_room(&self) -> bool {
+        let to = self.to.borrow();
+        let idle = to.values().flatten();
+        let idle = idle.filter(|link| link.streams() == 0 && !link.closing.get());
+        let oldest = idle.min_by_key(|link| link.idle_since.get());
+        oldest.inspect(|link| link.go_away(Code::IDLE)).is_some()
+    }
+
+    /// A link by which this Worker called another node is over.
+    pub(super) fn forget(&self, link: &Rc<Link>) {
+        let End::Caller(key) = &link.end else { return };
+        let mut to = self.to.borrow_mut();
+        if let Some(pair) = to.get_mut(key) {
+            let before = pair.len();
+            pair.retain(|other| !Rc::ptr_eq(other, link));
+            let gone = before - pair.len();
+            self.count.set(self.count.get() - gone);
+            if pair.is_empty() {
+                to.remove(key);
+            }
+        }
+    }
+
+    /// The link of a session by which another node calls.
+    pub(super) fn called(&self, token: Token) -> Option<Rc<Link>> {
+        self.from.borrow().get(&token)?.upgrade()
+    }
+
+    /// How many there are by which others call this Worker.
+    pub(crate) fn called_count(&self) -> usize {
+        self.from.borrow().len()
+    }
+
+    pub(super) fn add_called(&self, token: Token, link: &Rc<Link>) {
+        let mut from = self.from.borrow_mut();
+        from.insert(token, Rc::downgrade(link));
+    }
+
+    pub(super) fn forget_called(&self, token: Token) {
+        self.from.borrow_mut().remove(&token);
+    }
+}
+
+impl Link {
+    fn streams(&self) -> usize {
+        self.session.borrow().open_streams()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.streams() >= BUSY_STREAMS
+    }
+}
+
+/// What this node takes on a link.
+pub(super) fn limits(worker: &Worker) -> Limits {
+    let bounds = &worker.settings.bounds;
+    Limits {
+        max_head: u32::try_from(bounds.head_bytes).unwrap_or(u32::MAX),
+        retention_ms: RETENTION_MS,
+        ..Limits::INITIAL
+    }
+}

@@ -1,0 +1,162 @@
+//! Links: connections between nodes that many streams share, and that outlive the sockets that carry them.
+//!
+//! ```text
+//!   a caller's Worker                                                     a Worker of the called node
+//!
+//!   Collaborator ─ Stream ─┐                                          ┌─ Stream ─ Collaborator
+//!   Collaborator ─ Stream ─┼─ Link ─ driver ══ mutual TLS ══ driver ─ Link ─┼─ Stream ─ Collaborator
+//!   Flow ───────── Stream ─┘  (session, slots)                (session, slots)  └─ Stream ─ Flow
+//! ```
+//!
+//! A link belongs to one Worker at either end. Its [`Session`] is the protocol without I/O; its [`Slots`] are
+//! where streams find what has come for them; its driver is the one task that has the socket. Whoever writes to
+//! a stream puts frames into the session and stirs the driver, which runs when everybody else who is ready has
+//! had a turn: what many streams say at about the same time goes out in one record and one system call.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`links`] | a Worker's links to others: found, opened, given up |
+//! | [`call`] | the driver of the end that calls: dials, and dials again when it is cut |
+//! | [`answer`] | the driver of the end that is called: whose link is it, is it a new one? |
+//! | [`carry`] | what both do with a socket |
+//! | [`slots`] | what has come for each stream |
+//! | [`stream`] | a stream as a side of the proxy |
+//! | [`failure`] | codes on the wire, and the reasons that they stand for |
+
+mod answer;
+mod call;
+mod carry;
+mod failure;
+mod links;
+mod slots;
+mod stream;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::Waker;
+
+use heddle_model::{ServiceAccountName, SpiffeId};
+use heddle_wire::link::{Code, Session};
+
+use crate::failure::Reason;
+use crate::io::Side;
+use crate::worker::Millis;
+use failure::{Failed, code_of};
+use slots::Slots;
+
+pub(crate) use answer::{Called, Resuming, resumed};
+pub(crate) use failure::reason_of;
+pub(crate) use links::{Key, Links, Sessions};
+pub(crate) use stream::Stream;
+
+/// One end of a link.
+pub(crate) struct Link {
+    pub(crate) end: End,
+    session: RefCell<Session>,
+    slots: RefCell<Slots>,
+    /// Its driver, and whether that knows already that there is something to do.
+    driver: RefCell<Option<Waker>>,
+    stirred: Cell<bool>,
+    /// Nothing new is begun on it, whatever the session says.
+    closing: Cell<bool>,
+    /// Since when there has been no stream.
+    idle_since: Cell<Millis>,
+    /// Who waits until the other end has acknowledged enough for another stream.
+    starved: RefCell<Vec<Waker>>,
+    /// Another socket to go on over, at the end that is called.
+    returned: RefCell<Option<Side>>,
+}
+
+/// Which end of a link it is.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The one that opens streams.
+    Caller(Key),
+    /// The one that answers.
+    Called {
+        /// Who proved to be at the other end; a node speaks for callers that it does not know.
+        caller: SpiffeId,
+        /// Whom it asked for.
+        called: ServiceAccountName,
+        /// From where it came first.
+        peer: SocketAddr,
+    },
+}
+
+impl Link {
+    fn new(end: End, session: Session, now: Millis) -> Rc<Self> {
+        Rc::new(Link {
+            end,
+            session: RefCell::new(session),
+            slots: RefCell::default(),
+            driver: RefCell::default(),
+            stirred: Cell::new(false),
+            closing: Cell::new(false),
+            idle_since: Cell::new(now),
+            starved: RefCell::default(),
+            returned: RefCell::default(),
+        })
+    }
+
+    /// Tells the driver that there is something to send.
+    fn stir(&self) {
+        if self.stirred.replace(true) {
+            return;
+        }
+        if let Some(driver) = &*self.driver.borrow() {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Wakes those that wait to open a stream, if one can be opened.
+    fn feed(&self, session: &Session) {
+        let mut starved = self.starved.borrow_mut();
+        if !starved.is_empty() && session.may_open() {
+            starved.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    /// Ends every stream for a reason, and begins no other.
+    fn give_up(&self, reason: Reason) {
+        self.closing.set(true);
+        let mut slots = self.slots.borrow_mut();
+        slots.dismiss();
+        self.session
+            .borrow_mut()
+            .fail_all(&mut slots.failing(reason));
+        self.starved.borrow_mut().drain(..).for_each(Waker::wake);
+    }
+
+    /// Ends every stream for a reason that the other end is told, too.
+    fn revoke(&self, reason: Reason) {
+        self.closing.set(true);
+        let failed = Failed {
+            reason,
+            was_sent: true,
+        };
+        let open = self.slots.borrow_mut().fail_all(failed);
+        let mut session = self.session.borrow_mut();
+        for serial in open {
+            session.reset(serial, code_of(reason));
+        }
+        session.go_away(Code::EXPIRED);
+    }
+
+    /// Begins nothing new, and says so to the other end.
+    fn go_away(&self, code: Code) {
+        if !self.closing.replace(true) {
+            self.session.borrow_mut().go_away(code);
+            self.stir();
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}

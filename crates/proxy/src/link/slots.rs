@@ -1,0 +1,406 @@
+//! What has come for the streams of a link, and who waits for it.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem;
+use std::task::{Context, Poll, Waker};
+
+use foldhash::fast::RandomState;
+use heddle_wire::buffer::{Chain, Pool};
+use heddle_wire::link::{Code, Opened, Serial};
+use slab::Slab;
+
+use super::failure::Failed;
+use crate::failure::Reason;
+
+/// Collaborators that wait for another stream of the same destination, at most so many for each link.
+const MAX_WAITING: usize = 64;
+
+/// All streams of one end of a link.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    all: Slab<Slot>,
+    by_serial: HashMap<Serial, usize, RandomState>,
+    /// Those that wait for another stream, by its destination.
+    waiting: HashMap<u32, Vec<usize>, RandomState>,
+    waiting_count: usize,
+}
+
+/// One of them.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Which stream it is; none before it is opened, and between two.
+    serial: Option<Serial>,
+    /// What it is good for, at the end that is called.
+    destination: Option<u32>,
+    /// What has come and was not taken.
+    inbox: Chain,
+    /// Bytes of it that are heads, which no window counts.
+    heads: usize,
+    /// The other end has sent everything.
+    has_come: bool,
+    /// This end has.
+    was_sent: bool,
+    /// The request was answered, at least for the time being.
+    answered: bool,
+    failure: Option<Failed>,
+    /// The other end takes no more, though all that it said has come.
+    deaf: Option<Failed>,
+    waker: Option<Waker>,
+    /// Nobody has it any more: it is there until the other end has ended.
+    detached: bool,
+    is_waiting: bool,
+}
+
+/// What was taken.
+pub(super) struct Taken {
+    pub(super) bytes: usize,
+    /// Of them, those that count against the stream's window.
+    pub(super) data: usize,
+    pub(super) serial: Option<Serial>,
+}
+
+/// A stream that was let go of before it was over.
+pub(super) struct Left {
+    pub(super) serial: Serial,
+    /// The other end has sent everything.
+    pub(super) has_come: bool,
+}
+
+impl Slots {
+    /// A slot for a stream that will be opened.
+    pub(super) fn vacant(&mut self) -> usize {
+        self.all.insert(Slot::default())
+    }
+
+    /// A slot for a stream that the other end has opened. `None`: one that waited for it has it now.
+    pub(super) fn welcome(&mut self, serial: Serial, destination: Option<u32>) -> Option<usize> {
+        let waiting = destination.and_then(|id| self.waiting.get_mut(&id)?.pop());
+        let slot = waiting.unwrap_or_else(|| self.vacant());
+        if waiting.is_some() {
+            self.waiting_count -= 1;
+        }
+        let entry = &mut self.all[slot];
+        entry.is_waiting = false;
+        entry.answered = false;
+        entry.destination = destination;
+        self.opened(slot, serial);
+        waiting.is_none().then_some(slot)
+    }
+
+    /// The slot's stream is open.
+    pub(super) fn opened(&mut self, slot: usize, serial: Serial) {
+        self.all[slot].serial = Some(serial);
+        self.by_serial.insert(serial, slot);
+    }
+
+    fn of(&mut self, serial: Serial) -> Option<&mut Slot> {
+        let slot = *self.by_serial.get(&serial)?;
+        self.all.get_mut(slot)
+    }
+
+    /// The template scope of answers.
+    pub(super) fn scope(&self, slot: usize) -> u32 {
+        self.all[slot].destination.unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn serial(&self, slot: usize) -> Option<Serial> {
+        self.all[slot].serial
+    }
+
+    /// Why nothing can be written.
+    pub(super) fn failure(&self, slot: usize) -> Option<Failed> {
+        self.all[slot].failure.or(self.all[slot].deaf)
+    }
+
+    /// Whether a head was sent in answer to the request, after which anything may follow.
+    pub(super) fn is_answered(&self, slot: usize) -> bool {
+        self.all[slot].answered
+    }
+
+    pub(super) fn answered(&mut self, slot: usize) {
+        self.all[slot].answered = true;
+    }
+
+    pub(super) fn is_waiting(&self, slot: usize) -> bool {
+        self.all[slot].serial.is_none() && self.all[slot].destination.is_some()
+    }
+
+    pub(super) fn is_silent(&self, slot: usize) -> bool {
+        let slot = &self.all[slot];
+        slot.inbox.is_empty() && !slot.has_come && slot.failure.is_none()
+    }
+
+    /// Has the task woken when something comes for the slot, or goes again.
+    pub(super) fn wakes(&mut self, slot: usize, cx: &Context<'_>) {
+        let waker = &mut self.all[slot].waker;
+        match waker {
+            Some(known) if known.will_wake(cx.waker()) => {}
+            _ => *waker = Some(cx.waker().clone()),
+        }
+    }
+
+    /// Moves what has come to the end of `inbox`, at most about `want` bytes: blocks stay whole.
+    pub(super) fn take(
+        &mut self,
+        index: usize,
+        inbox: &mut Chain,
+        want: usize,
+        cx: &Context<'_>,
+    ) -> Poll<Result<Taken, Failed>> {
+        let slot = &mut self.all[index];
+        if !slot.inbox.is_empty() {
+            let bytes = slot.inbox.len().min(want.max(1));
+            slot.inbox.move_to(bytes, inbox);
+            let heads = slot.heads.min(bytes);
+            slot.heads -= heads;
+            let (data, serial) = (bytes - heads, slot.serial);
+            return Poll::Ready(Ok(Taken {
+                bytes,
+                data,
+                serial,
+            }));
+        }
+        if let Some(failure) = slot.failure {
+            return Poll::Ready(Err(failure));
+        }
+        let no_more = match (slot.serial, slot.destination) {
+            (Some(_), _) => slot.has_come,
+            (None, Some(_)) => !self.wait(index),
+            (None, None) => self.all[index].has_come,
+        };
+        // Even after its end a stream can be given up.
+        self.wakes(index, cx);
+        if no_more {
+            return Poll::Ready(Ok(Taken {
+                bytes: 0,
+                data: 0,
+                serial: None,
+            }));
+        }
+        Poll::Pending
+    }
+
+    /// Files a slot among those that wait for another stream. False if there are enough.
+    fn wait(&mut self, index: usize) -> bool {
+        let slot = &mut self.all[index];
+        let Some(destination) = slot.destination else {
+            return false;
+        };
+        if slot.is_waiting {
+            return true;
+        }
+        if self.waiting_count >= MAX_WAITING {
+            return false;
+        }
+        slot.is_waiting = true;
+        self.waiting_count += 1;
+        self.waiting.entry(destination).or_default().push(index);
+        true
+    }
+
+    /// A head has come.
+    ///
+    /// # Errors
+    /// When no block is left for it.
+    pub(super) fn head(&mut self, serial: Serial, pool: &Pool, head: &[u8]) -> io::Result<()> {
+        let Some(slot) = self.of(serial) else {
+            return Ok(());
+        };
+        slot.heads += head.len();
+        slot.put(pool, head)
+    }
+
+    /// Bytes have come.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn data(&mut self, serial: Serial, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
+        match self.of(serial) {
+            Some(slot) => slot.put(pool, bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// The other end has sent everything.
+    pub(super) fn ended(&mut self, serial: Serial) {
+        let Some(&index) = self.by_serial.get(&serial) else {
+            return;
+        };
+        let slot = &mut self.all[index];
+        slot.has_come = true;
+        slot.wake();
+        self.settle(index);
+    }
+
+    /// There is room for more.
+    pub(super) fn writable(&mut self, serial: Serial) {
+        if let Some(slot) = self.of(serial) {
+            slot.wake();
+        }
+    }
+
+    /// The stream broke.
+    pub(super) fn failed(&mut self, serial: Serial, failure: Failed) {
+        let Some(index) = self.by_serial.remove(&serial) else {
+            return;
+        };
+        if self.all[index].detached {
+            self.all.remove(index);
+            return;
+        }
+        let slot = &mut self.all[index];
+        slot.wake();
+        slot.serial = None;
+        if slot.has_come && slot.destination.is_none() {
+            // What was said before is heard.
+            slot.deaf = Some(failure);
+        } else {
+            slot.failure = Some(failure);
+            slot.inbox.clear();
+        }
+    }
+
+    /// Breaks all streams that are open. Returns which those are.
+    pub(super) fn fail_all(&mut self, failure: Failed) -> Vec<Serial> {
+        let open: Vec<Serial> = self.by_serial.keys().copied().collect();
+        for serial in &open {
+            self.failed(*serial, failure);
+        }
+        open
+    }
+
+    /// This end has sent everything. Returns which stream that is to be said of.
+    pub(super) fn end(&mut self, index: usize) -> Option<Serial> {
+        let slot = &mut self.all[index];
+        let serial = slot.serial?;
+        if mem::replace(&mut slot.was_sent, true) {
+            return None;
+        }
+        self.settle(index);
+        Some(serial)
+    }
+
+    /// Makes a slot free for another stream when both ends have ended.
+    fn settle(&mut self, index: usize) {
+        let slot = &mut self.all[index];
+        if !(slot.has_come && slot.was_sent) {
+            return;
+        }
+        if let Some(serial) = slot.serial {
+            self.by_serial.remove(&serial);
+        }
+        if slot.detached {
+            self.all.remove(index);
+        } else if slot.destination.is_some() {
+            slot.serial = None;
+            slot.was_sent = false;
+            slot.has_come = false;
+        } else {
+            slot.serial = None;
+        }
+    }
+
+    /// Nobody asks for a slot any more whose stream this end has ended.
+    pub(super) fn detach(&mut self, index: usize) {
+        let slot = &mut self.all[index];
+        if slot.was_sent && !slot.has_come && slot.serial.is_some() {
+            slot.detached = true;
+            slot.inbox.clear();
+            slot.waker = None;
+        }
+    }
+
+    /// Gives a slot up, unless it is detached. Returns its stream if that is not over.
+    pub(super) fn remove(&mut self, index: usize) -> Option<Left> {
+        let slot = self.all.get(index)?;
+        if slot.detached {
+            return None;
+        }
+        let slot = self.all.remove(index);
+        if slot.is_waiting
+            && let Some(waiting) = slot.destination.and_then(|id| self.waiting.get_mut(&id))
+        {
+            waiting.retain(|&other| other != index);
+            self.waiting_count -= 1;
+        }
+        let serial = slot.serial?;
+        self.by_serial.remove(&serial)?;
+        Some(Left {
+            serial,
+            has_come: slot.has_come,
+        })
+    }
+
+    /// Lets those go that wait for another stream: they find that nothing comes.
+    pub(super) fn dismiss(&mut self) {
+        for index in mem::take(&mut self.waiting).into_values().flatten() {
+            let slot = &mut self.all[index];
+            slot.is_waiting = false;
+            slot.destination = None;
+            slot.has_come = true;
+            slot.wake();
+        }
+        self.waiting_count = 0;
+    }
+
+    /// Whether anybody waits for another stream.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting_count > 0
+    }
+
+    /// Fails whatever stream it is told of for a reason, or because it was lost.
+    pub(super) fn failing(&mut self, reason: Reason) -> Failing<'_> {
+        Failing {
+            slots: self,
+            reason,
+        }
+    }
+}
+
+impl Slot {
+    fn put(&mut self, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
+        if self.detached {
+            return Ok(());
+        }
+        let kept = self.inbox.extend_from_slice(pool, bytes);
+        self.wake();
+        kept.map_err(|_| io::ErrorKind::OutOfMemory.into())
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// Ends streams whose link is given up.
+pub(super) struct Failing<'a> {
+    slots: &'a mut Slots,
+    reason: Reason,
+}
+
+impl heddle_wire::link::Streams for Failing<'_> {
+    fn opened(&mut self, _: Serial, _: Opened, _: &[u8], _: Option<u32>) {}
+    fn head(&mut self, _: Serial, _: Code, _: &[u8]) {}
+    fn data(&mut self, _: Serial, _: &[u8]) {}
+    fn ended(&mut self, _: Serial) {}
+    fn writable(&mut self, _: Serial) {}
+    fn over(&mut self, _: Serial) {}
+    fn going_away(&mut self, _: Code, _: Option<Serial>) {}
+
+    fn lost(&mut self, serial: Serial, was_sent: bool) {
+        self.slots.failed(
+            serial,
+            Failed {
+                reason: self.reason,
+                was_sent,
+            },
+        );
+    }
+
+    fn reset(&mut self, serial: Serial, code: Code) {
+        self.slots.failed(serial, Failed::by(code));
+    }
+}

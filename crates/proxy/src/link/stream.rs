@@ -1,0 +1,315 @@
+//! A stream of a link, in place of a socket.
+//!
+//! ```text
+//!   caller:   made ─ head ─▶ open ─ both ends ended ─▶ over
+//!   called:   waiting ─ head arrives ─▶ open ─ both ends ended ─▶ waiting, for another of the same destination
+//! ```
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use heddle_wire::buffer::{Chain, Pool};
+use heddle_wire::link::{Code, NoStream, Serial};
+
+use super::failure::{broken, cannot_open, over, unsent};
+use super::{End, Link};
+use crate::failure::Reason;
+use crate::io::keep;
+
+/// One of the streams of a link.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    link: Rc<Link>,
+    slot: usize,
+    /// How it is opened, until it is.
+    opening: Option<Opening>,
+    /// It carries messages with heads; else bytes.
+    has_heads: bool,
+    /// A head stands in the side's outbox, for want of room.
+    head_waits: bool,
+    /// Whether dropping it says that it was cut.
+    cut: Cell<bool>,
+}
+
+/// What a stream is opened with.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) destination: Rc<[u8]>,
+    /// The workload that calls.
+    pub(super) scope: u32,
+}
+
+impl Stream {
+    /// A stream that its first head opens.
+    pub(super) fn opening(link: &Rc<Link>, opening: Opening) -> Self {
+        let slot = link.slots.borrow_mut().vacant();
+        let mut stream = Stream::at(link, slot, true);
+        stream.opening = Some(opening);
+        stream
+    }
+
+    /// A stream whose slot is there already.
+    pub(super) fn at(link: &Rc<Link>, slot: usize, has_heads: bool) -> Self {
+        Stream {
+            link: Rc::clone(link),
+            slot,
+            opening: None,
+            has_heads,
+            head_waits: false,
+            cut: Cell::new(false),
+        }
+    }
+
+    /// Moves what has come, at most about `want` bytes, to the end of the inbox. 0 means that nothing more comes.
+    ///
+    /// # Errors
+    /// Why the stream broke, as [`super::reason_of`] reads it.
+    pub(crate) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Chain,
+        want: usize,
+    ) -> Poll<io::Result<usize>> {
+        let mut slots = self.link.slots.borrow_mut();
+        if self.link.closing.get() && slots.is_waiting(self.slot) {
+            return Poll::Ready(Ok(0));
+        }
+        let taken = slots.take(self.slot, inbox, want, cx);
+        drop(slots);
+        taken.map(|taken| {
+            let taken = taken.map_err(broken)?;
+            self.credit(taken.serial, taken.data);
+            Ok(taken.bytes)
+        })
+    }
+
+    /// Throws away what has come. 0 means that nothing more comes.
+    ///
+    /// # Errors
+    /// As [`Stream::poll_fill`].
+    pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.poll_fill(cx, &mut Chain::new(), usize::MAX)
+    }
+
+    /// Gives the other end leave to send as many bytes more.
+    fn credit(&self, serial: Option<Serial>, bytes: usize) {
+        if let (Some(serial), 1..) = (serial, bytes) {
+            let mut session = self.link.session.borrow_mut();
+            session.consumed(serial, bytes);
+            if session.wants_transmit() {
+                drop(session);
+                self.link.stir();
+            }
+        }
+    }
+
+    /// Whether there is nothing to read from it, not even its end.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.link.slots.borrow().is_silent(self.slot)
+    }
+
+    /// Why it broke, if that says more than that somebody has given it up.
+    pub(crate) fn why_broken(&self) -> Option<Reason> {
+        let failed = self.link.slots.borrow().failure(self.slot)?;
+        Some(failed.reason).filter(|reason| *reason != Reason::UpstreamReset)
+    }
+
+    /// Whether it broke.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.link.slots.borrow().failure(self.slot).is_some()
+    }
+
+    /// Puts bytes from the front of a chain where they are sent from, at most `limit`, as far as there is room.
+    ///
+    /// # Errors
+    /// Why the stream broke.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Chain,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        if self.head_waits {
+            // It stands there whole, and nothing else goes before it.
+            let mut linear = Vec::new();
+            let message = from.contiguous(from.len(), &mut linear);
+            let head = &message[..end_of_head(message)];
+            return match self.send_head(cx, head)? {
+                Some(_) => Poll::Ready(Ok(head.len())),
+                None => Poll::Pending,
+            };
+        }
+        let Some(serial) = self.serial()? else {
+            return Poll::Ready(Err(over()));
+        };
+        if self.owes_head() {
+            // Somebody answers a request with something else.
+            return Poll::Ready(Err(over()));
+        }
+        let sent = self.put(serial, from.runs(), limit);
+        if sent == 0 && limit > 0 {
+            self.link.slots.borrow_mut().wakes(self.slot, cx);
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(sent))
+    }
+
+    /// Whether a request was not answered yet, not even by an interim answer.
+    fn owes_head(&self) -> bool {
+        let is_called = matches!(self.link.end, End::Called { .. });
+        is_called && self.has_heads && !self.link.slots.borrow().is_answered(self.slot)
+    }
+
+    /// Sends `message`, a head and perhaps more, and then the first `body` bytes of `from`. What finds no room of
+    /// the message is kept in the outbox. Returns how many bytes of `from` went.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::OutOfMemory`] when the rest finds no block, else why the stream broke.
+    pub(crate) fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        (pool, outbox): (&Pool, &mut Chain),
+        message: &[u8],
+        from: &Chain,
+        body: usize,
+    ) -> io::Result<usize> {
+        if !outbox.is_empty() {
+            keep(outbox, pool, message)?;
+            return Ok(0);
+        }
+        let head = match self.has_heads {
+            true => end_of_head(message),
+            false => 0,
+        };
+        let (head, rest) = message.split_at(head);
+        let Some(serial) = self.send_head(cx, head)? else {
+            keep(outbox, pool, message)?;
+            return Ok(0);
+        };
+        let sent = self.put(serial, std::iter::once(rest), rest.len());
+        if sent < rest.len() {
+            keep(outbox, pool, &rest[sent..])?;
+            self.link.slots.borrow_mut().wakes(self.slot, cx);
+            return Ok(0);
+        }
+        Ok(self.put(serial, from.runs(), body))
+    }
+
+    /// Sends a message's head, if there is one. `None`: it has to wait for room.
+    fn send_head(&mut self, cx: &Context<'_>, head: &[u8]) -> io::Result<Option<Serial>> {
+        if head.is_empty() {
+            return Ok(Some(self.serial()?.ok_or_else(over)?));
+        }
+        let sent = match &self.opening {
+            Some(Opening { destination, scope }) => {
+                let mut session = self.link.session.borrow_mut();
+                session.open(*scope, destination, head, true)
+            }
+            None => {
+                let serial = self.serial()?.ok_or_else(over)?;
+                let mut slots = self.link.slots.borrow_mut();
+                let scope = slots.scope(self.slot);
+                slots.answered(self.slot);
+                let mut session = self.link.session.borrow_mut();
+                let answered = session.answer(serial, scope, Code::OK, head);
+                answered.map(|()| serial)
+            }
+        };
+        self.head_waits = false;
+        match sent {
+            Ok(serial) => {
+                if self.opening.take().is_some() {
+                    self.link.slots.borrow_mut().opened(self.slot, serial);
+                }
+                self.link.stir();
+                Ok(Some(serial))
+            }
+            Err(NoStream::Full) => {
+                self.head_waits = true;
+                if self.opening.is_some() {
+                    let mut starved = self.link.starved.borrow_mut();
+                    if !starved.iter().any(|known| known.will_wake(cx.waker())) {
+                        starved.push(cx.waker().clone());
+                    }
+                }
+                self.link.slots.borrow_mut().wakes(self.slot, cx);
+                Ok(None)
+            }
+            Err(why) if self.opening.is_some() => Err(unsent(cannot_open(why))),
+            Err(_) => Err(over()),
+        }
+    }
+
+    fn put<'a>(&self, serial: Serial, runs: impl Iterator<Item = &'a [u8]>, limit: usize) -> usize {
+        let mut session = self.link.session.borrow_mut();
+        let mut left = limit;
+        for run in runs {
+            let run = &run[..run.len().min(left)];
+            let sent = session.send(serial, run);
+            left -= sent;
+            if sent < run.len() || left == 0 {
+                break;
+            }
+        }
+        drop(session);
+        if left < limit {
+            self.link.stir();
+        }
+        limit - left
+    }
+
+    /// Which it is, if it is open.
+    fn serial(&self) -> io::Result<Option<Serial>> {
+        let slots = self.link.slots.borrow();
+        match slots.failure(self.slot) {
+            Some(failure) => Err(broken(failure)),
+            None => Ok(slots.serial(self.slot)),
+        }
+    }
+
+    /// Says that this end has sent everything.
+    pub(crate) fn end(&mut self) {
+        let mut slots = self.link.slots.borrow_mut();
+        if let Some(serial) = slots.end(self.slot) {
+            drop(slots);
+            let _over = self.link.session.borrow_mut().end(serial);
+            self.link.stir();
+        }
+    }
+
+    /// Lets go of it when everything was sent, and everything that matters has come.
+    pub(crate) fn detach(&mut self) {
+        self.link.slots.borrow_mut().detach(self.slot);
+    }
+
+    /// Makes dropping it say that it was cut, or again that it ended.
+    pub(crate) fn reset_on_close(&self, cut: bool) {
+        self.cut.set(cut);
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let left = self.link.slots.borrow_mut().remove(self.slot);
+        let Some(left) = left else { return };
+        let mut session = self.link.session.borrow_mut();
+        // Nobody listens any more to an end that goes on.
+        let _over = match left.has_come && !self.cut.get() {
+            true => session.end(left.serial),
+            false => session.reset(left.serial, Code::CANCELLED),
+        };
+        drop(session);
+        self.link.stir();
+    }
+}
+
+/// How many bytes of a message are its head: all, unless it was made here together with a body.
+fn end_of_head(message: &[u8]) -> usize {
+    if message.ends_with(b"\r\n\r\n") {
+        return message.len();
+    }
+    let end = message.windows(4).position(|four| four == b"\r\n\r\n");
+    end.map_or(message.len(), |end| end + 4)
+}
