@@ -5,10 +5,18 @@
 //! made, each of them once.
 
 mod check;
+mod date;
 mod decoder;
+mod define;
+mod digits;
 mod encoder;
-#[allow(dead_code, reason = "for what templates need")]
+mod instruction;
+mod learn;
+mod lines;
 mod number;
+mod table;
+mod template;
+mod value;
 
 pub use decoder::{Decoded, Decoder};
 pub use encoder::Encoder;
@@ -45,6 +53,16 @@ pub enum HeadError {
     Number,
     /// The block begins with what this version does not know.
     Instruction,
+    /// The block is longer than what it says.
+    Over,
+    /// There is no template of that id, or must not be.
+    NoTemplate,
+    /// A template, or all of them, would cost more than agreed.
+    Full,
+    /// A definition is malformed.
+    Template(&'static str),
+    /// A slot's value is malformed.
+    Value(&'static str),
     /// The head is longer than agreed.
     TooLong,
     /// The head has not the form of one.
@@ -57,6 +75,11 @@ impl std::fmt::Display for HeadError {
             Self::Cut => f.write_str("a header block is cut"),
             Self::Number => f.write_str("a number in a header block is malformed"),
             Self::Instruction => f.write_str("a header block has an unknown instruction"),
+            Self::Over => f.write_str("a header block is longer than what it says"),
+            Self::NoTemplate => f.write_str("a header block names a template that is not there"),
+            Self::Full => f.write_str("a header block's template costs more than agreed"),
+            Self::Template(why) => write!(f, "a header block's template is malformed: {why}"),
+            Self::Value(why) => write!(f, "a header block's value is malformed: {why}"),
             Self::TooLong => f.write_str("a header block's head is longer than agreed"),
             Self::Head(why) => write!(f, "a header block's head is malformed: {why}"),
         }

@@ -1,29 +1,344 @@
-use super::{HeadLimits, number};
+//! Heads to blocks.
+
+use super::define::define;
+use super::learn::{Draft, End, Kin, has_parts};
+use super::lines::{Lines, is_separator};
+use super::table::{Entry, Table};
+use super::template::{Slot, Template};
+use super::{HeadLimits, check, instruction, number};
+
+use memchr::memchr;
+
+/// Templates of one shape for one destination before their targets are made one.
+const TARGETS_OF_A_SHAPE: usize = 4;
+
+/// What is kept of the room that a long head was looked at in.
+const KEPT_BYTES: usize = 4096;
 
 /// Turns heads into blocks.
+///
+/// ```text
+///              a template fits          one of the same shape           nothing is like it
+///   head ─┬──▶ USE, values         ┬──▶ DEFINE: as it was, but ────┬──▶ DEFINE: the head with
+///         │                        │    with slots where they differ    slots for secrets and Date
+///         │                        │
+///         └─ too large, no head ───┴──▶ LITERAL
+/// ```
 #[derive(Debug)]
 pub struct Encoder {
     limits: HeadLimits,
+    /// There from the first template on.
+    state: Option<Box<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    table: Table,
+    draft: Draft,
+    /// The head that is looked at.
+    lines: Lines,
+    /// A template that it is compared with.
+    kin_lines: Lines,
+    /// Where the values are that a template would take from the head.
+    values: Vec<(u32, u32)>,
+}
+
+/// What is to be encoded.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    scope: u32,
+    destination: &'a [u8],
+    /// Stands for both.
+    group: u64,
+    head: &'a [u8],
 }
 
 impl Encoder {
     /// An encoder for a decoder with these limits.
     #[must_use]
     pub fn new(limits: &HeadLimits) -> Self {
-        Self { limits: *limits }
+        Self {
+            limits: *limits,
+            state: None,
+        }
     }
 
-    /// Appends the header block for `head` to `out`: a whole HTTP/1.1 head, its empty line
-    /// included, called at `destination` (empty for responses), in the name of `scope`. The block
-    /// has to be sent, and in this order.
+    /// The decoder takes more from now on: what is smaller in `limits` than it was stays as it was.
+    pub fn raise(&mut self, limits: &HeadLimits) {
+        let now = &mut self.limits;
+        now.templates = now.templates.max(limits.templates);
+        now.template_bytes = now.template_bytes.max(limits.template_bytes);
+        now.all_bytes = now.all_bytes.max(limits.all_bytes);
+        now.max_head_bytes = now.max_head_bytes.max(limits.max_head_bytes);
+    }
+
+    /// What the templates of the other end cost by now, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        self.state.as_ref().map_or(0, |state| state.table.bytes())
+    }
+
+    /// How many templates the other end holds by now.
+    #[must_use]
+    pub fn templates(&self) -> usize {
+        self.state.as_ref().map_or(0, |state| state.table.len())
+    }
+
+    /// The next block drops the templates that no block has used since this was called before. To be
+    /// called now and then: the time between two calls is for how long at least a template is kept.
+    pub fn age(&mut self) {
+        if let Some(state) = &mut self.state {
+            state.table.age();
+        }
+    }
+
+    /// Appends the header block for `head` to `out`: a whole HTTP/1.1 head, its empty line included,
+    /// called at `destination` (empty for responses), in the name of `scope`, a workload. Templates
+    /// never serve two scopes or destinations. The block has to be sent, and in this order.
     ///
     /// A head that a parser has not accepted, or that is longer than the limit, is refused at the
     /// other end.
-    pub fn encode(&mut self, _scope: u32, destination: &[u8], head: &[u8], out: &mut Vec<u8>) {
-        let _ = self.limits;
-        out.push(super::decoder::LITERAL);
-        number::put(out, 0, 8, destination.len() as u64);
-        out.extend_from_slice(destination);
-        out.extend_from_slice(head);
+    pub fn encode(&mut self, scope: u32, destination: &[u8], head: &[u8], out: &mut Vec<u8>) {
+        if self.limits.templates == 0 {
+            return literal(destination, head, out);
+        }
+        let Self { limits, state } = self;
+        let state = state.get_or_insert_with(|| {
+            Box::new(State {
+                table: Table::new(limits),
+                draft: Draft::default(),
+                lines: Lines::default(),
+                kin_lines: Lines::default(),
+                values: Vec::new(),
+            })
+        });
+        let call = Call {
+            scope,
+            destination,
+            group: Table::group(scope, destination),
+            head,
+        };
+        state.table.begin(out);
+        let fitting = state.find(&call);
+        if let Some(id) = fitting {
+            let start = out.len();
+            number::put(out, instruction::USE, instruction::USE_BITS, u64::from(id));
+            if state.table.put_values(id, limits, head, &state.values, out) {
+                return;
+            }
+            out.truncate(start);
+        }
+        if !state.learn(&call, limits, fitting, out) {
+            if let Some(id) = fitting {
+                // What it remembers may have changed on the way.
+                state.table.drop_template(id, out);
+            }
+            literal(destination, head, out);
+        }
     }
+}
+
+/// Appends a block with the head as it is.
+fn literal(destination: &[u8], head: &[u8], out: &mut Vec<u8>) {
+    out.push(instruction::LITERAL);
+    number::put(out, 0, 8, destination.len() as u64);
+    out.extend_from_slice(destination);
+    out.extend_from_slice(head);
+}
+
+/// How a template is made for a head that none fits.
+struct Plan {
+    /// Whose id it gets; the next free one otherwise.
+    replaced: Option<u16>,
+    /// From what it is made.
+    kin: Option<u16>,
+    /// It is for this target alone.
+    new_target: bool,
+}
+
+impl State {
+    /// The template that fits; `values` says then where its slots' values are.
+    fn find(&mut self, call: &Call<'_>) -> Option<u16> {
+        let Self { table, values, .. } = self;
+        table.find(call.group, |entry| {
+            entry.is_for(call.scope, call.destination) && fits(entry, call.head, values)
+        })
+    }
+
+    /// Makes a template for a head that none fits, or not any more, and appends its definition and
+    /// first use. `false` when there can not be one: nothing was appended then but drops.
+    fn learn(
+        &mut self,
+        call: &Call<'_>,
+        limits: &HeadLimits,
+        stale: Option<u16>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if call.head.len() > limits.max_head_bytes as usize
+            || self.lines.read(call.head).is_none()
+            || !check::is_value(self.lines.target(call.head), true)
+        {
+            return false;
+        }
+        let plan = self.plan(call, stale);
+        let plan = self.draft(call, plan);
+        let Self {
+            table,
+            draft,
+            lines,
+            ..
+        } = self;
+        let cost = Template::cost(call.destination.len(), draft.text.len(), draft.slots.len());
+        if cost > limits.template_bytes.min(limits.all_bytes) as usize {
+            return false;
+        }
+        let slots = draft.slots.iter().map(|&(at, kind, _)| Slot::new(at, kind));
+        let template = Template::new(
+            call.destination.into(),
+            draft.text.as_slice().into(),
+            slots.collect(),
+        );
+        let Ok(template) = template else {
+            return false;
+        };
+        let ends = draft.slots.iter().map(|&(_, _, end)| end).collect();
+
+        // What gives way for it: not what it is made from, if there is another.
+        let base = plan
+            .kin
+            .or_else(|| table.of_group(call.group).next().map(|(id, _)| id));
+        let id = table.make_room(limits, plan.replaced, base, cost, out);
+        // A definition without a destination has that of its base.
+        let base = base.filter(|&base| {
+            let base = table.get(base).map(|base| &*base.template.destination);
+            base.is_some_and(|base| !call.destination.is_empty() || base.is_empty())
+        });
+        number::put(
+            out,
+            instruction::DEFINE,
+            instruction::DEFINE_BITS,
+            u64::from(id),
+        );
+        let entry = base.and_then(|base| table.get(base));
+        let base = entry.and(base).map_or(0, |base| u64::from(base) + 1);
+        number::put(out, 0, 8, base);
+        define(&template, entry.map(|entry| &entry.template), out);
+        let entry = Entry::new(template, ends, call.scope, call.group, lines.shape);
+        table.put(id, entry);
+        let whole = table.put_values(id, limits, call.head, &draft.values, out);
+        debug_assert!(whole, "slots are of the kinds that their first values have");
+        draft.text.shrink_to(KEPT_BYTES);
+        whole
+    }
+
+    /// Looks for what the head is like.
+    fn plan(&mut self, call: &Call<'_>, stale: Option<u16>) -> Plan {
+        let Self {
+            table,
+            lines,
+            kin_lines,
+            ..
+        } = self;
+        let replace = |id| Plan {
+            replaced: Some(id),
+            kin: Some(id),
+            new_target: false,
+        };
+        if let Some(id) = stale {
+            return replace(id);
+        }
+        let (mut same, mut last) = (0, None);
+        for (id, entry) in table.of_group(call.group) {
+            if entry.shape != lines.shape || !entry.is_for(call.scope, call.destination) {
+                continue;
+            }
+            same += 1;
+            last = last.or(Some(id));
+            let has_parts = (kin_lines.read(&entry.template.text))
+                .is_some_and(|()| has_parts(call.head, lines, &entry.kin(kin_lines)));
+            if has_parts {
+                return replace(id);
+            }
+        }
+        match last {
+            Some(id) if same >= TARGETS_OF_A_SHAPE => replace(id),
+            Some(id) => Plan {
+                replaced: None,
+                kin: Some(id),
+                new_target: true,
+            },
+            // One for another destination knows where slots should be.
+            None => Plan {
+                replaced: None,
+                kin: table.alike(call.scope, lines.shape),
+                new_target: false,
+            },
+        }
+    }
+
+    /// Drafts the template that was planned, or what can be done instead.
+    fn draft(&mut self, call: &Call<'_>, plan: Plan) -> Plan {
+        let Self {
+            table,
+            draft,
+            lines,
+            kin_lines,
+            ..
+        } = self;
+        let entry = plan.kin.and_then(|kin| table.get(kin));
+        if let Some(entry) = entry
+            && kin_lines.read(&entry.template.text).is_some()
+        {
+            let kin = entry.kin(kin_lines);
+            for new_target in [plan.new_target, true] {
+                if draft.merge(call.head, lines, kin, new_target) {
+                    return plan;
+                }
+            }
+        }
+        draft.fresh(call.head, lines);
+        Plan { kin: None, ..plan }
+    }
+}
+
+impl Entry {
+    fn kin<'a>(&'a self, lines: &'a Lines) -> Kin<'a> {
+        Kin {
+            template: &self.template,
+            ends: &self.ends,
+            lines,
+        }
+    }
+}
+
+/// Whether `head` is the template with some values, and where these are then.
+#[inline]
+fn fits(entry: &Entry, head: &[u8], values: &mut Vec<(u32, u32)>) -> bool {
+    let text = &*entry.template.text;
+    values.clear();
+    let (mut at, mut done) = (0, 0);
+    for (slot, &end) in entry.template.slots.iter().zip(&entry.ends) {
+        let constant = &text[done..slot.at as usize];
+        let Some(rest) = head[at..].strip_prefix(constant) else {
+            return false;
+        };
+        let length = match end {
+            End::Line => memchr(b'\r', rest),
+            End::Part => rest
+                .iter()
+                .position(|&byte| byte == b' ' || is_separator(byte)),
+            End::Target(tail) => memchr(b' ', rest).and_then(|end| end.checked_sub(tail as usize)),
+        };
+        let Some(length) = length else {
+            return false;
+        };
+        if slot.in_target && !check::is_value(&rest[..length], true) {
+            return false;
+        }
+        at += constant.len();
+        values.push((at as u32, (at + length) as u32));
+        at += length;
+        done = slot.at as usize;
+    }
+    head[at..] == text[done..]
 }

@@ -26,17 +26,6 @@ fn put_long(out: &mut Vec<u8>, first: u8, mut rest: u64) {
     out.push(rest as u8);
 }
 
-/// How many bytes [`put`] takes for `value`.
-#[inline]
-pub(super) fn length(bits: u32, value: u64) -> usize {
-    let most = (1u64 << bits) - 1;
-    if value < most {
-        return 1;
-    }
-    let rest = value - most;
-    1 + (64 - (rest | 1).leading_zeros() as usize).div_ceil(7)
-}
-
 /// What is left of a block.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],

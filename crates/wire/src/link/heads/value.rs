@@ -1,0 +1,417 @@
+//! What stands in slots, as it is written in blocks.
+
+use super::digits::{self, Alphabet, Classes};
+use super::number::{self, Reader};
+use super::template::{Kind, Slot};
+use super::{HeadError, check, date};
+
+/// Values that a slot remembers at most.
+const PLACES: usize = 8;
+/// Longest value that is remembered, in bytes.
+const MAX_REMEMBERED: usize = 255;
+/// Shortest that an encoder has remembered: others cost little.
+const MIN_REMEMBERED: usize = 6;
+/// What a place costs besides the longest value that it has had.
+pub(super) const PLACE_COST: u32 = 32;
+
+/// A slot's [`worth`](Slot::worth) when it is new: so many values are remembered without any of
+/// them coming again.
+pub(super) const WORTH_AT_FIRST: i8 = 12;
+/// What a value that comes again adds to it.
+const WORTH_OF_A_HIT: i8 = 3;
+const MAX_WORTH: i8 = 48;
+/// One value of so many is remembered in a slot that is worth nothing.
+const PROBE: u32 = 16;
+
+// The high three bits of a text's first byte.
+const REMEMBERED: u8 = 0 << 5;
+const RAW: u8 = 1 << 5;
+const HEX: u8 = 2 << 5;
+const DECIMAL: u8 = 3 << 5;
+const TOKEN: u8 = 4 << 5;
+const PATH: u8 = 5 << 5;
+const TYPED: u8 = 6 << 5;
+const REMEMBER: u8 = 7 << 5;
+const FORM: u8 = 7 << 5;
+/// The bits that are left for a number.
+const BITS: u32 = 5;
+
+// The numbers of TYPED.
+const TYPED_UUID: u8 = 0;
+const TYPED_TRACE: u8 = 1;
+const TYPED_DATE: u8 = 2;
+
+/// What a slot keeps from one use to the next.
+#[derive(Debug)]
+pub(super) enum Memory {
+    None,
+    /// The date that it had last.
+    Date {
+        seconds: u64,
+        text: [u8; date::LENGTH],
+    },
+    /// Values that it had.
+    Places(Vec<Place>),
+}
+
+/// A value that is remembered.
+#[derive(Debug)]
+pub(super) struct Place {
+    bytes: Vec<u8>,
+    /// Longest value that it has had, which is what it costs.
+    longest: u8,
+    /// When it was used last; at the encoder alone.
+    used: u32,
+}
+
+impl Memory {
+    pub(super) fn epoch() -> Self {
+        Self::Date {
+            seconds: 0,
+            text: date::EPOCH,
+        }
+    }
+
+    fn places(&self) -> &[Place] {
+        match self {
+            Self::Places(places) => places,
+            _ => &[],
+        }
+    }
+
+    /// What it would cost more to have a value of `length` in `place`.
+    fn cost_of(&self, place: usize, length: usize) -> u32 {
+        match self.places().get(place) {
+            None => PLACE_COST + length as u32,
+            Some(place) => (length as u32).saturating_sub(u32::from(place.longest)),
+        }
+    }
+
+    /// Puts a value of at most [`MAX_REMEMBERED`] into a place that exists or is the next one.
+    fn remember(&mut self, place: usize, value: &[u8], now: u32) {
+        if !matches!(self, Self::Places(_)) {
+            *self = Self::Places(Vec::new());
+        }
+        let Self::Places(places) = self else { return };
+        if place == places.len() {
+            places.reserve_exact(1);
+            places.push(Place {
+                bytes: Vec::new(),
+                longest: 0,
+                used: now,
+            });
+        }
+        let place = &mut places[place];
+        place.bytes.clear();
+        place.bytes.reserve_exact(value.len());
+        place.bytes.extend_from_slice(value);
+        place.longest = place.longest.max(value.len() as u8);
+        place.used = now;
+    }
+}
+
+/// The kind of slot that takes `value` in the fewest bytes.
+pub(super) fn kind_of(value: &[u8]) -> Kind {
+    match value.len() {
+        digits::UUID_LENGTH if digits::pack_uuid(value).is_some() => Kind::Uuid,
+        digits::TRACE_LENGTH if digits::pack_trace(value).is_some() => Kind::Trace,
+        date::LENGTH if date::parse(value).is_some() => Kind::Date,
+        1..=20 if digits::parse_decimal(value).is_some() => Kind::Number,
+        _ => Kind::Text,
+    }
+}
+
+impl Slot {
+    /// Appends `value`. What it remembers takes from `room`, the cost that the template may still
+    /// have. `false` when values of this kind are not written like that: nothing was appended then.
+    #[inline]
+    pub(super) fn put(
+        &mut self,
+        value: &[u8],
+        out: &mut Vec<u8>,
+        room: &mut u32,
+        now: u32,
+    ) -> bool {
+        match self.kind {
+            Kind::Text => self.put_remembering(value, out, room, now),
+            Kind::Secret => put_text(value, out),
+            Kind::Number => match digits::parse_decimal(value) {
+                Some(number) => number::put(out, 0, 8, number),
+                None => return false,
+            },
+            Kind::Date => return self.put_date(value, out),
+            Kind::Uuid => match digits::pack_uuid(value) {
+                Some(bytes) => out.extend_from_slice(&bytes),
+                None => return false,
+            },
+            Kind::Trace => match digits::pack_trace(value) {
+                Some(bytes) => out.extend_from_slice(&bytes),
+                None => return false,
+            },
+        }
+        true
+    }
+
+    fn put_date(&mut self, value: &[u8], out: &mut Vec<u8>) -> bool {
+        let Memory::Date { seconds, text } = &mut self.memory else {
+            return false;
+        };
+        if value == text {
+            out.push(0);
+            return true;
+        }
+        let Some(now) = date::parse(value) else {
+            return false;
+        };
+        let difference = now as i64 - *seconds as i64;
+        number::put(out, 0, 8, (difference << 1 ^ difference >> 63) as u64);
+        *seconds = now;
+        text.copy_from_slice(value);
+        true
+    }
+
+    fn put_remembering(&mut self, value: &[u8], out: &mut Vec<u8>, room: &mut u32, now: u32) {
+        if let Memory::Places(places) = &mut self.memory {
+            let known = places.iter().position(|place| place.bytes == value);
+            if let Some(known) = known {
+                places[known].used = now;
+                self.worth = (self.worth + WORTH_OF_A_HIT).min(MAX_WORTH);
+                out.push(REMEMBERED | known as u8);
+                return;
+            }
+        }
+        if (MIN_REMEMBERED..=MAX_REMEMBERED).contains(&value.len())
+            && (self.worth > 0 || now.is_multiple_of(PROBE))
+        {
+            let places = self.memory.places();
+            let place = if places.len() < PLACES {
+                places.len()
+            } else {
+                let age = |place: &Place| now.wrapping_sub(place.used);
+                (0..PLACES).max_by_key(|&at| age(&places[at])).unwrap_or(0)
+            };
+            let cost = self.memory.cost_of(place, value.len());
+            if cost <= *room {
+                *room -= cost;
+                self.worth = (self.worth - 1).max(0);
+                self.memory.remember(place, value, now);
+                out.push(REMEMBER | place as u8);
+            }
+        }
+        put_text(value, out);
+    }
+
+    /// Appends the value that stands in `block` to `head`, which may become `end` bytes long.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        block: &mut Reader<'_>,
+        head: &mut Vec<u8>,
+        end: usize,
+        room: &mut u32,
+    ) -> Result<(), HeadError> {
+        match self.kind {
+            Kind::Text => self.take_remembering(block, head, end, room),
+            Kind::Secret => {
+                let first = block.byte()?;
+                take_text(first, block, head, end, self.in_target)
+            }
+            Kind::Number => {
+                digits::put_decimal(block.whole()?, head);
+                Ok(())
+            }
+            Kind::Date => self.take_date(block, head),
+            Kind::Uuid => {
+                head.extend_from_slice(&digits::unpack_uuid(block.array()?));
+                Ok(())
+            }
+            Kind::Trace => {
+                head.extend_from_slice(&digits::unpack_trace(block.array()?));
+                Ok(())
+            }
+        }
+    }
+
+    fn take_date(&mut self, block: &mut Reader<'_>, head: &mut Vec<u8>) -> Result<(), HeadError> {
+        let Memory::Date { seconds, text } = &mut self.memory else {
+            return Err(HeadError::Value("a slot without a date"));
+        };
+        let number = block.whole()?;
+        if number != 0 {
+            let difference = (number >> 1) as i64 ^ -((number & 1) as i64);
+            let now = seconds
+                .checked_add_signed(difference)
+                .filter(|&now| now < date::END)
+                .ok_or(HeadError::Value("a date out of range"))?;
+            *seconds = now;
+            *text = date::write(now);
+        }
+        head.extend_from_slice(text);
+        Ok(())
+    }
+
+    fn take_remembering(
+        &mut self,
+        block: &mut Reader<'_>,
+        head: &mut Vec<u8>,
+        end: usize,
+        room: &mut u32,
+    ) -> Result<(), HeadError> {
+        let first = block.byte()?;
+        let number = usize::from(first & !FORM);
+        match first & FORM {
+            REMEMBERED => {
+                let place = self.memory.places().get(number);
+                let place = place.ok_or(HeadError::Value("nothing is remembered there"))?;
+                head.extend_from_slice(&place.bytes);
+                Ok(())
+            }
+            REMEMBER => {
+                if number >= PLACES || number > self.memory.places().len() {
+                    return Err(HeadError::Value("no such place"));
+                }
+                let start = head.len();
+                let first = block.byte()?;
+                take_text(first, block, head, end, self.in_target)?;
+                let value = &head[start..];
+                if value.len() > MAX_REMEMBERED {
+                    return Err(HeadError::Value("too long to be remembered"));
+                }
+                let cost = self.memory.cost_of(number, value.len());
+                *room = room.checked_sub(cost).ok_or(HeadError::Full)?;
+                self.memory.remember(number, value, 0);
+                Ok(())
+            }
+            _ => take_text(first, block, head, end, self.in_target),
+        }
+    }
+}
+
+/// Appends `value` in the form that is the shortest.
+fn put_text(value: &[u8], out: &mut Vec<u8>) {
+    match kind_of(value) {
+        Kind::Number => {
+            if let Some(number) = digits::parse_decimal(value) {
+                return number::put(out, DECIMAL, BITS, number);
+            }
+        }
+        Kind::Uuid => {
+            if let Some(bytes) = digits::pack_uuid(value) {
+                out.push(TYPED | TYPED_UUID);
+                return out.extend_from_slice(&bytes);
+            }
+        }
+        Kind::Trace => {
+            if let Some(bytes) = digits::pack_trace(value) {
+                out.push(TYPED | TYPED_TRACE);
+                return out.extend_from_slice(&bytes);
+            }
+        }
+        Kind::Date => {
+            if let Some(seconds) = date::parse(value) {
+                out.push(TYPED | TYPED_DATE);
+                return out.extend_from_slice(&seconds.to_be_bytes()[3..]);
+            }
+        }
+        Kind::Text | Kind::Secret => {}
+    }
+    let n = value.len();
+    let classes = Classes::of(value);
+    if n < 2 {
+        // Nothing to be gained.
+    } else if classes.has(Classes::HEX) && n.is_multiple_of(2) {
+        number::put(out, HEX, BITS, n as u64 / 2);
+        let start = out.len();
+        out.resize(start + n / 2, 0);
+        digits::pack_hex(value, &mut out[start..]);
+        return;
+    } else if n > 3 && classes.has(Classes::TOKEN) {
+        number::put(out, TOKEN, BITS, n as u64);
+        return digits::put_six(Alphabet::Token, value, out);
+    } else if n > 3 && classes.has(Classes::PATH) {
+        number::put(out, PATH, BITS, n as u64);
+        return digits::put_six(Alphabet::Path, value, out);
+    }
+    number::put(out, RAW, BITS, n as u64);
+    out.extend_from_slice(value);
+}
+
+/// Appends the text that begins with `first` to `head`, which may become `end` bytes long.
+fn take_text(
+    first: u8,
+    block: &mut Reader<'_>,
+    head: &mut Vec<u8>,
+    end: usize,
+    in_target: bool,
+) -> Result<(), HeadError> {
+    let form = first & FORM;
+    if form == TYPED {
+        return take_typed(first & !FORM, block, head, in_target);
+    }
+    let number = block.number(first, BITS)?;
+    if form == DECIMAL {
+        digits::put_decimal(number, head);
+        return Ok(());
+    }
+    let room = end.saturating_sub(head.len());
+    let n = usize::try_from(number).map_err(|_| HeadError::TooLong)?;
+    if n > room {
+        return Err(HeadError::TooLong);
+    }
+    match form {
+        RAW => {
+            let bytes = block.take(number)?;
+            if !check::is_value(bytes, in_target) {
+                return Err(HeadError::Value(
+                    "a control character, or a blank in a target",
+                ));
+            }
+            head.extend_from_slice(bytes);
+        }
+        HEX => {
+            if 2 * n > room {
+                return Err(HeadError::TooLong);
+            }
+            let bytes = block.take(number)?;
+            let start = head.len();
+            head.resize(start + 2 * n, 0);
+            digits::unpack_hex(bytes, &mut head[start..]);
+        }
+        TOKEN | PATH => {
+            let alphabet = if form == TOKEN {
+                Alphabet::Token
+            } else {
+                Alphabet::Path
+            };
+            let bytes = block.take(digits::six_bytes(n) as u64)?;
+            if !digits::unpack_six(alphabet, bytes, n, head) {
+                return Err(HeadError::Value("what fills up is not zero"));
+            }
+        }
+        _ => return Err(HeadError::Value("nothing is remembered here")),
+    }
+    Ok(())
+}
+
+fn take_typed(
+    number: u8,
+    block: &mut Reader<'_>,
+    head: &mut Vec<u8>,
+    in_target: bool,
+) -> Result<(), HeadError> {
+    match number {
+        TYPED_UUID => head.extend_from_slice(&digits::unpack_uuid(block.array()?)),
+        TYPED_TRACE => head.extend_from_slice(&digits::unpack_trace(block.array()?)),
+        TYPED_DATE if !in_target => {
+            let mut seconds = [0; 8];
+            seconds[3..].copy_from_slice(block.array::<5>()?);
+            let seconds = u64::from_be_bytes(seconds);
+            if seconds >= date::END {
+                return Err(HeadError::Value("a date out of range"));
+            }
+            head.extend_from_slice(&date::write(seconds));
+        }
+        _ => return Err(HeadError::Value("no such form")),
+    }
+    Ok(())
+}
