@@ -50,6 +50,8 @@ mod clock;
 mod owner;
 mod receive;
 mod replay;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulation;
 mod streams;
 mod transmit;
 

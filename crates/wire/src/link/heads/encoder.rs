@@ -12,6 +12,9 @@ use memchr::memchr;
 /// Templates of one shape for one destination before their targets are made one.
 const TARGETS_OF_A_SHAPE: usize = 4;
 
+/// What is kept of the room that a long head was looked at in.
+const KEPT_BYTES: usize = 4096;
+
 /// Turns heads into blocks.
 ///
 /// ```text
@@ -171,7 +174,9 @@ impl State {
         stale: Option<u16>,
         out: &mut Vec<u8>,
     ) -> bool {
-        if call.head.len() > limits.max_head_bytes as usize || self.lines.read(call.head).is_none()
+        if call.head.len() > limits.max_head_bytes as usize
+            || self.lines.read(call.head).is_none()
+            || !check::is_value(self.lines.target(call.head), true)
         {
             return false;
         }
@@ -222,6 +227,7 @@ impl State {
         table.put(id, entry);
         let whole = table.put_values(id, limits, call.head, &draft.values, out);
         debug_assert!(whole, "slots are of the kinds that their first values have");
+        draft.text.shrink_to(KEPT_BYTES);
         whole
     }
 

@@ -284,7 +284,7 @@ impl<'a> Parts<'a> {
 /// Whether a head's target has the parts of a template's, so that a slot for each that differs is
 /// enough, or whether the template takes any.
 pub(super) fn has_parts(head: &[u8], lines: &Lines, kin: &Kin<'_>) -> bool {
-    let (line, old) = (lines.all[0], kin.lines.all[0]);
+    let old = kin.lines.all[0];
     let mut slots = kin.template.slots.iter().zip(kin.ends);
     let first = slots.next().filter(|(slot, _)| slot.at <= old.end);
     if first.is_some_and(|(_, end)| matches!(end, End::Target(_))) {
@@ -296,8 +296,7 @@ pub(super) fn has_parts(head: &[u8], lines: &Lines, kin: &Kin<'_>) -> bool {
             (n + 1, hash.wrapping_mul(31).wrapping_add(u64::from(byte)))
         })
     };
-    separators(&head[line.value as usize..line.end as usize])
-        == separators(&kin.template.text[old.value as usize..old.end as usize])
+    separators(lines.target(head)) == separators(kin.lines.target(&kin.template.text))
 }
 
 /// Whether the head has the method, the version and the names of a template.

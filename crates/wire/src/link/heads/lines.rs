@@ -15,6 +15,9 @@ pub(super) struct Line {
     pub(super) end: u32,
 }
 
+/// Lines of a head that a template is made of: more than parsers take.
+const MAX_LINES: usize = 256;
+
 /// The lines of a head without the empty one.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
@@ -36,6 +39,9 @@ impl Lines {
             let end = at.checked_sub(1)?;
             if end <= start {
                 break;
+            }
+            if self.all.len() == MAX_LINES {
+                return None;
             }
             let line = &head[start..end];
             if start > 0 {
@@ -66,6 +72,12 @@ impl Lines {
         }
         self.shape = hasher.finish();
         (!self.all.is_empty()).then_some(())
+    }
+
+    /// The target of the head that was read; empty in a response.
+    pub(super) fn target<'a>(&self, head: &'a [u8]) -> &'a [u8] {
+        let line = self.all[0];
+        &head[line.value as usize..line.end as usize]
     }
 }
 

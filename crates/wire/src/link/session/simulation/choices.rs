@@ -1,0 +1,68 @@
+//! Where chance comes from.
+
+/// Numbers that decide what happens next.
+#[derive(Debug)]
+pub struct Choices<'a>(Source<'a>);
+
+#[derive(Debug)]
+enum Source<'a> {
+    /// Of a seed: without an end (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number
+    /// generators", 2014).
+    Seed(u64),
+    /// Of a script, byte by byte; zeros after its end.
+    Script(&'a [u8]),
+}
+
+impl<'a> Choices<'a> {
+    /// The same ones for the same seed.
+    #[must_use]
+    pub fn seed(seed: u64) -> Self {
+        Self(Source::Seed(seed))
+    }
+
+    /// Those of a script.
+    #[must_use]
+    pub fn script(bytes: &'a [u8]) -> Self {
+        Self(Source::Script(bytes))
+    }
+
+    /// Whether a script has ended.
+    pub(super) fn are_exhausted(&self) -> bool {
+        matches!(self.0, Source::Script([]))
+    }
+
+    /// A number less than `most`, 0 if that is 0.
+    pub(super) fn below(&mut self, most: usize) -> usize {
+        match &mut self.0 {
+            Source::Seed(state) => {
+                *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mut number = *state;
+                number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                let number = (number ^ (number >> 31)) as usize;
+                number.checked_rem(most).unwrap_or_default()
+            }
+            Source::Script(script) => {
+                let bytes = if most > 256 { 2 } else { 1 };
+                let mut number = 0;
+                for _ in 0..bytes {
+                    let (byte, rest) = script.split_first().unwrap_or((&0, &[]));
+                    *script = rest;
+                    number = number << 8 | usize::from(*byte);
+                }
+                number.checked_rem(most).unwrap_or_default()
+            }
+        }
+    }
+
+    /// `true` once in `times`.
+    pub(super) fn one_in(&mut self, times: usize) -> bool {
+        // Not what a script that has ended says.
+        self.below(times) == times - 1
+    }
+
+    /// One of these.
+    pub(super) fn of<T: Copy>(&mut self, these: &[T]) -> T {
+        these[self.below(these.len())]
+    }
+}
