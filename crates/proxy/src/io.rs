@@ -9,6 +9,7 @@ mod secured;
 mod socket;
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
@@ -165,7 +166,7 @@ impl Side {
     pub(crate) fn part_with_stream(&mut self) -> bool {
         match &mut self.carrier {
             Carrier::Stream(stream) => {
-                stream.detach();
+                stream.detach(mem::take(&mut self.inbox));
                 true
             }
             Carrier::Socket(_) | Carrier::Session(..) => false,

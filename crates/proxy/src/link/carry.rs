@@ -212,6 +212,9 @@ impl Link {
         if slots.has_waiting() && (idle >= DISMISS_MS || self.closing.get()) {
             slots.dismiss();
         }
+        if idle >= DISMISS_MS {
+            slots.trim();
+        }
         drop(slots);
         match &self.end {
             End::Caller(_) => {

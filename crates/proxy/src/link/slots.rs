@@ -15,6 +15,8 @@ use crate::failure::Reason;
 
 /// Collaborators that wait for another stream of the same destination, at most so many for each link.
 const MAX_WAITING: usize = 64;
+/// Chains that are kept.
+const MAX_SPARE: usize = 64;
 
 /// All streams of one end of a link.
 #[derive(Debug, Default)]
@@ -24,6 +26,8 @@ pub(super) struct Slots {
     /// Those that wait for another stream, by its destination.
     waiting: HashMap<u32, Vec<usize>, RandomState>,
     waiting_count: usize,
+    /// Empty chains that have room for blocks: a stream for each request allocates nothing.
+    spare: Vec<Chain>,
 }
 
 /// One of them.
@@ -70,7 +74,25 @@ pub(super) struct Left {
 impl Slots {
     /// A slot for a stream that will be opened.
     pub(super) fn vacant(&mut self) -> usize {
-        self.all.insert(Slot::default())
+        self.all.insert(Slot {
+            inbox: self.spare.pop().unwrap_or_default(),
+            ..Slot::default()
+        })
+    }
+
+    /// Keeps a chain for another stream.
+    pub(super) fn recycle(&mut self, mut chain: Chain) {
+        if self.spare.len() < MAX_SPARE {
+            chain.clear();
+            self.spare.push(chain);
+        }
+    }
+
+    /// Lets go of what is kept for streams to come.
+    pub(super) fn trim(&mut self) {
+        if self.all.is_empty() {
+            *self = Slots::default();
+        }
     }
 
     /// A slot for a stream that the other end has opened. `None`: one that waited for it has it now.
@@ -151,7 +173,10 @@ impl Slots {
         let slot = &mut self.all[index];
         if !slot.inbox.is_empty() {
             let bytes = slot.inbox.len().min(want.max(1));
-            slot.inbox.move_to(bytes, inbox);
+            match inbox.is_empty() && bytes == slot.inbox.len() {
+                true => mem::swap(inbox, &mut slot.inbox),
+                false => slot.inbox.move_to(bytes, inbox),
+            }
             let heads = slot.heads.min(bytes);
             slot.heads -= heads;
             let (data, serial) = (bytes - heads, slot.serial);

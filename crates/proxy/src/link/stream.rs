@@ -280,8 +280,10 @@ impl Stream {
     }
 
     /// Lets go of it when everything was sent, and everything that matters has come.
-    pub(crate) fn detach(&mut self) {
-        self.link.slots.borrow_mut().detach(self.slot);
+    pub(crate) fn detach(&mut self, inbox: Chain) {
+        let mut slots = self.link.slots.borrow_mut();
+        slots.detach(self.slot);
+        slots.recycle(inbox);
     }
 
     /// Makes dropping it say that it was cut, or again that it ended.

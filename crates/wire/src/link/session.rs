@@ -371,14 +371,10 @@ impl Session {
         self.heap_bytes() > kept.map(|buffer| buffer.capacity()).sum()
     }
 
-    /// Whether sequenced frames may go.
+    /// Whether sequenced frames may go. Not before the other end was heard: if that cannot be reached after all,
+    /// it is certain that nothing was done there.
     fn may_send(&self) -> bool {
-        match self.path {
-            Path::Up => true,
-            // Who begins a session does not wait.
-            Path::Greeting { .. } => self.end == End::Client && !self.begun,
-            Path::New | Path::Away { .. } => false,
-        }
+        self.path == Path::Up
     }
 
     /// The link's window, in bytes.
