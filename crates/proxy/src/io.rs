@@ -20,7 +20,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use secured::RECORD_BYTES;
-pub(crate) use secured::{Proof, Secured};
+pub(crate) use secured::{Proof, Secured, count_in, count_received};
 pub(crate) use socket::{once, poll_send};
 use socket::{poll_writev, written};
 

@@ -41,6 +41,8 @@ pub struct WorkerStats {
     pub handshakes_refused: ReasonCounters,
     /// Those that broke off, or took too long.
     pub handshakes_failed: Counter,
+    /// What other nodes were told and have said, below TLS.
+    pub node_bytes: NodeBytes,
     /// `Forwarded` and `X-Forwarded-*` fields of untrusted clients that were removed.
     pub forwarding_headers_stripped: Counter,
     /// Decisions that policies in dry run would have made otherwise.
@@ -84,6 +86,7 @@ impl WorkerStats {
             handshakes: Counter::default(),
             handshakes_refused: ReasonCounters::new(refusals),
             handshakes_failed: Counter::default(),
+            node_bytes: NodeBytes::default(),
             forwarding_headers_stripped: Counter::default(),
             policy_dry_run_differences: Counter::default(),
             buffer_blocks_active: Gauge::default(),
@@ -120,6 +123,45 @@ impl WorkerStats {
         ] {
             gauge.set(0);
         }
+    }
+}
+
+/// What two nodes speak between them; the label `protocol`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeProtocol {
+    /// HTTP/1.1, or opaque bytes, on a connection of its own: `heddle/1`.
+    Http1,
+}
+
+/// Bytes between nodes as they are before they are encrypted and after they were decrypted, by what is
+/// spoken. One writer: the Worker.
+#[derive(Debug, Default)]
+pub struct NodeBytes {
+    sent: [Counter; NodeProtocol::ALL.len()],
+    received: [Counter; NodeProtocol::ALL.len()],
+}
+
+impl NodeProtocol {
+    pub(crate) const ALL: [NodeProtocol; 1] = [NodeProtocol::Http1];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            NodeProtocol::Http1 => "http1",
+        }
+    }
+}
+
+impl NodeBytes {
+    /// Bytes that other nodes were told.
+    #[inline]
+    pub fn sent(&self, protocol: NodeProtocol) -> &Counter {
+        &self.sent[protocol as usize]
+    }
+
+    /// Bytes that other nodes have said.
+    #[inline]
+    pub fn received(&self, protocol: NodeProtocol) -> &Counter {
+        &self.received[protocol as usize]
     }
 }
 
