@@ -67,6 +67,8 @@ pub(super) struct Work {
     pub(super) services: Vec<Service>,
     /// What the policy at the second of a pair lets through.
     pub(super) methods: &'static [&'static str],
+    /// Whether the endpoints are no workloads of the mesh.
+    pub(super) elsewhere: bool,
     /// Whether a pair of Envoys speaks HTTP/2 between them. Heddle's settings say it for Heddle.
     pub(super) http2: bool,
 }
@@ -162,6 +164,7 @@ impl Work {
             traffic: Traffic::Http,
             services: (0..services).map(service).collect(),
             methods: &["GET"],
+            elsewhere: false,
             http2: false,
         }
     }
@@ -329,6 +332,7 @@ fn configuration(
         services => work.services,
         mutual_tls => work.traffic == Traffic::MutualTls,
         methods => work.methods,
+        elsewhere => work.elsewhere,
         http2 => work.http2,
         listen => listen.to_string(),
         listen_host => listen.ip().to_string(),

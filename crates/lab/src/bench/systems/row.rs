@@ -23,7 +23,11 @@ impl System {
         let far = self.start(work, place, &[])?;
         let target = far.targets.first().context("no target")?;
         let between: SocketAddr = ask::target(target)?.1;
-        let mut near = self.start(&work.by_way_of(between)?, place, &[])?;
+        let onward = Work {
+            elsewhere: true,
+            ..work.by_way_of(between)?
+        };
+        let mut near = self.start(&onward, place, &[])?;
         let first = near.proxies.first_mut().context("no proxy")?;
         first.wait_until(READY_WITHIN, || comes_through(&near.targets))?;
         near.proxies.extend(far.proxies);
