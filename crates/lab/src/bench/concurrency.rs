@@ -20,10 +20,12 @@ use super::install;
 use super::machine::Machine;
 use super::systems::{Kind, System};
 use plan::Plan;
+use registry::Abilities;
 
 mod figures;
 mod mesh;
 mod plan;
+mod registry;
 mod runs;
 mod stage;
 
@@ -76,7 +78,8 @@ pub(super) fn run(options: &Concurrency) -> anyhow::Result<()> {
         Plan::full()
     };
     let mut findings = Findings::new("concurrency", options.quick, machine);
-    let measured = runs::run(&plan, &systems, &mut findings);
+    let abilities = Abilities::of(&heddle)?;
+    let measured = runs::run(&plan, &systems, &abilities, &mut findings);
     // What was measured before something failed is still worth reading.
     findings.print();
     measured?;

@@ -1,8 +1,7 @@
 //! Bytes between two proxies: below TLS, as the first of them counts them, and on the sockets, as the
 //! kernel does.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::ops::Sub;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -10,6 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
+
+use super::ask;
 
 /// How long a proxy may take to say what it has counted.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,12 +69,10 @@ impl Meter {
             Meter::Heddle(socket) => {
                 let stream = UnixStream::connect(socket)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
-                Ok(of_heddle(&page(stream, "/metrics")?))
+                Ok(of_heddle(&ask::page(stream, "/metrics", MAX_PAGE)?))
             }
             Meter::Envoy(admin) => {
-                let stream = TcpStream::connect_timeout(admin, PATIENCE)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                let page = page(stream, "/stats?filter=upstream_cx_.x_bytes_total")?;
+                let page = ask::get(*admin, "/stats?filter=upstream_cx_.x_bytes_total")?;
                 Ok(of_envoy(&page))
             }
         }
@@ -94,18 +93,6 @@ pub(super) fn on_sockets(to: SocketAddr) -> anyhow::Result<OnSockets> {
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "ss: {}", said.trim());
     Ok(of_ss(&String::from_utf8_lossy(&output.stdout)))
-}
-
-/// The body of a page, which ends with its connection.
-fn page(mut stream: impl Read + Write, path: &str) -> anyhow::Result<String> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.take(MAX_PAGE).read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-    let status = head.split(' ').nth(1);
-    anyhow::ensure!(status == Some("200"), "{path} is answered {status:?}");
-    Ok(body.to_owned())
 }
 
 /// The sum over workers and protocols; none if there is no such counter.

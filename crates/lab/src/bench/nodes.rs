@@ -33,6 +33,8 @@ pub(super) struct Site<'a> {
     pub(super) place: &'a Place,
     /// A settings file for the nodes.
     pub(super) settings: Option<&'a Path>,
+    /// An etcd in which providers register.
+    pub(super) etcd: Option<&'a str>,
     /// Whose root is the mesh's.
     pub(super) root: &'a Authority,
 }
@@ -97,6 +99,7 @@ impl Mesh {
         ]));
         command.extend(with("--state", &state));
         command.extend(with("--socket", &socket));
+        command.extend(site.etcd.iter().flat_map(|url| words(["--etcd", url])));
         // Not where the nodes are measured.
         let place = Place {
             core: site.place.core.map(|_| 1),

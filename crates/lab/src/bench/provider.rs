@@ -10,7 +10,6 @@
 //! was counted since it was asked last.
 
 use std::cell::Cell;
-use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
-use super::http;
+use super::{ask, http};
 
 /// Bytes of an answer's body: the hash in hexadecimal digits.
 pub(super) const ANSWER_BYTES: u64 = 16;
@@ -31,9 +30,6 @@ pub(super) const ANSWER_BYTES: u64 = 16;
 const MAX_REQUEST: usize = 64 << 10;
 /// The longest time that somebody may ask it to wait.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-
-/// How long a provider may take to say what it has counted.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What `heddle-lab provider` is told.
 #[derive(Args)]
@@ -63,24 +59,8 @@ impl Counts {
     /// # Errors
     /// When it does not answer.
     pub(super) fn ask(address: SocketAddr) -> anyhow::Result<Counts> {
-        let mut stream = std::net::TcpStream::connect_timeout(&address, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"GET /counts HTTP/1.1\r\nHost: lab\r\n\r\n")?;
-        let mut bytes = Vec::new();
-        loop {
-            let mut chunk = [0; 1024];
-            let count = stream.read(&mut chunk)?;
-            anyhow::ensure!(count > 0, "the connection ended without an answer");
-            bytes.extend_from_slice(&chunk[..count]);
-            let head = http::response(&bytes);
-            let head = head.map_err(|wrong| anyhow::anyhow!("no answer: {wrong:?}"))?;
-            if let Some(head) = head {
-                let body = &bytes[head.head_len..];
-                if body.len() as u64 >= head.content_length {
-                    return serde_json::from_slice(body).context("the counts");
-                }
-            }
-        }
+        let counts = ask::get(address, "/counts")?;
+        serde_json::from_str(&counts).context("the counts")
     }
 }
 
@@ -137,6 +117,9 @@ async fn connection(mut stream: TcpStream, shared: &Shared) -> anyhow::Result<()
                 return Ok(());
             }
         };
+        if http::request(&bytes).is_some_and(|(_, target)| target == b"/counts") {
+            return Ok(stream.write_all(shared.counted()?.as_bytes()).await?);
+        }
         let answer = shared.answer(&bytes[..length]).await?;
         bytes.drain(..length);
         stream.write_all(answer.as_bytes()).await?;
@@ -144,12 +127,13 @@ async fn connection(mut stream: TcpStream, shared: &Shared) -> anyhow::Result<()
 }
 
 impl Shared {
+    /// What was counted; the connection ends with it.
+    fn counted(&self) -> anyhow::Result<String> {
+        Ok(answer(&serde_json::to_string(&self.counts.take())?))
+    }
+
     async fn answer(&self, request: &[u8]) -> anyhow::Result<String> {
         let (_, target) = http::request(request).context("a whole request")?;
-        if target == b"/counts" {
-            let counts = self.counts.take();
-            return Ok(answer(&serde_json::to_string(&counts)?));
-        }
         self.there.set(self.there.get() + 1);
         let waits = self.places.available_permits() == 0;
         let place = self.places.acquire().await?;

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde::Serialize;
 
 use super::plan::{Room, SIZES};
+use super::registry::{Abilities, Registered};
 use crate::bench::ask;
 use crate::bench::authority::{Authority, identity};
 use crate::bench::child::{Child, Place};
@@ -13,7 +14,7 @@ use crate::bench::nodes::{self, Mesh, NEAR, Site, free_address};
 use crate::bench::systems::{Kind, READY_WITHIN, Running, System, render};
 
 /// The Service of all providers, and who calls it.
-const SERVICE: &str = "provider";
+pub(super) const SERVICE: &str = "provider";
 const CONSUMER: &str = "consumer";
 
 /// A provider that runs, as templates see it.
@@ -34,11 +35,15 @@ pub(super) fn start(
     providers: &[Endpoint],
     room: &Room,
     place: &Place,
+    abilities: &Abilities,
 ) -> anyhow::Result<Running> {
     let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
     let root = Authority::new()?;
     match system.kind {
-        Kind::Heddle => heddles(system, providers, room, place, &root, dir),
+        Kind::Heddle => {
+            let registered = abilities.register(&system.program, providers, room, dir.path())?;
+            heddles(system, registered, place, &root, dir)
+        }
         Kind::Envoy => envoys(system, providers, room, place, &root, dir),
         Kind::Haproxy | Kind::Nginx => anyhow::bail!("{} is not measured here", system.name),
     }
@@ -46,14 +51,13 @@ pub(super) fn start(
 
 fn heddles(
     system: &System,
-    providers: &[Endpoint],
-    room: &Room,
+    registered: Registered,
     place: &Place,
     root: &Authority,
     dir: tempfile::TempDir,
 ) -> anyhow::Result<Running> {
-    nodes::write_manifest(dir.path(), &manifest(providers, room)?)?;
     let site = Site {
+        etcd: registered.url.as_deref(),
         heddle: &system.program,
         dir: dir.path(),
         place,
@@ -73,13 +77,16 @@ fn heddles(
         Some(target)
     })?;
     let children = nodes.into_iter().map(|node| node.child).collect();
-    Ok(Running::of(children, vec![target], vec![control], dir))
+    let mut beside = vec![control];
+    beside.extend(registered.processes);
+    Ok(Running::of(children, vec![target], beside, dir))
 }
 
-fn manifest(providers: &[Endpoint], room: &Room) -> anyhow::Result<String> {
+/// The folder: the Service, and these providers of it. `open`: others may register.
+pub(super) fn manifest(providers: &[Endpoint], told: bool, open: bool) -> anyhow::Result<String> {
     render(
         include_str!("../../../peers/heddle-concurrency.yaml.j2"),
-        minijinja::context! { providers, told => room.told },
+        minijinja::context! { providers, told, open },
     )
 }
 
@@ -204,7 +211,7 @@ mod tests {
     fn every_system_is_told_of_every_provider_and_of_room_where_it_is_limited() {
         for room in ROOMS {
             let providers = providers(&room);
-            let heddle = manifest(&providers, &room).expect("renders");
+            let heddle = manifest(&providers, room.told, false).expect("renders");
             let dir = tempfile::tempdir().expect("a folder");
             let address = SocketAddr::from(([127, 0, 0, 1], 8000));
             let envoy = envoy_of_consumer(&providers, &room, address, address, &dir);
@@ -232,6 +239,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_folder_lets_providers_register_only_where_they_do() {
+        let open = manifest(&[], true, true).expect("renders");
+        assert!(open.contains("heddle.dev/registry: allow") && !open.contains("max-requests"));
+        let closed = manifest(&[], true, false).expect("renders");
+        assert!(!closed.contains("heddle.dev/registry"), "{closed}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::figures::{Run, ceiling, summary};
 use super::mesh;
 use super::plan::{LENGTHENED, MOST_OF_A_CORE, Plan, ROOMS, Room, WAIT_MS};
+use super::registry::Abilities;
 use super::stage::{Load, Stage};
 use crate::bench::findings::Findings;
 use crate::bench::systems::{Running, System};
@@ -26,16 +27,22 @@ struct Found {
 ///
 /// # Errors
 /// When something does not start, or a run cannot be made.
-pub(super) fn run(plan: &Plan, systems: &[System], findings: &mut Findings) -> anyhow::Result<()> {
+pub(super) fn run(
+    plan: &Plan,
+    systems: &[System],
+    abilities: &Abilities,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     let versions = systems.iter().map(|s| format!("{} {}", s.name, s.version));
     findings.say(versions.collect::<Vec<_>>().join(" · "));
+    abilities.said().iter().for_each(|line| findings.say(line));
     let mut wait_ms = None;
     for (number, room) in ROOMS.iter().enumerate() {
         let stage = Stage::set(systems, room)?;
         if let (0, Some(reason)) = (number, &stage.no_groups) {
             findings.say(format!("Providers are all of one size: {reason}"));
         }
-        let running = start_all(&stage, systems, room)?;
+        let running = start_all(&stage, systems, room, abilities)?;
         let wait_ms = match wait_ms {
             Some(known) => known,
             None => *wait_ms.insert(lengthen(plan, &stage, &running, findings)?),
@@ -47,9 +54,20 @@ pub(super) fn run(plan: &Plan, systems: &[System], findings: &mut Findings) -> a
     Ok(())
 }
 
-fn start_all(stage: &Stage, systems: &[System], room: &Room) -> anyhow::Result<Vec<Running>> {
+fn start_all(
+    stage: &Stage,
+    systems: &[System],
+    room: &Room,
+    abilities: &Abilities,
+) -> anyhow::Result<Vec<Running>> {
     let start = |(index, system): (usize, &System)| {
-        mesh::start(system, &stage.endpoints, room, stage.place(index))
+        mesh::start(
+            system,
+            &stage.endpoints,
+            room,
+            stage.place(index),
+            abilities,
+        )
     };
     systems.iter().enumerate().map(start).collect()
 }

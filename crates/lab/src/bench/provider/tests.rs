@@ -1,3 +1,4 @@
+use std::io::{Read, Write};
 use std::time::Instant;
 
 use super::*;
@@ -20,7 +21,7 @@ fn provider(at_once: usize) -> SocketAddr {
     address
 }
 
-fn ask(address: SocketAddr, path: &str) -> String {
+fn hash_of(address: SocketAddr, path: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).expect("connect");
     let request = format!("POST {path} HTTP/1.1\r\nHost: lab\r\nContent-Length: 4\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("write");
@@ -60,7 +61,7 @@ fn more_than_it_has_places_for_wait_and_are_counted() {
     let began = Instant::now();
     let answers: Vec<String> = std::thread::scope(|scope| {
         let asked: Vec<_> = (0..6)
-            .map(|number| scope.spawn(move || ask(address, &format!("/{number}/250"))))
+            .map(|number| scope.spawn(move || hash_of(address, &format!("/{number}/250"))))
             .collect();
         let answers = asked.into_iter().map(|one| one.join().expect("answered"));
         answers.collect()

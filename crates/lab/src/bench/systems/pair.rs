@@ -113,6 +113,7 @@ impl System {
             dir: dir.path(),
             place,
             settings: self.settings.as_deref(),
+            etcd: None,
             root: authority,
         })?;
         let near = &mut nodes.near;
