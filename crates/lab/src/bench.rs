@@ -1,6 +1,7 @@
 //! Experiments that measure Heddle beside other proxies.
 //!
-//! `proxy`, `mtls`, `identities`, `elastic` and `node` are the experiments; the rest are their instruments. The load generator, the upstream and the
+//! `proxy`, `mtls`, `link`, `identities`, `elastic`,
+//! `concurrency` and `node` are the experiments; the rest are their instruments. The load generator, the upstream and the
 //! confinement of every process are processes of this same program.
 
 use clap::Subcommand;
@@ -8,6 +9,7 @@ use clap::Subcommand;
 pub(crate) use confine::{Confine, run as become_confined};
 pub(crate) use handshakes::{Handshakes, run as shake_hands};
 pub(crate) use load::{Load, run as offer_load};
+pub(crate) use provider::{Provider, run as serve_provider};
 pub(crate) use upstream::{Upstream, run as serve_upstream};
 
 mod account;
@@ -15,6 +17,7 @@ mod ask;
 mod authority;
 mod cgroup;
 mod child;
+mod concurrency;
 mod confine;
 mod elastic;
 mod findings;
@@ -23,14 +26,18 @@ mod http;
 mod identities;
 mod install;
 mod instructions;
+mod link;
 mod load;
 mod machine;
+mod meter;
 mod mtls;
 mod node;
 mod nodes;
 mod plot;
+mod provider;
 mod proxy;
 mod report;
+mod sheet;
 mod stage;
 mod statistics;
 mod syscalls;
@@ -46,10 +53,14 @@ pub(crate) enum Command {
     Proxy(proxy::Proxy),
     /// Two nodes of each kind with mutual TLS and a policy between them, likewise.
     Mtls(mtls::MutualTls),
+    /// What is between two nodes: bytes, CPU and latency of several ways, likewise.
+    Link(link::Link),
     /// What identities cost: memory of many, and many at once.
     Identities(identities::Identities),
     /// Workers that come and go with the load, and connections that move.
     Elastic(elastic::Elastic),
+    /// Many requests at once, and providers of unequal size, beside Envoy.
+    Concurrency(concurrency::Concurrency),
     /// Memory of all proxies of a node as its pods become more: one proxy for all, beside one for each.
     NodeMemory(node::Options),
     /// CPU of all proxies of a node as requests become more, likewise.
@@ -68,8 +79,10 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Proxy(options) => proxy::run(options),
         Command::Mtls(options) => mtls::run(options),
+        Command::Link(options) => link::run(options),
         Command::Identities(options) => identities::run(options),
         Command::Elastic(options) => elastic::run(options),
+        Command::Concurrency(options) => concurrency::run(options),
         Command::NodeMemory(options) => node::memory(options),
         Command::NodeCpu(options) => node::cpu(options),
         Command::NodeQps(options) => node::qps(options),

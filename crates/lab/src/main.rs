@@ -37,6 +37,9 @@ enum HiddenPart {
     /// Answers what a proxy forwards.
     #[command(hide = true)]
     Upstream(bench::Upstream),
+    /// Provides a service that takes its time, and so many requests at once.
+    #[command(hide = true)]
+    Provider(bench::Provider),
     /// Shakes hands with a node, over and over.
     #[command(hide = true)]
     Handshakes(bench::Handshakes),
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Lab(command) => lab::commands::run(&command),
         Command::Part(HiddenPart::Load(options)) => bench::offer_load(&options),
         Command::Part(HiddenPart::Upstream(options)) => bench::serve_upstream(&options),
+        Command::Part(HiddenPart::Provider(options)) => bench::serve_provider(&options),
         Command::Part(HiddenPart::Handshakes(options)) => bench::shake_hands(&options),
         Command::Part(HiddenPart::Ask(options)) => demo::ask(&options),
         Command::Part(HiddenPart::Confine(options)) => bench::become_confined(&options),

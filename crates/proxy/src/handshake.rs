@@ -16,7 +16,7 @@ use rustix::net::{RecvFlags, Shutdown, shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::io::{Secured, Side, once, poll_send};
+use crate::io::{Secured, Side, count_received, once, poll_send};
 use crate::worker::Worker;
 
 /// Bytes read at a time: a whole flight, with a chain of usual certificates in it.
@@ -132,9 +132,11 @@ impl Handshake {
 
     fn take(&mut self, cipher: &mut [u8]) -> Result<(), Refusal> {
         let early = &mut self.early;
+        let before = early.len();
         let received = self.session.receive(cipher, &mut self.out, &mut |plain| {
             early.extend_from_slice(plain);
         });
+        count_received(self.session.protocol(), self.early.len() - before);
         let Received {
             established,
             closed,

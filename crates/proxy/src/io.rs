@@ -27,7 +27,7 @@ pub(crate) use gather::keep;
 use gather::{append, limited};
 pub(crate) use packed::Packed;
 use secured::RECORD_BYTES;
-pub(crate) use secured::{Proof, Secured};
+pub(crate) use secured::{Proof, Secured, count_in, count_received};
 pub(crate) use socket::{once, poll_send};
 use socket::{poll_writev, written};
 

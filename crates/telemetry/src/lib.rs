@@ -37,4 +37,4 @@ pub use registry::{MAX_LABEL_SETS, Registry};
 pub use seldom::Seldom;
 pub use tcp::{TcpLabels, TcpSeries};
 pub use value::{Counter, Gauge};
-pub use worker::{ManagerStats, ReasonCounters, WorkerStats};
+pub use worker::{ManagerStats, NodeBytes, NodeProtocol, ReasonCounters, WorkerStats};

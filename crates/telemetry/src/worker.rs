@@ -47,6 +47,8 @@ pub struct WorkerStats {
     pub links_total: Counter,
     /// How often one that was cut came back with its streams.
     pub links_resumed: Counter,
+    /// What other nodes were told and have said, below TLS.
+    pub node_bytes: NodeBytes,
     /// `Forwarded` and `X-Forwarded-*` fields of untrusted clients that were removed.
     pub forwarding_headers_stripped: Counter,
     /// Decisions that policies in dry run would have made otherwise.
@@ -93,6 +95,7 @@ impl WorkerStats {
             links_active: Gauge::default(),
             links_total: Counter::default(),
             links_resumed: Counter::default(),
+            node_bytes: NodeBytes::default(),
             forwarding_headers_stripped: Counter::default(),
             policy_dry_run_differences: Counter::default(),
             buffer_blocks_active: Gauge::default(),
@@ -130,6 +133,48 @@ impl WorkerStats {
         ] {
             gauge.set(0);
         }
+    }
+}
+
+/// What two nodes speak between them; the label `protocol`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeProtocol {
+    /// HTTP/1.1, or opaque bytes, on a connection of its own: `heddle/1`.
+    Http1,
+    /// Streams of links: `heddle-link/1`.
+    Link,
+}
+
+/// Bytes between nodes as they are before they are encrypted and after they were decrypted, by what is
+/// spoken. One writer: the Worker.
+#[derive(Debug, Default)]
+pub struct NodeBytes {
+    sent: [Counter; NodeProtocol::ALL.len()],
+    received: [Counter; NodeProtocol::ALL.len()],
+}
+
+impl NodeProtocol {
+    pub(crate) const ALL: [NodeProtocol; 2] = [NodeProtocol::Http1, NodeProtocol::Link];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            NodeProtocol::Http1 => "http1",
+            NodeProtocol::Link => "link",
+        }
+    }
+}
+
+impl NodeBytes {
+    /// Bytes that other nodes were told.
+    #[inline]
+    pub fn sent(&self, protocol: NodeProtocol) -> &Counter {
+        &self.sent[protocol as usize]
+    }
+
+    /// Bytes that other nodes have said.
+    #[inline]
+    pub fn received(&self, protocol: NodeProtocol) -> &Counter {
+        &self.received[protocol as usize]
     }
 }
 

@@ -36,6 +36,31 @@ pub(super) fn status(to: &str, method: &str, path: &str, mark: &str) -> anyhow::
     answer(&stream, request.as_bytes())
 }
 
+/// What stands on a page, which must not be longer than [`MAX_ANSWER`].
+///
+/// # Errors
+/// When there is no answer in time, or another one than 200.
+pub(super) fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    page(stream, path, MAX_ANSWER as u64)
+}
+
+/// The body of a page of at most `max` bytes, which ends with its connection.
+///
+/// # Errors
+/// When there is no such answer.
+pub(super) fn page(mut stream: impl Read + Write, path: &str, max: u64) -> anyhow::Result<String> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.take(max).read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    let status = head.split(' ').nth(1);
+    anyhow::ensure!(status == Some("200"), "{path} is answered {status:?}");
+    Ok(body.to_owned())
+}
+
 /// Sends a request on a connection that is open and reads the whole answer; returns its status.
 ///
 /// # Errors

@@ -69,14 +69,28 @@ impl Group {
         }
     }
 
+    /// Gives the group that part, 0 to 1, of the weight that others of ours have.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn share(&self, part: f64) -> anyhow::Result<()> {
+        let (file, most) = self.weight();
+        let weight = (f64::from(most) * part.clamp(0.0, 1.0)) as u32;
+        self.write(file, &weight.max(1).to_string())
+    }
+
+    /// Where its weight beside other groups stands, and the most that it may be.
+    fn weight(&self) -> (&'static str, u32) {
+        match self.version {
+            Version::V1 => ("cpu.shares", 262_144),
+            Version::V2 => ("cpu.weight", 10_000),
+        }
+    }
+
     /// Lets the measured processes win over whatever else runs on the machine. Best effort: without it
     /// a busy machine only makes the figures noisier.
     fn favour(&self) {
-        let favoured = match self.version {
-            Version::V1 => self.write("cpu.shares", "262144"),
-            Version::V2 => self.write("cpu.weight", "10000"),
-        };
-        drop(favoured);
+        drop(self.share(1.0));
     }
 
     fn write(&self, file: &str, value: &str) -> anyhow::Result<()> {

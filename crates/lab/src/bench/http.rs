@@ -47,12 +47,19 @@ pub(super) fn response(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
     }))
 }
 
-/// Reads a request head: its length and its target. `None` while the empty line has not arrived.
+/// Reads a request: the length of head and body, and its target. `None` while the empty line has not
+/// arrived; the body may still be on its way. What declares no length has no body.
 pub(super) fn request(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let end = memmem::find(bytes, b"\r\n\r\n")?;
-    let line = memchr::memchr(b'\r', bytes).map_or(&bytes[..end], |eol| &bytes[..eol]);
+    let head = &bytes[..end];
+    let line = memchr::memchr(b'\r', head).map_or(head, |eol| &head[..eol]);
     let target = line.split(|&byte| byte == b' ').nth(1).unwrap_or_default();
-    Some((end + 4, target))
+    let declared = field(head, b"content-length").and_then(number);
+    let body = declared.and_then(|body| usize::try_from(body).ok());
+    Some((
+        end.saturating_add(4).saturating_add(body.unwrap_or(0)),
+        target,
+    ))
 }
 
 /// The value of the first field of that name, which is given in lower case.

@@ -75,6 +75,20 @@ pub(super) fn peers() -> anyhow::Result<Peers> {
     })
 }
 
+/// Finds etcd, and installs it if it is missing.
+///
+/// # Errors
+/// When the user declines, or the installation fails.
+pub(super) fn etcd() -> anyhow::Result<PathBuf> {
+    if let Some(found) = find("etcd") {
+        return Ok(found);
+    }
+    eprintln!("Missing: etcd-server (Debian).");
+    anyhow::ensure!(agreed()?, "nothing installed; the benchmark needs etcd");
+    install_packages(&["etcd-server"])?;
+    find("etcd").context("etcd is not installed")
+}
+
 /// Where a program is, on `PATH` or where Debian keeps daemons.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

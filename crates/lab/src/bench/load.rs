@@ -23,13 +23,22 @@ use serde::{Deserialize, Serialize};
 
 use super::account;
 use connection::{Connection, Failure, Progress};
+use request::{Request, Shape};
 use schedule::Schedule;
 
+pub(super) use request::Head;
+
 mod connection;
+mod random;
+mod request;
 mod schedule;
 
 /// Errors after which a run ends: something is broken, not merely loaded.
 const MAX_ERRORS: u64 = 1_000;
+
+/// A run must carry that part of the rate that it was offered. Arrivals are random: short windows of few
+/// requests miss the rate by a few per cent.
+const CARRIED_SHARE: f64 = 0.93;
 
 /// What `heddle-lab load` is told.
 #[derive(Args, Clone)]
@@ -43,6 +52,18 @@ pub(crate) struct Load {
     /// Bytes of body to ask for, and to insist on.
     #[arg(long, default_value_t = 128)]
     body_bytes: u64,
+    /// Whose heads the requests have.
+    #[arg(long, value_enum, default_value = "plain")]
+    head: Head,
+    /// Bytes of body to send, where the head is one of those that go with a body.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=64 << 10))]
+    send_bytes: u64,
+    /// Another path, trace and id with every request, where the head has them.
+    #[arg(long)]
+    changing: bool,
+    /// How the path ends, instead of with the bytes that are asked for.
+    #[arg(long)]
+    path_end: Option<String>,
     /// Requests per second offered; without it each connection sends as fast as it is answered.
     #[arg(long)]
     rate: Option<f64>,
@@ -142,6 +163,7 @@ pub(super) struct Outcome {
     pub(super) requests: u64,
     /// What went wrong, by kind, over the whole run. A run with any is invalid.
     pub(super) errors: BTreeMap<String, u64>,
+    pub(super) mean_us: f64,
     pub(super) p50_us: f64,
     pub(super) p90_us: f64,
     pub(super) p99_us: f64,
@@ -157,6 +179,36 @@ pub(super) struct Outcome {
     pub(super) memory: BTreeMap<String, account::Memory>,
     /// How busy each core was, 0 to 1.
     pub(super) cores: Vec<f64>,
+}
+
+impl Outcome {
+    /// Requests answered each second.
+    pub(super) fn per_s(&self) -> f64 {
+        self.requests as f64 / self.seconds
+    }
+
+    /// Microseconds of processor time for each request, of what was watched by this name.
+    pub(super) fn cpu_us(&self, of: &str) -> f64 {
+        let used = self.cpu.get(of).copied().unwrap_or_default();
+        used.cpu_ns as f64 / 1e3 / self.requests as f64
+    }
+
+    /// Holds a run to what makes it count.
+    ///
+    /// # Errors
+    /// It had failures, or carried less than was offered.
+    pub(super) fn check(&self, rate: Option<f64>) -> anyhow::Result<()> {
+        anyhow::ensure!(self.errors.is_empty(), "errors: {:?}", self.errors);
+        anyhow::ensure!(self.requests > 0, "no request was answered");
+        let carried = self.per_s();
+        if let Some(rate) = rate {
+            anyhow::ensure!(
+                carried >= rate * CARRIED_SHARE,
+                "carried {carried:.0} of {rate:.0} requests per second"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Runs the load and prints the outcome as one line of JSON.
@@ -197,12 +249,19 @@ struct Edge {
 impl Generator {
     fn new(options: &Load) -> anyhow::Result<Generator> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let shape = Shape {
+            head: options.head,
+            body_bytes: options.send_bytes,
+            answer_bytes: options.body_bytes,
+            changing: options.changing,
+            tail: options.path_end.clone(),
+        };
         let mut connections = Vec::new();
         for index in 0..options.connections as usize {
             let target = &options.targets[index % options.targets.len()];
-            let connection =
-                Connection::open(target.address, &target.authority, options.body_bytes)
-                    .with_context(|| format!("cannot connect to {}", target.address))?;
+            let request = Request::new(&shape, &target.authority, index as u64);
+            let connection = Connection::open(target.address, request)
+                .with_context(|| format!("cannot connect to {}", target.address))?;
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, &connection, data, epoll::EventFlags::IN)?;
             connections.push(connection);
@@ -406,6 +465,7 @@ impl Generator {
         Ok(Outcome {
             seconds: end.at.duration_since(start.at).as_secs_f64(),
             requests: self.completed,
+            mean_us: self.latencies.mean(),
             p50_us: quantile(0.5),
             p90_us: quantile(0.9),
             p99_us: quantile(0.99),

@@ -33,6 +33,8 @@ pub(super) struct Site<'a> {
     pub(super) place: &'a Place,
     /// A settings file for the nodes.
     pub(super) settings: Option<&'a Path>,
+    /// An etcd in which providers register.
+    pub(super) etcd: Option<&'a str>,
     /// Whose root is the mesh's.
     pub(super) root: &'a Authority,
 }
@@ -53,12 +55,36 @@ pub(super) struct Node {
     pub(super) socket: PathBuf,
 }
 
+/// A mesh of any nodes that runs. They end before the control plane.
+pub(super) struct Mesh {
+    /// In the order of their names.
+    pub(super) nodes: Vec<Node>,
+    pub(super) control: Child,
+}
+
 impl Nodes {
     /// Starts the three and lets the nodes join. They may not serve yet.
     ///
     /// # Errors
     /// When one does not start; the end of its log is quoted.
     pub(super) fn start(site: &Site) -> anyhow::Result<Nodes> {
+        let Mesh { nodes, control } = Mesh::start(site, &[NEAR, FAR])?;
+        let mut nodes = nodes.into_iter();
+        let mut next = || nodes.next().context("a node for each name");
+        Ok(Nodes {
+            near: next()?,
+            far: next()?,
+            control,
+        })
+    }
+}
+
+impl Mesh {
+    /// Starts a control plane and nodes with these names, and lets them join. They may not serve yet.
+    ///
+    /// # Errors
+    /// When one does not start; the end of its log is quoted.
+    pub(super) fn start(site: &Site, names: &[&str]) -> anyhow::Result<Mesh> {
         let state = site.dir.join("control");
         site.root.hand_over(&state)?;
         let listen = free_address()?;
@@ -73,6 +99,7 @@ impl Nodes {
         ]));
         command.extend(with("--state", &state));
         command.extend(with("--socket", &socket));
+        command.extend(site.etcd.iter().flat_map(|url| words(["--etcd", url])));
         // Not where the nodes are measured.
         let place = Place {
             core: site.place.core.map(|_| 1),
@@ -80,14 +107,13 @@ impl Nodes {
         };
         let log = site.dir.join("control.log");
         let mut control = Child::start("heddle control", &place, &command, &log, false)?;
-        let token = |name| token(site.heddle, &socket, name);
-        let near_token = control.wait_until(CONTROL_WITHIN, || token(NEAR).ok())?;
-        let far_token = token(FAR)?;
-        Ok(Nodes {
-            near: Node::start(site, NEAR, listen, &near_token)?,
-            far: Node::start(site, FAR, listen, &far_token)?,
-            control,
-        })
+        let token = |name: &str| token(site.heddle, &socket, name);
+        let start = |name: &&str| {
+            let token = control.wait_until(CONTROL_WITHIN, || token(name).ok())?;
+            Node::start(site, name, listen, &token)
+        };
+        let nodes = names.iter().map(start).collect::<anyhow::Result<_>>()?;
+        Ok(Mesh { nodes, control })
     }
 }
 

@@ -136,7 +136,23 @@ impl<'a> Stage<'a> {
         rate: Option<f64>,
         seconds: f64,
     ) -> anyhow::Result<Outcome> {
+        self.load_with(proxy, cell, &[], rate, seconds)
+    }
+
+    /// The same, with more to tell the load generator.
+    ///
+    /// # Errors
+    /// When the load generator gives up.
+    pub(super) fn load_with(
+        &self,
+        proxy: &Running,
+        cell: Cell,
+        more: &[OsString],
+        rate: Option<f64>,
+        seconds: f64,
+    ) -> anyhow::Result<Outcome> {
         let mut command = self.load_command(&proxy.targets, cell);
+        command.extend_from_slice(more);
         command.extend(words(["--seconds", &seconds.to_string()]));
         command.extend(words(["--warm-up", &self.warm_up_s.to_string()]));
         command.extend(proxy.watched());

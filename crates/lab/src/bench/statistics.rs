@@ -47,6 +47,28 @@ pub(super) fn ratio(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Option<Spre
     Spread::of(&ratios)
 }
 
+/// What is left of some runs without the best and the worst of them by a figure, in order of that figure;
+/// all of them where there are fewer than three.
+pub(super) fn less_extremes<T>(runs: &[T], figure: impl Fn(&T) -> f64) -> Vec<&T> {
+    let mut sorted: Vec<&T> = runs.iter().collect();
+    sorted.sort_by(|one, other| figure(one).total_cmp(&figure(other)));
+    match sorted.len() {
+        count @ 3.. => sorted[1..count - 1].to_vec(),
+        _ => sorted,
+    }
+}
+
+/// The mean of some figures; none when there are none, or one is not a number.
+pub(super) fn mean(figures: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = figures
+        .into_iter()
+        .fold((0.0, 0_u32), |(sum, count), figure| {
+            (sum + figure, count + 1)
+        });
+    let mean = sum / f64::from(count);
+    mean.is_finite().then_some(mean)
+}
+
 /// The median of some figures; none when there are none, or one is not a number.
 pub(super) fn median(figures: &[f64]) -> Option<f64> {
     Spread::of(figures).map(|spread| spread.median)

@@ -17,14 +17,16 @@ use serde::Serialize;
 use super::account::{self, Memory};
 use super::authority::Authority;
 use super::child::{Child, Place, words};
+use super::meter::Meter;
 use super::nodes::{self, free_address};
 
 mod pair;
+mod row;
 
 pub(super) use pair::{ALLOWED, REFUSED};
 
 /// How long a proxy may take until it serves. Under callgrind everything takes fifty times as long.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// Which program a system is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +65,12 @@ pub(super) enum Traffic {
 pub(super) struct Work {
     pub(super) traffic: Traffic,
     pub(super) services: Vec<Service>,
+    /// What the policy at the second of a pair lets through.
+    pub(super) methods: &'static [&'static str],
+    /// Whether the endpoints are no workloads of the mesh.
+    pub(super) elsewhere: bool,
+    /// Whether a pair of Envoys speaks HTTP/2 between them. Heddle's settings say it for Heddle.
+    pub(super) http2: bool,
 }
 
 /// A service: requests for `host` below `/api/` go to its endpoints.
@@ -88,12 +96,32 @@ pub(super) struct Running {
     pub(super) targets: Vec<String>,
     /// Where the second of a pair takes connections of the first.
     pub(super) between: Option<SocketAddr>,
+    /// What the first of a pair counts of the bytes between the two.
+    pub(super) meter: Option<Meter>,
     /// What the proxies need and what is not measured. It ends after them.
     _beside: Vec<Child>,
-    dir: tempfile::TempDir,
+    /// Of the first one, and of those beside whose it is not.
+    dirs: Vec<tempfile::TempDir>,
 }
 
 impl Running {
+    /// Proxies that run, in the order in which a request meets them.
+    pub(super) fn of(
+        proxies: Vec<Child>,
+        targets: Vec<String>,
+        beside: Vec<Child>,
+        dir: tempfile::TempDir,
+    ) -> Running {
+        Running {
+            proxies,
+            targets,
+            between: None,
+            meter: None,
+            _beside: beside,
+            dirs: vec![dir],
+        }
+    }
+
     /// The proxies' processes.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.proxies.iter().map(Child::pid).collect()
@@ -115,7 +143,7 @@ impl Running {
 
     /// Where its files are.
     pub(super) fn dir(&self) -> &Path {
-        self.dir.path()
+        self.dirs[0].path()
     }
 }
 
@@ -135,6 +163,9 @@ impl Work {
         Work {
             traffic: Traffic::Http,
             services: (0..services).map(service).collect(),
+            methods: &["GET"],
+            elsewhere: false,
+            http2: false,
         }
     }
 }
@@ -214,13 +245,7 @@ impl System {
                 Some(work.services.iter().map(target).collect())
             }
         })?;
-        Ok(Running {
-            proxies: vec![child],
-            targets,
-            between: None,
-            _beside: Vec::new(),
-            dir,
-        })
+        Ok(Running::of(vec![child], targets, Vec::new(), dir))
     }
 
     /// Its configuration for that work.
@@ -238,7 +263,7 @@ impl System {
         })
     }
 
-    fn arguments(&self, config: &Path, dir: &Path) -> Vec<OsString> {
+    pub(super) fn arguments(&self, config: &Path, dir: &Path) -> Vec<OsString> {
         let config = config.as_os_str();
         match self.kind {
             Kind::Heddle => {
@@ -306,6 +331,9 @@ fn configuration(
     let context = minijinja::context! {
         services => work.services,
         mutual_tls => work.traffic == Traffic::MutualTls,
+        methods => work.methods,
+        elsewhere => work.elsewhere,
+        http2 => work.http2,
         listen => listen.to_string(),
         listen_host => listen.ip().to_string(),
         listen_port => listen.port(),

@@ -12,14 +12,17 @@ use anyhow::Context;
 use clap::Args;
 use rustix::event::epoll;
 use slab::Slab;
+use time::OffsetDateTime;
 
 use super::child::{Child, Place, words};
 use super::http;
 
 /// The largest body that a request may ask for, in bytes.
 const MAX_BODY: u64 = 16 << 20;
-/// The largest request head that is waited for, in bytes.
-const MAX_HEAD: usize = 64 << 10;
+/// The longest request that is waited for, head and body, in bytes.
+const MAX_REQUEST: usize = 128 << 10;
+/// What stands in an answer before its date.
+const BEFORE_DATE: &str = "HTTP/1.1 200 OK\r\nDate: ";
 
 /// What `heddle-lab upstream` is told.
 #[derive(Args)]
@@ -73,7 +76,7 @@ enum Peer {
 
 struct Connection {
     stream: TcpStream,
-    /// A request head of which the end has not arrived.
+    /// A request of which the end has not arrived.
     partial: Vec<u8>,
     /// The answer being written: which one, and how much of it has gone out.
     writing: Option<(usize, usize)>,
@@ -243,15 +246,20 @@ impl Connection {
                 return Ok(true);
             };
             // A proxy has one request in flight on a connection: more bytes are a fault of its.
-            if len != count {
+            if len < count {
                 return Ok(false);
+            }
+            if len > count {
+                self.partial.extend_from_slice(&scratch[..count]);
+                return Ok(len <= MAX_REQUEST);
             }
             self.writing = Some((answers.find(target), 0));
         } else {
             self.partial.extend_from_slice(&scratch[..count]);
             match http::request(&self.partial) {
-                None => return Ok(self.partial.len() < MAX_HEAD),
-                Some((len, _)) if len != self.partial.len() => return Ok(false),
+                None => return Ok(self.partial.len() < MAX_REQUEST),
+                Some((len, _)) if len < self.partial.len() => return Ok(false),
+                Some((len, _)) if len > self.partial.len() => return Ok(len <= MAX_REQUEST),
                 Some((_, target)) => self.writing = Some((answers.find(target), 0)),
             }
             self.partial.clear();
@@ -277,6 +285,8 @@ impl Connection {
 #[derive(Default)]
 struct Answers {
     made: Vec<(u64, Vec<u8>)>,
+    /// The second that they bear as their date.
+    dated: i64,
     /// CPU time that each costs beside.
     work: Duration,
 }
@@ -284,6 +294,7 @@ struct Answers {
 impl Answers {
     fn find(&mut self, target: &[u8]) -> usize {
         self.work();
+        self.date();
         let length = body_length(target).min(MAX_BODY);
         if let Some(found) = self.made.iter().position(|(len, _)| *len == length) {
             return found;
@@ -292,8 +303,21 @@ impl Answers {
         if self.made.len() == 64 {
             return 0;
         }
-        self.made.push((length, answer(length)));
+        let mut bytes = answer(length);
+        put_date(&mut bytes, self.dated);
+        self.made.push((length, bytes));
         self.made.len() - 1
+    }
+
+    /// Dates them anew when a second has passed, as every server does.
+    fn date(&mut self) {
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        if now != self.dated {
+            self.dated = now;
+            for (_, bytes) in &mut self.made {
+                put_date(bytes, now);
+            }
+        }
     }
 
     fn bytes(&self, which: usize) -> &[u8] {
@@ -328,7 +352,7 @@ fn body_length(target: &[u8]) -> u64 {
 
 fn answer(length: u64) -> Vec<u8> {
     let head = format!(
-        "HTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\nServer: lab\r\n\
+        "{BEFORE_DATE}Thu, 01 Jan 1970 00:00:00 GMT\r\nServer: lab\r\n\
          Content-Type: application/octet-stream\r\nCache-Control: no-store\r\n\
          X-Content-Type-Options: nosniff\r\nContent-Length: {length}\r\n\r\n"
     );
@@ -336,6 +360,25 @@ fn answer(length: u64) -> Vec<u8> {
     let body = usize::try_from(length).unwrap_or(0);
     bytes.extend(b"0123456789abcdef".iter().cycle().take(body));
     bytes
+}
+
+/// Writes a date into an answer, whatever it was before (RFC 9110 section 5.6.7).
+fn put_date(answer: &mut [u8], unix_s: i64) {
+    let at = OffsetDateTime::from_unix_timestamp(unix_s).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let weekday = at.weekday().to_string();
+    let month = at.month().to_string();
+    let date = format!(
+        "{}, {:02} {} {:04} {:02}:{:02}:{:02} GMT",
+        &weekday[..3],
+        at.day(),
+        &month[..3],
+        at.year(),
+        at.hour(),
+        at.minute(),
+        at.second()
+    );
+    let at = BEFORE_DATE.len();
+    answer[at..at + date.len()].copy_from_slice(date.as_bytes());
 }
 
 #[cfg(test)]

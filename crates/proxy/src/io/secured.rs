@@ -5,7 +5,7 @@
 //! for the length of a call; between two calls a session holds what the socket did not take, and a record
 //! that has not come whole.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::mem;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use heddle_model::{ServiceAccountName, SpiffeId};
+use heddle_telemetry::{Counter, NodeBytes, NodeProtocol, WorkerStats};
 use heddle_transport::{MAX_PLAINTEXT, MAX_SEALED, Peer, Protocol, RootId, Session, TlsError};
 use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::RecvFlags;
@@ -33,6 +34,40 @@ thread_local! {
     static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; MAX_PLAINTEXT].into());
     /// Ciphertext that is about to be written.
     static SEALED: RefCell<Box<[u8]>> = RefCell::new(vec![0; MAX_SEALED].into());
+    /// Where bytes between nodes are counted. Of the thread, since sessions move.
+    static STATS: OnceCell<Arc<WorkerStats>> = const { OnceCell::new() };
+}
+
+/// The thread is the Worker's with these numbers, from now on: what its sessions carry is counted there.
+pub(crate) fn count_in(stats: &Arc<WorkerStats>) {
+    STATS.with(|cell| {
+        let first = cell.set(Arc::clone(stats));
+        debug_assert!(first.is_ok(), "a thread is one Worker's");
+    });
+}
+
+/// Counts plaintext that another node has said.
+pub(crate) fn count_received(protocol: Option<Protocol>, bytes: usize) {
+    count(bytes, |stats| stats.received(counted_as(protocol)));
+}
+
+fn count_sent(protocol: Option<Protocol>, bytes: usize) {
+    count(bytes, |stats| stats.sent(counted_as(protocol)));
+}
+
+fn counted_as(protocol: Option<Protocol>) -> NodeProtocol {
+    match protocol {
+        Some(Protocol::Link) => NodeProtocol::Link,
+        Some(Protocol::Http1) | None => NodeProtocol::Http1,
+    }
+}
+
+fn count(bytes: usize, of: impl FnOnce(&NodeBytes) -> &Counter) {
+    STATS.with(|cell| {
+        if let Some(stats) = cell.get() {
+            of(&stats.node_bytes).add(bytes as u64);
+        }
+    });
 }
 
 /// Nothing new is begun on a session whose certificates expire this soon.
@@ -230,9 +265,13 @@ impl Secured {
             if n == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let received = self
-                .session
-                .receive(&mut cipher[..n], &mut self.sealed, plain);
+            let protocol = self.session.protocol();
+            let received =
+                self.session
+                    .receive(&mut cipher[..n], &mut self.sealed, &mut |decrypted| {
+                        count_received(protocol, decrypted.len());
+                        plain(decrypted);
+                    });
             self.ended = received.map_err(broken)?.closed;
             Ok(())
         })
@@ -266,6 +305,7 @@ impl Secured {
                     break;
                 }
             }
+            count_sent(self.session.protocol(), taken);
             self.put(stream, cx, &out[..filled])
         })?;
         self.stands_for = taken;
@@ -284,6 +324,7 @@ impl Secured {
         debug_assert!(self.is_clear() && self.stands_for == 0);
         SEALED.with_borrow_mut(|out| {
             let filled = self.session.seal(plain, out).map_err(broken)?;
+            count_sent(self.session.protocol(), plain.len());
             self.put(stream, cx, &out[..filled])
         })?;
         if self.is_clear() {
@@ -307,6 +348,7 @@ impl Secured {
         debug_assert!(self.is_clear() && self.stands_for == 0);
         SEALED.with_borrow_mut(|out| {
             let filled = self.session.seal(plain, out).map_err(broken)?;
+            count_sent(self.session.protocol(), plain.len());
             self.put(stream, cx, &out[..filled])
         })
     }

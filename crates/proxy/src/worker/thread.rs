@@ -29,6 +29,7 @@ use super::{
 use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::intercepted::Pods;
+use crate::io::count_in;
 use crate::link::{Links, Sessions};
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
@@ -132,6 +133,7 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<Handle> {
             if let Some(cpu) = plan.cpu {
                 pin(cpu);
             }
+            count_in(&plan.stats);
             let worker = Rc::new(Worker::new(plan, shown, arrivals.clone()));
             let until_end = run(&worker, inbox, arrivals, timer);
             let cut = runtime.block_on(tokio::task::coop::unconstrained(until_end));

@@ -6,6 +6,7 @@ use super::Registry;
 use crate::http::{HttpTotals, STATUS_CLASSES};
 use crate::tcp::TcpTotals;
 use crate::text::{Encoder, Kind, Label};
+use crate::worker::NodeProtocol;
 use crate::{Counter, Gauge, HttpLabels, ManagerStats, TcpLabels, WorkerStats, histogram};
 
 impl Registry {
@@ -347,6 +348,28 @@ fn render_workers(
     );
     for (id, worker) in each() {
         encoder.seconds(name, &[("worker", id)], worker.busy_ns.get() / 1_000);
+    }
+    let name = "heddle_node_bytes_total";
+    encoder.family(
+        name,
+        Kind::Counter,
+        "Bytes between nodes, before they are encrypted and after they were decrypted.",
+    );
+    for (id, worker) in each() {
+        for protocol in NodeProtocol::ALL {
+            let bytes = &worker.node_bytes;
+            for (direction, counter) in [
+                ("sent", bytes.sent(protocol)),
+                ("received", bytes.received(protocol)),
+            ] {
+                let labels = [
+                    ("worker", &**id),
+                    ("direction", direction),
+                    ("protocol", protocol.name()),
+                ];
+                encoder.count(name, &labels, counter.get());
+            }
+        }
     }
     let name = "heddle_handshakes_refused_total";
     encoder.family(

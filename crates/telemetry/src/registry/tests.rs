@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{LOOK_EVERY, MAX_COLLAPSED, MAX_LABEL_SETS, Registry};
-use crate::{HttpLabels, TcpLabels};
+use crate::{HttpLabels, NodeProtocol, TcpLabels};
 
 fn labels(source: &str, destination: &str, route: &str) -> HttpLabels {
     HttpLabels {
@@ -144,7 +144,15 @@ fn workers_and_their_reasons_are_told_apart() {
     stats[1].connections_active.add(4);
     stats[1].connections_active.dec();
     stats[1].busy_ns.add(1_500_000_000);
+    stats[1].node_bytes.sent(NodeProtocol::Http1).add(450);
+    stats[1].node_bytes.received(NodeProtocol::Http1).add(300);
     let metrics = rendered(&registry);
+    let bytes = |worker: u8, direction: &str| {
+        let labels = format!(r#"worker="{worker}",direction="{direction}",protocol="http1""#);
+        metrics.value(&format!("heddle_node_bytes_total{{{labels}}}"))
+    };
+    assert_eq!([bytes(0, "sent"), bytes(0, "received")], ["0", "0"]);
+    assert_eq!([bytes(1, "sent"), bytes(1, "received")], ["450", "300"]);
     assert_eq!(
         metrics.value(r#"heddle_requests_rejected_total{worker="0",reason="bad-request"}"#),
         "1"

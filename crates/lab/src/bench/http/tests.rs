@@ -37,6 +37,12 @@ fn a_request_yields_its_target() {
         request(bytes),
         Some((bytes.len() - 9, &b"/api/items/128"[..]))
     );
+    let with_body = b"POST /x HTTP/1.1\r\nContent-Length: 3\r\n\r\n";
+    assert_eq!(
+        request(with_body),
+        Some((with_body.len() + 3, &b"/x"[..])),
+        "the body is still on its way"
+    );
     assert_eq!(request(b"GET / HTTP/1.1\r\nHost: a\r\n"), None);
     assert_eq!(request(b"\r\n\r\n"), Some((4, &b""[..])));
 }

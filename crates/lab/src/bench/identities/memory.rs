@@ -94,6 +94,7 @@ fn grow(heddle: &System, protocol: &str) -> anyhow::Result<Grown> {
         dir: dir.path(),
         place: &Place::default(),
         settings: None,
+        etcd: None,
         root: &Authority::new()?,
     })?;
     let (program, socket) = (mesh.near.heddle.clone(), mesh.near.socket.clone());

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+use super::request::Request;
 use crate::bench::http;
 
 /// The largest response head that is waited for, in bytes.
@@ -23,7 +24,7 @@ enum State {
 pub(super) struct Connection {
     address: SocketAddr,
     stream: TcpStream,
-    request: Vec<u8>,
+    request: Request,
     /// A response head of which the end has not arrived.
     partial: Vec<u8>,
     state: State,
@@ -62,15 +63,11 @@ impl Failure {
 }
 
 impl Connection {
-    pub(super) fn open(
-        address: SocketAddr,
-        authority: &str,
-        body_bytes: u64,
-    ) -> std::io::Result<Connection> {
+    pub(super) fn open(address: SocketAddr, request: Request) -> std::io::Result<Connection> {
         Ok(Connection {
             address,
             stream: connect(address)?,
-            request: request(authority, body_bytes),
+            request,
             partial: Vec::new(),
             state: State::Idle,
         })
@@ -92,8 +89,9 @@ impl Connection {
     /// an error.
     pub(super) fn send(&mut self, due: Instant) -> std::io::Result<()> {
         self.state = State::Head { due };
-        let written = self.stream.write(&self.request)?;
-        if written == self.request.len() {
+        let bytes = self.request.next();
+        let written = self.stream.write(bytes)?;
+        if written == bytes.len() {
             Ok(())
         } else {
             Err(ErrorKind::WriteZero.into())
@@ -175,26 +173,6 @@ fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     Ok(stream)
-}
-
-/// A request as a browser's front end sends it: eleven fields, about 450 bytes.
-fn request(authority: &str, body_bytes: u64) -> Vec<u8> {
-    format!(
-        "GET /api/v1/items/{body_bytes}?page=2&sort=title HTTP/1.1\r\n\
-         Host: {authority}\r\n\
-         User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/130.0 Safari/537.36\r\n\
-         Accept: application/json, text/plain, */*\r\n\
-         Accept-Language: en-GB,en;q=0.9\r\n\
-         Accept-Encoding: identity\r\n\
-         Referer: http://{authority}/catalogue\r\n\
-         Cache-Control: no-cache\r\n\
-         X-Request-Id: 5f1c7a52-9d0e-4b7e-8a35-2f6f3f0c9b11\r\n\
-         Traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\
-         X-Lab-Canary: no\r\n\
-         Dnt: 1\r\n\
-         \r\n"
-    )
-    .into_bytes()
 }
 
 #[cfg(test)]

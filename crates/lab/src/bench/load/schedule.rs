@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::random::Random;
+
 /// Due requests without a connection beyond which further ones are dropped and counted.
 const MAX_BACKLOG: usize = 200_000;
 
@@ -18,7 +20,7 @@ pub(super) struct Schedule {
     due: VecDeque<Instant>,
     worst_backlog: usize,
     lost: u64,
-    random: u64,
+    random: Random,
 }
 
 impl Schedule {
@@ -31,7 +33,7 @@ impl Schedule {
             due: VecDeque::new(),
             worst_backlog: 0,
             lost: 0,
-            random: seed,
+            random: Random::new(seed),
         }
     }
 
@@ -97,12 +99,7 @@ impl Schedule {
 
     /// An exponentially distributed gap.
     fn gap(&mut self) -> Duration {
-        // SplitMix64 (Steele, Lea, Flood 2014)
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
+        let z = self.random.draw();
         // uniform in (0, 1], so that the logarithm is finite
         let uniform = ((z >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
         Duration::from_secs_f64(-uniform.ln() * self.mean_gap_s)

@@ -30,6 +30,10 @@ fn options(port: u16) -> Load {
         }],
         connections: 8,
         body_bytes: 128,
+        head: Head::Plain,
+        send_bytes: 0,
+        changing: false,
+        path_end: None,
         rate: None,
         warm_up: 0.0,
         seconds: 0.2,
@@ -87,4 +91,34 @@ fn answers_of_another_length_are_errors() {
     });
     assert_eq!(outcome.errors.get("wrong body length"), Some(&3));
     assert_eq!(outcome.requests, 0);
+}
+
+#[test]
+fn bodies_go_both_ways() {
+    let port = crate::bench::upstream::in_background();
+    for head in [Head::Browser, Head::Grpc] {
+        let outcome = outcome(&Load {
+            head,
+            send_bytes: 4096,
+            body_bytes: 4096,
+            changing: true,
+            requests: Some(200),
+            ..options(port)
+        });
+        assert_eq!((outcome.requests, outcome.errors.len()), (200, 0));
+        assert!(outcome.p50_us <= outcome.max_us && outcome.mean_us <= outcome.max_us);
+    }
+}
+
+#[test]
+fn a_run_that_carries_less_than_it_was_offered_does_not_count() {
+    let outcome = |requests| Outcome {
+        seconds: 1.0,
+        requests,
+        ..Outcome::default()
+    };
+    assert!(outcome(950).check(Some(1000.0)).is_ok());
+    assert!(outcome(900).check(Some(1000.0)).is_err());
+    assert!(outcome(900).check(None).is_ok());
+    assert!(outcome(0).check(None).is_err());
 }

@@ -60,7 +60,7 @@ fn one(
     ]
     .concat();
     let outcome = scene.measure("near0", &arguments)?;
-    rounds::check(&outcome, Some(f64::from(rate)))?;
+    outcome.check(Some(f64::from(rate)))?;
     let proxy = rounds::cpu_us(&outcome, PROXY);
     let ends = rounds::cpu_us(&outcome, "client") + rounds::cpu_us(&outcome, "upstream");
     let mut add = |name, value| figures.add(name, scene.kind, rate, round, value);

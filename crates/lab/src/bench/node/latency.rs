@@ -103,7 +103,7 @@ fn one(
     ]
     .concat();
     let outcome = scene.measure(place.server, &arguments)?;
-    rounds::check(&outcome, RATE.parse().ok())?;
+    outcome.check(RATE.parse().ok())?;
     figures.add(place.p50, scene.kind, connections, round, outcome.p50_us);
     figures.add(place.p99, scene.kind, connections, round, outcome.p99_us);
     Ok(())

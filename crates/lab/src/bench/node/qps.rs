@@ -78,7 +78,7 @@ fn one(
     pod.hold(f64::from(share) / 1000.0)?;
     let arguments = ["--connections", CONNECTIONS, "--body-bytes", "1024"];
     let outcome = scene.measure("near0", &[&arguments[..], &["--seconds", seconds]].concat())?;
-    rounds::check(&outcome, None)?;
+    outcome.check(None)?;
     let mut add = |name, value| figures.add(name, scene.kind, share, round, value);
     add("requests_per_s", outcome.requests as f64 / outcome.seconds);
     if scene.kind != Kind::Direct {

@@ -12,6 +12,7 @@ use super::{
 use crate::bench::ask;
 use crate::bench::authority::Authority;
 use crate::bench::child::{Child, Place};
+use crate::bench::meter::Meter;
 use crate::bench::nodes::{self, NEAR, Nodes, Site, free_address};
 
 /// What the policy at the second proxy lets the first one's identity do, and nothing else.
@@ -53,9 +54,10 @@ impl System {
             authority.leaf(account)?.write(dir.path(), account)?;
         }
         let (listen, between) = (free_address()?, free_address()?);
-        let start = |name: &str, template, work: &Work, listen| {
+        let admin = free_address()?;
+        let start = |name: &str, template, work: &Work, listen, admin| {
             let config = dir.path().join(format!("{name}.yaml"));
-            let text = configuration(template, work, listen, free_address()?, dir.path())?;
+            let text = configuration(template, work, listen, admin, dir.path())?;
             fs::write(&config, text)?;
             let mut command = vec![self.program.clone().into()];
             command.extend(self.arguments(&config, dir.path()));
@@ -73,6 +75,7 @@ impl System {
             include_str!("../../../peers/envoy-far.yaml.j2"),
             work,
             between,
+            free_address()?,
         )?;
         let onward = work.by_way_of(between)?;
         let mut near = start(
@@ -80,16 +83,15 @@ impl System {
             include_str!("../../../peers/envoy.yaml.j2"),
             &onward,
             listen,
+            admin,
         )?;
         let target = |service: &Service| format!("{}@{listen}", service.host);
         let targets: Vec<String> = work.services.iter().map(target).collect();
         near.wait_until(READY_WITHIN, || comes_through(&targets))?;
         Ok(Running {
-            proxies: vec![near, far],
-            targets,
             between: Some(between),
-            _beside: Vec::new(),
-            dir,
+            meter: Some(Meter::Envoy(admin)),
+            ..Running::of(vec![near, far], targets, Vec::new(), dir)
         })
     }
 
@@ -111,6 +113,7 @@ impl System {
             dir: dir.path(),
             place,
             settings: self.settings.as_deref(),
+            etcd: None,
             root: authority,
         })?;
         let near = &mut nodes.near;
@@ -121,19 +124,18 @@ impl System {
             comes_through(&targets)?;
             Some(targets)
         })?;
+        let proxies = vec![nodes.near.child, nodes.far.child];
         Ok(Running {
             between: Some(nodes.far.mesh),
-            proxies: vec![nodes.near.child, nodes.far.child],
-            targets,
-            _beside: vec![nodes.control],
-            dir,
+            meter: Some(Meter::Heddle(socket)),
+            ..Running::of(proxies, targets, vec![nodes.control], dir)
         })
     }
 }
 
 impl Work {
     /// The same work for a proxy that hands everything on to another.
-    fn by_way_of(&self, next: SocketAddr) -> anyhow::Result<Work> {
+    pub(super) fn by_way_of(&self, next: SocketAddr) -> anyhow::Result<Work> {
         let SocketAddr::V4(next) = next else {
             bail!("{next} is no IPv4 address");
         };
@@ -152,7 +154,7 @@ impl Work {
 }
 
 /// Whether each target answers what is allowed.
-fn comes_through(targets: &[String]) -> Option<()> {
+pub(super) fn comes_through(targets: &[String]) -> Option<()> {
     let (method, path) = ALLOWED;
     let answers = |target: &String| matches!(ask::status(target, method, path, "ready"), Ok(200));
     targets.iter().all(answers).then_some(())

@@ -115,10 +115,33 @@ fn both_kinds_of_pairs_get_the_same_policy_and_identities() {
     for text in [near, far, heddle] {
         assert!(!text.contains("{{") && !text.contains("{%"), "{text}");
     }
+    assert!(
+        !rendered_for(include_str!("../../../peers/envoy-far.yaml.j2"), &work).contains("or_rules")
+    );
     let (method, path) = ALLOWED;
     assert!(method == "GET" && path.starts_with("/api/v1/"));
     for (method, path) in REFUSED {
         // each for one reason alone
         assert!((method == "GET") != path.starts_with("/api/v1/"));
     }
+}
+
+#[test]
+fn pairs_may_take_bodies_and_speak_http2_between_them() {
+    let work = Work {
+        traffic: Traffic::MutualTls,
+        methods: &["GET", "POST"],
+        http2: true,
+        ..Work::new(1, 1, 9000)
+    };
+    let near = rendered_for(include_str!("../../../peers/envoy.yaml.j2"), &work);
+    assert_eq!(near.matches("http2_protocol_options").count(), 2, "{near}");
+    assert!(near.contains("codec_type: HTTP1") && near.contains("alpn_protocols: [h2]"));
+    let far = rendered_for(include_str!("../../../peers/envoy-far.yaml.j2"), &work);
+    assert!(
+        far.contains("codec_type: HTTP2") && far.contains("exact: POST"),
+        "{far}"
+    );
+    let heddle = rendered_for(include_str!("../../../peers/heddle.yaml.j2"), &work);
+    assert!(heddle.contains("methods: [GET, POST]"), "{heddle}");
 }

@@ -50,6 +50,11 @@ fn it_answers_a_request_that_arrives_in_two_halves_and_the_next_one() {
     for halves in [
         &["GET /x/1000000 HTTP/1.1\r\nHo", "st: a\r\n\r\n"][..],
         &["GET /x/5 HTTP/1.1\r\nHost: a\r\n\r\n"],
+        &[
+            "POST /x/5 HTTP/1.1\r\nContent-Length: 6\r\n\r\n",
+            "abc",
+            "def",
+        ],
     ] {
         for half in halves {
             client.write_all(half.as_bytes()).expect("write");
@@ -68,4 +73,26 @@ fn it_answers_a_request_that_arrives_in_two_halves_and_the_next_one() {
         };
         assert_eq!(head.status, 200);
     }
+}
+
+#[test]
+fn an_answer_bears_the_date_of_its_second() {
+    let mut bytes = answer(5);
+    let length = bytes.len();
+    put_date(&mut bytes, 784_111_777);
+    let text = String::from_utf8(bytes).expect("text");
+    // The example of RFC 9110 section 5.6.7.
+    assert!(
+        text.contains("\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n"),
+        "{text}"
+    );
+    assert_eq!(text.len(), length);
+    let mut answers = Answers::default();
+    let which = answers.find(b"/items/5");
+    assert!(
+        !answers
+            .bytes(which)
+            .windows(4)
+            .any(|bytes| bytes == b"1970")
+    );
 }

@@ -9,7 +9,7 @@ use heddle_model::AppProtocol;
 use heddle_proxy::{Elasticity, Protocol, Settings};
 
 use super::pair::Pair;
-use crate::support::{Client, Upstream, serve};
+use crate::support::{Client, Upstream, count, serve};
 
 fn bytes(n: usize) -> Vec<u8> {
     (0..n).map(|i| (i * 7 + i / 251) as u8).collect()
@@ -47,6 +47,30 @@ fn a_request_reaches_a_workload_of_another_node() {
     for side in [&pair.calling, &pair.called] {
         side.expect("heddle_http_requests_total", &labels, 3.0);
     }
+}
+
+#[test]
+fn bytes_between_nodes_are_counted_as_they_are_below_tls() {
+    const NAME: &str = "heddle_node_bytes_total";
+    let pair = Pair::new(serve(|_| "0123456789".repeat(300)), AppProtocol::Http);
+    let mut client = pair.client("shop");
+    let [mut sent, mut received] = [0.0; 2];
+    for turn in 0..3 {
+        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+        let response = client.response();
+        assert_eq!(response.status(), 200, "{turn}");
+        let of = |direction| count(&pair.calling.registry, NAME, &[direction]);
+        let (more, answered) = (of("sent") - sent, of("received") - received);
+        (sent, received) = (of("sent"), of("received"));
+        // A head of some lines, the first time with the preface; an answer of 3,000 bytes and its head.
+        assert!((60.0..400.0).contains(&more), "{turn}: {more}");
+        assert!((3_010.0..3_300.0).contains(&answered), "{turn}: {answered}");
+    }
+    // What one node sends is what the other receives.
+    pair.called.expect(NAME, &["received"], sent);
+    pair.called.expect(NAME, &["sent"], received);
+    pair.calling
+        .expect(NAME, &["protocol=\"http1\""], sent + received);
 }
 
 #[test]

@@ -1,0 +1,169 @@
+//! Where providers are registered: in an etcd of the experiment's own, where this Heddle can follow one, else in
+//! the folder of manifests.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::mesh::{Endpoint, SERVICE, manifest};
+use super::plan::{ROOMS, Room};
+use crate::bench::child::{Child, Place, words};
+use crate::bench::install;
+use crate::bench::nodes::{free_address, write_manifest};
+
+/// How long etcd may take until it answers.
+const ETCD_WITHIN: Duration = Duration::from_secs(20);
+
+/// What the Heddle to be measured can do of what the experiment needs.
+#[derive(Debug, Clone)]
+pub(super) struct Abilities {
+    /// The etcd to register in; none where `heddle register` does not exist.
+    etcd: Option<PathBuf>,
+    /// Whether endpoints may say how much they take at once.
+    room: bool,
+}
+
+/// An etcd with one member, and who registers in it. They end before it.
+pub(super) struct Registered {
+    pub(super) url: Option<String>,
+    pub(super) processes: Vec<Child>,
+}
+
+impl Abilities {
+    /// Finds out, and installs etcd where it is needed.
+    ///
+    /// # Errors
+    /// When the program cannot be run, or etcd cannot be installed.
+    pub(super) fn of(heddle: &Path) -> anyhow::Result<Abilities> {
+        let registers = succeeds(Command::new(heddle).args(["register", "--help"]))?;
+        let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+        let provider = Endpoint {
+            name: "small",
+            address: std::net::Ipv4Addr::new(127, 3, 0, 1),
+            port: 80,
+            room: 1,
+        };
+        let told = ROOMS.iter().find(|room| room.told).context("a room")?;
+        write_manifest(dir.path(), &manifest(&[provider], told.told, false)?)?;
+        let folder = dir.path().join("mesh");
+        Ok(Abilities {
+            etcd: registers.then(install::etcd).transpose()?,
+            room: succeeds(Command::new(heddle).arg("validate").arg(folder))?,
+        })
+    }
+
+    /// What a reader has to know.
+    pub(super) fn said(&self) -> Vec<String> {
+        let mut said = vec![match &self.etcd {
+            Some(_) => {
+                "Heddle's providers register in etcd; Envoy's stand in its configuration".to_owned()
+            }
+            None => "Heddle's providers stand in manifests: it has no `heddle register`".to_owned(),
+        }];
+        if !self.room {
+            said.push("Heddle is not told of room: it knows no heddle.dev/max-requests".to_owned());
+        }
+        said
+    }
+
+    /// Writes what is in the folder, and registers the rest.
+    ///
+    /// # Errors
+    /// When etcd or somebody who registers does not start.
+    pub(super) fn register(
+        &self,
+        heddle: &Path,
+        providers: &[Endpoint],
+        room: &Room,
+        dir: &Path,
+    ) -> anyhow::Result<Registered> {
+        let told = room.told && self.room;
+        let in_etcd = self.etcd.is_some();
+        let in_folder = if in_etcd { &[] } else { providers };
+        write_manifest(dir, &manifest(in_folder, told, in_etcd)?)?;
+        let Some(etcd) = &self.etcd else {
+            return Ok(Registered {
+                url: None,
+                processes: Vec::new(),
+            });
+        };
+        let (etcd, client) = start_etcd(etcd, dir)?;
+        let url = format!("http://{client}");
+        let mut processes = Vec::new();
+        for provider in providers {
+            let mut command = words([heddle.as_os_str(), "register".as_ref()]);
+            command.extend(words([&format!("lab/{SERVICE}"), "--name", provider.name]));
+            let address = SocketAddr::from((provider.address, provider.port));
+            command.extend(words(["--address", &address.to_string()]));
+            command.extend(words([
+                "--node",
+                provider.name,
+                "--service-account",
+                SERVICE,
+            ]));
+            command.extend(words(["--etcd", &url]));
+            if told {
+                command.extend(words(["--max-requests", &provider.room.to_string()]));
+            }
+            let log = dir.join(format!("register-{}.log", provider.name));
+            let name = format!("heddle register {}", provider.name);
+            processes.push(Child::start(&name, &beside(), &command, &log, false)?);
+        }
+        processes.push(etcd);
+        Ok(Registered {
+            url: Some(url),
+            processes,
+        })
+    }
+}
+
+/// Starts an etcd and waits until it answers; returns where.
+fn start_etcd(program: &Path, dir: &Path) -> anyhow::Result<(Child, SocketAddr)> {
+    let (client, peer) = (free_address()?, free_address()?);
+    let data = dir.join("etcd");
+    fs::create_dir(&data)?;
+    // Debian's refuses to run on arm64 without that.
+    let mut command = words(["env", "ETCD_UNSUPPORTED_ARCH=arm64"]);
+    command.push(program.into());
+    command.extend(words(["--data-dir".as_ref(), data.as_os_str()]));
+    let urls = [format!("http://{client}"), format!("http://{peer}")];
+    for (flags, url) in [
+        (
+            ["--listen-client-urls", "--advertise-client-urls"],
+            &urls[0],
+        ),
+        (
+            ["--listen-peer-urls", "--initial-advertise-peer-urls"],
+            &urls[1],
+        ),
+    ] {
+        command.extend(flags.iter().flat_map(|flag| words([*flag, url])));
+    }
+    command.extend(words([
+        "--initial-cluster",
+        &format!("default={}", urls[1]),
+    ]));
+    let mut etcd = Child::start("etcd", &beside(), &command, &dir.join("etcd.log"), false)?;
+    etcd.wait_until(ETCD_WITHIN, || {
+        let health = crate::bench::ask::get(client, "/health").ok()?;
+        health.contains("true").then_some(())
+    })?;
+    Ok((etcd, client))
+}
+
+/// Not where proxies are measured.
+fn beside() -> Place {
+    Place {
+        core: Some(1),
+        groups: Vec::new(),
+    }
+}
+
+fn succeeds(command: &mut Command) -> anyhow::Result<bool> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    Ok(output.status.success())
+}

@@ -1,0 +1,117 @@
+//! How long the experiment runs, and with which requests.
+
+use std::fmt;
+
+use crate::bench::load::Head;
+
+/// A kind of request: whose head, how much body in each direction, and whether it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub(super) head: Head,
+    pub(super) body_bytes: u64,
+    pub(super) changing: bool,
+}
+
+/// What the bars are about, with heads that stay as they are and with heads that change.
+pub(super) const CONSTANT: Kind = kind(Head::Browser, 128, false);
+pub(super) const CHANGING: Kind = kind(Head::Browser, 128, true);
+
+const fn kind(head: Head, body_bytes: u64, changing: bool) -> Kind {
+    Kind {
+        head,
+        body_bytes,
+        changing,
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = match self.head {
+            Head::Plain => "plain",
+            Head::Browser => "browser",
+            Head::Grpc => "gRPC",
+        };
+        let changing = if self.changing {
+            "changing"
+        } else {
+            "constant"
+        };
+        match self.body_bytes {
+            bytes if bytes >= 1 << 10 => write!(f, "{head} {} KiB {changing}", bytes >> 10),
+            bytes => write!(f, "{head} {bytes} B {changing}"),
+        }
+    }
+}
+
+/// What is measured, and for how long. Times are in seconds.
+pub(super) struct Plan {
+    pub(super) rounds: usize,
+    /// The two that the bars are about come first.
+    pub(super) kinds: Vec<Kind>,
+    pub(super) warm_up_s: f64,
+    pub(super) calibration_s: f64,
+    pub(super) window_s: f64,
+    /// Of pairs that say little.
+    pub(super) quiet_s: f64,
+    /// Requests over which bytes are counted, on a busy pair.
+    pub(super) counted: u64,
+    /// Rounds in which bytes are counted: they hardly vary.
+    pub(super) count_rounds: usize,
+}
+
+impl Plan {
+    /// About half an hour with all five ways.
+    pub(super) fn full() -> Plan {
+        let browser =
+            [128, 0, 4096].map(|bytes| [false, true].map(|c| kind(Head::Browser, bytes, c)));
+        let grpc = [false, true].map(|changing| kind(Head::Grpc, 128, changing));
+        Plan {
+            rounds: 5,
+            kinds: browser.into_iter().flatten().chain(grpc).collect(),
+            warm_up_s: 0.4,
+            calibration_s: 1.0,
+            window_s: 2.0,
+            quiet_s: 5.0,
+            counted: 20_000,
+            count_rounds: 2,
+        }
+    }
+
+    /// A few minutes.
+    pub(super) fn quick() -> Plan {
+        Plan {
+            rounds: 2,
+            kinds: vec![
+                CONSTANT,
+                CHANGING,
+                kind(Head::Browser, 4096, true),
+                kind(Head::Grpc, 128, true),
+            ],
+            warm_up_s: 0.3,
+            calibration_s: 0.6,
+            window_s: 1.0,
+            quiet_s: 2.0,
+            counted: 4_000,
+            count_rounds: 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_begin_with_what_the_bars_are_about() {
+        for (plan, kinds) in [(Plan::quick(), 4), (Plan::full(), 8)] {
+            assert_eq!(plan.kinds[..2], [CONSTANT, CHANGING]);
+            assert_eq!(plan.kinds.len(), kinds);
+            assert!(plan.count_rounds <= plan.rounds);
+        }
+        assert_eq!(CHANGING.to_string(), "browser 128 B changing");
+        assert_eq!(
+            kind(Head::Grpc, 4096, false).to_string(),
+            "gRPC 4 KiB constant"
+        );
+    }
+}

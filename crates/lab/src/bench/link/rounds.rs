@@ -1,0 +1,323 @@
+//! The rounds: which pair is loaded when, with what, and what is read.
+
+use std::time::Duration;
+
+use super::bytes::Reading;
+use super::plan::{Kind, Plan};
+use super::way::{Way, Ways};
+use crate::bench::child::{Child, words};
+use crate::bench::findings::Findings;
+use crate::bench::load::{Head, Outcome};
+use crate::bench::report::Cell;
+use crate::bench::sheet::Sheet;
+use crate::bench::stage::{self, Stage};
+use crate::bench::systems::{Running, Traffic, Work};
+
+/// Half a core for both proxies: little enough that they saturate before load generator and upstream.
+const HELD_TO_CORES: f64 = 0.5;
+/// The part of the slowest pair's best that all are offered.
+const OFFERED_SHARE: f64 = 0.7;
+/// Connections of a busy pair.
+const BUSY: u32 = 64;
+/// What a pair that says little is asked, in requests per second over one connection.
+pub(super) const QUIET_RATE: f64 = 20.0;
+/// How many kinds of requests the measures take that only the bars need.
+const MAIN_KINDS: usize = 2;
+/// Requests before bytes are counted: whatever is said once was said then.
+const WARM_UP_REQUESTS: u64 = 500;
+/// How late a load generator may be.
+const LATE: Duration = Duration::from_secs(20);
+
+/// Requests of one kind, over so many connections.
+#[derive(Clone, Copy)]
+struct Offer {
+    kind: Kind,
+    connections: u32,
+    rate: Option<f64>,
+}
+
+struct Rounds<'a> {
+    plan: &'a Plan,
+    ways: &'a Ways,
+    stage: Stage<'a>,
+    sheet: &'a mut Sheet,
+}
+
+/// Runs the whole experiment.
+///
+/// # Errors
+/// When something does not start, or nothing could be measured. What goes wrong within a run is noted.
+pub(super) fn run(
+    plan: &Plan,
+    ways: &Ways,
+    sheet: &mut Sheet,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
+    let stage = Stage::set(&ways.systems, 1, plan.warm_up_s, Traffic::MutualTls)?;
+    if let Err(reason) = &stage.groups {
+        findings.say(format!(
+            "Not measured: throughput with half a core: {reason}"
+        ));
+    }
+    let mut rounds = Rounds {
+        plan,
+        ways,
+        stage,
+        sheet,
+    };
+    rounds.all()?;
+    anyhow::ensure!(!sheet.is_empty(), "nothing was measured");
+    Ok(())
+}
+
+impl Rounds<'_> {
+    fn all(&mut self) -> anyhow::Result<()> {
+        let mut rates = Vec::new();
+        for round in 0..self.plan.rounds {
+            eprintln!("round {} of {}", round + 1, self.plan.rounds);
+            let running = self.start_all()?;
+            if rates.is_empty() {
+                rates = self.calibrate(&running)?;
+            }
+            for (number, (&kind, &rate)) in self.plan.kinds.iter().zip(&rates).enumerate() {
+                for index in self.stage.order(round + number) {
+                    self.fixed_rate(round, index, &running[index], kind, rate);
+                }
+            }
+            for &kind in &self.plan.kinds[..MAIN_KINDS] {
+                for index in self.stage.order(round) {
+                    self.half_a_core(round, index, &running[index], kind)?;
+                }
+            }
+            if round < self.plan.count_rounds {
+                for index in self.stage.order(round) {
+                    self.count(round, index, &running[index]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start_all(&self) -> anyhow::Result<Vec<Running>> {
+        let mesh = Work {
+            methods: &["GET", "POST"],
+            http2: true,
+            ..self.stage.work(1, 1)
+        };
+        let start = |(index, way): (usize, &Way)| {
+            let work = match way {
+                Way::Http1Plain => Work {
+                    traffic: Traffic::Http,
+                    ..mesh.clone()
+                },
+                _ => mesh.clone(),
+            };
+            self.ways.start(index, &work, &self.stage.place(index))
+        };
+        self.ways.ways.iter().enumerate().map(start).collect()
+    }
+
+    /// The rate that all are offered of each kind of requests.
+    fn calibrate(&mut self, running: &[Running]) -> anyhow::Result<Vec<f64>> {
+        let mut rates = Vec::new();
+        for &kind in &self.plan.kinds {
+            let mut slowest = f64::INFINITY;
+            for (index, pair) in running.iter().enumerate() {
+                let found = self.load(pair, Offer::busy(kind), self.plan.calibration_s);
+                match found {
+                    Ok(outcome) => slowest = slowest.min(outcome.per_s()),
+                    Err(error) => self.problem(index, kind, 0, &error),
+                }
+            }
+            anyhow::ensure!(slowest.is_finite(), "no pair carried {kind}");
+            rates.push((slowest * OFFERED_SHARE).max(1.0));
+        }
+        Ok(rates)
+    }
+
+    fn fixed_rate(&mut self, round: usize, index: usize, pair: &Running, kind: Kind, rate: f64) {
+        let offer = Offer {
+            rate: Some(rate),
+            ..Offer::busy(kind)
+        };
+        match self.load(pair, offer, self.plan.window_s) {
+            Ok(outcome) => self.add_times(round, index, &kind.to_string(), &outcome),
+            Err(error) => self.problem(index, kind, round, &error),
+        }
+    }
+
+    fn half_a_core(
+        &mut self,
+        round: usize,
+        index: usize,
+        pair: &Running,
+        kind: Kind,
+    ) -> anyhow::Result<()> {
+        let Ok(groups) = &self.stage.groups else {
+            return Ok(());
+        };
+        groups[index].hold(Some(HELD_TO_CORES))?;
+        let found = self.load(pair, Offer::busy(kind), self.plan.window_s);
+        groups[index].hold(None)?;
+        match found {
+            Ok(outcome) => {
+                self.add("qps", index, &kind.to_string(), round, outcome.per_s());
+            }
+            Err(error) => self.problem(index, kind, round, &error),
+        }
+        Ok(())
+    }
+
+    /// Bytes of every kind of requests on a busy pair, and of the main kinds on one that says little.
+    fn count(&mut self, round: usize, index: usize, pair: &Running) {
+        for (number, &kind) in self.plan.kinds.iter().enumerate() {
+            let counted = self.plan.counted;
+            let cell = kind.to_string();
+            if let Err(error) =
+                self.exchanges(round, index, pair, Offer::busy(kind), counted, &cell)
+            {
+                self.problem(index, kind, round, &error);
+            }
+            if number >= MAIN_KINDS {
+                continue;
+            }
+            let quiet = Offer {
+                kind,
+                connections: 1,
+                rate: Some(QUIET_RATE),
+            };
+            let counted = (QUIET_RATE * self.plan.quiet_s) as u64;
+            let cell = quiet_cell(kind);
+            match self.exchanges(round, index, pair, quiet, counted, &cell) {
+                Ok(outcome) => self.add_times(round, index, &cell, &outcome),
+                Err(error) => self.problem(index, kind, round, &error),
+            }
+        }
+    }
+
+    /// Counts the bytes of so many exchanges.
+    fn exchanges(
+        &mut self,
+        round: usize,
+        index: usize,
+        pair: &Running,
+        offer: Offer,
+        exchanges: u64,
+        cell: &str,
+    ) -> anyhow::Result<Outcome> {
+        let between = pair.between.expect("it is a pair");
+        let plain = self.ways.ways[index] == Way::Http1Plain;
+        let read = || {
+            let reading = Reading::take(pair.meter.as_ref(), between)?;
+            anyhow::Ok(if plain {
+                reading.in_the_clear()
+            } else {
+                reading
+            })
+        };
+        // One connection says little however much is to be said.
+        let warm_up = Offer {
+            rate: None,
+            ..offer
+        };
+        self.bounded(pair, warm_up, WARM_UP_REQUESTS)?;
+        let start = read()?;
+        let outcome = self.bounded(pair, offer, exchanges)?;
+        let found = start.until(&read()?, exchanges, offer.kind.body_bytes);
+        for (name, figure) in [
+            ("bytes", found.bytes),
+            ("overhead_bytes", found.overhead_bytes),
+            ("socket_bytes", found.socket_bytes),
+            ("segments", found.segments),
+        ] {
+            if let Some(figure) = figure {
+                self.add(name, index, cell, round, figure);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Loads a pair for a window of so many seconds.
+    fn load(&self, pair: &Running, offer: Offer, seconds: f64) -> anyhow::Result<Outcome> {
+        let more = offer.words();
+        let outcome = self
+            .stage
+            .load_with(pair, offer.cell(), &more, offer.rate, seconds)?;
+        outcome.check(offer.rate)?;
+        Ok(outcome)
+    }
+
+    /// Loads a pair with so many requests.
+    fn bounded(&self, pair: &Running, offer: Offer, requests: u64) -> anyhow::Result<Outcome> {
+        let mut command = self.stage.load_command(&pair.targets, offer.cell());
+        command.extend(offer.words());
+        command.extend(words(["--requests", &requests.to_string()]));
+        command.extend(pair.watched());
+        let mut within = LATE;
+        if let Some(rate) = offer.rate {
+            command.extend(words(["--rate", &rate.to_string()]));
+            within += Duration::from_secs_f64(requests as f64 / rate * 2.0);
+        }
+        let log = self.stage.dir.path().join("load.log");
+        let place = &self.stage.client;
+        let child = Child::start("the load generator", place, &command, &log, true)?;
+        let outcome = stage::parse(&child.finish(within)?)?;
+        outcome.check(None)?;
+        Ok(outcome)
+    }
+
+    fn add_times(&mut self, round: usize, index: usize, cell: &str, outcome: &Outcome) {
+        for (name, figure) in [
+            ("cpu_us", outcome.cpu_us("proxy")),
+            ("offered_per_s", outcome.per_s()),
+            ("p50_us", outcome.p50_us),
+            ("p99_us", outcome.p99_us),
+        ] {
+            self.add(name, index, cell, round, figure);
+        }
+    }
+
+    fn add(&mut self, name: &'static str, index: usize, cell: &str, round: usize, figure: f64) {
+        let way = self.ways.ways[index].name();
+        self.sheet.add(name, way, cell, round, figure);
+    }
+
+    fn problem(&mut self, index: usize, kind: Kind, round: usize, why: &anyhow::Error) {
+        let way = self.ways.ways[index].name();
+        self.sheet.problem(way, &kind.to_string(), round, why);
+    }
+}
+
+impl Offer {
+    fn busy(kind: Kind) -> Offer {
+        Offer {
+            kind,
+            connections: BUSY,
+            rate: None,
+        }
+    }
+
+    fn cell(self) -> Cell {
+        Cell {
+            connections: self.connections,
+            body_bytes: self.kind.body_bytes,
+        }
+    }
+
+    fn words(self) -> Vec<std::ffi::OsString> {
+        let head = match self.kind.head {
+            Head::Plain => "plain",
+            Head::Browser => "browser",
+            Head::Grpc => "grpc",
+        };
+        let mut all = words(["--head", head]);
+        all.extend(words(["--send-bytes", &self.kind.body_bytes.to_string()]));
+        all.extend(self.kind.changing.then_some("--changing").map(Into::into));
+        all
+    }
+}
+
+/// What tables call the main kinds of requests on a pair that says little.
+pub(super) fn quiet_cell(kind: Kind) -> String {
+    format!("{kind}, {QUIET_RATE:.0}/s")
+}

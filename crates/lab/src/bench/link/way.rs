@@ -1,0 +1,183 @@
+//! The ways from one proxy to the other, and which of them this Heddle offers.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::bench::authority::Authority;
+use crate::bench::child::Place;
+use crate::bench::findings::Findings;
+use crate::bench::systems::{Kind, Running, System, Work};
+
+/// How a request gets from the near proxy to the far one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Two Heddles in a row, in the clear, without a mesh.
+    Http1Plain,
+    /// `heddle/1`: a connection for each exchange under way.
+    Http1Mtls,
+    /// HTTP/2, the yardstick.
+    Http2Mtls,
+    /// The link protocol.
+    LinkMtls,
+    /// Two Envoys with HTTP/2 between them.
+    Envoy,
+}
+
+impl Way {
+    pub(super) const ALL: [Way; 5] = [
+        Way::Http1Plain,
+        Way::Http1Mtls,
+        Way::Http2Mtls,
+        Way::LinkMtls,
+        Way::Envoy,
+    ];
+
+    /// What tables and ratios call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Way::Http1Plain => "http1-plain",
+            Way::Http1Mtls => "http1-mtls",
+            Way::Http2Mtls => "http2-mtls",
+            Way::LinkMtls => "link-mtls",
+            Way::Envoy => "envoy",
+        }
+    }
+
+    /// What the settings of the nodes say, where they have a say.
+    fn between_nodes(self) -> Option<&'static str> {
+        match self {
+            Way::Http1Plain | Way::Envoy => None,
+            Way::Http1Mtls => Some("http1"),
+            Way::Http2Mtls => Some("http2"),
+            Way::LinkMtls => Some("link"),
+        }
+    }
+}
+
+/// Settings of nodes that speak like this.
+fn settings(between_nodes: &str) -> String {
+    format!("proxy:\n  between_nodes: {between_nodes}\n")
+}
+
+/// The ways that can be measured.
+pub(super) struct Ways {
+    pub(super) ways: Vec<Way>,
+    /// In the same order.
+    pub(super) systems: Vec<System>,
+    /// Holds their settings.
+    _dir: tempfile::TempDir,
+}
+
+impl Ways {
+    /// Starts the pair of one.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(super) fn start(
+        &self,
+        index: usize,
+        work: &Work,
+        place: &Place,
+    ) -> anyhow::Result<Running> {
+        let system = &self.systems[index];
+        match self.ways[index] {
+            Way::Http1Plain => system.start_row(work, place),
+            Way::Http1Mtls | Way::Http2Mtls | Way::LinkMtls | Way::Envoy => {
+                system.start_pair(work, place, &Authority::new()?)
+            }
+        }
+    }
+}
+
+/// Finds out which ways there are. A Heddle whose settings do not know what nodes may speak speaks
+/// `heddle/1`.
+///
+/// # Errors
+/// When a program cannot be run, or nothing is left to measure.
+pub(super) fn find(
+    heddle: &Path,
+    envoy: &Path,
+    only: &[String],
+    findings: &mut Findings,
+) -> anyhow::Result<Ways> {
+    let names = Way::ALL.map(Way::name);
+    for name in only {
+        anyhow::ensure!(
+            names.contains(&name.as_str()),
+            "{name:?} is none of {names:?}"
+        );
+    }
+    let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+    let (mut ways, mut systems) = (Vec::new(), Vec::new());
+    let knows = |file: &Path| understands(heddle, file);
+    let any = dir.path().join("any.yaml");
+    fs::write(&any, settings("http1"))?;
+    let has_choice = knows(&any)?;
+    for way in Way::ALL {
+        if !only.is_empty() && !only.iter().any(|name| name == way.name()) {
+            continue;
+        }
+        let (kind, program) = match way {
+            Way::Envoy => (Kind::Envoy, envoy),
+            _ => (Kind::Heddle, heddle),
+        };
+        let mut system = System::new(way.name(), kind, program)?;
+        if let Some(between_nodes) = way.between_nodes() {
+            let file = dir.path().join(format!("{}.yaml", way.name()));
+            fs::write(&file, settings(between_nodes))?;
+            if knows(&file)? {
+                system = system.with_settings(&file);
+            } else if has_choice || way != Way::Http1Mtls {
+                findings.say(format!(
+                    "Not measured: {}, which this Heddle does not offer",
+                    way.name()
+                ));
+                continue;
+            }
+        }
+        ways.push(way);
+        systems.push(system);
+    }
+    findings.say(
+        "Not measured: link-plain, which no Heddle offers: nothing between nodes goes in the clear",
+    );
+    let versions = systems.iter().map(|s| format!("{} {}", s.name, s.version));
+    findings.say(versions.collect::<Vec<_>>().join(" · "));
+    anyhow::ensure!(!systems.is_empty(), "nothing to measure");
+    Ok(Ways {
+        ways,
+        systems,
+        _dir: dir,
+    })
+}
+
+/// Whether a Heddle takes these settings.
+fn understands(heddle: &Path, settings: &Path) -> anyhow::Result<bool> {
+    let arguments: [&OsStr; 3] = ["validate".as_ref(), "--config".as_ref(), settings.as_ref()];
+    let output = Command::new(heddle).args(arguments).output();
+    let output = output.with_context(|| format!("cannot run {}", heddle.display()))?;
+    Ok(output.status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_has_a_name_and_heddles_of_a_mesh_a_setting_of_their_own() {
+        let mut names = Way::ALL.map(Way::name).to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Way::ALL.len());
+        let said: Vec<&str> = Way::ALL
+            .iter()
+            .filter_map(|way| way.between_nodes())
+            .collect();
+        assert_eq!(said, ["http1", "http2", "link"]);
+        assert_eq!(settings("link"), "proxy:\n  between_nodes: link\n");
+    }
+}

@@ -1,0 +1,175 @@
+//! A provider of a service: it hashes what it is asked, waits as for somebody else's answer, and takes no
+//! more than so many requests at once.
+//!
+//! ```text
+//! connection ─▶ request ─▶ a free place, in the order of arrival ─▶ hash, wait ─▶ answer
+//! ```
+//!
+//! What comes when all places are taken waits for one, as behind an application's own threads. The last
+//! segment of the path says for how many milliseconds it is to wait: `/api/v1/items/7f3a/50`. `/counts` answers what
+//! was counted since it was asked last.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::LocalSet;
+
+use super::{ask, http};
+
+/// Bytes of an answer's body: the hash in hexadecimal digits.
+pub(super) const ANSWER_BYTES: u64 = 16;
+/// The longest request that is waited for, head and body, in bytes.
+const MAX_REQUEST: usize = 64 << 10;
+/// The longest time that somebody may ask it to wait.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// What `heddle-lab provider` is told.
+#[derive(Args)]
+pub(crate) struct Provider {
+    /// Where to serve; port 0 for any.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// Requests that it works on at once.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    at_once: u32,
+}
+
+/// What a provider has counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Counts {
+    /// Requests answered.
+    pub(super) served: u64,
+    /// Of these, those that found no free place.
+    pub(super) waited: u64,
+    /// The most that were there at one time, worked on or waiting.
+    pub(super) most: u64,
+}
+
+impl Counts {
+    /// Asks a provider.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(super) fn ask(address: SocketAddr) -> anyhow::Result<Counts> {
+        let counts = ask::get(address, "/counts")?;
+        serde_json::from_str(&counts).context("the counts")
+    }
+}
+
+/// Serves until the process is stopped. Prints the port on a line of its own once it listens.
+///
+/// # Errors
+/// When it cannot listen.
+pub(crate) fn run(options: &Provider) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let places = Semaphore::new(options.at_once as usize);
+    LocalSet::new().block_on(&runtime, async {
+        let listener = TcpListener::bind(options.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", options.listen))?;
+        println!("{}", listener.local_addr()?.port());
+        serve(listener, places).await
+    })
+}
+
+/// The work of all its connections, on one thread.
+struct Shared {
+    places: Semaphore,
+    counts: Cell<Counts>,
+    there: Cell<u64>,
+}
+
+async fn serve(listener: TcpListener, places: Semaphore) -> anyhow::Result<()> {
+    let shared = Rc::new(Shared {
+        places,
+        counts: Cell::default(),
+        there: Cell::default(),
+    });
+    loop {
+        let (stream, _) = listener.accept().await.context("accept")?;
+        stream.set_nodelay(true)?;
+        let shared = Rc::clone(&shared);
+        // A connection that breaks is its client's to notice.
+        tokio::task::spawn_local(async move { drop(connection(stream, &shared).await) });
+    }
+}
+
+async fn connection(mut stream: TcpStream, shared: &Shared) -> anyhow::Result<()> {
+    let mut bytes = Vec::with_capacity(4096);
+    loop {
+        let length = loop {
+            match http::request(&bytes) {
+                Some((length, _)) if length <= bytes.len() => break length,
+                Some((length, _)) => anyhow::ensure!(length <= MAX_REQUEST, "too long"),
+                None => anyhow::ensure!(bytes.len() < MAX_REQUEST, "too long"),
+            }
+            if stream.read_buf(&mut bytes).await? == 0 {
+                return Ok(());
+            }
+        };
+        if http::request(&bytes).is_some_and(|(_, target)| target == b"/counts") {
+            return Ok(stream.write_all(shared.counted()?.as_bytes()).await?);
+        }
+        let answer = shared.answer(&bytes[..length]).await?;
+        bytes.drain(..length);
+        stream.write_all(answer.as_bytes()).await?;
+    }
+}
+
+impl Shared {
+    /// What was counted; the connection ends with it.
+    fn counted(&self) -> anyhow::Result<String> {
+        Ok(answer(&serde_json::to_string(&self.counts.take())?))
+    }
+
+    async fn answer(&self, request: &[u8]) -> anyhow::Result<String> {
+        let (_, target) = http::request(request).context("a whole request")?;
+        self.there.set(self.there.get() + 1);
+        let waits = self.places.available_permits() == 0;
+        let place = self.places.acquire().await?;
+        let hash = hash(request);
+        tokio::time::sleep(wait(target)).await;
+        drop(place);
+        let mut counts = self.counts.get();
+        counts.served += 1;
+        counts.waited += u64::from(waits);
+        counts.most = counts.most.max(self.there.get());
+        self.counts.set(counts);
+        self.there.set(self.there.get() - 1);
+        Ok(answer(&format!("{hash:016x}")))
+    }
+}
+
+/// How long a target asks it to wait: the number in its last path segment, in milliseconds.
+fn wait(target: &[u8]) -> Duration {
+    let last = target.rsplit(|byte| *byte == b'/').next();
+    let ms = last.and_then(http::number).unwrap_or(0);
+    Duration::from_millis(ms).min(MAX_WAIT)
+}
+
+/// FNV-1a (Fowler, Noll, Vo; 64 bits): any hash would do.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn answer(body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 200 OK\r\nServer: lab\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+#[cfg(test)]
+mod tests;
