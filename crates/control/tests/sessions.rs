@@ -77,7 +77,9 @@ fn node(trusted: &Authority, issuer: &Authority, workload: &str) -> Identities {
 /// Whom the server finds at the other end.
 fn call(client: &Identities, server: &Identities) -> Result<Peer, TlsError> {
     let source = account("web");
-    let mut client = client.connect(Some(&source), &account("cart")).unwrap();
+    let protocol = heddle_transport::Protocol::Link;
+    let client = client.connect(Some(&source), &account("cart"), protocol);
+    let mut client = client.unwrap();
     let mut server = server.accept().unwrap();
     let (mut up, mut down) = (Vec::new(), Vec::new());
     client.receive(&mut [], &mut up, &mut |_| {})?;

@@ -2,6 +2,8 @@ use super::super::LinkError;
 use super::*;
 
 mod exchanges;
+mod rules;
+mod vectors;
 
 /// What an owner was told.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -159,7 +159,7 @@ impl Ledger {
     pub(super) fn open(&mut self, serial: Serial, plan: Plan) {
         let id = self.records.len();
         let mut record = Record {
-            last_bytes: [id % 2 == 0, id % 3 == 0],
+            last_bytes: [id.is_multiple_of(2), id.is_multiple_of(3)],
             plan,
             ..Record::default()
         };
