@@ -86,7 +86,7 @@ reasons! {
     EndpointGone = "endpoint_gone", Heddle, 503, Never, "the endpoint is not on this node, or not a part of the Service any more";
     UpstreamOverflow = "upstream_overflow", Heddle, 503, Never, "every endpoint has as many connections as it may have";
     UpstreamReset = "upstream_reset", Upstream, 502, IfIdempotent, "the endpoint closed the connection before it answered";
-    LinkLost = "link_lost", Upstream, 502, IfIdempotent, "the link to the other node was lost before there was an answer";
+    LinkLost = "link_lost", Upstream, 502, Never, "the link to the other node was lost before there was an answer";
     UpstreamMalformed = "upstream_malformed", Upstream, 502, Never, "the endpoint's answer is malformed or ambiguous";
     UpstreamTruncated = "upstream_truncated", Upstream, 502, Never, "the endpoint's answer ended too early";
     UpstreamSwitched = "upstream_switched_protocols", Upstream, 502, Never, "the endpoint switched to a protocol that it was not offered";
@@ -126,11 +126,6 @@ impl Reason {
     /// Whether nothing of it reached an endpoint, so that another try is safe for any protocol.
     pub(crate) fn is_safe_to_retry(self) -> bool {
         self.row().2 == Retry::Safe
-    }
-
-    /// Whether a request that failed for it may be sent again.
-    pub(crate) fn retry(self) -> Retry {
-        self.row().2
     }
 
     fn row(self) -> (Blame, u16, Retry, &'static str) {

@@ -5,7 +5,7 @@ use std::io;
 
 use heddle_wire::link::{Code, NoStream};
 
-use crate::failure::{Reason, Retry};
+use crate::failure::Reason;
 
 /// Why a stream broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,11 +83,10 @@ pub(super) fn over() -> io::Error {
 pub(crate) fn reason_of(error: &io::Error) -> Option<Reason> {
     let Broken(failed) = error.get_ref()?.downcast_ref()?;
     let Failed { reason, was_sent } = *failed;
-    Some(match (reason.retry(), was_sent) {
-        // Whoever refuses has done nothing.
-        _ if reason == Reason::PeerRefused => reason,
-        (Retry::Safe, true) => Reason::LinkLost,
-        (Retry::IfIdempotent, false) => Reason::ConnectFailed,
+    Some(match (reason, was_sent) {
+        (Reason::LinkLost | Reason::UpstreamReset, false) => Reason::ConnectFailed,
+        // Whoever refuses has done nothing, but of these two nobody knows.
+        (Reason::ConnectFailed | Reason::ConnectTimeout, true) => Reason::LinkLost,
         _ => reason,
     })
 }

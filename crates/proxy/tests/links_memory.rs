@@ -1,0 +1,208 @@
+//! What an idle link costs: the heap at one end, over two thousand of them.
+//!
+//! Both ends are in this process, and everything in it is counted; a test of its own for that reason. What
+//! callers cost besides (series of metrics, tickets for TLS sessions) is there before: each has had a link that was
+//! closed.
+#![allow(unsafe_code, reason = "a global allocator can only be written with it")]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+#[path = "allocations/mesh.rs"]
+mod mesh;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_model::{
+    Mesh, NodeName, Policy, ServiceAccountName, ServiceName, SpiffeId, WorkloadName,
+};
+use heddle_proxy::{Elasticity, Entry, Proxy, Settings};
+use heddle_telemetry::Registry;
+use heddle_transport::fixture::{Authority, DAY, NOW, clock};
+use heddle_transport::{Denied, Identities, Trust};
+
+/// Links, each of a caller of its own.
+const LINKS: usize = 2_000;
+/// What one may cost at one end, in bytes.
+const MOST: i64 = 8 * 1024;
+/// How long it takes until an idle link has given up what it can.
+const AT_REST: Duration = Duration::from_secs(8);
+
+struct Counting;
+
+static HEAP: AtomicI64 = AtomicI64::new(0);
+
+// SAFETY: every call is passed to the system's allocator as it came, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HEAP.fetch_add(layout.size() as i64, Relaxed);
+        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        HEAP.fetch_sub(layout.size() as i64, Relaxed);
+        // SAFETY: `ptr` came from `System` with this layout, since `alloc` got it there.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        HEAP.fetch_add(new_size as i64 - layout.size() as i64, Relaxed);
+        // SAFETY: as for `dealloc`, and the caller promises that `new_size` is sound.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Answers every head with two bytes, and closes.
+fn endpoint() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut head = Vec::new();
+            let mut bytes = [0; 1024];
+            while !head.ends_with(b"\r\n\r\n") {
+                let n = stream.read(&mut bytes).unwrap();
+                head.extend_from_slice(&bytes[..n]);
+            }
+            let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+            stream.write_all(answer).unwrap();
+        }
+    });
+    address
+}
+
+/// A node's proxy, and what it counts.
+struct Node {
+    proxy: Proxy,
+    registry: Arc<Registry>,
+}
+
+impl Node {
+    fn links(&self) -> usize {
+        let mut text = String::new();
+        self.registry.render(&mut text);
+        let lines = text.lines();
+        let links = lines.filter(|line| line.starts_with("heddle_links_active{"));
+        let counts = links.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok());
+        counts.sum()
+    }
+}
+
+fn caller(number: usize) -> String {
+    format!("test/caller-{number}")
+}
+
+/// The mesh with as many callers as there are links.
+fn crowded(mut mesh: Mesh) -> Mesh {
+    let template = mesh.workloads[0].clone();
+    mesh.policies = Vec::<Arc<Policy>>::new();
+    mesh.workloads[0].policies = Vec::new();
+    for number in 0..LINKS {
+        let mut workload = template.clone();
+        workload.name = WorkloadName::parse(&caller(number)).unwrap();
+        workload.service_account = ServiceAccountName::parse(&caller(number)).unwrap();
+        let [high, low] = u16::try_from(number).unwrap().to_be_bytes();
+        workload.address = [127, 7, high, low].into();
+        workload.node = Some(NodeName::parse("here").unwrap());
+        workload.policies = Vec::new();
+        mesh.workloads.push(workload);
+    }
+    mesh
+}
+
+fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(120);
+    while !is() {
+        assert!(Instant::now() < patience, "{what}");
+        thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+#[test]
+#[ignore = "takes three minutes; `make links` runs it"]
+fn an_idle_link_holds_little() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mesh = mesh::on_another_node(endpoint(), socket.local_addr().unwrap());
+    let mesh = crowded(mesh);
+    let authority = Authority::new();
+    let trust = Trust::new(
+        mesh.trust_domain.clone(),
+        std::slice::from_ref(&authority.root),
+        Denied::default(),
+    );
+    let trust = Arc::new(trust.unwrap());
+    let leaf = |id: &SpiffeId| authority.leaf(id, NOW - DAY, NOW + DAY);
+    let mut settings = Settings {
+        workers: Elasticity {
+            min: 1,
+            max: 1,
+            ..Elasticity::default()
+        },
+        ..Settings::default()
+    };
+    settings.bounds.links = LINKS;
+    let node = |name: &str| {
+        let name = NodeName::parse(name).unwrap();
+        let registry = Arc::new(Registry::new());
+        let proxy = Proxy::start(settings.clone(), Arc::clone(&registry), None).unwrap();
+        proxy.apply(&mesh.for_node(&name));
+        let own = mesh.workloads.iter();
+        let own = own.filter(|workload| workload.node.as_ref() == Some(&name));
+        let leaves = own.map(|workload| {
+            let account = workload.service_account.clone();
+            leaf(&SpiffeId::workload(mesh.trust_domain.clone(), account))
+        });
+        let node = leaf(&SpiffeId::node(mesh.trust_domain.clone(), name.clone()));
+        let identities = Identities::new(Arc::clone(&trust), clock(), node, leaves);
+        proxy.identify(Arc::new(identities.unwrap()));
+        Node { proxy, registry }
+    };
+    let (here, there) = (node("here"), node("there"));
+    there.proxy.listen(1, socket, Entry::Mesh);
+    let doors: Vec<SocketAddr> = (0..LINKS)
+        .map(|number| {
+            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = socket.local_addr().unwrap();
+            let entry = Entry::Service {
+                caller: Some(WorkloadName::parse(&caller(number)).unwrap()),
+                service: ServiceName::parse("test/echo").unwrap(),
+                port: 80,
+            };
+            here.proxy.listen(number as u64 + 2, socket, entry);
+            address
+        })
+        .collect();
+    let call_all = || {
+        for door in &doors {
+            let mut client = TcpStream::connect(door).unwrap();
+            let request = b"GET / HTTP/1.1\r\nHost: echo\r\nConnection: close\r\n\r\n";
+            client.write_all(request).unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        }
+    };
+    call_all();
+    wait_until("idle links are closed", || {
+        here.links() == 0 && there.links() == 0
+    });
+    thread::park_timeout(AT_REST);
+    let before = HEAP.load(Relaxed);
+    call_all();
+    let begun = Instant::now();
+    while begun.elapsed() < AT_REST {
+        thread::park_timeout(AT_REST.saturating_sub(begun.elapsed()));
+    }
+    assert_eq!((here.links(), there.links()), (LINKS, LINKS));
+    let each = (HEAP.load(Relaxed) - before) / (2 * LINKS as i64);
+    println!("an idle link: {each} bytes of heap at one end, over {LINKS} links");
+    assert!(each <= MOST, "{each} bytes of heap for each end of a link");
+}
