@@ -6,6 +6,7 @@ use std::path::Path;
 
 use heddle_wire::corpus;
 use heddle_wire::http1::{Limits, RequestHead};
+use heddle_wire::link::heads::{Encoder, HeadLimits};
 
 const RESPONSES: &[&str] = &[
     "HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 5\r\n\r\nhello",
@@ -28,6 +29,11 @@ const AUTHORITIES: &[&str] = &[
     "shop:65536",
     "a..b",
 ];
+
+const TRACED: &str = "GET / HTTP/1.1\r\nHost: shop\r\nCookie: a=b\r\n\
+    traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n\
+    x-request-id: 123e4567-e89b-12d3-a456-426614174000\r\n\
+    date: Sun, 06 Nov 1994 08:49:37 GMT\r\ncontent-length: 7\r\n\r\n";
 
 fn main() -> std::io::Result<()> {
     let dir = std::env::args()
@@ -73,10 +79,34 @@ fn main() -> std::io::Result<()> {
             format!("\0{text}").as_bytes(),
         )?;
     }
+    for (number, changed) in [TRACED, "GET /a/b?c=d", "POST /a/7"].iter().enumerate() {
+        link_heads(dir, number, changed)?;
+    }
     for (number, text) in AUTHORITIES.iter().enumerate() {
         write(dir, "authority", number, text.as_bytes())?;
     }
     Ok(())
+}
+
+/// Heads of one shape with another beginning in between, and the blocks that they become.
+fn link_heads(dir: &Path, number: usize, changed: &str) -> std::io::Result<()> {
+    let (_, fields) = TRACED.split_at(5);
+    let changed = match changed.ends_with("\r\n\r\n") {
+        true => changed.replace("/ ", "/a/b ").replace('7', "8"),
+        false => format!("{changed}{fields}"),
+    };
+    let mut encoder = Encoder::new(&HeadLimits::DEFAULT);
+    let (mut heads, mut blocks) = (vec![0], vec![0]);
+    for head in [TRACED, &changed, TRACED, &changed.replace('a', "b"), TRACED] {
+        heads.push(1);
+        heads.extend_from_slice(head.as_bytes());
+        let mut block = Vec::new();
+        encoder.encode(0, b"a", head.as_bytes(), &mut block);
+        blocks.extend_from_slice(&(block.len() as u16).to_be_bytes());
+        blocks.extend_from_slice(&block);
+    }
+    write(dir, "link_heads_round_trip", number, &heads)?;
+    write(dir, "link_heads_decode", number, &blocks)
 }
 
 fn write(dir: &Path, target: &str, number: usize, bytes: &[u8]) -> std::io::Result<()> {

@@ -1,6 +1,7 @@
 //! What the fuzz targets compare the parsers with: the same grammar, read naively.
 
 use heddle_wire::http1::Field;
+use heddle_wire::link::heads::HeadLimits;
 
 /// The name and value of each field line of `head`, read by splitting: lines at CR LF, fields at
 /// their first colon, values without the spaces and tabs around them.
@@ -79,4 +80,38 @@ pub fn parsed_fields<'a>(
     }
     assert_eq!(next, length - 2, "the empty line follows the last field");
     out
+}
+
+/// Limits for header blocks: what a link has, or so little that it matters at once.
+pub fn head_limits(choice: u8) -> HeadLimits {
+    match choice % 4 {
+        0 => HeadLimits::DEFAULT,
+        1 => HeadLimits {
+            templates: 3,
+            template_bytes: 400,
+            all_bytes: 900,
+            max_head_bytes: 300,
+        },
+        2 => HeadLimits {
+            all_bytes: 1500,
+            ..HeadLimits::DEFAULT
+        },
+        _ => HeadLimits {
+            templates: 2,
+            ..HeadLimits::DEFAULT
+        },
+    }
+}
+
+/// A head from a link: lines of text with their CR LF, one empty line, the last one.
+pub fn assert_head(head: &[u8]) {
+    let text = head.strip_suffix(b"\r\n\r\n").expect("an empty line");
+    assert!(text[0].is_ascii_graphic());
+    for line in split_lines(text) {
+        assert!(!line.is_empty(), "one empty line, at the end");
+        assert!(
+            line.iter()
+                .all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
+        );
+    }
 }

@@ -17,6 +17,12 @@ use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::http1::{
     BodyTracker, Edits, Framing, Limits, Method, RequestHead, ResponseHead, authority, path,
 };
+use heddle_wire::link::heads::{Decoder, Encoder, HeadLimits};
+
+#[path = "heads/traffic.rs"]
+mod traffic;
+
+use traffic::{DESTINATION, MAKERS, Traffic};
 
 /// 500 bytes, 12 fields, as a browser sends them.
 const REQUEST: &[u8] = b"GET /reviews/7?details=full&lang=en HTTP/1.1\r\n\
@@ -60,6 +66,54 @@ struct Bench {
     data: Vec<u8>,
     pools: Vec<Pool>,
     chain: Chain,
+    /// Heads that come again, heads that change, and responses to these.
+    links: [Link; 3],
+}
+
+/// Heads for a link and what becomes of them, both ends warm.
+struct Link {
+    destination: &'static [u8],
+    heads: Vec<Vec<u8>>,
+    blocks: Vec<Vec<u8>>,
+    encoder: Encoder,
+    decoder: Decoder,
+    next: usize,
+}
+
+impl Link {
+    fn new(destination: &'static [u8], heads: Vec<Vec<u8>>) -> Self {
+        let limits = HeadLimits::DEFAULT;
+        let mut link = Self {
+            destination,
+            blocks: vec![Vec::new(); heads.len()],
+            heads,
+            encoder: Encoder::new(&limits),
+            decoder: Decoder::new(&limits),
+            next: 0,
+        };
+        let mut out = Vec::new();
+        for _ in 0..2 * link.heads.len() {
+            link.encode();
+            out.clear();
+            link.decode(&mut out);
+            link.next += 1;
+        }
+        link
+    }
+
+    fn encode(&mut self) {
+        let at = self.next % self.heads.len();
+        self.blocks[at].clear();
+        let head = black_box(&self.heads[at]);
+        let block = &mut self.blocks[at];
+        self.encoder.encode(1, self.destination, head, block);
+    }
+
+    fn decode(&mut self, out: &mut Vec<u8>) {
+        let at = self.next % self.heads.len();
+        let decoded = self.decoder.decode(black_box(&self.blocks[at]), out);
+        assert!(black_box(decoded).is_ok(), "what was encoded");
+    }
 }
 
 type Operation = fn(&mut Bench);
@@ -71,6 +125,16 @@ const OPERATIONS: &[(&str, Operation)] = &[
     ("path_and_authority", path_and_authority),
     ("response_parse", response_parse),
     ("response_edit_and_write", response_edit_and_write),
+    ("link_head_encode_constant", |bench| encode(bench, 0)),
+    ("link_head_decode_constant", |bench| decode(bench, 0)),
+    ("link_head_encode_changing", |bench| encode(bench, 1)),
+    ("link_head_decode_changing", |bench| decode(bench, 1)),
+    ("link_head_of_response_both", |bench| {
+        encode(bench, 2);
+        bench.links[2].next -= 1;
+        decode(bench, 2);
+    }),
+    ("link_head_define_both", define),
     ("chunked_body_of_16_x_4096_bytes", |bench| {
         track(Framing::Chunked, &bench.chunked);
     }),
@@ -159,6 +223,30 @@ fn response_edit_and_write(bench: &mut Bench) {
     black_box(&bench.out);
 }
 
+fn encode(bench: &mut Bench, link: usize) {
+    bench.links[link].encode();
+    bench.links[link].next += 1;
+}
+
+fn decode(bench: &mut Bench, link: usize) {
+    bench.out.clear();
+    bench.links[link].decode(&mut bench.out);
+    bench.links[link].next += 1;
+}
+
+/// The first head of a new link.
+fn define(bench: &mut Bench) {
+    let Bench { links, out, .. } = bench;
+    let limits = HeadLimits::DEFAULT;
+    out.clear();
+    Encoder::new(&limits).encode(1, DESTINATION, black_box(&links[1].heads[0]), out);
+    let block = out.len();
+    let mut head = Vec::with_capacity(1024);
+    let mut decoder = Decoder::new(&limits);
+    let decoded = decoder.decode(black_box(&out[..block]), &mut head);
+    assert!(black_box(decoded).is_ok(), "what was encoded");
+}
+
 /// Follows a body that arrives in reads of 16 KiB.
 fn track(framing: Framing, body: &[u8]) {
     let mut tracker = BodyTracker::from_framing(framing);
@@ -219,6 +307,7 @@ fn main() {
         data: vec![b'x'; MOVED_BYTES],
         pools: BLOCK_SIZES.map(|size| Pool::new(size, 2048)).to_vec(),
         chain: Chain::new(),
+        links: links(),
     };
     request_parse(&mut bench);
     request_edit(&mut bench);
@@ -245,6 +334,17 @@ fn main() {
         }
         _ => eprintln!("usage: instructions --list | --time | OPERATION N"),
     }
+}
+
+fn links() -> [Link; 3] {
+    let (_, browser) = MAKERS[0];
+    let requests = |traffic, n| (0..n).map(|n| browser(traffic, n).request).collect();
+    let responses = (0..64).map(|n| browser(Traffic::Changing, n).response);
+    [
+        Link::new(DESTINATION, requests(Traffic::Constant, 1)),
+        Link::new(DESTINATION, requests(Traffic::Changing, 64)),
+        Link::new(b"", responses.collect()),
+    ]
 }
 
 /// The best of 200 rounds of 500: what it takes when nothing is in the way.

@@ -162,15 +162,17 @@ impl Tables {
         let end = head.len() + limits.max_head_bytes as usize;
 
         let mut done = 0;
-        for slot in &mut template.slots {
+        let filled = template.slots.iter_mut().try_for_each(|slot| {
             let at = slot.at as usize;
             head.extend_from_slice(&template.text[done..at]);
             done = at;
-            slot.take(&mut block, head, end, &mut room)?;
-        }
-        head.extend_from_slice(&template.text[done..]);
+            slot.take(&mut block, head, end, &mut room)
+        });
+        // Counted even if a value was malformed: what came before it is remembered.
         template.cost += whole - room;
         self.bytes += whole - room;
+        filled?;
+        head.extend_from_slice(&template.text[done..]);
         if head.len() > end {
             return Err(HeadError::TooLong);
         }

@@ -2,6 +2,8 @@ use super::*;
 
 mod pair;
 mod properties;
+mod refusals;
+mod vectors;
 
 use pair::Pair;
 
