@@ -17,7 +17,7 @@
 //!                                   over       tick: SessionOver, retention ended, or nothing to resume by;
 //!                                              receive: an error; the owner: fail_all
 //! ```
-//! A client of a new session sends its first frames right behind its HELLO. Who resumes waits for the
+//! Nothing but its HELLO is sent by a client that has not heard the server's. Who resumes waits for the
 //! other end's, which says from where to send again. A server that does not know the session any more says
 //! so by another token: every stream is told to be [lost](Streams::lost), and a new session goes on in the
 //! same `Session`.
