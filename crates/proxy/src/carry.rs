@@ -75,6 +75,18 @@ impl Worker {
         self.gate.spawn(key, task);
     }
 
+    /// Begins to carry a link from another node.
+    fn admit_link(self: &Rc<Self>, permit: Permit, called: Called) {
+        let key = self.gate.account(&called.door.source);
+        let worker = Rc::clone(self);
+        self.gate.spawn(key, async move {
+            if let Stage::Leave(contents, to) = called.run().await {
+                let contents = *contents;
+                worker.send_off(Parcel { contents, permit }, &to);
+            }
+        });
+    }
+
     /// Begins to carry a stream of a link from another node, by a door of its own.
     pub(crate) fn admit_stream(
         self: &Rc<Self>,
@@ -139,7 +151,6 @@ async fn carry(
 }
 
 async fn go_on(worker: Rc<Worker>, open: Open, permit: Permit, mut stage: Stage) {
-    let mut open = Some(open);
     loop {
         stage = match stage {
             Stage::Http(connection) => connection.serve().await,
@@ -147,11 +158,9 @@ async fn go_on(worker: Rc<Worker>, open: Open, permit: Permit, mut stage: Stage)
             Stage::Undecided(undecided) => undecided.decide().await,
             // In a box: it would take room in every connection.
             Stage::Greeting(greeting) => Box::pin(greeting.greet()).await,
-            Stage::Link(called) => {
-                // A link is counted as one, and what it carries as connections.
-                open = None;
-                Box::pin(called.run()).await
-            }
+            // A task of its own: this one has room for all that a connection may become. A link is counted as
+            // one, and what it carries as connections.
+            Stage::Link(called) => return worker.admit_link(permit, *called),
             Stage::Leave(contents, to) => {
                 drop(open);
                 let contents = *contents;

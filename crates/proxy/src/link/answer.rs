@@ -164,6 +164,8 @@ impl Link {
 /// Drives a link until it is over. Returns why whatever is open on it fails.
 async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Side) -> Reason {
     poll_fn(|cx| {
+        // Another task has made the handshake.
+        alarm.wakes(cx.waker());
         *link.driver.borrow_mut() = Some(cx.waker().clone());
         Poll::Ready(())
     })

