@@ -127,7 +127,7 @@ fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 #[test]
-#[ignore = "takes three minutes; `make links` runs it"]
+#[ignore = "takes three minutes; `make soak` runs it"]
 fn an_idle_link_holds_little() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let mesh = mesh::on_another_node(endpoint(), socket.local_addr().unwrap());

@@ -22,6 +22,10 @@ use heddle_wire::link::heads::{Decoder, Encoder, HeadLimits};
 #[path = "heads/traffic.rs"]
 mod traffic;
 
+#[path = "link/ends.rs"]
+mod ends;
+
+use ends::Ends;
 use traffic::{DESTINATION, MAKERS, Traffic};
 
 /// 500 bytes, 12 fields, as a browser sends them.
@@ -68,6 +72,8 @@ struct Bench {
     chain: Chain,
     /// Heads that come again, heads that change, and responses to these.
     links: [Link; 3],
+    /// Two ends of a link.
+    ends: Ends,
 }
 
 /// Heads for a link and what becomes of them, both ends warm.
@@ -135,6 +141,7 @@ const OPERATIONS: &[(&str, Operation)] = &[
         decode(bench, 2);
     }),
     ("link_head_define_both", define),
+    ("link_exchange_at_both_ends", link_exchange),
     ("chunked_body_of_16_x_4096_bytes", |bench| {
         track(Framing::Chunked, &bench.chunked);
     }),
@@ -234,6 +241,12 @@ fn decode(bench: &mut Bench, link: usize) {
     bench.links[link].next += 1;
 }
 
+/// A small request and its response through two ends of a link, from owner to owner and back.
+fn link_exchange(bench: &mut Bench) {
+    let (request, response) = (black_box(REQUEST), black_box(RESPONSE));
+    bench.ends.exchange(request, response, &[b'x'; 128]);
+}
+
 /// The first head of a new link.
 fn define(bench: &mut Bench) {
     let Bench { links, out, .. } = bench;
@@ -308,6 +321,7 @@ fn main() {
         pools: BLOCK_SIZES.map(|size| Pool::new(size, 2048)).to_vec(),
         chain: Chain::new(),
         links: links(),
+        ends: Ends::new(),
     };
     request_parse(&mut bench);
     request_edit(&mut bench);

@@ -244,7 +244,7 @@ fn what_is_open_survives_cuts_and_nothing_is_done_twice() {
 }
 
 #[test]
-#[ignore = "takes a minute; `make links` runs it"]
+#[ignore = "takes a minute; `make soak` runs it"]
 fn what_is_open_survives_a_thousand_cuts() {
     cut_under_load(1000);
 }

@@ -1,0 +1,143 @@
+//! Bytes of streams, room for more, and how streams end.
+
+use super::super::super::LinkError;
+use super::super::super::frame::{Head, Kind, Serial};
+use super::super::streams::Waiting;
+use super::super::{End, Session, Streams};
+use super::{MAX_CREDIT, NO_STREAM};
+
+impl Session {
+    pub(super) fn data(
+        &mut self,
+        head: Head,
+        serial: Serial,
+        payload: &[u8],
+        streams: &mut impl Streams,
+    ) -> Result<(), LinkError> {
+        if self.end == End::Client {
+            let stream = self.streams.get(serial).ok_or(NO_STREAM)?;
+            if !stream.is_flow && stream.heads == 0 {
+                return Err(LinkError::Rule("a body comes before its head"));
+            }
+        }
+        self.content(serial, payload, head.more, streams)
+    }
+
+    /// Bytes of a stream, and its end unless there are more.
+    pub(super) fn content(
+        &mut self,
+        serial: Serial,
+        bytes: &[u8],
+        more: bool,
+        streams: &mut impl Streams,
+    ) -> Result<(), LinkError> {
+        let stream = self.streams.get_mut(serial);
+        let stream = stream.filter(|stream| stream.receiving).ok_or(NO_STREAM)?;
+        let told = !stream.dropped;
+        if !bytes.is_empty() {
+            // A frame's length is a number of 16 bits.
+            let length = bytes.len() as u32;
+            if length > stream.room {
+                return Err(LinkError::Rule("a stream's window is overrun"));
+            }
+            stream.room -= length;
+            stream.in_body = true;
+            if told {
+                stream.unread += length;
+                streams.data(serial, bytes);
+            }
+        }
+        if !more {
+            stream.receiving = false;
+            let over = !stream.sending;
+            if told {
+                streams.ended(serial);
+            }
+            if over {
+                self.close(serial, streams);
+            }
+        }
+        Ok(())
+    }
+
+    /// Both directions of a stream have ended.
+    pub(super) fn close(&mut self, serial: Serial, streams: &mut impl Streams) {
+        let refused = self
+            .streams
+            .get(serial)
+            .is_some_and(|stream| stream.refused);
+        self.streams.remove(serial);
+        if refused {
+            self.refused -= 1;
+        } else {
+            streams.over(serial);
+        }
+    }
+
+    pub(super) fn credit(
+        &mut self,
+        serial: Serial,
+        payload: &[u8],
+        streams: &mut impl Streams,
+    ) -> Result<(), LinkError> {
+        let credit: [u8; 4] = payload.try_into().map_err(|_| NO_STREAM)?;
+        let credit = u32::from_be_bytes(credit);
+        if credit == 0 {
+            return Err(LinkError::Rule("a window grows by nothing"));
+        }
+        // It may cross the end of its stream, which nobody remembers then.
+        let Some(stream) = self.streams.get_mut(serial) else {
+            return Ok(());
+        };
+        let sum = stream.credit.checked_add(credit);
+        stream.credit = sum
+            .filter(|&sum| sum <= MAX_CREDIT)
+            .ok_or(LinkError::Rule("a window is too wide"))?;
+        if stream.waiting == Waiting::Window {
+            self.writable(serial, streams);
+        }
+        Ok(())
+    }
+
+    /// A stream that waited for its window has some.
+    pub(super) fn writable(&mut self, serial: Serial, streams: &mut impl Streams) {
+        if self.link_room() == 0 {
+            self.wait_for_link(serial);
+        } else if let Some(stream) = self.streams.get_mut(serial) {
+            stream.waiting = Waiting::Nothing;
+            streams.writable(serial);
+        }
+    }
+
+    /// Tells streams that waited for the link's window that there is some. Those that still want
+    /// some when it is used up line up again.
+    pub(super) fn wake(&mut self, streams: &mut impl Streams) {
+        if self.link_room() == 0 {
+            return;
+        }
+        while let Some(serial) = self.blocked.pop_front() {
+            let stream = self.streams.get_mut(serial);
+            if let Some(stream) = stream.filter(|stream| stream.waiting == Waiting::Link) {
+                stream.waiting = Waiting::Nothing;
+                streams.writable(serial);
+            }
+        }
+    }
+
+    pub(super) fn reset_came(&mut self, head: Head, serial: Serial, streams: &mut impl Streams) {
+        // As a window, it may cross the end of its stream.
+        let Some(stream) = self.streams.get(serial) else {
+            return;
+        };
+        let (answers, told) = (stream.sending, !stream.dropped);
+        if answers {
+            let mut answer = self.frame(Kind::Reset, serial);
+            answer.code = head.code;
+            self.out.push(answer, &[]);
+        }
+        if told {
+            streams.reset(serial, head.code);
+        }
+        self.close(serial, streams);
+    }
+}

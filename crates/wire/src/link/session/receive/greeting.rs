@@ -1,0 +1,94 @@
+//! HELLO, from which on both ends know what session this is, and heartbeats.
+
+use super::super::super::LinkError;
+use super::super::super::frame::Head;
+use super::super::super::heads::Encoder;
+use super::super::super::hello::{Hello, Limits};
+use super::super::streams::Waiting;
+use super::super::{End, Path, Session, Streams, head_limits};
+use super::MAX_CREDIT;
+
+impl Session {
+    pub(super) fn heartbeat(&mut self, head: Head, now_ms: u64) -> Result<(), LinkError> {
+        if head.wanted {
+            self.pending.heartbeat_answer = Some(head.number);
+            return self.clock.stray(now_ms);
+        }
+        if self.clock.heartbeat_answered(head.number) {
+            Ok(())
+        } else {
+            Err(LinkError::Rule("a heartbeat is answered that was not sent"))
+        }
+    }
+
+    pub(super) fn hello(
+        &mut self,
+        head: Head,
+        payload: &[u8],
+        now_ms: u64,
+        streams: &mut impl Streams,
+    ) -> Result<(), LinkError> {
+        let hello = Hello::parse_payload(payload, head.response)?;
+        let same = self.begun && hello.token == self.token;
+        if same {
+            if hello.limits != self.theirs {
+                return Err(LinkError::Rule("limits change within a session"));
+            }
+            self.out.resume(hello.received)?;
+        } else {
+            match self.end {
+                End::Server if self.begun => {
+                    return Err(LinkError::Rule("another session is meant"));
+                }
+                End::Server => {
+                    // Whatever session the client had in mind, this is a new one.
+                    self.encoder = Encoder::new(&head_limits(&hello.limits));
+                    self.theirs = hello.limits;
+                }
+                End::Client => self.told_token(&hello, streams)?,
+            }
+            self.token = match self.end {
+                End::Server => self.token,
+                End::Client => hello.token,
+            };
+            self.begun = true;
+        }
+        self.path = Path::Up;
+        if self.end == End::Server {
+            self.pending.hello = true;
+        }
+        self.clock.heard(now_ms);
+        self.wake(streams);
+        Ok(())
+    }
+
+    /// A client learns of a new session: of the one that it has begun, or that the one it had is lost.
+    pub(super) fn told_token(
+        &mut self,
+        hello: &Hello,
+        streams: &mut impl Streams,
+    ) -> Result<(), LinkError> {
+        if self.begun {
+            self.lose(streams);
+            self.peer_leaving = false;
+        }
+        self.out.acknowledge(hello.received)?;
+        // What was opened on trust has a wider window, too.
+        let wider = hello.limits.stream_window - Limits::INITIAL.stream_window;
+        self.theirs = hello.limits;
+        if wider == 0 {
+            return Ok(());
+        }
+        let mut waiting = Vec::new();
+        for stream in self.streams.iter_mut() {
+            stream.credit = stream.credit.saturating_add(wider).min(MAX_CREDIT);
+            if stream.waiting == Waiting::Window {
+                waiting.extend(stream.serial());
+            }
+        }
+        for serial in waiting {
+            self.writable(serial, streams);
+        }
+        Ok(())
+    }
+}
