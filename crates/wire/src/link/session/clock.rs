@@ -36,6 +36,8 @@ pub(super) struct Clock {
     /// The number of the last heartbeat, and whether its answer is waited for.
     heartbeat: u32,
     asked: bool,
+    /// Whether anybody is there was last asked, or would have been but for one that is on its way.
+    doubted_ms: Option<u64>,
     strays: u32,
     strays_since_ms: u64,
 }
@@ -51,11 +53,13 @@ impl Clock {
         self.waiting_since_ms = None;
         self.ack_at_ms = None;
         self.asked = false;
+        self.doubted_ms = None;
     }
 
     pub(super) fn heard(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
         self.active_ms = now_ms;
+        self.doubted_ms = None;
     }
 
     pub(super) fn active(&mut self, now_ms: u64) {
@@ -66,6 +70,7 @@ impl Clock {
     pub(super) fn waits(&mut self, waits: bool, now_ms: u64) {
         if !waits {
             self.waiting_since_ms = None;
+            self.doubted_ms = None;
         } else if self.waiting_since_ms.is_none() {
             self.waiting_since_ms = Some(now_ms);
         }
@@ -73,11 +78,12 @@ impl Clock {
 
     pub(super) fn forget_waiting(&mut self) {
         self.waiting_since_ms = None;
+        self.doubted_ms = None;
         self.ack_at_ms = None;
     }
 
     pub(super) fn acknowledge_later(&mut self, now_ms: u64) {
-        self.ack_at_ms = Some(now_ms + ACK_MS);
+        self.ack_at_ms = Some(now_ms.saturating_add(ACK_MS));
     }
 
     pub(super) fn acknowledged(&mut self) {
@@ -109,9 +115,14 @@ impl Clock {
         Ok(())
     }
 
-    /// Since when there has been no sound though something is waited for.
-    fn quiet_since_ms(&self) -> Option<u64> {
-        self.waiting_since_ms.map(|since| since.max(self.heard_ms))
+    /// When to ask whether anybody is there, or to believe that nobody is.
+    fn patience_ends_ms(&self) -> Option<u64> {
+        let since = self.waiting_since_ms?.max(self.heard_ms);
+        // Who was late to ask gives as much time to answer.
+        Some(match self.doubted_ms {
+            None => since.saturating_add(QUIET_MS),
+            Some(asked) => asked.saturating_add(DEAD_MS - QUIET_MS),
+        })
     }
 }
 
@@ -127,16 +138,14 @@ impl Session {
         let other = match self.path {
             Path::New => None,
             Path::Away { since_ms } => Some(since_ms.saturating_add(self.retention_ms())),
-            Path::Greeting { since_ms } => Some(since_ms.max(self.clock.heard_ms) + DEAD_MS),
+            Path::Greeting { since_ms } => {
+                let since = since_ms.max(self.clock.heard_ms);
+                Some(since.saturating_add(DEAD_MS))
+            }
             Path::Up => {
-                let patience = match self.clock.asked || self.pending.heartbeat {
-                    false => QUIET_MS,
-                    true => DEAD_MS,
-                };
-                let quiet = self.clock.quiet_since_ms().map(|since| since + patience);
                 // One that is to be sent anyway is not waited for.
                 let ack = self.clock.ack_at_ms.filter(|_| !self.pending.ack);
-                earlier(quiet, ack)
+                earlier(self.clock.patience_ends_ms(), ack)
             }
         };
         earlier(tidy, other)
@@ -160,7 +169,7 @@ impl Session {
                 }
             }
             Path::Greeting { since_ms } => {
-                if now_ms >= since_ms.max(self.clock.heard_ms) + DEAD_MS {
+                if now_ms >= since_ms.max(self.clock.heard_ms).saturating_add(DEAD_MS) {
                     return Verdict::PathDead;
                 }
             }
@@ -168,13 +177,13 @@ impl Session {
                 if self.clock.ack_at_ms.is_some_and(|at| now_ms >= at) {
                     self.pending.ack = true;
                 }
-                if let Some(since) = self.clock.quiet_since_ms() {
-                    if now_ms >= since + DEAD_MS {
+                let ends = self.clock.patience_ends_ms();
+                if ends.is_some_and(|at| now_ms >= at) {
+                    if self.clock.doubted_ms.is_some() {
                         return Verdict::PathDead;
                     }
-                    if now_ms >= since + QUIET_MS && !self.clock.asked {
-                        self.pending.heartbeat = true;
-                    }
+                    self.clock.doubted_ms = Some(now_ms);
+                    self.pending.heartbeat = !self.clock.asked;
                 }
             }
         }

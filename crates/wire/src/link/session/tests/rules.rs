@@ -411,6 +411,18 @@ fn silence_is_asked_about_and_then_ends_the_path() {
 }
 
 #[test]
+fn who_was_late_to_ask_waits_for_an_answer() {
+    let mut pair = pair();
+    pair.client.open_flow(DESTINATION).expect("a flow");
+    pair.pass();
+    // Nobody called for a minute: that is not the other end's fault.
+    assert_eq!(pair.tick(60_000), (Verdict::GoOn, Verdict::GoOn));
+    pair.pass();
+    assert_eq!(pair.tick(999), (Verdict::GoOn, Verdict::GoOn));
+    assert!(!pair.client.wants_transmit() && !pair.server.wants_transmit());
+}
+
+#[test]
 fn what_was_never_sent_is_told_apart() {
     let mut pair = pair();
     pair.client.open_flow(DESTINATION).expect("a flow");
