@@ -49,6 +49,6 @@ fuzz_target!(|data: &[u8]| {
 fn is_head(head: &[u8]) -> bool {
     let limits = head_limits(0);
     let block = [&[0x20, 0], head].concat();
-    let taken = Decoder::new(&limits).decode(&block, &mut Vec::new());
-    taken.is_ok()
+    let mut decoder = Decoder::new(&limits);
+    decoder.decode(&block, &mut Vec::new()).is_ok()
 }

@@ -10,7 +10,7 @@ mod hpack;
 mod traffic;
 
 use hpack::Hpack;
-use traffic::{DESTINATION, Exchange, MAKERS, Maker, Traffic};
+use traffic::{DESTINATION, Exchange, KINDS, MAKERS, Maker, Traffic};
 
 /// Exchanges before anything is counted, and those that are.
 const WARM: u64 = 20;
@@ -27,22 +27,16 @@ fn main() {
         "                       blocks of a link   HPACK at best   with frames: link / HTTP/2"
     );
     for (name, make) in MAKERS {
-        for (kind, traffic) in [
-            ("constant", Traffic::Constant),
-            ("changing", Traffic::Changing),
-        ] {
-            bytes(&format!("{name}, {kind}"), *make, traffic);
+        for (kind, traffic) in KINDS {
+            bytes(&format!("{name}, {kind}"), *make, *traffic);
         }
     }
     println!("\nnanoseconds, the best of many rounds: encode, decode, together");
     for (name, make) in MAKERS {
-        for (kind, traffic) in [
-            ("constant", Traffic::Constant),
-            ("changing", Traffic::Changing),
-        ] {
-            let requests: Vec<_> = (0..256).map(|n| make(traffic, n).request).collect();
+        for (kind, traffic) in KINDS {
+            let requests: Vec<_> = (0..256).map(|n| make(*traffic, n).request).collect();
             time(&format!("{name}, {kind}, request"), &requests, DESTINATION);
-            let responses: Vec<_> = (0..256).map(|n| make(traffic, n).response).collect();
+            let responses: Vec<_> = (0..256).map(|n| make(*traffic, n).response).collect();
             time(&format!("{name}, {kind}, response"), &responses, b"");
         }
     }

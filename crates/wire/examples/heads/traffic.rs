@@ -2,12 +2,26 @@
 
 /// What changes between two exchanges, and what the date is.
 #[derive(Clone, Copy)]
+#[allow(
+    dead_code,
+    reason = "not everything that includes this file has all of it"
+)]
 pub(crate) enum Traffic {
     /// Every head is what it was, but for the date.
     Constant,
     /// Every request has a path, a `traceparent` and an id of its own, which the response repeats.
     Changing,
+    /// The same, and what changes in the path is 25 letters by chance instead of a number.
+    Letters,
 }
+
+/// All of them, with what they are called.
+#[allow(dead_code, reason = "as above")]
+pub(crate) const KINDS: &[(&str, Traffic)] = &[
+    ("constant", Traffic::Constant),
+    ("changing", Traffic::Changing),
+    ("letters", Traffic::Letters),
+];
 
 /// The heads of one exchange.
 pub(crate) struct Exchange {
@@ -83,11 +97,16 @@ impl Varied {
     fn new(traffic: Traffic, number: u64) -> Self {
         let seed = match traffic {
             Traffic::Constant => 0,
-            Traffic::Changing => number,
+            Traffic::Changing | Traffic::Letters => number,
         };
         let [a, b, c, d, e] = [1, 2, 3, 4, 5].map(|part| scrambled(seed * 8 + part));
         Self {
-            item: format!("{}", 1_000_000_000 + a % 9_000_000_000),
+            item: match traffic {
+                Traffic::Letters => (0..25)
+                    .map(|at| char::from(b'a' + (scrambled(seed * 64 + at) % 26) as u8))
+                    .collect(),
+                _ => (1_000_000_000 + a % 9_000_000_000).to_string(),
+            },
             trace: format!("00-{b:016x}{c:016x}-{d:016x}-01"),
             id: format!(
                 "{:08x}-{:04x}-4{:03x}-a{:03x}-{:012x}",
@@ -105,7 +124,7 @@ impl Varied {
             ),
             length: match traffic {
                 Traffic::Constant => 128,
-                Traffic::Changing => 100 + a % 100,
+                Traffic::Changing | Traffic::Letters => 100 + a % 100,
             },
         }
     }

@@ -2,7 +2,42 @@
 //!
 //! An [`Encoder`] turns heads into blocks, the [`Decoder`] at the other end turns the blocks into
 //! the same heads again, byte for byte. Blocks come to the decoder in the order in which they were
-//! made, each of them once.
+//! made, each of them once. `docs/link-heads.md` has every byte.
+//!
+//! A template is a destination and a head with slots. What happens to one:
+//!
+//! ```text
+//!               DEFINE, with what the encoder chose to stay
+//!                 │                                     ┌──── USE: values, some are remembered
+//!                 ▼                                     │
+//!   nothing ──▶ checked once, held by both ends ◀───────┘
+//!                 │        ▲
+//!                 │        └─ DEFINE under the same id: a value differed where none had a slot
+//!                 ▼
+//!               DROP, or DEFINE of another one: not used for long, or no room
+//! ```
+//!
+//! The encoder decides all of this, within the limits of the decoder, and says it in the block that
+//! needs it; so both ends hold the same whenever a block has been read.
+//!
+//! ```
+//! use heddle_wire::link::heads::{Decoder, Encoder, HeadLimits};
+//!
+//! let mut encoder = Encoder::new(&HeadLimits::DEFAULT);
+//! let mut decoder = Decoder::new(&HeadLimits::DEFAULT);
+//! let (mut block, mut head) = (Vec::new(), Vec::new());
+//! for number in 1..=3 {
+//!     let sent = format!("GET /books/{number} HTTP/1.1\r\nHost: shop\r\nAccept: */*\r\n\r\n");
+//!     block.clear();
+//!     encoder.encode(1, b"where", sent.as_bytes(), &mut block);
+//!     head.clear();
+//!     let decoded = decoder.decode(&block, &mut head)?;
+//!     assert_eq!(decoded.destination, b"where");
+//!     assert_eq!(head, sent.as_bytes());
+//! }
+//! assert_eq!(block.len(), 2);
+//! # Ok::<(), heddle_wire::link::heads::HeadError>(())
+//! ```
 
 mod check;
 mod date;

@@ -17,7 +17,7 @@ const DAY_S: u64 = 86_400;
 const EPOCH_DAY: u64 = 719_468;
 const ERA_DAYS: u64 = 146_097;
 
-/// Seconds since 1970 of a date that [`write`] would write in the same way.
+/// Seconds since 1970 of a date that [`write()`] would write in the same way.
 pub(super) fn parse(value: &[u8]) -> Option<u64> {
     let value: &[u8; LENGTH] = value.try_into().ok()?;
     let number = |at: usize, digits: usize| {

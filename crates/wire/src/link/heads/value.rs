@@ -289,31 +289,31 @@ impl Slot {
 
 /// Appends `value` in the form that is the shortest.
 fn put_text(value: &[u8], out: &mut Vec<u8>) {
-    match kind_of(value) {
-        Kind::Number => {
-            if let Some(number) = digits::parse_decimal(value) {
-                return number::put(out, DECIMAL, BITS, number);
-            }
-        }
-        Kind::Uuid => {
+    match value.len() {
+        digits::UUID_LENGTH => {
             if let Some(bytes) = digits::pack_uuid(value) {
                 out.push(TYPED | TYPED_UUID);
                 return out.extend_from_slice(&bytes);
             }
         }
-        Kind::Trace => {
+        digits::TRACE_LENGTH => {
             if let Some(bytes) = digits::pack_trace(value) {
                 out.push(TYPED | TYPED_TRACE);
                 return out.extend_from_slice(&bytes);
             }
         }
-        Kind::Date => {
+        date::LENGTH => {
             if let Some(seconds) = date::parse(value) {
                 out.push(TYPED | TYPED_DATE);
                 return out.extend_from_slice(&seconds.to_be_bytes()[3..]);
             }
         }
-        Kind::Text | Kind::Secret => {}
+        1..=20 => {
+            if let Some(number) = digits::parse_decimal(value) {
+                return number::put(out, DECIMAL, BITS, number);
+            }
+        }
+        _ => {}
     }
     let n = value.len();
     let classes = Classes::of(value);
