@@ -38,6 +38,23 @@
 //!   while wants_transmit and the socket takes bytes: transmit ──▶ write
 //!   sleep until next_deadline ──▶ tick
 //! ```
+//! | of a connection | |
+//! |---|---|
+//! | [`connected`](Session::connected), [`disconnected`](Session::disconnected) | it is there, it is gone. A server first reads the client's [`Hello`](super::hello::Hello::parse), finds the session by its token (and the identities it is for) or makes one, then brings it all bytes, the HELLO's too |
+//! | [`receive`](Session::receive) | an error: close the connection, [`fail_all`](Session::fail_all), drop the session |
+//! | [`transmit`](Session::transmit) | while [`wants_transmit`](Session::wants_transmit); a little more often does no harm |
+//! | [`tick`](Session::tick) | at [`next_deadline`](Session::next_deadline), after what has come was received. [`Verdict::PathDead`]: close, `disconnected`, dial again. [`Verdict::SessionOver`]: drop the session |
+//! | **of streams** | |
+//! | [`open`](Session::open), [`open_flow`](Session::open_flow) | at the client end, also before there is a connection |
+//! | [`answer`](Session::answer) | at the server end, before `send`; more than once with interim responses |
+//! | [`send`](Session::send) | takes what there is room for; less than all: [`writable`](Streams::writable) follows |
+//! | [`consumed`](Session::consumed) | bytes that were told by [`data`](Streams::data) have left the owner's buffers |
+//! | [`end`](Session::end), [`reset`](Session::reset) | `true`: over, nothing more is told of it |
+//! | [`go_away`](Session::go_away) | at either end; when the session [is idle](Session::is_idle) the connection may be closed |
+//!
+//! A message that nobody answers is over for the client end once it was ended there. Whether it arrives is not
+//! told.
+//!
 //! Bytes given to [`send`](Session::send) are framed at once and kept until the other end has them. What is
 //! handed out by [`transmit`](Session::transmit) must be written in order or the connection given up. After
 //! [`disconnected`](Session::disconnected) no byte of the old connection may be brought any more.

@@ -33,9 +33,9 @@ fn run(seeds: std::ops::Range<u64>, steps: usize) -> Tally {
 
 #[test]
 fn whatever_the_network_does_streams_are_whole() {
-    let all = run(0..2000, 300);
+    let all = run(0..2000, 120);
     // Chance gets everywhere.
-    assert!(all.streams > 10_000 && all.bytes > 50_000_000, "{all:?}");
+    assert!(all.streams > 10_000 && all.bytes > 20_000_000, "{all:?}");
     let rare = [all.refused, all.reset, all.lost, all.resumed];
     assert!(rare.iter().all(|&times| times > 100), "{all:?}");
     assert!(
@@ -46,7 +46,7 @@ fn whatever_the_network_does_streams_are_whole() {
 
 #[test]
 fn a_session_lives_long() {
-    run(0..8, 20_000);
+    run(0..4, 5000);
 }
 
 /// A long run: `cargo test --release -p heddle-wire -- --ignored --nocapture link`.
