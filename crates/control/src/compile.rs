@@ -17,7 +17,7 @@ use crate::Options;
 use crate::check::Flaw;
 use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object, Origin};
-use crate::problem::{Problem, Report, Severity};
+use crate::problem::{Report, Severity};
 
 mod attach;
 mod backend;
@@ -70,7 +70,8 @@ pub(crate) fn compile(
 }
 
 /// What is wrong with a workload for itself: that its account is not there is for others to say.
-pub(crate) fn flaw_of_workload(workload: Object, options: &Options) -> Option<Problem> {
+#[cfg(feature = "registry")]
+pub(crate) fn flaw_of_workload(workload: Object, options: &Options) -> Option<crate::problem::Problem> {
     let account = workload.account();
     let objects: Vec<Object> = account.into_iter().chain([workload]).collect();
     let mut report = Report::default();

@@ -49,6 +49,7 @@ pub(crate) struct Object {
     pub(crate) body: Body,
 }
 
+#[cfg(feature = "registry")]
 impl Object {
     /// The account that a workload names, as an object beside it.
     pub(crate) fn account(&self) -> Option<Object> {

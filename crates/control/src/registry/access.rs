@@ -203,6 +203,10 @@ impl From<etcd_client::Error> for Trouble {
             }
             // The library has no better word for a lease that is not there.
             Error::LeaseKeepAliveError(why) if why == "lease not found" => Trouble::NoLease,
+            // Its questions have nowhere to go any more.
+            Error::LeaseKeepAliveError(_) | Error::WatchError(_) => {
+                Trouble::Away("the connection has ended".to_owned())
+            }
             Error::TransportError(error) => Trouble::Away(causes(&error)),
             other => Trouble::Away(other.to_string()),
         }

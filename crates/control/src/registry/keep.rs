@@ -119,7 +119,8 @@ impl Registration {
                 Err(why) => return why,
             }
             *attempt += 1;
-            sleep(backoff.wait()).await;
+            // An etcd that comes back gives each lease its whole time once more: who lives is there in time.
+            sleep(backoff.wait().min(self.every())).await;
         }
     }
 

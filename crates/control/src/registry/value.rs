@@ -5,9 +5,10 @@ use std::path::Path;
 use super::{Entry, MAX_VALUE_BYTES, ProviderKey, warning};
 use crate::manifest::{self, Keyed, Object};
 use crate::problem::Problem;
+#[cfg(feature = "registry")]
 use crate::{Options, compile};
 
-#[cfg(test)]
+#[cfg(all(test, feature = "registry"))]
 mod tests;
 
 /// Reads the object of a value.
@@ -31,6 +32,7 @@ pub(crate) fn read(place: &str, key: &ProviderKey, value: &[u8]) -> Result<Objec
 ///
 /// # Errors
 /// As [`read`], and when it would be refused in a folder of its own.
+#[cfg(feature = "registry")]
 pub(crate) fn judge(place: &str, key: &ProviderKey, value: &[u8]) -> Result<(), Problem> {
     let object = read(place, key, value)?;
     match compile::flaw_of_workload(object, &Options::default()) {

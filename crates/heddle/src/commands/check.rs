@@ -145,7 +145,7 @@ pub(super) fn registry(status: &RegistryStatus) -> String {
         (_, true) => format!("registry {endpoint} {prefix}: followed for {time}, {providers}"),
         (None, false) => format!("registry {endpoint} {prefix}: not reached yet, for {time}"),
         (Some(why), false) => format!(
-            "registry {endpoint} {prefix}: NOT REACHED for {time}, {providers} go on as they were: {}",
+            "registry {endpoint} {prefix}: NOT REACHED for {time}, {providers} as known before: {}",
             printable(why)
         ),
     }

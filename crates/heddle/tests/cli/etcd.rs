@@ -180,7 +180,12 @@ impl Registrar {
     pub(crate) fn start(etcd: &Etcd, service: &str, address: SocketAddr, more: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_heddle"))
             .args(["register", service, "--address", &address.to_string()])
-            .args(["--etcd", &etcd.url(), "--ttl", "2s"])
+            .args(["--etcd", &etcd.url()])
+            .args(if more.contains(&"--ttl") {
+                &[][..]
+            } else {
+                &["--ttl", "2s"]
+            })
             .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -267,7 +267,7 @@ fn a_registrar_that_was_killed_and_comes_back_takes_its_own_place() {
 fn an_etcd_that_is_killed_takes_nobody_with_it() {
     let mut world = World::new("killed");
     let heddle = world.up();
-    let registrar = world.register(backend("x"), &[]);
+    let registrar = world.register(backend("x"), &["--ttl", "5s"]);
     registrar.line("registered");
     eventually_serves(&heddle, 1);
     let service = heddle.address(&world.web(), None);
