@@ -71,7 +71,10 @@ pub(crate) fn compile(
 
 /// What is wrong with a workload for itself: that its account is not there is for others to say.
 #[cfg(feature = "registry")]
-pub(crate) fn flaw_of_workload(workload: Object, options: &Options) -> Option<crate::problem::Problem> {
+pub(crate) fn flaw_of_workload(
+    workload: Object,
+    options: &Options,
+) -> Option<crate::problem::Problem> {
     let account = workload.account();
     let objects: Vec<Object> = account.into_iter().chain([workload]).collect();
     let mut report = Report::default();

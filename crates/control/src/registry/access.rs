@@ -146,7 +146,9 @@ impl Access {
         if let Some(Credentials { user, password }) = &self.credentials {
             let text = String::from_utf8(read(password)?)
                 .map_err(|_| format!("{} holds no text", password.display()))?;
-            options = options.with_user(user, text.trim_end_matches(['\r', '\n']));
+            options = options
+                .with_user(user, text.trim_end_matches(['\r', '\n']))
+                .with_auto_token_refresh(true);
         }
         Ok(options)
     }

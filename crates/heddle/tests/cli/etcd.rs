@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -19,31 +19,56 @@ pub(crate) struct Etcd {
     data: PathBuf,
     client: SocketAddr,
     peer: SocketAddr,
+    /// The folder with `ca.pem`, `own.pem` and `own.key`, if it asks for certificates.
+    tls: Option<PathBuf>,
 }
 
 impl Etcd {
     /// Starts one with its data in that folder, and waits until it answers.
     pub(crate) fn start(data: PathBuf) -> Etcd {
+        Self::start_with(data, None)
+    }
+
+    /// The same, with certificates on both sides, which are made in that folder.
+    pub(crate) fn secured(data: PathBuf, tls: PathBuf) -> Etcd {
+        certificates(&tls);
+        Self::start_with(data, Some(tls))
+    }
+
+    fn start_with(data: PathBuf, tls: Option<PathBuf>) -> Etcd {
         // Both are held while the other is chosen.
         let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
         let [client, peer] = free
             .each_ref()
             .map(|socket| socket.local_addr().expect("an address"));
         drop(free);
-        let child = Self::spawn(&data, client, peer);
+        let child = Self::spawn(&data, client, peer, tls.as_deref());
         let etcd = Etcd {
             child,
             data,
             client,
             peer,
+            tls,
         };
         etcd.wait();
         etcd
     }
 
-    fn spawn(data: &PathBuf, client: SocketAddr, peer: SocketAddr) -> Child {
-        let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
-        Command::new("etcd")
+    fn spawn(data: &Path, client: SocketAddr, peer: SocketAddr, tls: Option<&Path>) -> Child {
+        let scheme = tls.map_or("http", |_| "https");
+        let (client, peer) = (format!("{scheme}://{client}"), format!("http://{peer}"));
+        let mut command = Command::new("etcd");
+        if let Some(tls) = tls {
+            command.arg("--client-cert-auth");
+            for (flag, file) in [
+                ("--trusted-ca-file", "ca.pem"),
+                ("--cert-file", "own.pem"),
+                ("--key-file", "own.key"),
+            ] {
+                command.arg(flag).arg(tls.join(file));
+            }
+        }
+        command
             .arg("--data-dir")
             .arg(data)
             .args([
@@ -85,7 +110,8 @@ impl Etcd {
 
     /// What `--etcd` takes.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.client)
+        let scheme = self.tls.as_ref().map_or("http", |_| "https");
+        format!("{scheme}://{}", self.client)
     }
 
     /// Kills it.
@@ -96,7 +122,7 @@ impl Etcd {
 
     /// Starts it again where it was, and waits until it answers.
     pub(crate) fn restart(&mut self) {
-        self.child = Self::spawn(&self.data, self.client, self.peer);
+        self.child = Self::spawn(&self.data, self.client, self.peer, self.tls.as_deref());
         self.wait();
     }
 
@@ -118,8 +144,18 @@ impl Etcd {
     }
 
     fn try_ctl(&self, args: &[&str], input: &str) -> Result<String, String> {
-        let mut child = Command::new("etcdctl")
-            .args(["--endpoints", &self.client.to_string()])
+        let mut command = Command::new("etcdctl");
+        command.args(["--endpoints", &self.url()]);
+        if let Some(tls) = &self.tls {
+            for (flag, file) in [
+                ("--cacert", "ca.pem"),
+                ("--cert", "own.pem"),
+                ("--key", "own.key"),
+            ] {
+                command.arg(flag).arg(tls.join(file));
+            }
+        }
+        let mut child = command
             .args(args)
             .env("ETCDCTL_API", "3")
             .stdin(Stdio::piped())
@@ -166,6 +202,26 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
+    }
+}
+
+/// An authority, and a certificate that it signed for who serves and for who calls alike.
+fn certificates(folder: &Path) {
+    let mut ca = rcgen::CertificateParams::default();
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca_key = rcgen::KeyPair::generate().expect("a key");
+    let signed = ca.self_signed(&ca_key).expect("a certificate");
+    let issuer = rcgen::Issuer::new(ca, ca_key);
+    let own = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).expect("an address");
+    let own_key = rcgen::KeyPair::generate().expect("a key");
+    let own = own.signed_by(&own_key, &issuer).expect("a certificate");
+    std::fs::create_dir(folder).expect("a folder");
+    for (file, text) in [
+        ("ca.pem", signed.pem()),
+        ("own.pem", own.pem()),
+        ("own.key", own_key.serialize_pem()),
+    ] {
+        std::fs::write(folder.join(file), text).expect("written");
     }
 }
 

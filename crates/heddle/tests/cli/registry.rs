@@ -474,6 +474,68 @@ fn a_control_plane_places_who_registers_on_a_node() {
 }
 
 #[test]
+fn certificates_and_permissions_of_etcd_are_kept_to() {
+    let folder = Folder::new();
+    folder.write("web.yaml", &service("secured"));
+    let tls = folder.path("tls");
+    let etcd = Etcd::secured(folder.path("etcd"), tls.clone());
+    for user in ["root", "follow", "web"] {
+        etcd.ctl(&["user", "add", &format!("{user}:{user}-password")]);
+        etcd.ctl(&["role", "add", user]);
+        std::fs::write(folder.path(user), format!("{user}-password\n")).expect("written");
+    }
+    for (role, what, keys) in [
+        ("follow", "read", "/heddle/v1/providers/"),
+        ("web", "readwrite", "/heddle/v1/providers/secured/web/"),
+    ] {
+        etcd.ctl(&[
+            "role",
+            "grant-permission",
+            "--prefix=true",
+            role,
+            what,
+            keys,
+        ]);
+    }
+    for user in ["root", "follow", "web"] {
+        etcd.ctl(&["user", "grant-role", user, user]);
+    }
+    etcd.ctl(&["auth", "enable"]);
+
+    let file = |name: &str| as_str(&tls.join(name)).to_owned();
+    let (ca, own, key) = (file("ca.pem"), file("own.pem"), file("own.key"));
+    let with = |user: &str| {
+        let password = as_str(&folder.path(user)).to_owned();
+        [
+            "--etcd-ca",
+            &ca,
+            "--etcd-cert",
+            &own,
+            "--etcd-key",
+            &key,
+            "--etcd-user",
+            user,
+        ]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(["--etcd-password-file".to_owned(), password])
+        .collect::<Vec<String>>()
+    };
+    let follow = [vec!["--etcd".to_owned(), etcd.url()], with("follow")].concat();
+    let follow: Vec<&str> = follow.iter().map(String::as_str).collect();
+    let heddle = Heddle::up(&folder, &follow);
+    let web = with("web");
+    let web: Vec<&str> = web.iter().map(String::as_str).collect();
+    let registrar = Registrar::start(&etcd, "secured/web", backend("x"), &web);
+    registrar.line("registered");
+    eventually_serves(&heddle, 1);
+    // Another Service's keys are not theirs to write.
+    let mut other = Registrar::start(&etcd, "secured/other", backend("x"), &web);
+    other.line("permission denied");
+    assert_eq!(other.code(), Some(1));
+}
+
+#[test]
 fn what_cannot_work_is_said_at_once() {
     let refused = |args: &[&str], code: i32, expected: &str| {
         let output = heddle(args);
