@@ -223,6 +223,8 @@ impl Core {
                 if has_lost && held.good.is_some() {
                     held.lost_until.get_or_insert(now + GRACE);
                 }
+                // The revision of another store says nothing of what comes now.
+                held.modified = 0;
                 let stays = held.lost_until.is_some_and(|until| now < until);
                 if !stays {
                     self.bytes -= held.bytes();
