@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions, GetResponse, KeyValue, WatchOptions, WatchResponse};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::access::Trouble;
@@ -18,9 +18,11 @@ use super::core::{Change, Core, Kv, Next, Page};
 use super::{Access, AccessError, Layout, Providers};
 
 /// Keys on one page of a list, to begin with.
-const PAGE: i64 = 512;
+const PAGE: i64 = 64;
 /// Bytes of one answer. A page that is larger is asked for in smaller ones.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
+/// Changes that are taken at a time: judging them takes its while, and others have the thread meanwhile.
+const AT_A_TIME: usize = 32;
 /// How long one answer may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// How often etcd is asked how far the watch is, and how many of these questions may be without any answer: a
@@ -226,10 +228,13 @@ impl Following {
                     let at = answer.header().map_or(0, |header| header.revision());
                     let changes: Vec<Change> = answer.events().iter().filter_map(change).collect();
                     has_changed |= !changes.is_empty();
-                    if let Some(next) = self.core.changed(at, changes) {
-                        self.pass_on();
-                        sleep(LIST_AGAIN).await;
-                        return Ok(next);
+                    for some in changes.chunks(AT_A_TIME) {
+                        if let Some(next) = self.core.changed(at, some.to_vec()) {
+                            self.pass_on();
+                            sleep(LIST_AGAIN).await;
+                            return Ok(next);
+                        }
+                        yield_now().await;
                     }
                 }
                 _ = ask.tick() => {

@@ -85,6 +85,8 @@ impl Etcd {
             ])
             .args(["--initial-cluster", &format!("default={peer}")])
             .args([
+                "--bcrypt-cost",
+                "4",
                 "--max-txn-ops",
                 MAX_OPS,
                 "--logger",
