@@ -64,6 +64,9 @@ find_missing() {
             # For the programs that run in the kernel.
             need_package clang clang
             [ -e /usr/include/bpf/bpf_helpers.h ] || packages+=(libbpf-dev)
+            # The client of etcd is made from etcd's own description of what it speaks.
+            need_package protoc protobuf-compiler
+            [ -e /usr/include/google/protobuf/descriptor.proto ] || packages+=(libprotobuf-dev)
             find_rust
             ;;
         test)
@@ -75,6 +78,9 @@ find_missing() {
             for pair in "${carried[@]}"; do
                 need_program "${pair%:*}" "${pair#*:}"
             done
+            # The registry of providers.
+            need_package etcd etcd-server
+            need_package etcdctl etcd-client
             compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || packages+=(postgresql)
             if [ -z "$rust" ]; then
                 cargo fmt --version >/dev/null 2>&1 || components+=(rustfmt)

@@ -23,7 +23,7 @@ mod attach;
 mod backend;
 mod cluster_ip;
 mod filter;
-mod index;
+pub(crate) mod index;
 mod matcher;
 mod mode;
 mod parent;
@@ -67,6 +67,23 @@ pub(crate) fn compile(
         elsewhere: Vec::new(),
         further: Vec::new(),
     }
+}
+
+/// What is wrong with a workload for itself: that its account is not there is for others to say.
+#[cfg(feature = "registry")]
+pub(crate) fn flaw_of_workload(
+    workload: Object,
+    options: &Options,
+) -> Option<crate::problem::Problem> {
+    let account = workload.account();
+    let objects: Vec<Object> = account.into_iter().chain([workload]).collect();
+    let mut report = Report::default();
+    let index = Index::build(&objects, &mut report);
+    let _compiled = workload::compile(&index, Path::new("/"), options, &mut report);
+    let problems = report.problems.into_iter();
+    problems
+        .into_iter()
+        .find(|problem| problem.severity == Severity::Error)
 }
 
 /// An object under judgement: a place to report problems with its fields.

@@ -20,6 +20,7 @@ mod compile;
 mod explain;
 mod manifest;
 mod problem;
+pub mod registry;
 #[cfg(feature = "authority")]
 pub mod serve;
 mod source;

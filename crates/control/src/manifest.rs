@@ -19,6 +19,7 @@ pub(crate) mod kind;
 pub(crate) mod local;
 pub(crate) mod node;
 pub(crate) mod policy;
+mod registered;
 pub(crate) mod smi;
 pub(crate) mod suggest;
 mod unused;
@@ -28,6 +29,7 @@ mod yaml;
 mod tests;
 
 pub(crate) use kind::Kind;
+pub(crate) use registered::{Keyed, MAX_REQUESTS_ANNOTATION, SERVICE_LABEL, read_registered};
 
 use decode::{Fault, decode_body, decode_metadata};
 use kind::{Verdict, judge};
@@ -45,6 +47,25 @@ pub(crate) struct Object {
     pub(crate) name: Name,
     pub(crate) metadata: core::Metadata,
     pub(crate) body: Body,
+}
+
+#[cfg(feature = "registry")]
+impl Object {
+    /// The account that a workload names, as an object beside it.
+    pub(crate) fn account(&self) -> Option<Object> {
+        let Body::LocalWorkload(body) = &self.body else {
+            return None;
+        };
+        let name = body.spec.service_account_name.as_deref()?;
+        Some(Object {
+            origin: self.origin.clone(),
+            kind: Kind::ServiceAccount,
+            namespace: self.namespace.clone(),
+            name: Name::parse(name).ok()?,
+            metadata: core::Metadata::default(),
+            body: Body::ServiceAccount,
+        })
+    }
 }
 
 /// The part of an object that depends on its kind.

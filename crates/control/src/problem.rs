@@ -5,12 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use heddle_model::WorkloadName;
 use serde::{Serialize, Serializer};
 
 use crate::manifest::Kind;
 
 #[cfg(test)]
 mod tests;
+
+/// What the place of a problem begins with that is in the registry.
+pub(crate) const IN_REGISTRY: &str = "etcd:";
 
 /// How many problems a report spells out; the rest is counted.
 const MAX_PROBLEMS: usize = 500;
@@ -82,6 +86,13 @@ impl fmt::Display for Problem {
 }
 
 impl Problem {
+    /// Whether it is with something in the registry, and not in the folder.
+    pub fn is_in_registry(&self) -> bool {
+        self.file
+            .to_str()
+            .is_some_and(|file| file.starts_with(IN_REGISTRY))
+    }
+
     fn write(&self, f: &mut String) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         if let Some(line) = self.line {
@@ -118,6 +129,9 @@ pub struct Report {
     pub left_aside: LeftAside,
     /// How many objects were read.
     pub objects: usize,
+    /// The workloads that registered by themselves: they are called, and nobody calls as them from here.
+    #[serde(skip)]
+    pub registered: BTreeSet<WorkloadName>,
     /// How many documents there were that say something, whatever they say.
     #[serde(skip)]
     pub(crate) documents: usize,

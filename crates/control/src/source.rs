@@ -1,13 +1,17 @@
 //! Where manifests come from.
 //!
-//! Today that is a [`folder`], read once by [`load`] or followed by a [`Watcher`]. Both go through
-//! [`read`], so that `heddle validate` and `heddle up` say the same of the same files.
+//! A [`folder`] is read once by [`load`] or followed by a [`Watcher`]. Both go through [`read`], so that
+//! `heddle validate` and `heddle up` say the same of the same files. Beside the folder a watcher may follow a
+//! [registry](crate::registry), whose providers are compiled together with the folder's objects.
 
 use std::path::Path;
 
-use heddle_model::Mesh;
+use heddle_model::{Mesh, WorkloadName};
 
+use crate::manifest::Object;
 use crate::problem::{Problem, Report, Severity};
+use crate::registry::Providers;
+use crate::registry::admit::{Candidate, admit, candidates};
 use crate::{Options, compile, manifest};
 
 mod folder;
@@ -33,7 +37,7 @@ pub fn load(dir: &Path) -> (Option<Mesh>, Report) {
 
 /// Reads a folder of manifests, as [`load`] does, where what they leave open is not the default.
 pub fn load_with(dir: &Path, options: &Options) -> (Option<Mesh>, Report) {
-    let (mesh, mut report) = read(dir, &folder::scan(dir), options);
+    let (mesh, mut report) = read(dir, &folder::scan(dir), &Providers::default(), options);
     if is_empty(&report) {
         report.push(holds_nothing(dir, Severity::Warning));
     }
@@ -45,7 +49,20 @@ pub fn load_with(dir: &Path, options: &Options) -> (Option<Mesh>, Report) {
 /// `file` is what problems name; relative commands start from its folder.
 pub fn load_text(file: &Path, text: &[u8]) -> (Option<Mesh>, Report) {
     let base = file.parent().unwrap_or(file);
-    read(base, &Scan::of_text(file, text), &Options::default())
+    let (scan, nobody) = (Scan::of_text(file, text), Providers::default());
+    read(base, &scan, &nobody, &Options::default())
+}
+
+/// Compiles the text of one manifest file and the providers beside it.
+#[cfg(test)]
+pub(crate) fn load_beside(
+    file: &Path,
+    text: &[u8],
+    providers: &Providers,
+) -> (Option<Mesh>, Report) {
+    let base = file.parent().unwrap_or(file);
+    let scan = Scan::of_text(file, text);
+    read(base, &scan, providers, &Options::default())
 }
 
 /// Whether there is nothing in a folder that could be right or wrong.
@@ -89,8 +106,13 @@ fn holds_no_byte(file: &Path) -> Problem {
     }
 }
 
-/// Compiles what a scan of a folder found.
-fn read(dir: &Path, scan: &Scan, options: &Options) -> (Option<Mesh>, Report) {
+/// Compiles what a scan of a folder found, and the providers that fit beside it.
+fn read(
+    dir: &Path,
+    scan: &Scan,
+    providers: &Providers,
+    options: &Options,
+) -> (Option<Mesh>, Report) {
     let mut report = Report::default();
     for problem in &scan.problems {
         report.refused.unknown |= problem.severity == Severity::Error;
@@ -121,8 +143,74 @@ fn read(dir: &Path, scan: &Scan, options: &Options) -> (Option<Mesh>, Report) {
             break;
         }
     }
-    let mesh = compile::compile(&objects, dir, options, &mut report);
+    let compiling = Compiling {
+        dir,
+        options,
+        report,
+        folder: objects.len(),
+        objects,
+    };
+    let (mesh, mut report) = compiling.with(providers);
     report.left_aside = scan.left_aside.clone();
     report.sort();
     ((!report.has_errors()).then_some(mesh), report)
+}
+
+/// A folder's objects, of which it is not yet known what fits beside them.
+struct Compiling<'c> {
+    dir: &'c Path,
+    options: &'c Options,
+    /// What reading the folder came to.
+    report: Report,
+    objects: Vec<Object>,
+    /// How many of the objects are the folder's: the first ones.
+    folder: usize,
+}
+
+impl Compiling<'_> {
+    /// Compiles the folder and every provider with which that works. When it does not work without them, the
+    /// folder is to blame, and they are left alone.
+    fn with(mut self, providers: &Providers) -> (Mesh, Report) {
+        let (fit, mut problems) = candidates(&self.objects, &providers.entries);
+        problems.extend(providers.problems.iter().cloned());
+        let (entries, objects): (Vec<_>, Vec<_>) =
+            fit.into_iter().map(|one| (one.entry, one.object)).unzip();
+        let (mut mesh, mut report, objects) = self.beside(objects);
+        if report.has_errors() && !objects.is_empty() {
+            (mesh, report, _) = self.beside(Vec::new());
+            if !report.has_errors() {
+                let fit = entries.into_iter().zip(objects);
+                let fit = fit.map(|(entry, object)| Candidate { entry, object });
+                let admitted = admit(fit.collect(), |objects| {
+                    let (_, report, objects) = self.beside(objects);
+                    (objects, first_error(report))
+                });
+                problems.extend(admitted.problems);
+                (mesh, report, _) = self.beside(admitted.objects);
+            }
+        }
+        problems
+            .into_iter()
+            .for_each(|problem| report.push(problem));
+        (mesh, report)
+    }
+
+    /// Compiles the folder with these beside it, and hands them back.
+    fn beside(&mut self, mut more: Vec<Object>) -> (Mesh, Report, Vec<Object>) {
+        self.objects.append(&mut more);
+        let mut report = self.report.clone();
+        let mesh = compile::compile(&self.objects, self.dir, self.options, &mut report);
+        let more = self.objects.split_off(self.folder);
+        let names = more.iter().map(|object| WorkloadName {
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+        });
+        report.registered = names.collect();
+        (mesh, report, more)
+    }
+}
+
+fn first_error(report: Report) -> Option<Problem> {
+    let mut problems = report.problems.into_iter();
+    problems.find(|problem| problem.severity == Severity::Error)
 }

@@ -17,14 +17,15 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Up(commands::up::Args),
+    Up(Box<commands::up::Args>),
     Node(Box<commands::node::Args>),
+    Register(Box<commands::register::Args>),
     Enrol(commands::enrol::Args),
     Release(commands::release::Args),
     Pods(commands::pods::Args),
     Uninstall(commands::uninstall::Args),
     Check(commands::check::Args),
-    Control(commands::control::Args),
+    Control(Box<commands::control::Args>),
     Token(commands::token::Args),
     Root(commands::root::Args),
     Deny(commands::deny::Args),

@@ -36,6 +36,7 @@ use tokio::task::JoinHandle;
 use crate::admin::{Ask, Location, serve_tcp, serve_unix};
 use crate::exit::{Exit, Failure};
 use crate::hygiene;
+use crate::registry::Followed;
 use crate::serving::bind::{Instead, bind};
 use crate::serving::signals::{Signal, Signals};
 use crate::serving::{self, start};
@@ -78,6 +79,10 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     let (listener, listen) = node_listener(settings.control.listen)?;
     // A root is made only when nothing else is in the way of serving: it is what people back up.
     let mut watcher = Watcher::with(dir, settings.mesh.options_by_node());
+    let registry = Followed::start(settings).await?;
+    if let Some(registry) = &registry {
+        watcher = watcher.beside(registry.providers());
+    }
     let first = first_mesh(&mut watcher, dir).await?;
     let clock = Arc::new(Clock::new(0));
     let state = state_folder::folder(settings.control.state.clone(), "control")?;
@@ -112,6 +117,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
         board: board.clone(),
         door: Arc::clone(&door),
         counters: server.counters(),
+        registry,
     });
     plane.folder_changed(first.0, &first.1);
     tokio::spawn(async move { board.follow_nodes().await });

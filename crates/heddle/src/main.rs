@@ -2,7 +2,7 @@
 //!
 //! `main` reads the command line and finds the command; each command is a page in [`commands`].
 //! What `heddle up` does after its first page is in [`up`], `heddle node` in [`node`], `heddle control` in
-//! [`control`]; what they share in [`serving`].
+//! [`control`], `heddle register` in [`register`]; what they share in [`serving`].
 
 mod admin;
 mod cli;
@@ -16,6 +16,8 @@ mod life;
 mod logging;
 mod node;
 mod order;
+mod register;
+mod registry;
 mod serving;
 mod settings;
 mod state_folder;
@@ -30,18 +32,21 @@ use clap::Parser;
 use heddle_control::printable;
 
 use cli::{Cli, Command};
+use exit::Failure;
 
 fn main() -> ExitCode {
     // clap itself exits with 2 when the command line is wrong.
     let done = match Cli::parse().command {
-        Command::Up(args) => commands::up::run(args),
+        // Its exit code may be that of another program.
+        Command::Register(args) => return ended(commands::register::run(*args)),
+        Command::Up(args) => commands::up::run(*args),
         Command::Node(args) => commands::node::run(*args),
         Command::Enrol(args) => commands::enrol::run(args),
         Command::Release(args) => commands::release::run(args),
         Command::Pods(args) => commands::pods::run(args),
         Command::Uninstall(args) => commands::uninstall::run(args),
         Command::Check(args) => commands::check::run(args),
-        Command::Control(args) => commands::control::run(args),
+        Command::Control(args) => commands::control::run(*args),
         Command::Token(args) => commands::token::run(args),
         Command::Root(args) => commands::root::run(args),
         Command::Deny(args) => commands::deny::run(args),
@@ -53,9 +58,12 @@ fn main() -> ExitCode {
         Command::Completion(args) => commands::completion::run(&args),
         Command::Version => commands::version::run(),
     };
+    ended(done.map(ExitCode::from))
+}
+
+fn ended(done: Result<ExitCode, Failure>) -> ExitCode {
     done.unwrap_or_else(|failure| {
         eprintln!("heddle: {}", printable(&failure.to_string()));
-        failure.exit
+        failure.exit.into()
     })
-    .into()
 }

@@ -194,6 +194,7 @@ async fn serve(
         changes,
         mesh_socket: Some(socket),
         identity: Some(Box::new(move || view.status())),
+        registry: None,
         pods,
     };
     serving::serve(doors, settings, output, served).await

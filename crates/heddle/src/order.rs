@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::status::{ConfigStatus, UsageStatus};
+use crate::status::{ConfigStatus, RegistryStatus, UsageStatus};
 
 /// `POST /order`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -160,6 +160,9 @@ pub(crate) struct ControlStatus {
     /// The authority's folder.
     pub(crate) state: PathBuf,
     pub(crate) config: ConfigStatus,
+    /// Where providers register by themselves; absent where no registry is followed.
+    #[serde(default)]
+    pub(crate) registry: Option<RegistryStatus>,
     /// Which run of the control plane counts the parts of the mesh, and how many there were.
     pub(crate) epoch: String,
     pub(crate) mesh_generation: u64,

@@ -45,12 +45,13 @@ use crate::admin::{AdminSocket, Ask, Location, serve_tcp, serve_unix};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::registry::Followed;
 use crate::settings::Settings;
 use crate::status::IdentityStatus;
 use node::{Node, Parts};
 use pods::Pods;
 use signals::{Signal, Signals};
-pub(crate) use start::{Claimed, claim, say, unclaimed};
+pub(crate) use start::{Claimed, claim, say, say_new, unclaimed};
 pub(crate) use supervisor::Output;
 
 /// Questions that may wait for the main loop.
@@ -77,11 +78,11 @@ pub(crate) fn in_runtime(
 ///
 /// # Errors
 /// As [`in_runtime`].
-pub(crate) fn in_runtime_of(
+pub(crate) fn in_runtime_of<T>(
     mut runtime: Builder,
     settings: &Settings,
-    serve: impl AsyncFnOnce(Output) -> Result<Exit, Failure>,
-) -> Result<Exit, Failure> {
+    serve: impl AsyncFnOnce(Output) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let output = Output {
         stdout: Console::start(std::io::stdout()).context("cannot start a thread")?,
         stderr: Console::start(std::io::stderr()).context("cannot start a thread")?,
@@ -151,6 +152,8 @@ pub(crate) struct Served {
     pub(crate) mesh_socket: Option<std::net::TcpListener>,
     /// Says who this node is.
     pub(crate) identity: Option<Identity>,
+    /// Where providers register by themselves, if that is followed.
+    pub(crate) registry: Option<Followed>,
     /// Pods whose traffic is intercepted, where there is a holder.
     pub(crate) pods: Option<Held>,
 }
@@ -211,11 +214,14 @@ pub(crate) async fn serve(
         mut changes,
         mesh_socket,
         identity,
+        registry: followed,
         pods,
     } = served;
     let registry = Arc::new(Registry::new());
     let mut data_plane = settings.proxy.settings();
-    let mesh = first.as_ref().map(|(mesh, _)| mesh);
+    let mesh = first
+        .as_ref()
+        .map(|(mesh, report)| (mesh, &report.registered));
     let shares = limits::shares(start::wanted(mesh, &settings))?;
     data_plane.bounds.connections = shares.clients;
     data_plane.workers.max = shares.workers;
@@ -240,6 +246,7 @@ pub(crate) async fn serve(
         log,
         mesh_socket,
         identity,
+        followed,
         pods,
     };
     let mut node = Node::new(parts, settings, output.stdout);

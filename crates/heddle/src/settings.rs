@@ -9,9 +9,11 @@ mod control;
 mod error;
 mod file;
 mod proxy;
+mod registry;
 #[cfg(test)]
 mod tests;
 mod within;
 
 pub(crate) use error::SettingsError;
 pub(crate) use file::{LogFormat, LogLevel, Metrics, Settings};
+pub(crate) use registry::{Prefix, Registry};

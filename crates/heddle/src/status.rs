@@ -24,6 +24,9 @@ pub(crate) struct Status {
     /// Who this node is; absent where there is one node only.
     #[serde(default)]
     pub(crate) identity: Option<IdentityStatus>,
+    /// Where providers register by themselves; absent where no registry is followed.
+    #[serde(default)]
+    pub(crate) registry: Option<RegistryStatus>,
     /// What is intercepted; absent where there is no holder.
     #[serde(default)]
     pub(crate) interception: Option<InterceptionStatus>,
@@ -42,6 +45,25 @@ pub(crate) struct Status {
     /// The data plane's own words.
     pub(crate) proxy: serde_json::Value,
     pub(crate) usage: UsageStatus,
+}
+
+/// The registry that is followed beside the folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct RegistryStatus {
+    /// The member of etcd that is asked, or was last.
+    pub(crate) endpoint: String,
+    /// What its keys begin with.
+    pub(crate) prefix: String,
+    /// Whether changes are heard.
+    pub(crate) connected: bool,
+    /// For how long it is as it is.
+    pub(crate) for_s: u64,
+    /// Why it is not reached.
+    pub(crate) problem: Option<String>,
+    /// The revision of etcd up to which everything is known.
+    pub(crate) revision: i64,
+    /// Providers that are right for themselves.
+    pub(crate) providers: usize,
 }
 
 /// The pods whose traffic is intercepted.

@@ -1,7 +1,7 @@
 //! `heddle up`: control plane and node proxy in one process.
 //!
-//! The folder of manifests is the only source of the mesh: nothing is served before it could be read
-//! once, and a state of it that is wrong never replaces one that was right. The rest is
+//! The mesh comes from the folder of manifests, and from the registry beside it if there is one: nothing is
+//! served before the folder could be read once, and a state of it that is wrong never replaces one that was right. The rest is
 //! [`crate::serving`].
 
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use heddle_model::Mesh;
 use tokio::sync::mpsc;
 
 use crate::exit::{Exit, Failure};
+use crate::registry::Followed;
 use crate::serving::{self, Change, Doors, Output, Served};
 use crate::settings::Settings;
 use crate::table::count;
@@ -30,6 +31,10 @@ pub(crate) fn run(dir: PathBuf, settings: Settings) -> Result<Exit, Failure> {
 async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit, Failure> {
     let doors = Doors::open(&settings, None)?;
     let mut watcher = Watcher::with(&dir, settings.mesh.options());
+    let registry = Followed::start(&settings).await?;
+    if let Some(registry) = &registry {
+        watcher = watcher.beside(registry.providers());
+    }
     let (mesh, report) = first_mesh(&mut watcher, &dir).await?;
     let served = Served {
         source: dir,
@@ -37,6 +42,7 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
         changes: follow(watcher),
         mesh_socket: None,
         identity: None,
+        registry,
         pods: None,
     };
     serving::serve(doors, settings, output, served).await

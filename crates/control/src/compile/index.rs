@@ -8,7 +8,9 @@ use heddle_model::{
 
 use super::{Scope, did_you_mean};
 use crate::manifest::node::FieldPath;
-use crate::manifest::{Body, Kind, Object, core, gateway, local, policy, smi};
+use crate::manifest::{
+    Body, Kind, MAX_REQUESTS_ANNOTATION, Object, SERVICE_LABEL, core, gateway, local, policy, smi,
+};
 use crate::problem::Report;
 
 /// The annotation of a Service that says how its endpoints are balanced.
@@ -16,6 +18,12 @@ pub(super) const BALANCER_ANNOTATION: &str = "heddle.dev/load-balancer";
 
 /// The label that says what is required of callers, of a Namespace or of a workload.
 pub(super) const MODE_LABEL: &str = "heddle.dev/mode";
+
+/// The annotation of a ServiceAccount that says whether what registers by itself may be it.
+pub(crate) const REGISTRY_ANNOTATION: &str = "heddle.dev/registry";
+
+/// What that annotation says if it may.
+pub(crate) const REGISTRY_ALLOW: &str = "allow";
 
 /// What a policy was written as.
 #[derive(Clone, Copy)]
@@ -57,6 +65,7 @@ impl<'o> Index<'o> {
         for object in objects {
             let mut scope = Scope::of(object, report);
             check_annotations(object, &mut scope);
+            check_registry(object, &mut scope);
             check_labels(object, &mut scope);
             match seen.entry((object.kind, &object.namespace, &object.name)) {
                 std::collections::btree_map::Entry::Vacant(free) => {
@@ -136,16 +145,33 @@ impl<'o> Index<'o> {
 fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
     let known: &[&str] = match object.kind {
         Kind::Service => &[BALANCER_ANNOTATION],
+        Kind::LocalWorkload => &[MAX_REQUESTS_ANNOTATION],
+        Kind::ServiceAccount => &[REGISTRY_ANNOTATION],
         _ => &[],
     };
     let keys = object.metadata.annotations.keys();
     check_own(object, "annotation", keys, known, scope);
 }
 
+/// The only thing that a ServiceAccount can say of the registry.
+fn check_registry(object: &Object, scope: &mut Scope<'_>) {
+    let Some(text) = object.metadata.annotations.get(REGISTRY_ANNOTATION) else {
+        return;
+    };
+    if object.kind == Kind::ServiceAccount && text != REGISTRY_ALLOW {
+        scope.error(
+            &FieldPath::of("metadata.annotations").field(REGISTRY_ANNOTATION),
+            format!("{text:?} is not known"),
+            did_you_mean(text, [REGISTRY_ALLOW], "write allow, or remove it"),
+        );
+    }
+}
+
 /// And so are labels.
 fn check_labels(object: &Object, scope: &mut Scope<'_>) {
     let known: &[&str] = match object.kind {
-        Kind::Namespace | Kind::LocalWorkload => &[MODE_LABEL],
+        Kind::Namespace => &[MODE_LABEL],
+        Kind::LocalWorkload => &[MODE_LABEL, SERVICE_LABEL],
         _ => &[],
     };
     check_own(object, "label", object.metadata.labels.keys(), known, scope);

@@ -12,6 +12,9 @@
 //!      ▲                                                        │ the same
 //!      └────────────────────────────────────────────────────────┘
 //! ```
+//!
+//! A registry that is followed beside the folder wakes it, too. What registered or is gone takes effect even
+//! while the folder is wrong: it is then compiled with what the folder held when it was last right.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -23,11 +26,13 @@ use heddle_model::Mesh;
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc::{self, Receiver};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::folder::{self, Identity, Scan, Watched};
 use crate::Options;
 use crate::problem::{Report, Severity};
+use crate::registry::Providers;
 
 #[cfg(test)]
 mod tests;
@@ -47,10 +52,12 @@ const MAX_EXTENSIONS: usize = 8;
 pub struct Watcher {
     eyes: Arc<Mutex<Eyes>>,
     events: Receiver<()>,
+    /// What registered by itself, if a registry is followed.
+    providers: Option<watch::Receiver<Arc<Providers>>>,
     /// Something may have changed since the last look.
     stale: bool,
-    /// Digest of what was returned last.
-    digest: Option<u64>,
+    /// Digest of what the folder held when something was returned last, and which state of the registry that was.
+    digest: Option<(u64, u64)>,
     generation: u64,
     /// Whether the mesh that was returned last has anything in it.
     has_content: bool,
@@ -71,6 +78,8 @@ struct Eyes {
     filter: Arc<Mutex<Filter>>,
     /// A folder could not be watched.
     blind: bool,
+    /// What the folder held when it was last right, for as long as a registry is followed.
+    good: Option<Scan>,
 }
 
 /// Which events matter. The folder may stand in a busy place such as /tmp, which has to be watched
@@ -127,10 +136,12 @@ impl Watcher {
             notify: notify.ok(),
             watched: BTreeMap::new(),
             filter,
+            good: None,
         };
         Self {
             eyes: Arc::new(Mutex::new(eyes)),
             events,
+            providers: None,
             stale: true,
             digest: None,
             generation: 0,
@@ -140,10 +151,18 @@ impl Watcher {
         }
     }
 
+    /// Compiles beside the folder what registers by itself.
+    #[must_use]
+    pub fn beside(mut self, providers: watch::Receiver<Arc<Providers>>) -> Self {
+        self.providers = Some(providers);
+        self
+    }
+
     /// Waits for the folder's content to differ from what was returned last, and compiles it.
     ///
     /// The first call returns at once with what is there. The mesh is there unless the report holds
-    /// an error. A folder without a manifest is one once there was a mesh with something in it: more
+    /// an error; where a registry is followed it is there even then, from what the folder held when it was last
+    /// right, if it ever was. A folder without a manifest is one once there was a mesh with something in it: more
     /// likely than not it was emptied or unmounted by mistake. The mesh's generation counts the meshes that this watcher returned. Dropping the future
     /// loses nothing: the next call finds what this one would have. Needs a tokio runtime with
     /// time.
@@ -155,11 +174,15 @@ impl Watcher {
             self.stale = true;
             let eyes = Arc::clone(&self.eyes);
             let (last, had_content) = (self.digest, self.has_content);
+            let providers = self.providers.as_mut();
+            let providers = providers.map(|providers| Arc::clone(&providers.borrow_and_update()));
             let look = move || {
                 let mut eyes = eyes.lock().unwrap_or_else(PoisonError::into_inner);
                 let scan = eyes.look();
-                let digest = scan.digest();
-                let read = (last != Some(digest)).then(|| eyes.read(&scan, had_content));
+                let version = providers.as_ref().map_or(0, |providers| providers.version);
+                let digest = (scan.digest(), version);
+                let read = (last != Some(digest))
+                    .then(|| eyes.read(scan, providers.as_deref(), had_content));
                 (digest, read, eyes.blind)
             };
             let Ok((digest, read, blind)) = tokio::task::spawn_blocking(look).await else {
@@ -183,16 +206,33 @@ impl Watcher {
 
     /// Waits until it is time to look.
     async fn wait(&mut self) {
-        if timeout(self.look_every, self.events.recv()).await.is_err() {
+        if timeout(self.look_every, self.event()).await.is_err() {
             return;
         }
         // From here on a dropped future must not lose the event.
         self.stale = true;
         let settled_at = Instant::now() + LONGEST_SETTLING;
         while Instant::now() < settled_at {
-            if timeout(QUIET, self.events.recv()).await.is_err() {
+            if timeout(QUIET, self.event()).await.is_err() {
                 return;
             }
+        }
+    }
+
+    /// Waits for a sign that something may have changed.
+    async fn event(&mut self) {
+        let registry = async {
+            // One that has ended has nothing more to say.
+            if let Some(providers) = &mut self.providers
+                && providers.changed().await.is_ok()
+            {
+                return;
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            _ = self.events.recv() => {}
+            () = registry => {}
         }
     }
 }
@@ -210,17 +250,31 @@ impl Eyes {
         scan
     }
 
-    fn read(&self, scan: &Scan, had_content: bool) -> (Option<Mesh>, Report) {
-        let (mesh, mut report) = super::read(&self.root, scan, &self.options);
-        if !super::is_empty(&report) {
-            return (mesh, report);
+    fn read(
+        &mut self,
+        scan: Scan,
+        registry: Option<&Providers>,
+        had_content: bool,
+    ) -> (Option<Mesh>, Report) {
+        let nobody = Providers::default();
+        let providers = registry.unwrap_or(&nobody);
+        let (mut mesh, mut report) = super::read(&self.root, &scan, providers, &self.options);
+        if super::is_empty(&report) {
+            let severity = match had_content {
+                true => Severity::Error,
+                false => Severity::Warning,
+            };
+            report.push(super::holds_nothing(&self.root, severity));
+            mesh = mesh.filter(|_| !had_content);
         }
-        let severity = match had_content {
-            true => Severity::Error,
-            false => Severity::Warning,
-        };
-        report.push(super::holds_nothing(&self.root, severity));
-        (mesh.filter(|_| !had_content), report)
+        if registry.is_some() && mesh.is_some() {
+            self.good = Some(scan);
+        } else if let Some(good) = &self.good {
+            let (last_good, of_good) = super::read(&self.root, good, providers, &self.options);
+            report.registered = of_good.registered;
+            mesh = last_good;
+        }
+        (mesh, report)
     }
 
     /// Watches exactly these folders; says whether one of them is new.

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use heddle_control::printable;
+use serde::Serialize;
 
 use super::holder::Interception;
 use super::status::{Who, who};
 use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
-use crate::status::{HeldStatus, IdentityStatus};
+use crate::status::{HeldStatus, IdentityStatus, RegistryStatus};
 use crate::table::{self, count};
 use crate::time::{duration, utc};
 
@@ -23,7 +24,7 @@ mod tests;
 /// Says of each identity when its certificate expires and is renewed, whom the node trusts, whether the
 /// control plane is reached, whether the clock can be right, and until when service lasts if nothing is
 /// renewed any more. Of a node that intercepts: how many pods it serves, by which hooks, and whether there
-/// is a guard.
+/// is a guard. Of one that follows a registry: whether that is reached, and which values in it are wrong.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle check
@@ -39,7 +40,7 @@ Exit codes:
      of its life left without having been renewed; the control plane is away for more than a minute, or
      while certificates want to be renewed; the clock is behind what is certain; or what the control plane
      sent, or the state folder, cannot be used; pods are held, lost or refused by an old guard, or their
-     holder does not answer. With --probe: pods cannot be enrolled here")]
+     holder does not answer; the registry is not reached, or something in it is wrong. With --probe: pods cannot be enrolled here")]
 pub(crate) struct Args {
     /// The admin socket of the running heddle [default: as for `heddle up`]
     #[arg(long, value_name = "PATH")]
@@ -71,31 +72,100 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         }
     };
     let identity = status.identity.as_ref();
+    let registry = status.registry.as_ref().map(|registry| Registry {
+        registry,
+        problems: registry_problems(registry, &status.config.problems),
+    });
     let interception = status.interception.as_ref().map(Interception::ask);
     super::print(&match args.output {
         OutputFormat::Json => {
-            let json = json(identity, interception.as_ref());
+            let json = json(identity, interception.as_ref(), registry.as_ref());
             json.context("the answer has no JSON")? + "\n"
         }
-        OutputFormat::Text => match identity {
-            Some(identity) => text(identity, interception.as_ref()),
-            None => "one node alone: it needs no identities\n".to_owned(),
-        },
+        OutputFormat::Text => {
+            let of_node = match identity {
+                Some(identity) => text(identity, interception.as_ref()),
+                None => "one node alone: it needs no identities\n".to_owned(),
+            };
+            of_node + &registry.as_ref().map_or_else(String::new, Registry::text)
+        }
     })?;
     let of_identity = identity.is_some_and(|identity| !identity.problems.is_empty());
     let of_pods = interception.is_some_and(|pods| !pods.problems().is_empty());
-    Ok(match of_identity || of_pods {
+    let of_registry = registry.is_some_and(|registry| !registry.problems.is_empty());
+    Ok(match of_identity || of_pods || of_registry {
         true => Exit::Degraded,
         false => Exit::Ok,
     })
 }
 
-/// The identities, and beside them how pods are intercepted.
+/// The registry that is followed, and what somebody should look at.
+#[derive(Serialize)]
+struct Registry<'s> {
+    #[serde(flatten)]
+    registry: &'s RegistryStatus,
+    problems: Vec<String>,
+}
+
+impl Registry<'_> {
+    fn text(&self) -> String {
+        let mut out = registry(self.registry) + "\n";
+        // Why it is not reached was said already.
+        for problem in self
+            .problems
+            .iter()
+            .filter(|text| Some(*text) != unreached(self.registry).as_ref())
+        {
+            let _infallible = writeln!(out, "  {}", printable(problem));
+        }
+        out
+    }
+}
+
+/// What is wrong with the registry, or in it.
+fn registry_problems(registry: &RegistryStatus, of_config: &[String]) -> Vec<String> {
+    let of_values = of_config.iter().filter(|line| line.starts_with("etcd:"));
+    unreached(registry)
+        .into_iter()
+        .chain(of_values.cloned())
+        .collect()
+}
+
+fn unreached(registry: &RegistryStatus) -> Option<String> {
+    let why = registry.problem.as_deref().unwrap_or("not yet");
+    (!registry.connected).then(|| format!("the registry is not reached: {why}"))
+}
+
+/// How the registry is reached, on one line.
+pub(super) fn registry(status: &RegistryStatus) -> String {
+    let (endpoint, time) = (printable(&status.endpoint), duration(status.for_s));
+    let providers = count(status.providers, "provider");
+    let prefix = printable(&status.prefix);
+    match (&status.problem, status.connected) {
+        (_, true) => format!("registry {endpoint} {prefix}: followed for {time}, {providers}"),
+        (None, false) => format!("registry {endpoint} {prefix}: not reached yet, for {time}"),
+        (Some(why), false) => format!(
+            "registry {endpoint} {prefix}: NOT REACHED for {time}, {providers} as known before: {}",
+            printable(why)
+        ),
+    }
+}
+
+/// The identities, and beside them how pods are intercepted and the registry is reached.
 fn json(
     identity: Option<&IdentityStatus>,
     interception: Option<&Interception<'_>>,
+    registry: Option<&Registry<'_>>,
 ) -> serde_json::Result<String> {
     let mut value = serde_json::to_value(identity)?;
+    if let Some(registry) = registry {
+        if value.is_null() {
+            value = serde_json::json!({});
+        }
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("registry".to_owned(), serde_json::to_value(registry)?);
+        }
+    }
     if let (Some(fields), Some(interception)) = (value.as_object_mut(), interception) {
         fields.insert(
             "interception".to_owned(),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use heddle_model::TrustDomain;
 
+use super::etcd::Etcd;
 use crate::control;
 use crate::exit::{Exit, Failure};
 use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
@@ -15,7 +16,8 @@ use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
 /// lets nodes join with a token (`heddle token create`), and issues them the identities of the workloads
 /// that the manifests place on them (`nodeName`). A change in the folder reaches the nodes within a second;
 /// a change that is wrong is reported and the last good state stays. Nodes go on without a control plane
-/// until their certificates expire.
+/// until their certificates expire. With --etcd, providers that register by themselves (`heddle register
+/// --node`) are workloads beside the folder's.
 ///
 /// The state folder holds the key of the root: whoever reads it can be anybody. It is made for its user
 /// alone; back it up, and keep the backup secret.
@@ -55,6 +57,8 @@ pub(crate) struct Args {
     /// Where to serve /metrics and /ready over TCP, or `none` [default: 127.0.0.1:15014]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<Metrics>,
+    #[command(flatten)]
+    etcd: Etcd,
     /// Settings of the process; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -85,6 +89,7 @@ fn settings(args: Args) -> Result<Settings, Failure> {
     if args.state.is_some() {
         settings.control.state = args.state;
     }
+    args.etcd.over(&mut settings.registry);
     let control = &mut settings.control;
     control.listen = args.listen.unwrap_or(control.listen);
     control.metrics = args.metrics.unwrap_or(control.metrics);

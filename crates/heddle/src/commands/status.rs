@@ -103,6 +103,9 @@ fn text(status: &Status, brief: bool) -> String {
         let _infallible = writeln!(out, "pods: {}", super::holder::pods(interception));
     }
     out.push_str(&config(&status.config, &source(status)));
+    if let Some(registry) = &status.registry {
+        let _infallible = writeln!(out, "{}", super::check::registry(registry));
+    }
     let _infallible = write!(out, "\n{}", workers(&status.proxy));
     if let Some(callers) = callers(&status.proxy) {
         let _infallible = writeln!(out, "{callers}");

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::etcd::Etcd;
 use crate::exit::{Exit, Failure};
 use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
 use crate::up;
@@ -12,7 +13,8 @@ use crate::up;
 /// a loopback address, every LocalWorkload gets addresses of its own and a forward proxy, so that
 /// its requests are counted as its own. Commands of LocalWorkloads are started, watched and
 /// stopped. A change in the folder takes effect within a second and touches no connection; a
-/// change that is wrong is reported and the last good state stays.
+/// change that is wrong is reported and the last good state stays. With --etcd, providers that register
+/// by themselves (`heddle register`) are endpoints beside the folder's.
 ///
 /// Signals: SIGTERM or SIGINT drains and stops, a second one stops at once; SIGHUP opens the
 /// access log anew.
@@ -20,6 +22,7 @@ use crate::up;
 #[command(after_help = "Examples:
   PATH=$PWD/target/release:$PATH heddle up examples/bookstore
   heddle up DIR --access-log - --metrics 127.0.0.1:9464
+  heddle up DIR --etcd http://127.0.0.1:2379
   heddle up DIR --config heddle.yaml --socket /run/user/1000/second.sock --metrics none
 
 Exit codes:
@@ -32,6 +35,8 @@ pub(crate) struct Args {
     /// The folder of manifests
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+    #[command(flatten)]
+    etcd: Etcd,
     /// Settings of the process; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -75,6 +80,7 @@ fn settings(args: Args) -> Result<Settings, Failure> {
     if args.no_run {
         settings.workloads.run = false;
     }
+    args.etcd.over(&mut settings.registry);
     settings.admin.metrics = args.metrics.unwrap_or(settings.admin.metrics);
     settings.log.level = args.log_level.unwrap_or(settings.log.level);
     settings.log.format = args.log_format.unwrap_or(settings.log.format);

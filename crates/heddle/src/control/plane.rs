@@ -20,6 +20,7 @@ use super::door::Door;
 use super::{metrics, orders};
 use crate::admin::{Answer, Ask, Question};
 use crate::order::{ControlStatus, NodeStatus};
+use crate::registry::Followed;
 use crate::serving;
 use crate::settings::Settings;
 use crate::status::{ConfigStatus, UsageStatus};
@@ -37,6 +38,8 @@ pub(super) struct Parts {
     pub(super) board: Board,
     pub(super) door: Arc<Door>,
     pub(super) counters: Arc<Counters>,
+    /// Where providers register by themselves, if that is followed.
+    pub(super) registry: Option<Followed>,
 }
 
 /// Owned by the main loop, changed between two events.
@@ -68,14 +71,16 @@ impl Plane {
 
     /// Puts up what the folder holds now, or leaves what is up when that has errors.
     pub(super) fn folder_changed(&mut self, mesh: Option<Mesh>, report: &Report) {
-        serving::say(report);
+        serving::say_new(report, &self.config.problems);
         self.config.problems = report.problems.iter().map(ToString::to_string).collect();
-        self.config.stale = mesh.is_none();
-        let Some(mesh) = mesh else {
+        self.config.stale = report.has_errors();
+        if report.has_errors() {
             tracing::error!(
                 generation = self.config.generation,
                 "the folder was refused, nodes keep the last good state"
             );
+        }
+        let Some(mesh) = mesh else {
             return;
         };
         self.config.generation = mesh.generation;
@@ -178,6 +183,7 @@ impl Plane {
             folder: self.parts.dir.clone(),
             state: self.parts.state.clone(),
             config: self.config.clone(),
+            registry: self.parts.registry.as_ref().map(Followed::status),
             epoch: self.parts.board.epoch().to_owned(),
             mesh_generation: self.parts.board.generation(),
             root: orders::root_status(authority, nodes, now),

@@ -86,6 +86,8 @@ pub(crate) struct Listeners {
     addresses: Addresses,
     open: BTreeMap<Entry, Open>,
     next_id: u64,
+    /// Workloads that are called and do not call from here.
+    called_only: BTreeSet<WorkloadName>,
 }
 
 impl Listeners {
@@ -96,13 +98,19 @@ impl Listeners {
             addresses: Addresses::default(),
             open: BTreeMap::new(),
             next_id: 1,
+            called_only: BTreeSet::new(),
         }
+    }
+
+    /// From the next mesh on these workloads have no listeners of their own: nobody calls as them from here.
+    pub(crate) fn only_call(&mut self, workloads: BTreeSet<WorkloadName>) {
+        self.called_only = workloads;
     }
 
     /// Opens what the mesh wants and is not open, closes what it does not want.
     pub(crate) fn follow(&mut self, mesh: &Mesh) -> Changes {
         let mut changes = Changes::default();
-        let mut wanted = wanted(mesh);
+        let mut wanted = wanted(mesh, &self.called_only);
         if wanted.len() > self.most.get() {
             changes.problems.push(format!(
                 "{} listeners are wanted but {}: Services that speak HTTP are reachable through \
@@ -295,25 +303,25 @@ fn bind_all(address: IpAddr, ports: &[u16], instead: Instead) -> Vec<(u16, Bound
 }
 
 /// How many listeners the mesh wants.
-pub(super) fn count(mesh: &Mesh) -> usize {
-    wanted(mesh).len()
+pub(super) fn count(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> usize {
+    wanted(mesh, called_only).len()
 }
 
 /// Every listener that the mesh wants, in the order in which they are given up when there are too
 /// many: forward proxies reach all that speaks HTTP, addresses for everybody come next, those of single
 /// callers are the many.
-fn wanted(mesh: &Mesh) -> Vec<Entry> {
-    let forward = mesh.workloads.iter().map(|workload| Entry {
+fn wanted(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> Vec<Entry> {
+    let calling = || {
+        let workloads = mesh.workloads.iter();
+        workloads.filter(|workload| !called_only.contains(&workload.name))
+    };
+    let forward = calling().map(|workload| Entry {
         slot: Slot::ForwardProxy {
             caller: workload.name.clone(),
         },
         port: FORWARD_PROXY_PORT,
     });
-    let callers = || {
-        mesh.workloads
-            .iter()
-            .map(|workload| Some(workload.name.clone()))
-    };
+    let callers = || calling().map(|workload| Some(workload.name.clone()));
     let services = [None].into_iter().chain(callers()).flat_map(|caller| {
         mesh.services.iter().flat_map(move |service| {
             let slot = Slot::Service {

@@ -25,6 +25,7 @@ use super::{Change, Identity, metrics, start};
 use crate::admin::{Answer, Ask, Question};
 use crate::console::Console;
 use crate::exit::Failure;
+use crate::registry::Followed;
 use crate::settings::Settings;
 use crate::status::{ConfigStatus, DrainStatus, Status, UsageStatus, WorkloadStatus};
 use crate::table;
@@ -55,6 +56,8 @@ pub(super) struct Parts {
     pub(super) log: Option<AccessLog>,
     pub(super) mesh_socket: Option<TcpListener>,
     pub(super) identity: Option<Identity>,
+    /// Where providers register by themselves, if that is followed.
+    pub(super) followed: Option<Followed>,
     /// Pods whose traffic is intercepted, where there is a holder.
     pub(super) pods: Option<Pods>,
 }
@@ -86,6 +89,7 @@ pub(super) struct Node {
     /// Until identities are there.
     mesh_socket: Option<TcpListener>,
     identity: Option<Identity>,
+    followed: Option<Followed>,
     pods: Option<Pods>,
     stdout: Console,
     /// Whether it was printed where everything is.
@@ -115,6 +119,7 @@ impl Node {
             probe: Probe::open(),
             mesh_socket: parts.mesh_socket,
             identity: parts.identity,
+            followed: parts.followed,
             pods: parts.pods,
             stdout,
             announced: false,
@@ -207,15 +212,18 @@ impl Node {
 
     /// Takes what the folder holds now, or keeps what is served when that has errors.
     fn folder_changed(&mut self, mesh: Option<Mesh>, report: &Report) {
-        start::say(report);
+        start::say_new(report, &self.config.problems);
         self.config.problems = report.problems.iter().map(ToString::to_string).collect();
-        self.config.stale = mesh.is_none();
-        match mesh {
-            Some(mesh) => self.serve(mesh),
-            None => tracing::error!(
+        self.config.stale = report.has_errors();
+        if report.has_errors() {
+            tracing::error!(
                 generation = self.mesh.generation,
                 "the folder was refused, the last good state is still served"
-            ),
+            );
+        }
+        if let Some(mesh) = mesh {
+            self.listeners.only_call(report.registered.clone());
+            self.serve(mesh);
         }
     }
 
@@ -364,6 +372,7 @@ impl Node {
             drain,
             folder: self.source.clone(),
             identity: self.identity.as_ref().map(|identity| identity()),
+            registry: self.followed.as_ref().map(Followed::status),
             interception: self.pods.as_ref().map(Pods::status),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,

@@ -1,12 +1,13 @@
 //! What is needed before anything is served. Each function fails with what its user can mend.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use heddle_control::{Report, Severity};
-use heddle_model::Mesh;
+use heddle_model::{Mesh, WorkloadName};
 use heddle_telemetry::{AccessLog, Target};
 use rustix::process::geteuid;
 use tokio::net::{TcpListener, UnixListener};
@@ -88,14 +89,17 @@ pub(super) fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failu
 }
 
 /// What the mesh and the settings want descriptors for.
-pub(super) fn wanted(mesh: Option<&Mesh>, settings: &Settings) -> Wanted {
-    let workloads = mesh.map_or(&[][..], |mesh| &mesh.workloads);
+pub(super) fn wanted(
+    mesh: Option<(&Mesh, &BTreeSet<WorkloadName>)>,
+    settings: &Settings,
+) -> Wanted {
+    let workloads = mesh.map_or(&[][..], |(mesh, _)| &mesh.workloads);
     let commands = workloads.iter().filter(|w| w.command.is_some());
     let workers = settings.proxy.settings().workers;
     Wanted {
         workers: (workers.min, workers.max),
         listeners: mesh
-            .map_or(0, listeners::count)
+            .map_or(0, |(mesh, registered)| listeners::count(mesh, registered))
             .min(settings.listeners.max.size()),
         clients: settings.proxy.settings().bounds.connections,
         commands: match settings.workloads.run {
@@ -107,7 +111,16 @@ pub(super) fn wanted(mesh: Option<&Mesh>, settings: &Settings) -> Wanted {
 
 /// Logs what is wrong.
 pub(crate) fn say(report: &Report) {
+    say_new(report, &[]);
+}
+
+/// Logs what is wrong, but for what the registry had wrong before: that changes whenever somebody comes or goes.
+pub(crate) fn say_new(report: &Report, before: &[String]) {
     for problem in &report.problems {
+        let is_registrys = problem.is_in_registry();
+        if is_registrys && before.contains(&problem.to_string()) {
+            continue;
+        }
         match problem.severity {
             Severity::Error => tracing::error!("{problem}"),
             Severity::Warning => tracing::warn!("{problem}"),

@@ -63,6 +63,7 @@ type Section = BTreeMap<String, Spanned<IgnoredAny>>;
 #[serde(default)]
 struct Places {
     mesh: Section,
+    registry: Section,
     workloads: Section,
     proxy: ProxyPlaces,
 }
@@ -79,6 +80,7 @@ fn line(text: &str, field: &str) -> Option<u64> {
     let (section, name) = field.rsplit_once('.')?;
     let section = match section {
         "mesh" => &places.mesh,
+        "registry" => &places.registry,
         "workloads" => &places.workloads,
         "proxy.workers" => &places.proxy.workers,
         _ => return None,

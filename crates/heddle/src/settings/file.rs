@@ -13,6 +13,7 @@ use super::SettingsError;
 use super::contradiction::{self, Contradiction};
 use super::control::Control;
 use super::proxy::Proxy;
+use super::registry::Registry;
 use super::within::Within;
 
 /// Milliseconds up to an hour; 0 means no limit where the field says so.
@@ -31,6 +32,7 @@ pub(crate) struct Settings {
     pub(crate) drain: Drain,
     pub(crate) proxy: Proxy,
     pub(crate) control: Control,
+    pub(crate) registry: Registry,
 }
 
 /// What manifests leave open.
@@ -273,6 +275,8 @@ impl Settings {
             reason: format!("{min} is more than restart_max_ms, {max}"),
             remedy: "lower restart_min_ms, or raise restart_max_ms".to_owned(),
         });
-        restarts.or_else(|| self.proxy.contradiction())
+        restarts
+            .or_else(|| self.proxy.contradiction())
+            .or_else(|| self.registry.contradiction())
     }
 }

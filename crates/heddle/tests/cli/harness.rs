@@ -280,7 +280,7 @@ impl Drop for Heddle {
     }
 }
 
-fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+pub(crate) fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = sync_channel(4_096);
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
@@ -292,7 +292,7 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-fn line_with(lines: &Receiver<String>, text: &str) -> String {
+pub(crate) fn line_with(lines: &Receiver<String>, text: &str) -> String {
     let mut seen = Vec::new();
     loop {
         match lines.recv_timeout(LONG) {

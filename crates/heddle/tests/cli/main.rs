@@ -3,11 +3,13 @@
 mod commands;
 mod control;
 mod documentation;
+mod etcd;
 mod harness;
 mod lifecycle;
 mod node;
 mod nodes;
 mod operator;
 mod policy;
+mod registry;
 mod serving;
 mod workloads;

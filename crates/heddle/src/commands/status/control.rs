@@ -43,6 +43,9 @@ pub(super) fn text(status: &ControlStatus, brief: bool) -> String {
         &status.config,
         &status.folder.display().to_string(),
     ));
+    if let Some(registry) = &status.registry {
+        let _infallible = writeln!(out, "{}", crate::commands::check::registry(registry));
+    }
     let _infallible = writeln!(
         out,
         "nodes are told mesh generation {}, which counts nodes that come and go, too",

@@ -1,0 +1,255 @@
+//! How etcd is reached: where, with which certificates, as whom.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+
+#[cfg(test)]
+mod tests;
+
+/// Endpoints of one cluster.
+const MAX_ENDPOINTS: usize = 16;
+/// Bytes of a file with a certificate, a key or a password.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// How long connecting may take.
+const CONNECT_WAIT: Duration = Duration::from_secs(3);
+/// How often a silent connection is asked whether it lives, and how long it may take to say so.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_WAIT: Duration = Duration::from_secs(3);
+
+/// How etcd is reached. Files are read when a connection is made, so that new ones need no restart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// URLs of the cluster's members, such as `http://127.0.0.1:2379`. One is asked at a time.
+    pub endpoints: Vec<String>,
+    /// Certificates, where they are `https`.
+    pub tls: Tls,
+    /// Whom etcd takes us for, if it asks.
+    pub credentials: Option<Credentials>,
+}
+
+/// Certificates in PEM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Who signed the cluster's certificate. Nobody else is believed.
+    pub ca: Option<PathBuf>,
+    /// Our own certificate and its key, where the cluster asks for one.
+    pub own: Option<(PathBuf, PathBuf)>,
+}
+
+/// A user of etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// Its name.
+    pub user: String,
+    /// The file that holds its password, with or without a line feed.
+    pub password: PathBuf,
+}
+
+/// Why etcd cannot be asked at all until somebody changes something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessError(String);
+
+impl fmt::Display for AccessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for AccessError {}
+
+impl Access {
+    /// Looks for what contradicts itself. No file is read.
+    ///
+    /// # Errors
+    /// [`AccessError`], which says what to write instead.
+    pub fn check(&self) -> Result<(), AccessError> {
+        let refuse = |reason: String| Err(AccessError(reason));
+        if self.endpoints.is_empty() || self.endpoints.len() > MAX_ENDPOINTS {
+            let count = self.endpoints.len();
+            return refuse(format!(
+                "{count} endpoints of etcd: write 1 to {MAX_ENDPOINTS}"
+            ));
+        }
+        for endpoint in &self.endpoints {
+            let address = endpoint
+                .strip_prefix("http://")
+                .or_else(|| endpoint.strip_prefix("https://"));
+            let is_address = address.is_some_and(|address| {
+                let address = address.strip_suffix('/').unwrap_or(address);
+                let port = address
+                    .rsplit_once(':')
+                    .map(|(host, port)| (host, port.parse::<u16>()));
+                let is_plain = !address.contains(['/', '@', '?', '#']);
+                is_plain
+                    && address.bytes().all(|byte| byte.is_ascii_graphic())
+                    && matches!(port, Some((host, Ok(port))) if !host.is_empty() && port > 0)
+            });
+            if !is_address {
+                return refuse(format!(
+                    "{endpoint:?} is no endpoint of etcd: write one such as http://127.0.0.1:2379"
+                ));
+            }
+        }
+        let secured = self
+            .endpoints
+            .iter()
+            .filter(|url| url.starts_with("https://"));
+        match (secured.count(), self.tls != Tls::default()) {
+            (0, true) => refuse("certificates are of use with https:// endpoints only".to_owned()),
+            (0, false) => Ok(()),
+            (some, _) if some < self.endpoints.len() => refuse(
+                "some endpoints are https:// and some are not: write all of them alike".to_owned(),
+            ),
+            (_, _) if self.tls.ca.is_none() => refuse(
+                "https:// endpoints need the certificate of who signed theirs: name its file"
+                    .to_owned(),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many endpoints there are.
+    pub(super) fn len(&self) -> usize {
+        self.endpoints.len()
+    }
+
+    /// The endpoint of this attempt: one after the other.
+    pub(super) fn endpoint(&self, attempt: usize) -> &str {
+        let at = attempt.checked_rem(self.endpoints.len()).unwrap_or(0);
+        self.endpoints.get(at).map_or("", String::as_str)
+    }
+
+    /// Connects to one endpoint. With one at a time a call never goes to a member that is known to be down.
+    pub(super) async fn connect(&self, attempt: usize) -> Result<Client, Trouble> {
+        let options = self.options().map_err(Trouble::Ours)?;
+        let connecting = Client::connect([self.endpoint(attempt)], Some(options));
+        let connected = tokio::time::timeout(CONNECT_WAIT, connecting).await;
+        Ok(connected.map_err(|_| Trouble::late())??)
+    }
+
+    fn options(&self) -> Result<ConnectOptions, String> {
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(CONNECT_WAIT)
+            .with_keep_alive(KEEP_ALIVE_EVERY, KEEP_ALIVE_WAIT)
+            .with_keep_alive_while_idle(true)
+            .with_require_leader(true);
+        if let Some(ca) = &self.tls.ca {
+            let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?));
+            if let Some((certificate, key)) = &self.tls.own {
+                tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+            }
+            options = options.with_tls(tls);
+        }
+        if let Some(Credentials { user, password }) = &self.credentials {
+            let text = String::from_utf8(read(password)?)
+                .map_err(|_| format!("{} holds no text", password.display()))?;
+            options = options
+                .with_user(user, text.trim_end_matches(['\r', '\n']))
+                .with_auto_token_refresh(true);
+        }
+        Ok(options)
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let said = |error: std::io::Error| format!("{}: {error}", file.display());
+    let length = std::fs::metadata(file).map_err(said)?.len();
+    if length > MAX_FILE_BYTES {
+        return Err(format!("{} has more than a MiB", file.display()));
+    }
+    std::fs::read(file).map_err(said)
+}
+
+/// Why a call came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// Something of ours is wrong: a file, or what etcd lets us do.
+    Ours(String),
+    /// etcd is away, or not what it was. Another try may be better.
+    Away(String),
+    /// The revision is not there any more.
+    Compacted,
+    /// The answer is larger than what is taken.
+    TooLarge,
+    /// The lease has ended.
+    NoLease,
+}
+
+impl Trouble {
+    pub(super) fn late() -> Self {
+        Trouble::Away("no answer in time".to_owned())
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Ours(why) | Trouble::Away(why) => f.write_str(why),
+            Trouble::Compacted => f.write_str("the revision was compacted"),
+            Trouble::TooLarge => f.write_str("an answer is too large"),
+            Trouble::NoLease => f.write_str("the lease has ended"),
+        }
+    }
+}
+
+impl From<etcd_client::Error> for Trouble {
+    fn from(error: etcd_client::Error) -> Self {
+        use etcd_client::Error;
+        match error {
+            Error::GRpcStatus(status) => of_status(&status),
+            Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
+                Trouble::Ours(error.to_string())
+            }
+            // The library has no better word for a lease that is not there.
+            Error::LeaseKeepAliveError(why) if why == "lease not found" => Trouble::NoLease,
+            // Its questions have nowhere to go any more.
+            Error::LeaseKeepAliveError(_) | Error::WatchError(_) => {
+                Trouble::Away("the connection has ended".to_owned())
+            }
+            Error::TransportError(error) => Trouble::Away(causes(&error)),
+            other => Trouble::Away(other.to_string()),
+        }
+    }
+}
+
+fn of_status(status: &tonic::Status) -> Trouble {
+    use tonic::Code;
+    let message = status.message();
+    let why = match std::error::Error::source(status) {
+        Some(source) if !message.contains(&source.to_string()) => causes(source),
+        _ => message.to_owned(),
+    };
+    match status.code() {
+        Code::OutOfRange if message.contains("compacted") => Trouble::Compacted,
+        // A message that is larger than our limit, or than the server's.
+        Code::OutOfRange | Code::ResourceExhausted
+            if message.contains("too large") || message.contains("larger than max") =>
+        {
+            Trouble::TooLarge
+        }
+        Code::NotFound if message.contains("lease not found") => Trouble::NoLease,
+        Code::Unauthenticated if message.contains("invalid auth token") => Trouble::Away(why),
+        Code::PermissionDenied
+        | Code::Unauthenticated
+        | Code::InvalidArgument
+        | Code::FailedPrecondition => Trouble::Ours(why),
+        _ => Trouble::Away(why),
+    }
+}
+
+/// An error and all its causes, without those that it says itself.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut said = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        next = cause.source();
+    }
+    said
+}

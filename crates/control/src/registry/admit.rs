@@ -1,0 +1,240 @@
+//! Which providers fit beside the folder's objects and beside each other.
+//!
+//! The folder comes first: a provider whose name or address a workload of the folder has is left out. Of two
+//! providers at one address the one that was there first stays, so that nobody can take a place by registering
+//! there. A provider has an account other than `default` only where the folder lets it
+//! (`heddle.dev/registry: allow`): by accounts it is decided who may call whom.
+//!
+//! What is still wrong with the mesh as a whole is found by halving: so one provider that does not fit costs a
+//! few compilations, and no other its place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use heddle_model::WorkloadName;
+
+use super::value::told;
+use super::{Entry, warning};
+use crate::compile::index::{REGISTRY_ALLOW, REGISTRY_ANNOTATION};
+use crate::manifest::{Body, Kind, Object};
+use crate::problem::{Problem, Severity};
+
+#[cfg(test)]
+mod tests;
+
+/// How often the mesh is compiled to find providers that do not fit. Beyond, those not yet tried are left out.
+const MAX_TRIALS: usize = 64;
+
+/// Where something can be called.
+type Socket = (IpAddr, u16);
+
+/// A provider that fits as far as can be told without compiling.
+pub(crate) struct Candidate {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) object: Object,
+}
+
+/// Leaves out what has no place beside the folder's `objects`; says why.
+pub(crate) fn candidates(
+    objects: &[Object],
+    entries: &[Arc<Entry>],
+) -> (Vec<Candidate>, Vec<Problem>) {
+    let mut folder = Folder::of(objects);
+    let mut oldest_first: Vec<&Arc<Entry>> = entries.iter().collect();
+    oldest_first.sort_by_key(|entry| (entry.created, &entry.key));
+    let (mut fit, mut problems) = (Vec::new(), Vec::new());
+    for entry in oldest_first {
+        let taken = entry.object().and_then(|object| {
+            folder.take(entry, &object)?;
+            Ok(object)
+        });
+        match taken {
+            Ok(object) => fit.push(Candidate {
+                entry: Arc::clone(entry),
+                object,
+            }),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    fit.sort_by(|a, b| a.entry.key.cmp(&b.entry.key));
+    problems.sort_by(|a, b| a.file.cmp(&b.file));
+    (fit, problems)
+}
+
+/// What is there already.
+struct Folder<'o> {
+    workloads: BTreeSet<WorkloadName>,
+    sockets: BTreeMap<Socket, String>,
+    /// Accounts that may be had: by namespace and name.
+    open: BTreeSet<(&'o str, &'o str)>,
+}
+
+impl<'o> Folder<'o> {
+    fn of(objects: &'o [Object]) -> Self {
+        let mut folder = Folder {
+            workloads: BTreeSet::new(),
+            sockets: BTreeMap::new(),
+            open: BTreeSet::new(),
+        };
+        for object in objects {
+            let allowed = object.metadata.annotations.get(REGISTRY_ANNOTATION);
+            if object.kind == Kind::ServiceAccount
+                && allowed.is_some_and(|text| text == REGISTRY_ALLOW)
+            {
+                let account = (object.namespace.as_str(), object.name.as_str());
+                folder.open.insert(account);
+            }
+            if object.kind == Kind::LocalWorkload {
+                folder.workloads.insert(workload_name(object));
+                for socket in sockets(object) {
+                    folder.sockets.insert(socket, object.origin.label.clone());
+                }
+            }
+        }
+        folder
+    }
+
+    /// Gives a provider its place.
+    fn take(&mut self, entry: &Entry, object: &Object) -> Result<(), Problem> {
+        let name = workload_name(object);
+        if self.workloads.contains(&name) {
+            let reason = "the folder has a LocalWorkload of that name".to_owned();
+            return Err(warning(
+                &entry.place,
+                "",
+                reason,
+                "register under another name",
+            ));
+        }
+        let account = account(object);
+        if account != "default" && !self.open.contains(&(object.namespace.as_str(), account)) {
+            let reason = format!("nothing that registers may be ServiceAccount {account}");
+            let remedy = "annotate that ServiceAccount with heddle.dev/registry: allow";
+            return Err(warning(
+                &entry.place,
+                "spec.serviceAccountName",
+                reason,
+                remedy,
+            ));
+        }
+        let mine: Vec<Socket> = sockets(object).collect();
+        let taken = mine
+            .iter()
+            .find_map(|socket| Some((socket, self.sockets.get(socket)?)));
+        if let Some(((address, port), other)) = taken {
+            let reason = format!("{other} has port {port} of {address} already");
+            let remedy = "register the address that it listens on";
+            return Err(warning(&entry.place, "spec.address", reason, remedy));
+        }
+        let label = &object.origin.label;
+        let mine = mine.into_iter().map(|socket| (socket, label.clone()));
+        self.sockets.extend(mine);
+        Ok(())
+    }
+}
+
+fn workload_name(object: &Object) -> WorkloadName {
+    WorkloadName {
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+    }
+}
+
+fn account(object: &Object) -> &str {
+    let name = match &object.body {
+        Body::LocalWorkload(body) => body.spec.service_account_name.as_deref(),
+        _ => None,
+    };
+    name.filter(|name| !name.is_empty()).unwrap_or("default")
+}
+
+/// Where a workload listens, as far as it is written as it should be.
+pub(super) fn sockets(object: &Object) -> impl Iterator<Item = Socket> {
+    let spec = match &object.body {
+        Body::LocalWorkload(body) => Some(&body.spec),
+        _ => None,
+    };
+    let addresses = spec.into_iter().flat_map(|spec| {
+        let written = std::iter::once(&spec.address).chain(&spec.addresses);
+        written.filter_map(|text| text.parse::<IpAddr>().ok())
+    });
+    addresses.flat_map(move |address| {
+        let ports = spec.map_or(&[][..], |spec| &spec.ports).iter();
+        ports.filter_map(move |port| Some((address, u16::try_from(port.port).ok()?)))
+    })
+}
+
+/// What came of trying providers.
+#[derive(Default)]
+pub(crate) struct Admitted {
+    /// Those with which there is no error.
+    pub(crate) objects: Vec<Object>,
+    /// Why others are left out.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Takes the providers with which the mesh has no error. `trial` compiles with these beside the folder's, and
+/// hands them back with the first error that there is. Without any there is none.
+pub(crate) fn admit(
+    candidates: Vec<Candidate>,
+    mut trial: impl FnMut(Vec<Object>) -> (Vec<Object>, Option<Problem>),
+) -> Admitted {
+    let mut admitted = Admitted::default();
+    let mut trials = 0;
+    let mut waiting = vec![candidates];
+    while let Some(mut some) = waiting.pop() {
+        let places: Vec<String> = some.iter().map(|one| one.entry.place.clone()).collect();
+        if trials == MAX_TRIALS {
+            admitted.problems.extend(places.iter().map(|place| {
+                let reason = "too much else in the registry does not fit".to_owned();
+                warning(place, "", reason, "mend or remove that first")
+            }));
+            continue;
+        }
+        trials += 1;
+        let before = admitted.objects.len();
+        let mut together = std::mem::take(&mut admitted.objects);
+        let entries: Vec<Arc<Entry>> = some.iter().map(|one| Arc::clone(&one.entry)).collect();
+        together.extend(some.drain(..).map(|one| one.object));
+        let (mut together, error) = trial(together);
+        let Some(error) = error else {
+            admitted.objects = together;
+            continue;
+        };
+        let tried = together.split_off(before);
+        admitted.objects = together;
+        match &places[..] {
+            [place] => admitted.problems.push(not_fitting(place, error)),
+            _ => {
+                let mut halves: Vec<Candidate> = entries
+                    .into_iter()
+                    .zip(tried)
+                    .map(|(entry, object)| Candidate { entry, object })
+                    .collect();
+                let second = halves.split_off(halves.len() / 2);
+                // The first half is tried first.
+                waiting.push(second);
+                waiting.push(halves);
+            }
+        }
+    }
+    admitted
+}
+
+/// The error that one provider brings. Where it is found in a file, it is that object which would not stand it.
+fn not_fitting(place: &str, error: Problem) -> Problem {
+    if error.file.to_str() == Some(place) {
+        return told(place, error);
+    }
+    let object = error.object.unwrap_or_else(|| "the folder".to_owned());
+    Problem {
+        severity: Severity::Warning,
+        ..warning(
+            place,
+            "",
+            format!("with it {object} would be refused: {}", error.reason),
+            "change either",
+        )
+    }
+}

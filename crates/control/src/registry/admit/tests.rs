@@ -1,0 +1,207 @@
+//! Given a folder and providers, then those that fit are compiled beside it, and the others are problems that
+//! keep nothing from being served.
+
+use std::path::Path;
+
+use heddle_model::Mesh;
+
+use super::*;
+use crate::problem::Report;
+use crate::registry::{Layout, Providers};
+use crate::source::load_beside;
+
+const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n\
+    spec: {selector: {app: web}, ports: [{port: 80, targetPort: http}]}\n---\n";
+
+fn provider(name: &str, created: i64, metadata: &str, spec: &str) -> Arc<Entry> {
+    let key =
+        Layout::default().provider(format!("/heddle/v1/providers/shop/web/{name}").as_bytes());
+    let value = format!(
+        "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata: {metadata}\nspec: {spec}\n"
+    );
+    Arc::new(Entry {
+        place: format!("etcd:/{name}"),
+        key: key.expect("a key"),
+        value: value.into_bytes(),
+        created,
+    })
+}
+
+/// One that serves the Service at an address of 10.0.0.0/8.
+fn web(name: &str, created: i64, address: &str) -> Arc<Entry> {
+    let spec = format!("{{address: {address}, ports: [{{name: http, port: 8080}}]}}");
+    provider(name, created, "{labels: {app: web}}", &spec)
+}
+
+fn compiled(folder: &str, entries: Vec<Arc<Entry>>) -> (Option<Mesh>, Report) {
+    let providers = Providers {
+        entries,
+        problems: Vec::new(),
+        version: 1,
+    };
+    load_beside(Path::new("a.yaml"), folder.as_bytes(), &providers)
+}
+
+/// The endpoints of the only Service, and what was said.
+fn outcome(folder: &str, entries: Vec<Arc<Entry>>) -> (Vec<String>, Vec<String>) {
+    let (mesh, report) = compiled(folder, entries);
+    let mesh = mesh.unwrap_or_else(|| panic!("{:?}", report.problems));
+    let endpoints = mesh.services[0].ports[0].endpoints.iter();
+    let said = report.problems.iter().map(ToString::to_string);
+    (
+        endpoints
+            .map(|endpoint| endpoint.address.to_string())
+            .collect(),
+        said.collect(),
+    )
+}
+
+#[test]
+fn a_selector_matches_who_registered_as_it_matches_the_folders() {
+    let folder = format!(
+        "{SERVICE}apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
+         metadata: {{name: own, namespace: shop, labels: {{app: web}}}}\n\
+         spec: {{address: 10.0.0.1, ports: [{{name: http, port: 80}}]}}\n"
+    );
+    let other = provider(
+        "c",
+        3,
+        "{}",
+        "{address: 10.0.0.4, ports: [{name: http, port: 8080}]}",
+    );
+    let (mesh, report) = compiled(
+        &folder,
+        vec![web("a", 1, "10.0.0.2"), web("b", 2, "10.0.0.3"), other],
+    );
+    let mesh = mesh.expect("a mesh");
+    let endpoints: Vec<String> = mesh.services[0].ports[0]
+        .endpoints
+        .iter()
+        .map(|e| e.address.to_string())
+        .collect();
+    assert_eq!(endpoints, ["10.0.0.1:80", "10.0.0.2:8080", "10.0.0.3:8080"]);
+    assert_eq!(report.registered.len(), 3);
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    // By the key alone: whatever labels it gives itself.
+    let by_key = SERVICE.replace("app: web}, ports", "heddle.dev/service: web}, ports");
+    let (endpoints, _) = outcome(&by_key, vec![web("a", 1, "10.0.0.2")]);
+    assert_eq!(endpoints, ["10.0.0.2:8080"]);
+}
+
+#[test]
+fn the_folder_comes_first_and_then_who_was_there_first() {
+    let folder = format!(
+        "{SERVICE}apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
+         metadata: {{name: web.taken, namespace: shop, labels: {{app: web}}}}\n\
+         spec: {{address: 10.0.0.1, ports: [{{name: http, port: 8080}}]}}\n"
+    );
+    let (endpoints, said) = outcome(
+        &folder,
+        vec![
+            web("at-the-folders", 1, "10.0.0.1"),
+            web("later", 9, "10.0.0.2"),
+            web("sooner", 3, "10.0.0.2"),
+            web("taken", 2, "10.0.0.5"),
+        ],
+    );
+    assert_eq!(endpoints, ["10.0.0.1:8080", "10.0.0.2:8080"]);
+    let [folders, later, taken] = &said[..] else {
+        panic!("{said:#?}");
+    };
+    assert!(folders.contains("LocalWorkload shop/web.taken has port 8080 of 10.0.0.1 already"));
+    assert!(
+        later.contains("etcd:/later") && later.contains("LocalWorkload shop/web.sooner has port")
+    );
+    assert!(taken.contains("etcd:/taken") && taken.contains("a LocalWorkload of that name"));
+}
+
+#[test]
+fn an_account_is_had_only_where_the_folder_lets_it() {
+    let spec = "{address: 10.0.0.2, ports: [{name: http, port: 8080}], serviceAccountName: web}";
+    let entry = || vec![provider("a", 1, "{labels: {app: web}}", spec)];
+    let account = |annotations: &str| {
+        format!(
+            "{SERVICE}apiVersion: v1\nkind: ServiceAccount\n\
+             metadata: {{name: web, namespace: shop, annotations: {annotations}}}\n"
+        )
+    };
+    let (endpoints, said) = outcome(&account("{heddle.dev/registry: allow}"), entry());
+    assert_eq!((endpoints.len(), said.len()), (1, 0), "{said:?}");
+    for folder in [account("{}"), SERVICE.to_owned()] {
+        let (endpoints, said) = outcome(&folder, entry());
+        assert!(endpoints.is_empty());
+        let about = said
+            .iter()
+            .find(|line| line.contains("may be ServiceAccount web"));
+        assert!(
+            about.is_some_and(|line| line.contains("heddle.dev/registry: allow")),
+            "{said:?}"
+        );
+    }
+    let (mesh, report) = compiled(&account("{heddle.dev/registry: yess}"), Vec::new());
+    assert!(mesh.is_none());
+    assert!(report.problems[0].reason.contains("\"yess\" is not known"));
+}
+
+#[test]
+fn one_that_the_folder_would_not_stand_costs_no_other_its_place() {
+    // The Service sends to port 8080 of whom it selects, and there that is somebody else's.
+    let folder = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n\
+        spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}\n---\n\
+        apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
+        metadata: {name: other, namespace: shop}\n\
+        spec: {address: 10.0.0.7, ports: [{port: 8080}]}\n";
+    let wrong = provider(
+        "wrong",
+        1,
+        "{labels: {app: web}}",
+        "{address: 10.0.0.7, ports: [{name: http, port: 9090}]}",
+    );
+    let mut entries: Vec<Arc<Entry>> = (10..40)
+        .map(|n| web(&format!("p{n}"), n, &format!("10.1.0.{n}")))
+        .collect();
+    entries.push(wrong);
+    let (endpoints, said) = outcome(folder, entries);
+    assert_eq!(endpoints.len(), 30);
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(
+        said[0].contains("etcd:/wrong: warning: with it Service shop/web would be refused"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_folder_that_is_wrong_is_not_the_providers_fault() {
+    let (mesh, report) = compiled(
+        &format!("{SERVICE}kind: Oops\n"),
+        vec![web("a", 1, "10.0.0.2")],
+    );
+    assert!(mesh.is_none());
+    assert!(
+        report
+            .problems
+            .iter()
+            .all(|problem| !problem.file.starts_with("etcd:"))
+    );
+}
+
+#[test]
+fn what_is_tried_is_bounded() {
+    let candidate = |n: i64| {
+        let entry = web(&format!("p{n}"), n, "10.0.0.2");
+        let object = entry.object().expect("an object");
+        Candidate { entry, object }
+    };
+    let mut trials = 0;
+    let admitted = admit((0..500).map(candidate).collect(), |objects| {
+        trials += 1;
+        (objects, Some(warning("x", "", "no".to_owned(), "")))
+    });
+    assert_eq!(trials, MAX_TRIALS);
+    assert_eq!((admitted.objects.len(), admitted.problems.len()), (0, 500));
+    let too_many = admitted
+        .problems
+        .iter()
+        .filter(|p| p.reason.contains("too much else"));
+    assert!(too_many.count() > 400);
+}

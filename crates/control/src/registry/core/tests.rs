@@ -1,0 +1,341 @@
+//! Given what etcd says, then what is known of the registry is this, and what it says never empties it by chance.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+mod simulated;
+
+const CLUSTER: u64 = 7;
+
+/// A value that is right for itself, told from others by its port.
+fn value(port: u16) -> Vec<u8> {
+    format!(
+        r#"{{"apiVersion":"heddle.dev/v1alpha1","kind":"LocalWorkload","spec":{{"address":"10.0.0.1","ports":[{{"port":{port}}}]}}}}"#
+    )
+    .into_bytes()
+}
+
+fn key(name: &str) -> Vec<u8> {
+    format!("/heddle/v1/providers/shop/web/{name}").into_bytes()
+}
+
+fn kv(name: &str, value: Vec<u8>, lease: i64, modified: i64) -> Kv {
+    Kv {
+        key: key(name),
+        value,
+        lease,
+        created: modified,
+        modified,
+    }
+}
+
+fn good(name: &str, revision: i64) -> Kv {
+    kv(name, value(80), 1, revision)
+}
+
+fn list(revision: i64, kvs: Vec<Kv>) -> Page {
+    Page {
+        cluster: CLUSTER,
+        revision,
+        kvs,
+        more: false,
+    }
+}
+
+fn gone(name: &str, modified: i64) -> Change {
+    Change::Delete {
+        key: key(name),
+        modified,
+    }
+}
+
+/// A core that has listed these at revision 10.
+fn listed(kvs: Vec<Kv>) -> Core {
+    let mut core = Core::new(Layout::default());
+    core.begin();
+    let next = core.page(Instant::now(), list(10, kvs));
+    assert_eq!(next, Next::Watch { revision: 11 });
+    core
+}
+
+/// The names of the providers that there are now; none when nothing has changed.
+fn names(core: &mut Core) -> Option<Vec<String>> {
+    core.check_invariants();
+    let providers = core.providers()?;
+    let names = providers.entries.iter();
+    Some(names.map(|entry| entry.key.provider.to_string()).collect())
+}
+
+fn all(names: &[&str]) -> Option<Vec<String>> {
+    Some(names.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn a_list_is_read_page_by_page_at_one_revision() {
+    let mut core = Core::new(Layout::default());
+    let first = core.begin();
+    let from = b"/heddle/v1/providers/".to_vec();
+    assert_eq!(first, Next::List { from, revision: 0 });
+    let now = Instant::now();
+    let mut page = list(10, vec![good("a", 3), good("b", 4)]);
+    page.more = true;
+    let mut from = key("b");
+    from.push(0);
+    assert_eq!(core.page(now, page), Next::List { from, revision: 10 });
+    // Nothing is passed on before all is known.
+    assert_eq!(names(&mut core), None);
+    // The store has gone on meanwhile; the list is that of its first page.
+    let next = core.page(now, list(15, vec![good("c", 5)]));
+    assert_eq!(next, Next::Watch { revision: 11 });
+    assert_eq!(names(&mut core), all(&["a", "b", "c"]));
+    assert_eq!(core.revision(), 10);
+    assert_eq!(names(&mut core), None);
+}
+
+#[test]
+fn an_empty_registry_is_known_to_be_empty() {
+    let mut core = listed(Vec::new());
+    assert_eq!(names(&mut core), all(&[]));
+    // A page without keys that has more after it is the last one all the same.
+    let mut page = list(10, Vec::new());
+    page.more = true;
+    core.begin();
+    assert_eq!(
+        core.page(Instant::now(), page),
+        Next::Watch { revision: 11 }
+    );
+}
+
+#[test]
+fn changes_take_effect_in_their_order() {
+    let mut core = listed(vec![good("a", 3)]);
+    names(&mut core);
+    let next = core.changed(12, vec![Change::Put(good("b", 11)), gone("a", 12)]);
+    assert_eq!(next, None);
+    assert_eq!(names(&mut core), all(&["b"]));
+    // What is older than what is known changes nothing.
+    core.changed(
+        13,
+        vec![Change::Put(kv("b", value(81), 1, 9)), gone("b", 10)],
+    );
+    assert_eq!(names(&mut core), None);
+    assert_eq!(core.revision(), 13);
+    // Nor does the same value once more, as a registrar writes it that was restarted.
+    core.changed(
+        14,
+        vec![Change::Put(Kv {
+            created: 11,
+            ..good("b", 14)
+        })],
+    );
+    assert_eq!(names(&mut core), None);
+    core.changed(15, vec![gone("b", 15)]);
+    assert_eq!(names(&mut core), all(&[]));
+}
+
+#[test]
+fn silence_removes_nothing_and_the_next_list_does() {
+    let mut core = listed(vec![good("a", 3), good("b", 4)]);
+    names(&mut core);
+    core.lost();
+    assert_eq!(
+        core.expire(Instant::now() + Duration::from_secs(86_400)),
+        None
+    );
+    assert_eq!(names(&mut core), None);
+    // A change that comes late belongs to a watch that is over.
+    assert_eq!(core.changed(20, vec![gone("a", 20)]), None);
+    assert_eq!(names(&mut core), None);
+    core.begin();
+    core.page(Instant::now(), list(30, vec![good("b", 4), good("c", 25)]));
+    assert_eq!(names(&mut core), all(&["b", "c"]));
+}
+
+#[test]
+fn half_a_list_removes_nothing() {
+    let mut core = listed(vec![good("a", 3), good("z", 4)]);
+    names(&mut core);
+    core.begin();
+    let mut page = list(30, vec![good("b", 20)]);
+    page.more = true;
+    core.page(Instant::now(), page);
+    core.lost();
+    assert_eq!(names(&mut core), all(&["a", "b", "z"]));
+    core.begin();
+    core.page(Instant::now(), list(31, vec![good("b", 20)]));
+    assert_eq!(names(&mut core), all(&["b"]));
+}
+
+#[test]
+fn a_store_that_lost_everything_is_given_time() {
+    let now = Instant::now();
+    for (cluster, revision) in [(CLUSTER, 1), (CLUSTER + 1, 500)] {
+        let mut core = listed(vec![good("a", 3), good("b", 4)]);
+        names(&mut core);
+        core.lost();
+        core.begin();
+        let empty = Page {
+            cluster,
+            revision,
+            kvs: Vec::new(),
+            more: false,
+        };
+        core.page(now, empty.clone());
+        assert_eq!(names(&mut core), None, "nothing is gone yet");
+        assert_eq!(core.expire(now), Some(now + GRACE));
+        // One of them lives and registers anew, with revisions that are smaller than before.
+        core.changed(
+            revision + 1,
+            vec![Change::Put(kv("a", value(81), 9, revision + 1))],
+        );
+        assert_eq!(names(&mut core), all(&["a", "b"]));
+        // Listing once more does not cut the time short.
+        core.begin();
+        let again = Page {
+            revision: revision + 1,
+            kvs: vec![kv("a", value(81), 9, revision + 1)],
+            ..empty
+        };
+        core.page(now + GRACE / 2, again);
+        assert_eq!(names(&mut core), None);
+        assert_eq!(core.expire(now + GRACE), None);
+        assert_eq!(names(&mut core), all(&["a"]));
+    }
+}
+
+#[test]
+fn a_list_counts_whatever_its_revisions_say() {
+    let mut core = listed(vec![good("a", 9), good("b", 10)]);
+    names(&mut core);
+    core.begin();
+    // Another store, which has come as far: the same key with other words, and an older one that was made anew.
+    let other = kv("a", value(81), 1, 9);
+    core.page(
+        Instant::now(),
+        list(12, vec![other.clone(), kv("b", b"{}".to_vec(), 1, 2)]),
+    );
+    let providers = core.providers().expect("a change");
+    assert_eq!(providers.entries.len(), 1);
+    assert_eq!(providers.entries[0].value, other.value);
+}
+
+#[test]
+fn what_was_lost_and_is_removed_is_gone_at_once() {
+    let now = Instant::now();
+    let mut core = listed(vec![good("a", 3)]);
+    names(&mut core);
+    core.begin();
+    core.page(now, list(1, Vec::new()));
+    core.changed(3, vec![Change::Put(good("a", 2)), gone("a", 3)]);
+    assert_eq!(names(&mut core), all(&[]));
+    assert_eq!(core.expire(now), None);
+}
+
+#[test]
+fn the_last_good_value_goes_on_while_its_lease_does() {
+    let bad = |lease, modified| Kv {
+        created: 3,
+        ..kv("a", b"{}".to_vec(), lease, modified)
+    };
+    let mut core = listed(vec![good("a", 3)]);
+    names(&mut core);
+    core.changed(11, vec![Change::Put(bad(1, 11))]);
+    let providers = core.providers().expect("a problem is news");
+    assert_eq!((providers.count(), providers.problems().len()), (1, 1));
+    let problem = providers.problems()[0].to_string();
+    assert!(
+        problem.starts_with("etcd:/heddle/v1/providers/shop/web/a: warning: "),
+        "{problem}"
+    );
+    // Mended, the problem is gone.
+    core.changed(
+        12,
+        vec![Change::Put(Kv {
+            created: 3,
+            ..good("a", 12)
+        })],
+    );
+    let providers = core.providers().expect("that it is gone, too");
+    assert_eq!((providers.count(), providers.problems().len()), (1, 0));
+    // Under another lease it says nothing of the first one.
+    core.changed(13, vec![Change::Put(bad(2, 13))]);
+    let providers = core.providers().expect("a change");
+    assert_eq!((providers.count(), providers.problems().len()), (0, 1));
+    // The key goes with its lease, and the problem with it.
+    core.changed(14, vec![gone("a", 14)]);
+    let providers = core.providers().expect("a change");
+    assert_eq!((providers.count(), providers.problems().len()), (0, 0));
+}
+
+#[test]
+fn a_key_that_came_anew_has_no_last_good_value() {
+    let mut core = listed(vec![good("a", 3)]);
+    names(&mut core);
+    core.lost();
+    core.begin();
+    // Meanwhile it was gone and came again, with the same lease.
+    core.page(
+        Instant::now(),
+        list(20, vec![kv("a", b"{}".to_vec(), 1, 15)]),
+    );
+    assert_eq!(names(&mut core), all(&[]));
+}
+
+#[test]
+fn what_is_no_provider_is_a_problem() {
+    let stray = |key: &[u8]| Kv {
+        key: key.to_vec(),
+        ..good("a", 3)
+    };
+    for (kv, expected) in [
+        (kv("a", value(80), 0, 3), "it has no lease"),
+        (
+            stray(b"/heddle/v1/providers/shop/web"),
+            "this is no provider's key",
+        ),
+        (stray(b"/heddle/v1/providers/SHOP/web/a"), "is no"),
+        (stray(b"/heddle/v1/providers/\x1b[2J\xff/web/a"), "is no"),
+        (kv("a", vec![b'x'; 20 << 10], 1, 3), "more than 16 KiB"),
+    ] {
+        let mut core = listed(vec![kv]);
+        let providers = core.providers().expect("a list");
+        assert_eq!(providers.count(), 0);
+        let said = providers.problems()[0].to_string();
+        assert!(said.contains(expected) && !said.contains('\x1b'), "{said}");
+    }
+}
+
+#[test]
+fn many_problems_are_counted() {
+    let wrong = |n: i64| kv(&format!("a{n}"), Vec::new(), 1, n + 1);
+    let mut core = listed((0..150).map(wrong).collect());
+    let providers = core.providers().expect("a list");
+    assert_eq!(providers.problems().len(), MAX_PROBLEMS + 1);
+    let last = providers.problems()[MAX_PROBLEMS].to_string();
+    assert!(last.contains("50 more values are wrong"), "{last}");
+}
+
+#[test]
+fn a_registry_that_is_too_full_is_listed_again_when_there_is_room() {
+    // Wrong values count as well, and are quick to judge.
+    let wrong = |n: usize| kv(&format!("a{n:05}"), Vec::new(), 1, 3);
+    let mut kvs: Vec<Kv> = (0..MAX_HELD).map(wrong).collect();
+    kvs.push(good("z", 4));
+    let mut core = listed(kvs);
+    let providers = core.providers().expect("a list");
+    assert_eq!(providers.count(), 0);
+    let last = providers.problems().last().expect("one").to_string();
+    assert!(last.contains("more than 10000 providers"), "{last}");
+    core.check_invariants();
+    let next = core.changed(11, vec![gone("a00000", 11)]);
+    assert!(matches!(next, Some(Next::List { .. })));
+    core.page(
+        Instant::now(),
+        list(11, (1..MAX_HELD).map(wrong).chain([good("z", 4)]).collect()),
+    );
+    let providers = core.providers().expect("a change");
+    assert_eq!(providers.count(), 1);
+    let is_full = |problem: &Problem| problem.reason.contains("more than 10000");
+    assert!(!providers.problems().iter().any(is_full));
+}

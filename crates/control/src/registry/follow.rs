@@ -1,0 +1,394 @@
+//! Follows the registry: what [`Core`] decides, done with a network and a clock.
+//!
+//! One task talks to one endpoint at a time; when that fails, to the next one after a wait. What it finds goes
+//! to whoever compiles through a channel that holds the newest state only, so that a flood of changes costs as
+//! many compilations as there is time for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, GetOptions, GetResponse, KeyValue, WatchOptions, WatchResponse};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
+
+use super::access::Trouble;
+use super::backoff::Backoff;
+use super::core::{Change, Core, Kv, Next, Page};
+use super::{Access, AccessError, Layout, Providers};
+
+/// Keys on one page of a list, to begin with.
+const PAGE: i64 = 64;
+/// Bytes of one answer. A page that is larger is asked for in smaller ones.
+const MAX_ANSWER_BYTES: usize = 8 << 20;
+/// Changes that are taken at a time: judging them takes its while, and others have the thread meanwhile.
+const AT_A_TIME: usize = 32;
+/// How long one answer may take.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// How often etcd is asked how far the watch is, and how many of these questions may be without any answer: a
+/// watch can be lost where its connection is not.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+const MAX_UNANSWERED: u32 = 3;
+/// The least time between two states that are passed on.
+const PASS_ON_EVERY: Duration = Duration::from_millis(50);
+/// The least time between two lists of a registry that was too full.
+const LIST_AGAIN: Duration = Duration::from_secs(1);
+
+/// Follows a registry until it is dropped.
+#[derive(Debug)]
+pub struct Follower {
+    providers: watch::Receiver<Arc<Providers>>,
+    seen: watch::Receiver<Seen>,
+    task: JoinHandle<()>,
+}
+
+/// How the registry is reached.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The endpoint that is asked, or was last.
+    pub endpoint: String,
+    /// Whether its changes are heard.
+    pub connected: bool,
+    /// Since when it is as it is.
+    pub since: Instant,
+    /// Why it is not reached.
+    pub problem: Option<String>,
+    /// The revision up to which everything is known.
+    pub revision: i64,
+    /// How many providers there are that are right for themselves.
+    pub providers: usize,
+}
+
+impl Follower {
+    /// Starts a task that follows the registry. Needs a tokio runtime with I/O and time.
+    ///
+    /// # Errors
+    /// As [`Access::check`]. That nobody answers is no error: it is tried for as long as it takes.
+    pub fn start(access: Access, layout: Layout) -> Result<Self, AccessError> {
+        access.check()?;
+        let (to_providers, providers) = watch::channel(Arc::default());
+        let (to_seen, seen) = watch::channel(Seen {
+            endpoint: access.endpoint(0).to_owned(),
+            connected: false,
+            since: Instant::now(),
+            problem: None,
+            revision: 0,
+            providers: 0,
+        });
+        let following = Following {
+            end: range_end(&layout),
+            begin: layout.providers().into_bytes(),
+            access,
+            core: Core::new(layout),
+            backoff: Backoff::seeded(),
+            providers: to_providers,
+            seen: to_seen,
+            passed_on: None,
+        };
+        let task = tokio::spawn(following.run());
+        Ok(Follower {
+            providers,
+            seen,
+            task,
+        })
+    }
+
+    /// Waits until the registry was read once, at most so long; says whether it was.
+    pub async fn first(&mut self, most: Duration) -> bool {
+        let known = self.providers.wait_for(|providers| providers.version > 0);
+        matches!(timeout(most, known).await, Ok(Ok(_)))
+    }
+
+    /// What is in the registry, as it changes.
+    pub fn providers(&self) -> watch::Receiver<Arc<Providers>> {
+        self.providers.clone()
+    }
+
+    /// How it is reached, as it changes.
+    pub fn seen(&self) -> watch::Receiver<Seen> {
+        self.seen.clone()
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Following {
+    access: Access,
+    /// The keys from `begin` up to `end`, which is not one of them.
+    begin: Vec<u8>,
+    end: Vec<u8>,
+    core: Core,
+    backoff: Backoff,
+    providers: watch::Sender<Arc<Providers>>,
+    seen: watch::Sender<Seen>,
+    passed_on: Option<Instant>,
+}
+
+impl Following {
+    async fn run(mut self) {
+        for attempt in 0.. {
+            let endpoint = self.access.endpoint(attempt).to_owned();
+            self.seen.send_modify(|seen| seen.endpoint = endpoint);
+            let trouble = match self.access.connect(attempt).await {
+                Ok(client) => self.session(&client).await,
+                Err(trouble) => trouble,
+            };
+            self.core.lost();
+            self.say_lost(&trouble);
+            // What it lost before goes on being let go.
+            let until = Instant::now() + self.backoff.wait();
+            while let Some(due) = self.expire().filter(|due| *due < until) {
+                sleep_until(due.into()).await;
+            }
+            sleep_until(until.into()).await;
+        }
+    }
+
+    /// Lists and watches until that fails.
+    async fn session(&mut self, client: &Client) -> Trouble {
+        let mut next = self.core.begin();
+        loop {
+            let done = match &next {
+                Next::List { from, revision } => self.list(client, from.clone(), *revision).await,
+                Next::Watch { revision } => self.watch(client, *revision).await,
+            };
+            next = match done {
+                Ok(next) => next,
+                Err(Trouble::Compacted) => self.core.begin(),
+                Err(trouble) => return trouble,
+            };
+        }
+    }
+
+    /// Reads one page, in as small a part as it takes.
+    async fn list(
+        &mut self,
+        client: &Client,
+        from: Vec<u8>,
+        revision: i64,
+    ) -> Result<Next, Trouble> {
+        let mut limit = PAGE;
+        let mut kv = client
+            .kv_client()
+            .max_decoding_message_size(MAX_ANSWER_BYTES);
+        let page = loop {
+            let options = GetOptions::new()
+                .with_range(self.end.clone())
+                .with_limit(limit)
+                .with_revision(revision);
+            let answer = timeout(ANSWER_WAIT, kv.get(from.clone(), Some(options))).await;
+            match answer.map_err(|_| Trouble::late())?.map_err(Trouble::from) {
+                Ok(answer) => break page(answer)?,
+                Err(Trouble::TooLarge) if limit > 1 => limit /= 8,
+                Err(trouble) => return Err(trouble),
+            }
+        };
+        let next = self.core.page(Instant::now(), page);
+        self.pass_on();
+        Ok(next)
+    }
+
+    /// Takes changes until something else is to be done.
+    async fn watch(&mut self, client: &Client, revision: i64) -> Result<Next, Trouble> {
+        let options = WatchOptions::new()
+            .with_prefix()
+            .with_start_revision(revision)
+            .with_progress_notify()
+            .with_fragment();
+        let mut watching = client
+            .watch_client()
+            .max_decoding_message_size(MAX_ANSWER_BYTES);
+        let stream = timeout(
+            ANSWER_WAIT,
+            watching.watch(self.begin.clone(), Some(options)),
+        )
+        .await;
+        let (mut questions, mut answers) = stream.map_err(|_| Trouble::late())??.split();
+        let mut ask = interval(ASK_EVERY);
+        ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ask.reset();
+        let mut unanswered = 0;
+        let mut has_changed = false;
+        loop {
+            let expires = self.expire();
+            let pass_on = has_changed.then(|| self.may_pass_on_at());
+            tokio::select! {
+                answer = answers.message() => {
+                    let ended = || Trouble::Away("the watch has ended".to_owned());
+                    let answer = answer?.ok_or_else(ended)?;
+                    unanswered = 0;
+                    if answer.canceled() {
+                        return cancelled(&answer).map(|()| self.core.begin());
+                    }
+                    self.say_found();
+                    let at = answer.header().map_or(0, |header| header.revision());
+                    let changes: Vec<Change> = answer.events().iter().filter_map(change).collect();
+                    has_changed |= !changes.is_empty();
+                    for some in changes.chunks(AT_A_TIME) {
+                        if let Some(next) = self.core.changed(at, some.to_vec()) {
+                            self.pass_on();
+                            sleep(LIST_AGAIN).await;
+                            return Ok(next);
+                        }
+                        yield_now().await;
+                    }
+                }
+                _ = ask.tick() => {
+                    if unanswered == MAX_UNANSWERED {
+                        return Err(Trouble::Away("the watch has been silent".to_owned()));
+                    }
+                    unanswered += 1;
+                    questions.request_progress().await?;
+                }
+                () = until(pass_on) => {
+                    has_changed = false;
+                    self.pass_on();
+                }
+                () = until(expires) => {}
+            }
+        }
+    }
+
+    /// When the next state may be passed on.
+    fn may_pass_on_at(&self) -> Instant {
+        self.passed_on
+            .map_or_else(Instant::now, |last| last + PASS_ON_EVERY)
+    }
+
+    fn expire(&mut self) -> Option<Instant> {
+        let next = self.core.expire(Instant::now());
+        self.pass_on();
+        next
+    }
+
+    /// Passes on what there is, if it has changed and the last time is not just now.
+    fn pass_on(&mut self) {
+        if self.may_pass_on_at() > Instant::now() {
+            return;
+        }
+        if let Some(providers) = self.core.providers() {
+            self.passed_on = Some(Instant::now());
+            let (count, revision) = (providers.count(), self.core.revision());
+            self.seen.send_modify(|seen| {
+                seen.providers = count;
+                seen.revision = revision;
+            });
+            self.providers.send_replace(Arc::new(providers));
+        }
+    }
+
+    fn say_found(&mut self) {
+        let revision = self.core.revision();
+        self.seen.send_modify(|seen| seen.revision = revision);
+        if self.seen.borrow().connected {
+            return;
+        }
+        self.backoff.reset();
+        self.seen.send_modify(|seen| {
+            seen.connected = true;
+            seen.since = Instant::now();
+            seen.problem = None;
+        });
+        let seen = self.seen.borrow();
+        tracing::info!(
+            endpoint = seen.endpoint,
+            providers = seen.providers,
+            "the registry is followed"
+        );
+    }
+
+    fn say_lost(&self, trouble: &Trouble) {
+        let (was_connected, was_said) = {
+            let seen = self.seen.borrow();
+            (seen.connected, seen.problem.is_some())
+        };
+        self.seen.send_modify(|seen| {
+            if std::mem::take(&mut seen.connected) {
+                seen.since = Instant::now();
+            }
+            seen.problem = Some(trouble.to_string());
+        });
+        if was_connected || !was_said {
+            tracing::warn!(
+                endpoint = self.seen.borrow().endpoint,
+                "the registry is not reached, what is known of it goes on: {trouble}"
+            );
+        }
+    }
+}
+
+/// Waits for a moment; without one, for ever.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The first key after all that begin with the prefix, whose last byte is a slash.
+fn range_end(layout: &Layout) -> Vec<u8> {
+    let mut end = layout.providers().into_bytes();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+fn page(mut answer: GetResponse) -> Result<Page, Trouble> {
+    let header = answer.take_header();
+    let header = header.ok_or_else(|| Trouble::Away("an answer without a header".to_owned()))?;
+    Ok(Page {
+        cluster: header.cluster_id(),
+        revision: header.revision(),
+        more: answer.more(),
+        kvs: answer.take_kvs().into_iter().map(kv).collect(),
+    })
+}
+
+fn kv(kv: KeyValue) -> Kv {
+    let (lease, created, modified) = (kv.lease(), kv.create_revision(), kv.mod_revision());
+    let (key, value) = kv.into_key_value();
+    Kv {
+        key,
+        value,
+        lease,
+        created,
+        modified,
+    }
+}
+
+/// What an event says. The one of a deletion has a key without a version; its type is not asked for, since the
+/// library does not survive one that it does not know.
+fn change(event: &etcd_client::Event) -> Option<Change> {
+    let found = event.kv()?;
+    Some(match found.version() {
+        0 => Change::Delete {
+            key: found.key().to_vec(),
+            modified: found.mod_revision(),
+        },
+        _ => Change::Put(kv(found.clone())),
+    })
+}
+
+/// Why etcd ended a watch. That it is too far behind is no trouble: everything is listed again.
+fn cancelled(answer: &WatchResponse) -> Result<(), Trouble> {
+    let why = answer.cancel_reason();
+    if answer.compact_revision() > 0 || why.contains("compacted") {
+        tracing::info!(
+            "the watch of the registry fell behind a compaction: everything is listed anew"
+        );
+        return Ok(());
+    }
+    let why = match why {
+        "" => "etcd has ended the watch".to_owned(),
+        why => format!("etcd has ended the watch: {why}"),
+    };
+    Err(match why.contains("permission denied") {
+        true => Trouble::Ours(why),
+        false => Trouble::Away(why),
+    })
+}

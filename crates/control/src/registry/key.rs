@@ -1,0 +1,146 @@
+//! Which key a provider has.
+//!
+//! ```text
+//!   /heddle/v1/ providers/ shop / reviews / 10-0-0-5-9080
+//!   prefix                 namespace  Service    provider
+//! ```
+
+use std::fmt;
+
+use heddle_model::{Name, Namespace, is_dns_label};
+
+#[cfg(test)]
+mod tests;
+
+/// What follows the prefix. Other words beside it are left for other things.
+const PROVIDERS: &str = "providers/";
+/// Bytes of a prefix.
+const MAX_PREFIX: usize = 128;
+
+/// Where in etcd a mesh has its keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// It ends with a slash.
+    prefix: String,
+}
+
+/// Why a text is no prefix, or a key none of a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidKey(String);
+
+impl fmt::Display for InvalidKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidKey {}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Layout {
+            prefix: "/heddle/v1/".to_owned(),
+        }
+    }
+}
+
+impl Layout {
+    /// Takes a prefix such as `/heddle/v1/`; the slash at its end may be left out.
+    ///
+    /// # Errors
+    /// [`InvalidKey`] when it does not begin with a slash, holds something else than printable ASCII
+    /// without spaces, an empty part, or more than 128 bytes.
+    pub fn parse(prefix: &str) -> Result<Self, InvalidKey> {
+        let prefix = format!("{}/", prefix.strip_suffix('/').unwrap_or(prefix));
+        let is_printable = prefix.bytes().all(|byte| byte.is_ascii_graphic());
+        let parts = prefix.strip_prefix('/').unwrap_or_default();
+        let is_path = !parts.is_empty() && !parts.trim_end_matches('/').is_empty();
+        if !is_path || !is_printable || prefix.len() > MAX_PREFIX || prefix.contains("//") {
+            return Err(InvalidKey(format!(
+                "{prefix:?} is no prefix: write one such as /heddle/v1/, of at most {MAX_PREFIX} \
+                 printable characters"
+            )));
+        }
+        Ok(Layout { prefix })
+    }
+
+    /// The prefix, with a slash at its end.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// What the keys of all providers begin with.
+    pub fn providers(&self) -> String {
+        format!("{}{PROVIDERS}", self.prefix)
+    }
+
+    /// The key of a provider.
+    pub fn key(&self, provider: &ProviderKey) -> String {
+        format!("{}{provider}", self.providers())
+    }
+
+    /// Which provider a key is of.
+    ///
+    /// # Errors
+    /// [`InvalidKey`], which says how keys look.
+    pub fn provider(&self, key: &[u8]) -> Result<ProviderKey, InvalidKey> {
+        let text = std::str::from_utf8(key).ok();
+        let rest = text.and_then(|key| key.strip_prefix(&self.providers()).map(str::to_owned));
+        let rest = rest.unwrap_or_default();
+        match rest.split('/').collect::<Vec<_>>()[..] {
+            [namespace, service, provider] => ProviderKey::new(namespace, service, provider),
+            _ => Err(InvalidKey(format!(
+                "this is no provider's key: it is {}NAMESPACE/SERVICE/PROVIDER",
+                self.providers()
+            ))),
+        }
+    }
+}
+
+/// A provider of a Service. Shown as `namespace/service/provider`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProviderKey {
+    /// The namespace of the Service and of the workload.
+    pub namespace: Namespace,
+    /// The Service's name, a DNS label.
+    pub service: Name,
+    /// What tells it from the Service's other providers, a DNS label.
+    pub provider: Name,
+}
+
+impl ProviderKey {
+    /// Takes the three parts.
+    ///
+    /// # Errors
+    /// [`InvalidKey`] for a part that is no DNS label.
+    pub fn new(namespace: &str, service: &str, provider: &str) -> Result<Self, InvalidKey> {
+        let label = |what: &str, text: &str| match is_dns_label(text) {
+            true => Name::parse(text).map_err(|error| InvalidKey(error.to_string())),
+            false => Err(InvalidKey(format!(
+                "{text:?} is no {what}: use a-z, 0-9 and '-', at most 63 characters"
+            ))),
+        };
+        Ok(ProviderKey {
+            namespace: Namespace::parse(namespace)
+                .map_err(|error| InvalidKey(error.to_string()))?,
+            service: label("Service's name", service)?,
+            provider: label("provider's name", provider)?,
+        })
+    }
+
+    /// The name of its workload: unlike that of a Service it may have a dot, so that no two keys share one.
+    pub fn workload(&self) -> String {
+        format!("{}.{}", self.service, self.provider)
+    }
+}
+
+impl fmt::Display for ProviderKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ProviderKey {
+            namespace,
+            service,
+            provider,
+        } = self;
+        write!(f, "{namespace}/{service}/{provider}")
+    }
+}

@@ -1,0 +1,60 @@
+//! What may stand under a key.
+
+use std::path::Path;
+
+use super::{Entry, MAX_VALUE_BYTES, ProviderKey, warning};
+use crate::manifest::{self, Keyed, Object};
+use crate::problem::Problem;
+#[cfg(feature = "registry")]
+use crate::{Options, compile};
+
+#[cfg(all(test, feature = "registry"))]
+mod tests;
+
+/// Reads the object of a value.
+///
+/// # Errors
+/// What is wrong with it first.
+pub(crate) fn read(place: &str, key: &ProviderKey, value: &[u8]) -> Result<Object, Problem> {
+    if value.len() > MAX_VALUE_BYTES {
+        let reason = format!("the value has more than {} KiB", MAX_VALUE_BYTES >> 10);
+        return Err(warning(place, "", reason, "write what a provider needs"));
+    }
+    let keyed = Keyed {
+        namespace: key.namespace.as_str(),
+        service: key.service.as_str(),
+        name: &key.workload(),
+    };
+    manifest::read_registered(Path::new(place), value, &keyed)
+}
+
+/// Judges a value for itself, as if nothing else were there.
+///
+/// # Errors
+/// As [`read`], and when it would be refused in a folder of its own.
+#[cfg(feature = "registry")]
+pub(crate) fn judge(place: &str, key: &ProviderKey, value: &[u8]) -> Result<(), Problem> {
+    let object = read(place, key, value)?;
+    match compile::flaw_of_workload(object, &Options::default()) {
+        Some(problem) => Err(told(place, problem)),
+        None => Ok(()),
+    }
+}
+
+impl Entry {
+    /// The object that it was judged by.
+    pub(crate) fn object(&self) -> Result<Object, Problem> {
+        read(&self.place, &self.key, &self.value)
+    }
+}
+
+/// A problem with an object of the registry, wherever it was found: it has no lines, and stops nothing.
+pub(crate) fn told(place: &str, problem: Problem) -> Problem {
+    let Problem {
+        field,
+        reason,
+        remedy,
+        ..
+    } = problem;
+    warning(place, &field, reason, &remedy)
+}

@@ -1,0 +1,51 @@
+//! Flags of every command that speaks to etcd.
+
+use std::path::PathBuf;
+
+use heddle_control::registry::Layout;
+
+use crate::settings::{Prefix, Registry};
+
+/// Where the registry is.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Registry")]
+pub(crate) struct Etcd {
+    /// Members of an etcd, such as http://127.0.0.1:2379; several with commas between them
+    #[arg(long = "etcd", value_name = "URL", value_delimiter = ',')]
+    endpoints: Vec<String>,
+    /// What all keys begin with [default: /heddle/v1/]
+    #[arg(long = "etcd-prefix", value_name = "PREFIX", value_parser = Layout::parse)]
+    prefix: Option<Layout>,
+    /// Who signed the certificates of etcd, in PEM: for https endpoints
+    #[arg(long = "etcd-ca", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The certificate to show to etcd, in PEM
+    #[arg(long = "etcd-cert", value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long = "etcd-key", value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The user of etcd to be
+    #[arg(long = "etcd-user", value_name = "NAME")]
+    user: Option<String>,
+    /// The file that holds the user's password
+    #[arg(long = "etcd-password-file", value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+impl Etcd {
+    /// Puts what is said here over what the file says.
+    pub(super) fn over(self, registry: &mut Registry) {
+        if !self.endpoints.is_empty() {
+            registry.etcd = self.endpoints;
+        }
+        if let Some(prefix) = self.prefix {
+            registry.prefix = Prefix(prefix);
+        }
+        registry.ca = self.ca.or(registry.ca.take());
+        registry.certificate = self.certificate.or(registry.certificate.take());
+        registry.key = self.key.or(registry.key.take());
+        registry.user = self.user.or(registry.user.take());
+        registry.password_file = self.password_file.or(registry.password_file.take());
+    }
+}

@@ -1,0 +1,173 @@
+//! `heddle register`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use heddle_control::registry::{MAX_TTL, MIN_TTL, Provider, ProviderKey, Registration};
+
+use super::etcd::Etcd;
+use crate::exit::{Exit, Failure};
+use crate::life;
+use crate::register::{self, Plan};
+use crate::settings::{LogFormat, LogLevel};
+
+/// Register a provider of a Service in etcd, for as long as it lives
+///
+/// Writes a key with a lease: address, port and labels of one process. Whoever follows the registry (`heddle up
+/// --etcd`, `heddle control --etcd`) sends the Service's requests there within a second. The lease is kept alive
+/// until SIGTERM or SIGINT and then taken back at once; if this process dies, it ends by itself (--ttl). When etcd
+/// is away or has lost everything, it is registered again as soon as that can be done.
+///
+/// With a COMMAND, that is started first, registered once it takes connections at its address, and ended with
+/// SIGTERM --drain after it was taken back. When it ends by itself it is taken back, and its exit code is that of
+/// heddle.
+///
+/// The Service's selector has to match the labels, and its targetPort the name of the port.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle register reviews --address 10.0.0.5:9080 --etcd http://10.0.0.1:2379
+  heddle register shop/reviews --address 127.0.0.1:9080 --weight 3 --max-requests 200 \\
+    --etcd http://127.0.0.1:2379 -- ./reviews --port 9080
+  heddle register shop/reviews --address 10.0.0.5:9080 --label app=reviews --label version=v2 \\
+    --etcd https://10.0.0.1:2379,https://10.0.0.2:2379 --etcd-ca ca.pem \\
+    --etcd-user reviews --etcd-password-file /run/secrets/etcd
+
+Exit codes:
+  0  taken back, after a signal; with a COMMAND that ended, its own (128 and the number of the signal that
+     killed it)
+  1  failed: etcd refuses it, or could not be told that it is gone; or stopped at once by a second signal
+  2  wrong command line
+  3  the provider, or the settings, would be refused")]
+pub(crate) struct Args {
+    /// The Service; without a namespace it is `default`
+    #[arg(value_name = "[NAMESPACE/]SERVICE")]
+    service: String,
+    /// Where the process is called
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = super::address_and_port)]
+    address: SocketAddr,
+    /// What tells it from the Service's other providers [default: its address and port]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// What the Service's targetPort calls the port
+    #[arg(long, value_name = "NAME", default_value = "http")]
+    port_name: String,
+    /// A label for selectors to match; may be given several times [default: app=SERVICE]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Its share of the requests beside other providers [default: 1]
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+    /// How many requests it takes at a time
+    #[arg(long, value_name = "N")]
+    max_requests: Option<u32>,
+    /// Whose identity it has; the folder has to let it (docs/registry.md) [default: default]
+    #[arg(long, value_name = "NAME")]
+    service_account: Option<String>,
+    /// The node that it is on, where there are several (`heddle control`)
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// How long it stays registered once nothing is heard of it
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = ttl)]
+    ttl: Duration,
+    /// How long a COMMAND is left to finish its requests after it was taken back
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = life::parse, requires = "command")]
+    drain: Duration,
+    /// Register a COMMAND without waiting until it takes connections
+    #[arg(long, requires = "command")]
+    at_once: bool,
+    #[command(flatten)]
+    etcd: Etcd,
+    /// Settings of the process; flags win over the file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Least important messages on standard error [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+    /// How messages are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+    /// What to run, with its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Takes `key=value`.
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("this is no label: write one such as app=reviews".to_owned()),
+    }
+}
+
+/// Takes a length of time that a lease can have.
+fn ttl(text: &str) -> Result<Duration, String> {
+    let ttl = life::parse(text)?;
+    match (MIN_TTL..=MAX_TTL).contains(&ttl) {
+        true => Ok(ttl),
+        false => Err(format!(
+            "expected {}s to {}s",
+            MIN_TTL.as_secs(),
+            MAX_TTL.as_secs()
+        )),
+    }
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let refused = |why: String| Failure::new(Exit::Refused, anyhow!(why));
+    let mut settings = super::settings(args.config.as_deref())?;
+    settings.log.level = args.log_level.unwrap_or(settings.log.level);
+    settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    args.etcd.over(&mut settings.registry);
+    let access = settings.registry.access().map_err(refused)?;
+    let access = access.ok_or_else(|| {
+        let missing = anyhow!("there is no registry: name one with --etcd http://ADDRESS:2379");
+        Failure::new(Exit::Usage, missing)
+    })?;
+
+    let (namespace, service) = match args.service.split_once('/') {
+        Some((namespace, service)) => (namespace, service),
+        None => ("default", args.service.as_str()),
+    };
+    let name = args.name.unwrap_or_else(|| Provider::name_of(args.address));
+    let key = ProviderKey::new(namespace, service, &name);
+    let mut labels: BTreeMap<String, String> = args.labels.into_iter().collect();
+    if labels.is_empty() {
+        labels.insert("app".to_owned(), service.to_owned());
+    }
+    let provider = Provider {
+        key: key.map_err(|error| refused(error.to_string()))?,
+        address: args.address,
+        port_name: Some(args.port_name).filter(|name| !name.is_empty()),
+        weight: args.weight,
+        max_requests: args.max_requests,
+        service_account: args.service_account,
+        node: args.node,
+        labels,
+    };
+    provider.check().map_err(|problem| {
+        let field = match problem.field.as_str() {
+            "" => String::new(),
+            field => format!("{field}: "),
+        };
+        let remedy = match problem.remedy.as_str() {
+            "" => String::new(),
+            remedy => format!(" ({remedy})"),
+        };
+        refused(format!("{field}{}{remedy}", problem.reason))
+    })?;
+    let layout = &settings.registry.prefix.0;
+    let registration = Registration::new(access, layout, provider, args.ttl);
+    let plan = Plan {
+        registration: registration.map_err(|error| refused(error.to_string()))?,
+        address: args.address,
+        command: args.command,
+        drain: args.drain,
+        at_once: args.at_once,
+    };
+    register::run(plan, &settings)
+}
