@@ -1,6 +1,8 @@
 //! The runs: each setting of each system in turn, over and over.
 
 use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -121,6 +123,8 @@ fn measure(
             // The other way round each time: what drifts falls on all alike.
             for turn in 0..running.len() {
                 let index = (turn + number) % running.len();
+                // What the last run has left behind at the providers is not this one's.
+                thread::park_timeout(Duration::from_millis(2 * wait_ms));
                 stage.counts()?;
                 let load = plan.load(connections, wait_ms, plan.window_s);
                 let outcome = stage.load(&running[index], load)?;
