@@ -23,6 +23,7 @@ use heddle_wire::preface::{Kind, Status};
 
 use crate::collaborator::Connection;
 use crate::detect::Undecided;
+use crate::http2;
 use crate::inbound::Greeting;
 use crate::intercepted::lead;
 use crate::io::Side;
@@ -46,6 +47,8 @@ pub(crate) enum Stage {
     Greeting(Box<Greeting>),
     /// Another node has a link with this one.
     Link(Box<Called>),
+    /// Another node speaks HTTP/2 with this one.
+    Http2(Box<http2::Called>),
     /// It goes on elsewhere.
     Leave(Box<Contents>, Intake),
     /// It is over.
@@ -161,6 +164,7 @@ async fn go_on(worker: Rc<Worker>, open: Open, permit: Permit, mut stage: Stage)
             // A task of its own: this one has room for all that a connection may become. A link is counted as
             // one, and what it carries as connections.
             Stage::Link(called) => return worker.admit_link(permit, *called),
+            Stage::Http2(called) => Box::pin(called.run()).await,
             Stage::Leave(contents, to) => {
                 drop(open);
                 let contents = *contents;
@@ -256,6 +260,12 @@ impl From<Greeting> for Stage {
 impl From<Called> for Stage {
     fn from(called: Called) -> Self {
         Stage::Link(Box::new(called))
+    }
+}
+
+impl From<http2::Called> for Stage {
+    fn from(called: http2::Called) -> Self {
+        Stage::Http2(Box::new(called))
     }
 }
 

@@ -25,6 +25,7 @@ use tokio::net::TcpStream;
 use crate::carry::{Stage, enter};
 use crate::failure::Reason;
 use crate::handshake::{Broken, Handshake};
+use crate::http2;
 use crate::io::Side;
 use crate::link::Called;
 use crate::listener::Door;
@@ -124,6 +125,13 @@ impl Greeting {
                 alarm,
             }
             .into(),
+            Ok((side, Greeted::Http2)) => http2::Called {
+                worker,
+                side,
+                peer,
+                alarm,
+            }
+            .into(),
             Ok((side, Greeted::Connection(inbound))) => {
                 drop(alarm);
                 let claim = match worker.claim(&inbound) {
@@ -146,6 +154,8 @@ impl Greeting {
 enum Greeted {
     Connection(Inbound),
     Link(Hello),
+    /// Each request says whom it is for.
+    Http2,
 }
 
 async fn greeted(
@@ -192,6 +202,9 @@ fn poll_first_words(
     side: &mut Side,
 ) -> Poll<Result<Greeted, Failed>> {
     let mut linear = Vec::new();
+    if side.protocol() == Some(Protocol::Http2) {
+        return Poll::Ready(Ok(Greeted::Http2));
+    }
     loop {
         if alarm.rang() {
             return Poll::Ready(Err(Failed::Late));

@@ -22,6 +22,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::failure::Reason;
+use crate::http2::Exchange;
 use crate::link::Stream;
 pub(crate) use gather::keep;
 use gather::{append, limited};
@@ -55,6 +56,8 @@ enum Carrier {
     Session(TcpStream, Box<Secured>),
     /// A link to another node, beside others.
     Stream(Stream),
+    /// A connection to another node that speaks HTTP/2, beside others.
+    Exchange(Box<Exchange>),
 }
 
 impl Side {
@@ -74,6 +77,11 @@ impl Side {
     /// A side that is one of many on a link.
     pub(crate) fn of_link(stream: Stream) -> Self {
         Side::of(Carrier::Stream(stream))
+    }
+
+    /// A side that is one of many on a connection that speaks HTTP/2.
+    pub(crate) fn of_exchange(exchange: Box<Exchange>) -> Self {
+        Side::of(Carrier::Exchange(exchange))
     }
 
     /// A side that speaks with the address of the client for whom it was made.
@@ -98,7 +106,7 @@ impl Side {
     pub(crate) fn socket(&self) -> Option<&TcpStream> {
         match &self.carrier {
             Carrier::Socket(socket) | Carrier::Session(socket, _) => Some(socket),
-            Carrier::Stream(_) => None,
+            Carrier::Stream(_) | Carrier::Exchange(_) => None,
         }
     }
 
@@ -106,20 +114,20 @@ impl Side {
     pub(crate) fn into_socket(self) -> Option<TcpStream> {
         match self.carrier {
             Carrier::Socket(socket) => Some(socket),
-            Carrier::Session(..) | Carrier::Stream(_) => None,
+            Carrier::Session(..) | Carrier::Stream(_) | Carrier::Exchange(_) => None,
         }
     }
 
     fn session(&self) -> Option<&Secured> {
         match &self.carrier {
             Carrier::Session(_, secured) => Some(secured),
-            Carrier::Socket(_) | Carrier::Stream(_) => None,
+            Carrier::Socket(_) | Carrier::Stream(_) | Carrier::Exchange(_) => None,
         }
     }
 
     /// Whether it can go to another Worker: a stream stays where its link is.
     pub(crate) fn may_move(&self) -> bool {
-        !matches!(self.carrier, Carrier::Stream(_))
+        !matches!(self.carrier, Carrier::Stream(_) | Carrier::Exchange(_))
     }
 
     /// Whether another node is at the other end.
@@ -156,10 +164,12 @@ impl Side {
     /// Everything of this message was sent. On a connection of its own the message says so itself; a stream
     /// carries one message and is over then.
     pub(crate) fn end_message(&mut self) {
-        if let Carrier::Stream(stream) = &mut self.carrier {
-            debug_assert!(self.outbox.is_empty());
-            stream.end();
+        match &mut self.carrier {
+            Carrier::Socket(_) | Carrier::Session(..) => return,
+            Carrier::Stream(stream) => stream.end(),
+            Carrier::Exchange(exchange) => exchange.end_message(),
         }
+        debug_assert!(self.outbox.is_empty());
     }
 
     /// Lets go of a stream of which everything was received as well. False for what can be used again.
@@ -169,6 +179,7 @@ impl Side {
                 stream.detach(mem::take(&mut self.inbox));
                 true
             }
+            Carrier::Exchange(_) => true,
             Carrier::Socket(_) | Carrier::Session(..) => false,
         }
     }
@@ -190,6 +201,7 @@ impl Side {
                 return secured.poll_fill(socket, cx, inbox, pool, want);
             }
             Carrier::Stream(stream) => return stream.poll_fill(cx, inbox, want),
+            Carrier::Exchange(exchange) => return exchange.poll_fill(cx, inbox, pool, want),
         };
         loop {
             // An idle connection must hold no block, so the socket is asked before the pool.
@@ -221,6 +233,7 @@ impl Side {
             Carrier::Socket(socket) => socket,
             Carrier::Session(socket, secured) => return secured.poll_discard(socket, cx),
             Carrier::Stream(stream) => return stream.poll_discard(cx),
+            Carrier::Exchange(exchange) => return exchange.poll_discard(cx),
         };
         let mut bytes = [0; COPY_BYTES];
         loop {
@@ -247,7 +260,7 @@ impl Side {
     ) -> Poll<io::Result<bool>> {
         match &mut self.carrier {
             Carrier::Session(socket, secured) => secured.poll_receive(socket, cx, bytes),
-            Carrier::Socket(_) | Carrier::Stream(_) => {
+            Carrier::Socket(_) | Carrier::Stream(_) | Carrier::Exchange(_) => {
                 Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
             }
         }
@@ -261,7 +274,9 @@ impl Side {
     pub(crate) fn put_all(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
         match &mut self.carrier {
             Carrier::Session(socket, secured) => secured.put_all(socket, cx, bytes),
-            Carrier::Socket(_) | Carrier::Stream(_) => Err(io::ErrorKind::Unsupported.into()),
+            Carrier::Socket(_) | Carrier::Stream(_) | Carrier::Exchange(_) => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
         }
     }
 
@@ -284,6 +299,7 @@ impl Side {
                 socket.try_io(Interest::ERROR, || Ok(())).is_ok()
             }
             Carrier::Stream(stream) => stream.has_failed(),
+            Carrier::Exchange(exchange) => exchange.has_failed(),
         }
     }
 
@@ -304,6 +320,8 @@ impl Side {
                 let _ = rustix::net::sockopt::set_socket_linger(socket, wait);
             }
             Carrier::Stream(stream) => stream.reset_on_close(cut),
+            // What was not said to its end is reset anyway.
+            Carrier::Exchange(_) => {}
         }
     }
 
@@ -331,6 +349,7 @@ impl Side {
             Carrier::Socket(socket) => socket.poll_read_ready(cx).is_pending(),
             Carrier::Session(socket, secured) => secured.poll_discard(socket, cx).is_pending(),
             Carrier::Stream(stream) => stream.is_silent(),
+            Carrier::Exchange(exchange) => !exchange.has_failed(),
         }
     }
 
@@ -344,7 +363,7 @@ impl Side {
             outbox.consume(n);
         }
         match carrier {
-            Carrier::Socket(_) | Carrier::Stream(_) => Poll::Ready(Ok(())),
+            Carrier::Socket(_) | Carrier::Stream(_) | Carrier::Exchange(_) => Poll::Ready(Ok(())),
             Carrier::Session(socket, secured) => secured.poll_drain(socket, cx),
         }
     }
@@ -371,6 +390,10 @@ impl Side {
             }
             Carrier::Stream(stream) => {
                 stream.end();
+                return Poll::Ready(());
+            }
+            Carrier::Exchange(exchange) => {
+                exchange.end();
                 return Poll::Ready(());
             }
         };
@@ -410,6 +433,9 @@ impl Side {
                 return Ok(0);
             }
             Carrier::Stream(stream) => return stream.send(cx, (pool, outbox), head, from, body),
+            Carrier::Exchange(exchange) => {
+                return exchange.send(cx, (pool, outbox), head, from, body);
+            }
         };
         let head_bytes = head.len();
         let sent = if !outbox.is_empty() {
@@ -468,6 +494,7 @@ impl Carrier {
                 return secured.poll_write(socket, cx, chain, limit);
             }
             Carrier::Stream(stream) => return stream.poll_write(cx, chain, limit),
+            Carrier::Exchange(exchange) => return exchange.poll_write(cx, chain, limit),
         };
         let front = chain.front();
         let n = if front.len() >= limit || front.len() == chain.len() {

@@ -22,6 +22,7 @@ mod collaborator;
 mod detect;
 mod failure;
 mod handshake;
+mod http2;
 mod inbound;
 mod intercepted;
 mod io;

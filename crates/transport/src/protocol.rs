@@ -8,17 +8,20 @@ pub enum Protocol {
     Link,
     /// HTTP/1.1, or bytes, one at a time.
     Http1,
+    /// HTTP/2, many requests over one connection.
+    Http2,
 }
 
 impl Protocol {
     /// All that a node takes.
-    pub const ALL: [Protocol; 2] = [Protocol::Link, Protocol::Http1];
+    pub const ALL: [Protocol; 3] = [Protocol::Link, Protocol::Http1, Protocol::Http2];
 
     /// Its name in ALPN.
     pub fn alpn(self) -> &'static [u8] {
         match self {
             Protocol::Link => b"heddle-link/1",
             Protocol::Http1 => b"heddle/1",
+            Protocol::Http2 => b"heddle-h2/1",
         }
     }
 

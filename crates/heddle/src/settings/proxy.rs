@@ -33,6 +33,7 @@ enum BetweenNodes {
     #[default]
     Link,
     Http1,
+    Http2,
 }
 
 /// How long each kind of wait may last.
@@ -222,6 +223,7 @@ impl Proxy {
             between_nodes: match between_nodes {
                 BetweenNodes::Link => heddle_proxy::Protocol::Link,
                 BetweenNodes::Http1 => heddle_proxy::Protocol::Http1,
+                BetweenNodes::Http2 => heddle_proxy::Protocol::Http2,
             },
             original_destination: heddle_proxy::OriginalDestination::default(),
             workers: workers.elasticity(),

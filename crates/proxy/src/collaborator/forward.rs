@@ -114,17 +114,22 @@ impl Connection {
         Ok(upstream)
     }
 
-    /// A stream of a link to the endpoint's node, where that is how it is reached.
+    /// A stream to the endpoint's node, of a link or over HTTP/2, where that is how it is reached.
     fn stream(
         &self,
         exchange: &Exchange,
         endpoint: &Rc<Endpoint>,
     ) -> Result<Option<Upstream>, Failure> {
         let worker = &self.worker;
-        let via = match endpoint.place.via() {
-            Some(via) if worker.settings.between_nodes == Protocol::Link => via,
-            _ => return Ok(None),
+        let Some(via) = endpoint.place.via() else {
+            return Ok(None);
         };
+        match worker.settings.between_nodes {
+            Protocol::Link => {}
+            // A stream of HTTP/2 carries one exchange and nothing else.
+            Protocol::Http2 if self.offer.is_empty() => {}
+            Protocol::Http2 | Protocol::Http1 => return Ok(None),
+        }
         if is_refused(worker, endpoint, &self.door) {
             return Err(Reason::PeerRefused.into());
         }
@@ -132,6 +137,11 @@ impl Connection {
         let place = worker.upstreams.reserve(endpoint);
         let place = place.ok_or(Reason::UpstreamOverflow)?;
         let target = (&**endpoint, via);
+        if worker.settings.between_nodes == Protocol::Http2 {
+            let head = &worker.scratch.borrow().out;
+            let side = worker.http2.exchange(worker, target, caller, head)?;
+            return Ok(side.map(|side| Upstream::of_link(side, place)));
+        }
         let links = &worker.links;
         let side = links.stream(worker, target, caller, Kind::Http, self.key.0)?;
         Ok(Some(Upstream::of_link(side, place)))

@@ -26,7 +26,9 @@ impl Side {
         let (socket, secured) = match self.carrier {
             Carrier::Socket(socket) => (socket, None),
             Carrier::Session(socket, secured) => (socket, Some(secured)),
-            Carrier::Stream(_) => return Err(io::ErrorKind::Unsupported.into()),
+            Carrier::Stream(_) | Carrier::Exchange(_) => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
         };
         Ok(Packed {
             socket: socket.into_std()?,

@@ -11,6 +11,7 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 
+use heddle_transport::Protocol;
 use heddle_wire::link::Verdict;
 
 use super::answer::Receiver;
@@ -118,7 +119,7 @@ async fn dial(worker: &Rc<Worker>, key: &Key, alarm: &Alarm, again: bool) -> Res
         node: key.node,
     };
     // In a box: the driver of an idle link has no room for it.
-    Box::pin(dial_node(shaking)).await
+    Box::pin(dial_node(shaking, Protocol::Link)).await
 }
 
 /// Carries the session until that has to end.

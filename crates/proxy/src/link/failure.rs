@@ -9,10 +9,10 @@ use crate::failure::Reason;
 
 /// Why a stream broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Failed {
-    pub(super) reason: Reason,
+pub(crate) struct Failed {
+    pub(crate) reason: Reason,
     /// The other node may have heard of it.
-    pub(super) was_sent: bool,
+    pub(crate) was_sent: bool,
 }
 
 impl Failed {
@@ -60,18 +60,18 @@ pub(super) fn cannot_open(why: NoStream) -> Reason {
 }
 
 /// An error of a stream that carries why.
-pub(super) fn broken(failed: Failed) -> io::Error {
+pub(crate) fn broken(failed: Failed) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, Broken(failed))
 }
 
 /// An error of a stream that was never opened.
-pub(super) fn unsent(reason: Reason) -> io::Error {
+pub(crate) fn unsent(reason: Reason) -> io::Error {
     let was_sent = false;
     broken(Failed { reason, was_sent })
 }
 
 /// An error of a stream that is over.
-pub(super) fn over() -> io::Error {
+pub(crate) fn over() -> io::Error {
     broken(Failed {
         reason: Reason::UpstreamReset,
         was_sent: true,

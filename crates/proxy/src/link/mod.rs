@@ -47,7 +47,7 @@ use failure::{Failed, code_of};
 use slots::Slots;
 
 pub(crate) use answer::{Called, Resuming, resumed};
-pub(crate) use failure::reason_of;
+pub(crate) use failure::{Failed, broken, lost, reason_of};
 pub(crate) use links::{Key, Links, Sessions};
 pub(crate) use stream::Stream;
 

@@ -21,6 +21,7 @@ use heddle_model::{ServiceAccountName, ServiceName};
 use heddle_telemetry::WorkerStats;
 
 use crate::balance::Load;
+use crate::http2::Reached;
 use crate::io::{Proof, Side};
 use crate::parcel;
 use crate::settings::Bounds;
@@ -122,6 +123,8 @@ pub(crate) struct Endpoint {
     gone: Cell<bool>,
     /// How it is named on links.
     linked: linked::Linked,
+    /// The same over HTTP/2.
+    pub(crate) reached: Reached,
 }
 
 #[derive(Debug)]
@@ -454,6 +457,7 @@ impl Endpoint {
             configured: Cell::new(false),
             gone: Cell::new(false),
             linked: linked::Linked::default(),
+            reached: Reached::default(),
         }
     }
 

@@ -176,11 +176,11 @@ impl Shaking<'_> {
     }
 }
 
-/// Dials another node for a link.
+/// Dials another node for a connection that many share.
 ///
 /// # Errors
 /// Why it cannot be spoken to; [`Reason::LinkLost`] when the connection was cut in the middle of the handshake.
-pub(crate) async fn dial_node(shaking: Shaking<'_>) -> Result<Side, Reason> {
+pub(crate) async fn dial_node(shaking: Shaking<'_>, protocol: Protocol) -> Result<Side, Reason> {
     let Shaking {
         worker,
         alarm,
@@ -202,7 +202,7 @@ pub(crate) async fn dial_node(shaking: Shaking<'_>) -> Result<Side, Reason> {
         }
         None => return Err(worker.rang_for(alarm, Reason::ConnectTimeout)),
     };
-    match shaking.hands(stream, Protocol::Link).await {
+    match shaking.hands(stream, protocol).await {
         Ok(side) => Ok(side),
         Err(Unmet::Late) => Err(worker.rang_for(alarm, Reason::ConnectTimeout)),
         Err(Unmet::NoIdentity(error)) => {

@@ -31,6 +31,7 @@ use heddle_wire::http1::Limits;
 use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::failure::Reason;
+use crate::http2::Connections;
 use crate::intercepted::{Direct, Pods, What};
 use crate::link::{Links, Sessions};
 use crate::listener::{Door, Entry};
@@ -75,6 +76,8 @@ pub(crate) struct Worker {
     /// Links to other nodes; which Worker has which session; and the way in to this one.
     pub(crate) links: Links,
     pub(crate) sessions: Sessions,
+    /// Connections to other nodes that speak HTTP/2.
+    pub(crate) http2: Connections,
     pub(crate) intake: Intake,
     pub(crate) pace: Pace,
     /// Connections from other nodes that have not proven who they are, and how many there may be.

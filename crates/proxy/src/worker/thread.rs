@@ -28,6 +28,7 @@ use super::{
 };
 use crate::balance::Random;
 use crate::collaborator::Scratch;
+use crate::http2::Connections;
 use crate::intercepted::Pods;
 use crate::io::count_in;
 use crate::link::{Links, Sessions};
@@ -196,6 +197,7 @@ impl Worker {
             pods: RefCell::new(pods),
             sockets: RefCell::default(),
             links: Links::default(),
+            http2: Connections::default(),
             sessions,
             intake,
             pace: Pace::default(),

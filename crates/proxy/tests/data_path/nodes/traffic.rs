@@ -11,7 +11,7 @@ use heddle_proxy::{Elasticity, Protocol, Settings};
 use super::pair::Pair;
 use crate::support::{Client, Upstream, count, serve};
 
-fn bytes(n: usize) -> Vec<u8> {
+pub(crate) fn bytes(n: usize) -> Vec<u8> {
     (0..n).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
@@ -154,7 +154,7 @@ fn an_answer_that_ends_with_the_connection_is_whole_or_cut() {
 }
 
 /// Lets closing reset the connection.
-fn reset_on_drop(client: &Client) {
+pub(crate) fn reset_on_drop(client: &Client) {
     let zero = Some(Duration::ZERO);
     rustix::net::sockopt::set_socket_linger(&client.stream, zero).unwrap();
 }

@@ -1,0 +1,267 @@
+//! The end of a connection that is called.
+//!
+//! ```text
+//!   handshake ─▶ the client's first words ─▶ drive ─ the client goes ──────────────────────▶ over
+//!                                              ├── this Worker ends, idle ─▶ GOAWAY ─▶ ──────┤
+//!                                              └── cut, not believed any more ─▶ streams fail┘
+//! ```
+//!
+//! Each request says in the field [`head::DESTINATION`] whom it is for. Whether that is here, and may be called,
+//! is found out as for a connection of its own.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::server::{Builder, Connection, Handshake, SendResponse};
+use heddle_model::{ServiceAccountName, SpiffeId};
+use heddle_wire::preface::{Kind, Preface};
+use http::StatusCode;
+use http::header::HeaderValue;
+
+use super::connections::unhex;
+use super::head::DESTINATION;
+use super::seat::{Arrived, Seat, Seats};
+use super::wire::Wire;
+use super::{
+    CONNECTION_WINDOW, Exchange, LOOK_MS, MAX_HEADER_LIST, MAX_STREAMS, SEND_BUFFER, SMALL_FRAMES,
+    STREAM_WINDOW, Shared,
+};
+use crate::carry::{Spoken, Stage, spoken};
+use crate::failure::{Failure, Reason};
+use crate::inbound::understand;
+use crate::io::Side;
+use crate::link::Failed;
+use crate::listener::Door;
+use crate::permits::Permit;
+use crate::worker::{Alarm, Worker};
+
+/// A connection on which another node, which has proven who it is, speaks HTTP/2.
+pub(crate) struct Called {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) side: Side,
+    pub(crate) peer: SocketAddr,
+    pub(crate) alarm: Alarm,
+}
+
+/// What is known of it, and shared by those who answer.
+#[derive(Debug)]
+pub(super) struct Answering {
+    pub(super) shared: Shared,
+    pub(super) seats: Seats,
+    /// Who proved to be at the other end; a node speaks for callers that it does not know.
+    caller: SpiffeId,
+    /// Whom it asked for.
+    called: ServiceAccountName,
+    peer: SocketAddr,
+}
+
+type Http2 = Connection<Wire, Bytes>;
+
+impl Called {
+    /// Carries the connection for as long as it lasts.
+    pub(crate) async fn run(self) -> Stage {
+        let Called {
+            worker,
+            side,
+            peer,
+            alarm,
+        } = self;
+        let called = side.called().and_then(SpiffeId::service_account);
+        let (Some(proof), Some(called)) = (side.proof(), called) else {
+            return Stage::Over;
+        };
+        let answering = Rc::new(Answering {
+            shared: Shared::new(worker.clock.now_ms()),
+            seats: Seats::default(),
+            caller: proof.peer.id.clone(),
+            called: called.clone(),
+            peer,
+        });
+        alarm.clear();
+        alarm.rests_on(&side);
+        let wire = Wire::default();
+        wire.plug(side);
+        alarm.set(worker.after(worker.settings.timeouts.request_head));
+        let Some(mut connection) = begin(&wire, &alarm).await else {
+            return Stage::Over;
+        };
+        let reason =
+            poll_fn(|cx| answering.poll_drive(cx, &worker, &mut connection, &wire, &alarm));
+        let failed = Failed {
+            reason: reason.await,
+            was_sent: true,
+        };
+        answering.shared.closing.set(true);
+        answering.shared.failure.set(Some(failed));
+        answering.seats.dismiss();
+        Stage::Over
+    }
+}
+
+/// Waits for the client's first words, while the alarm does not ring.
+async fn begin(wire: &Wire, alarm: &Alarm) -> Option<Http2> {
+    let mut builder = Builder::new();
+    builder
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_pending_accept_reset_streams(MAX_STREAMS as usize)
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_header_list_size(MAX_HEADER_LIST)
+        .data_frame_budget(SMALL_FRAMES);
+    let handshake: Handshake<Wire, Bytes> = builder.handshake(wire.clone());
+    // In a box: the driver of an idle connection has no room for it.
+    let mut handshake = Box::pin(handshake);
+    poll_fn(|cx| {
+        if alarm.rang() {
+            return Poll::Ready(None);
+        }
+        wire.begin_turn();
+        let begun = handshake.as_mut().poll(cx);
+        match wire.poll_sent(cx) {
+            Poll::Ready(Err(_)) => Poll::Ready(None),
+            _ => begun.map(Result::ok),
+        }
+    })
+    .await
+}
+
+impl Answering {
+    /// Ready with why whatever is open fails.
+    fn poll_drive(
+        self: &Rc<Self>,
+        cx: &mut Context<'_>,
+        worker: &Rc<Worker>,
+        connection: &mut Http2,
+        wire: &Wire,
+        alarm: &Alarm,
+    ) -> Poll<Reason> {
+        if alarm.rang() {
+            if let Some(revoked) = alarm.take_revoked() {
+                return Poll::Ready(revoked);
+            }
+            if worker.is_cutting() {
+                return Poll::Ready(Reason::Draining);
+            }
+        }
+        wire.begin_turn();
+        let over = loop {
+            match connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok(arrived))) => self.take(worker, arrived),
+                Poll::Ready(Some(Err(error))) => {
+                    tracing::debug!(%error, peer = %self.peer, "a connection between nodes broke");
+                    break true;
+                }
+                Poll::Ready(None) => break true,
+                Poll::Pending => break false,
+            }
+        };
+        match wire.poll_sent(cx) {
+            Poll::Ready(Err(error)) => {
+                tracing::debug!(%error, peer = %self.peer, "a connection between nodes was cut");
+                return Poll::Ready(Reason::LinkLost);
+            }
+            _ if over => return Poll::Ready(Reason::LinkLost),
+            _ => {}
+        }
+        self.rest(worker, connection, wire);
+        alarm.set(worker.clock.now_ms() + LOOK_MS);
+        Poll::Pending
+    }
+
+    /// What becomes of a connection on which nothing happens, or nothing should.
+    fn rest(&self, worker: &Worker, connection: &mut Http2, wire: &Wire) {
+        let now = worker.clock.now_ms();
+        let idle = self.shared.idle(now);
+        let leaves = worker.is_leaving();
+        if !self.seats.is_empty() && (idle >= LOOK_MS || leaves) {
+            self.seats.dismiss();
+        }
+        let keep = worker.settings.timeouts.client_idle;
+        let is_old = !keep.is_zero() && u128::from(idle) >= keep.as_millis();
+        if (leaves || is_old || wire.is_ending(worker.clock.now()))
+            && !self.shared.closing.replace(true)
+        {
+            self.seats.dismiss();
+            connection.graceful_shutdown();
+            // Said in the next turn.
+            worker
+                .gate
+                .current()
+                .inspect(|&task| worker.gate.wake(task));
+        }
+    }
+
+    /// Gives a request to a Collaborator that waits for one like it, or to a new one.
+    fn take(self: &Rc<Self>, worker: &Rc<Worker>, (request, mut respond): Arrived) {
+        let mut named = request.headers().get_all(DESTINATION).iter();
+        let (Some(destination), None) = (named.next().cloned(), named.next()) else {
+            return refuse(&mut respond, Reason::EndpointGone);
+        };
+        self.shared.opened();
+        let Err(arrived) = self.seats.give(&destination, (request, respond)) else {
+            return;
+        };
+        match self.admit(worker, &destination) {
+            Ok((door, permit)) => {
+                let seat = Seat::of(destination, arrived);
+                let side = Side::of_exchange(Exchange::called(self, seat));
+                worker.admit_stream(door, permit, side, self.peer);
+            }
+            Err(reason) => {
+                let (_, mut respond) = arrived;
+                refuse(&mut respond, reason);
+                self.shared.ended();
+            }
+        }
+    }
+
+    /// Looks whom requests to a destination are for, and whether there may be one more who answers them.
+    ///
+    /// # Errors
+    /// Why not.
+    fn admit(
+        &self,
+        worker: &Worker,
+        destination: &HeaderValue,
+    ) -> Result<(Arc<Door>, Permit), Reason> {
+        let bytes = unhex(destination.as_bytes()).ok_or(Reason::EndpointGone)?;
+        let parsed = Preface::parse(&bytes).ok().flatten();
+        let parsed =
+            parsed.filter(|(preface, length)| preface.kind == Kind::Http && *length == bytes.len());
+        let (preface, _) = parsed.ok_or(Reason::EndpointGone)?;
+        let inbound = understand(&preface, &self.called, &self.caller);
+        let inbound = inbound.map_err(|_| Reason::EndpointGone)?;
+        let bound = worker.bound();
+        let share = bound
+            .snapshot
+            .called(&inbound.service, inbound.port, inbound.endpoint);
+        let share = share.ok_or(Reason::EndpointGone)?;
+        let permit = share.take().map_err(|_| {
+            worker.stats.connections_refused.inc();
+            share.say_spent(worker.clock.now());
+            Reason::UpstreamOverflow
+        })?;
+        let door = Door::inbound_of(inbound, None);
+        match spoken(worker, &door) {
+            Spoken::Http => Ok((door, permit)),
+            // By what this node knows its port carries something else.
+            Spoken::Opaque | Spoken::Unknown => Err(Reason::CarriesBytes),
+        }
+    }
+}
+
+/// Answers a request itself.
+fn refuse(respond: &mut SendResponse<Bytes>, reason: Reason) {
+    let failure = Failure::from(reason);
+    let mut answer = http::Response::new(());
+    *answer.status_mut() = StatusCode::from_u16(failure.status()).unwrap_or_default();
+    let code = HeaderValue::from_static(failure.code());
+    answer.headers_mut().insert("heddle-reason", code);
+    // A caller that is gone needs no telling.
+    let _gone = respond.send_response(answer, true);
+}

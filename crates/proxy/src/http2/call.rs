@@ -1,0 +1,150 @@
+//! The end of a connection that calls.
+//!
+//! ```text
+//!   dial ─▶ shake hands ─▶ drive ─ idle, told to go, its certificate ends ─▶ nothing new ─ last stream ─▶ over
+//!     │         │            │
+//!     └─ failed ┴─ nothing   └─ cut, not believed any more ─▶ streams fail
+//!                  was sent
+//! ```
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use h2::client::{Builder, Connection, SendRequest};
+use heddle_transport::Protocol;
+
+use super::connections::Calling;
+use super::wire::Wire;
+use super::{
+    CONNECTION_WINDOW, LOOK_MS, MAX_HEADER_LIST, MAX_STREAMS, SEND_BUFFER, SMALL_FRAMES,
+    STREAM_WINDOW,
+};
+use crate::failure::Reason;
+use crate::io::Side;
+use crate::link::Failed;
+use crate::upstream::{Shaking, dial_node};
+use crate::worker::{Alarm, Worker};
+
+type Http2 = Connection<Wire, Bytes>;
+
+/// Begins to speak HTTP/2 before there is a socket to speak over. `None` is not expected: nothing that could
+/// fail is done yet.
+pub(super) fn begin() -> Option<(Http2, SendRequest<Bytes>, Wire)> {
+    let wire = Wire::default();
+    let mut builder = Builder::new();
+    builder
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_max_send_streams(MAX_STREAMS as usize)
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_header_list_size(MAX_HEADER_LIST)
+        .data_frame_budget(SMALL_FRAMES)
+        .enable_push(false);
+    let begun = pin!(builder.handshake(wire.clone()));
+    // It waits for nothing but that its first words are taken.
+    match begun.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok((sender, connection))) => Some((connection, sender, wire)),
+        _ => None,
+    }
+}
+
+/// Drives a connection to another node until it is over.
+pub(super) async fn call(
+    worker: Rc<Worker>,
+    calling: Rc<Calling>,
+    mut connection: Http2,
+    wire: Wire,
+) {
+    let alarm = worker.alarms.alarm();
+    poll_fn(|cx| {
+        alarm.wakes(cx.waker());
+        Poll::Ready(())
+    })
+    .await;
+    alarm.set(worker.after(worker.settings.timeouts.connect));
+    // In a box: the driver of an idle connection has no room for it.
+    let failed = match Box::pin(dial(&worker, &calling, &alarm)).await {
+        Err(reason) => Failed {
+            reason,
+            was_sent: false,
+        },
+        Ok(side) => {
+            alarm.clear();
+            alarm.rests_on(&side);
+            wire.plug(side);
+            let driven = poll_fn(|cx| {
+                let (worker, calling) = (&worker, &calling);
+                poll_drive(cx, worker, calling, &mut connection, &wire, &alarm)
+            });
+            Failed {
+                reason: driven.await,
+                was_sent: true,
+            }
+        }
+    };
+    calling.shared.failure.set(Some(failed));
+    worker.http2.forget(&calling);
+}
+
+async fn dial(worker: &Worker, calling: &Calling, alarm: &Alarm) -> Result<Side, Reason> {
+    let shaking = Shaking {
+        worker,
+        alarm,
+        caller: calling.key.caller.as_ref(),
+        called: &calling.key.called,
+        node: calling.key.node,
+    };
+    dial_node(shaking, Protocol::Http2).await
+}
+
+/// Ready with why whatever is open fails.
+fn poll_drive(
+    cx: &mut Context<'_>,
+    worker: &Worker,
+    calling: &Rc<Calling>,
+    connection: &mut Http2,
+    wire: &Wire,
+    alarm: &Alarm,
+) -> Poll<Reason> {
+    if alarm.rang() {
+        if let Some(revoked) = alarm.take_revoked() {
+            return Poll::Ready(revoked);
+        }
+        if worker.is_cutting() {
+            return Poll::Ready(Reason::Draining);
+        }
+    }
+    wire.begin_turn();
+    let over = match Pin::new(connection).poll(cx) {
+        Poll::Ready(Err(error)) => {
+            tracing::debug!(%error, node = %calling.key.node, "a connection between nodes broke");
+            true
+        }
+        Poll::Ready(Ok(())) => true,
+        Poll::Pending => false,
+    };
+    match wire.poll_sent(cx) {
+        Poll::Ready(Err(error)) => {
+            tracing::debug!(%error, node = %calling.key.node, "a connection between nodes was cut");
+            return Poll::Ready(Reason::LinkLost);
+        }
+        _ if over => return Poll::Ready(Reason::LinkLost),
+        _ => {}
+    }
+    let now = worker.clock.now_ms();
+    let idle = calling.shared.idle(now);
+    if !calling.shared.closing.get() {
+        let keep = worker.settings.timeouts.upstream_idle;
+        let is_old = !keep.is_zero() && u128::from(idle) >= keep.as_millis();
+        let is_left = worker.is_leaving() && calling.shared.open.get() == 0;
+        let is_ending = wire.is_ending(worker.clock.now());
+        if is_old || is_left || is_ending || calling.is_told_to_go() {
+            worker.http2.forget(calling);
+        }
+    }
+    alarm.set(now + LOOK_MS);
+    Poll::Pending
+}

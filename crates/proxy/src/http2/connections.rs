@@ -1,0 +1,215 @@
+//! A Worker's connections to other nodes: which there are, when one is opened, when one is given up.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use h2::client::SendRequest;
+use heddle_model::ServiceAccountName;
+use heddle_wire::preface::Kind;
+use http::header::HeaderValue;
+
+use super::call::{begin, call};
+use super::{Exchange, Shared, head};
+use crate::failure::Reason;
+use crate::io::Side;
+use crate::link::Key;
+use crate::upstream::{Endpoint, Via};
+use crate::worker::{WorkKey, Worker};
+
+/// Callers of an endpoint whose connections are remembered.
+const MAX_CALLERS: usize = 64;
+
+/// One connection, at the end that calls.
+#[derive(Debug)]
+pub(super) struct Calling {
+    pub(super) key: Key,
+    pub(super) shared: Shared,
+    /// What opens streams. Without it the connection ends when the last of them has.
+    sender: RefCell<Option<SendRequest<Bytes>>>,
+}
+
+impl Calling {
+    /// What opens a stream. Each has its own: one that waits for its turn holds no other up.
+    pub(super) fn sender(&self) -> Option<SendRequest<Bytes>> {
+        self.sender.borrow().clone()
+    }
+
+    /// Begins nothing new.
+    pub(super) fn close(&self) {
+        self.shared.closing.set(true);
+        let sender = self.sender.take();
+        drop(sender);
+    }
+
+    /// Whether the other end takes nothing new.
+    pub(super) fn is_told_to_go(&self) -> bool {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let mut sender = self.sender.borrow_mut();
+        let ready = sender.as_mut().map(|sender| sender.poll_ready(cx));
+        matches!(ready, Some(std::task::Poll::Ready(Err(_))))
+    }
+}
+
+/// Those of a Worker.
+#[derive(Debug, Default)]
+pub(crate) struct Connections(RefCell<HashMap<Key, Rc<Calling>, RandomState>>);
+
+impl Connections {
+    /// An exchange with an endpoint of another node that begins with a request, whose head is given. It costs no
+    /// wait: where there is no connection yet, what is sent waits for one. `None` for a request that HTTP/2
+    /// cannot say.
+    ///
+    /// # Errors
+    /// When there are as many connections as may be.
+    pub(crate) fn exchange(
+        &self,
+        worker: &Rc<Worker>,
+        (endpoint, via): (&Endpoint, &Arc<Via>),
+        caller: Option<&ServiceAccountName>,
+        head: &[u8],
+    ) -> Result<Option<Side>, Reason> {
+        let reached = &endpoint.reached;
+        let destination = reached.destination(endpoint, via)?;
+        let Some(request) = head::request(head, destination) else {
+            return Ok(None);
+        };
+        let calling = match reached.find(caller) {
+            Some(calling) => calling,
+            None => {
+                let calling = self.open(worker, via, caller)?;
+                reached.keep(caller, &calling);
+                calling
+            }
+        };
+        let exchange = Exchange::calling(&calling, request);
+        Ok(Some(Side::of_exchange(exchange)))
+    }
+
+    /// The connection of a pair, or a new one.
+    fn open(
+        &self,
+        worker: &Rc<Worker>,
+        via: &Via,
+        caller: Option<&ServiceAccountName>,
+    ) -> Result<Rc<Calling>, Reason> {
+        let key = Key {
+            caller: caller.cloned(),
+            called: via.account.clone(),
+            node: via.node,
+        };
+        if let Some(calling) = self.0.borrow().get(&key) {
+            return Ok(Rc::clone(calling));
+        }
+        if self.0.borrow().len() >= worker.settings.bounds.links && !self.make_room() {
+            return Err(Reason::UpstreamOverflow);
+        }
+        let (connection, sender, wire) = begin().ok_or(Reason::ConnectFailed)?;
+        let calling = Rc::new(Calling {
+            key: key.clone(),
+            shared: Shared::new(worker.clock.now_ms()),
+            sender: RefCell::new(Some(sender)),
+        });
+        self.0.borrow_mut().insert(key, Rc::clone(&calling));
+        let driver = call(Rc::clone(worker), Rc::clone(&calling), connection, wire);
+        worker.gate.spawn(WorkKey::OWN, driver);
+        Ok(calling)
+    }
+
+    /// Gives up the connection that has been idle for longest. False if none is.
+    fn make_room(&self) -> bool {
+        let all = self.0.borrow();
+        let idle = all.values().filter(|one| one.shared.open.get() == 0);
+        let oldest = idle.min_by_key(|one| one.shared.idle_since.get());
+        let oldest = oldest.map(Rc::clone);
+        drop(all);
+        oldest.inspect(|calling| self.forget(calling)).is_some()
+    }
+
+    /// Begins nothing more on a connection.
+    pub(super) fn forget(&self, calling: &Rc<Calling>) {
+        calling.close();
+        let mut all = self.0.borrow_mut();
+        let is_it = |known: &Rc<Calling>| Rc::ptr_eq(known, calling);
+        if all.get(&calling.key).is_some_and(is_it) {
+            all.remove(&calling.key);
+        }
+    }
+}
+
+/// What is kept of an endpoint behind another node's proxy, so that a request costs no look-up.
+#[derive(Debug, Default)]
+pub(crate) struct Reached {
+    destination: OnceCell<HeaderValue>,
+    by_caller: RefCell<Vec<(Option<ServiceAccountName>, Weak<Calling>)>>,
+}
+
+impl Reached {
+    /// The value of [`head::DESTINATION`]: what begins a connection of its own, in hexadecimal digits.
+    fn destination(&self, endpoint: &Endpoint, via: &Via) -> Result<&HeaderValue, Reason> {
+        if let Some(known) = self.destination.get() {
+            return Ok(known);
+        }
+        let preface = endpoint.destination(via, Kind::Http)?;
+        let value = HeaderValue::from_maybe_shared(Bytes::from(hex(&preface)));
+        let value = value.map_err(|_| Reason::ServiceGone)?;
+        Ok(self.destination.get_or_init(|| value))
+    }
+
+    /// The connection by which it was reached last in a caller's name, if that may be used.
+    fn find(&self, caller: Option<&ServiceAccountName>) -> Option<Rc<Calling>> {
+        let known = self.by_caller.borrow();
+        let mut known = known.iter();
+        let (_, calling) = known.find(|(other, _)| other.as_ref() == caller)?;
+        let calling = calling.upgrade();
+        calling.filter(|calling| !calling.shared.closing.get())
+    }
+
+    fn keep(&self, caller: Option<&ServiceAccountName>, calling: &Rc<Calling>) {
+        let mut known = self.by_caller.borrow_mut();
+        known.retain(|(other, one)| other.as_ref() != caller && one.strong_count() > 0);
+        if known.len() < MAX_CALLERS {
+            known.push((caller.cloned(), Rc::downgrade(calling)));
+        }
+    }
+}
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+fn hex(bytes: &[u8]) -> Vec<u8> {
+    let digits = |byte: &u8| {
+        [
+            DIGITS[usize::from(byte >> 4)],
+            DIGITS[usize::from(byte & 15)],
+        ]
+    };
+    bytes.iter().flat_map(digits).collect()
+}
+
+/// The bytes that hexadecimal digits stand for; `None` for anything else.
+pub(super) fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
+    let value = |digit: &u8| (*digit as char).to_digit(16);
+    let pairs = digits.chunks(2).map(|pair| match pair {
+        [high, low] => u8::try_from(value(high)? << 4 | value(low)?).ok(),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_stand_for_bytes() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(unhex(&hex(&bytes)), Some(bytes));
+        for other in ["a", "0g", "+1", "0x", "é"] {
+            assert_eq!(unhex(other.as_bytes()), None, "{other}");
+        }
+    }
+}

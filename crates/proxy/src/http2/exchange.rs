@@ -1,0 +1,228 @@
+//! A request and its answer, in place of a socket.
+
+use std::cell::RefCell;
+use std::io;
+use std::mem;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use heddle_wire::buffer::{Chain, Pool};
+use heddle_wire::http1::Method;
+
+use super::Shared;
+use super::answer::Answering;
+use super::connections::Calling;
+use super::head::Translated;
+use super::incoming::{Incoming, Put};
+use super::outgoing::Outgoing;
+use super::seat::Seat;
+use crate::io::keep;
+
+/// One of the exchanges of a connection: the caller's carries one request; the called end's, one after the other,
+/// those that come for the same destination.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    end: End,
+    outgoing: RefCell<Outgoing>,
+    incoming: Incoming,
+    /// It counts as open.
+    open: bool,
+    /// Its task, once everything has come that the other end had to say.
+    waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+enum End {
+    Caller(Rc<Calling>),
+    Called(Rc<Answering>, Rc<Seat>),
+}
+
+impl End {
+    fn shared(&self) -> &Shared {
+        match self {
+            End::Caller(calling) => &calling.shared,
+            End::Called(answering, _) => &answering.shared,
+        }
+    }
+}
+
+impl Exchange {
+    /// One that begins with this request.
+    pub(super) fn calling(
+        calling: &Rc<Calling>,
+        request: Translated<http::Request<()>>,
+    ) -> Box<Self> {
+        calling.shared.opened();
+        let outgoing = Outgoing::Request(Box::new(request));
+        Exchange::new(End::Caller(Rc::clone(calling)), outgoing, true)
+    }
+
+    /// One that takes the requests that come to a seat. They count as open from when they come.
+    pub(super) fn called(answering: &Rc<Answering>, seat: Rc<Seat>) -> Box<Self> {
+        let end = End::Called(Rc::clone(answering), seat);
+        Exchange::new(end, Outgoing::Nothing, false)
+    }
+
+    fn new(end: End, outgoing: Outgoing, open: bool) -> Box<Self> {
+        Box::new(Exchange {
+            end,
+            outgoing: RefCell::new(outgoing),
+            incoming: Incoming::Nothing,
+            open,
+            waker: None,
+        })
+    }
+
+    /// Moves what has come, about `want` bytes, to the end of the inbox. 0 means that nothing more comes.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::OutOfMemory`] when the pool is at its bound, else why the stream broke, as
+    /// [`crate::link::reason_of`] reads it.
+    pub(crate) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Chain,
+        pool: &Pool,
+        want: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_take(cx, want, &mut |bytes| keep(inbox, pool, bytes))
+    }
+
+    /// Throws away what has come. 0 means that nothing more comes.
+    ///
+    /// # Errors
+    /// As [`Exchange::poll_fill`].
+    pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.poll_take(cx, usize::MAX, &mut |_| Ok(()))
+    }
+
+    fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        want: usize,
+        put: Put<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let mut taken = 0;
+        if let (Incoming::Nothing, End::Called(answering, seat)) = (&self.incoming, &self.end) {
+            let next = ready!(seat.poll_next(cx, &answering.seats, &answering.shared));
+            let Some((request, respond)) = next else {
+                return Poll::Ready(Ok(0));
+            };
+            self.open = true;
+            let method = Method::of(request.method().as_str().as_bytes());
+            *self.outgoing.get_mut() = Outgoing::Answer(respond, method);
+            taken = self.incoming.request(request, put)?;
+        }
+        let shared = self.end.shared();
+        let rest = self
+            .incoming
+            .poll_take(cx, shared, want.saturating_sub(taken), put);
+        match rest {
+            Poll::Ready(rest) => taken += rest?,
+            Poll::Pending if taken == 0 => return Poll::Pending,
+            Poll::Pending => {}
+        }
+        if taken == 0 {
+            // It may be given up still, which somebody who waits for an answer wants to know.
+            self.waker = Some(cx.waker().clone());
+            self.outgoing.get_mut().has_failed(cx);
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Whether the other end has given it up, once everything has come from there.
+    pub(crate) fn has_failed(&self) -> bool {
+        let Some(waker) = &self.waker else {
+            return false;
+        };
+        let mut outgoing = self.outgoing.borrow_mut();
+        outgoing.has_failed(&mut Context::from_waker(waker))
+    }
+
+    /// Sends bytes from the front of a chain, at most `limit`, as far as there is room.
+    ///
+    /// # Errors
+    /// Why the other end takes no more.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Chain,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        let limit = limit.min(from.len());
+        let outgoing = self.outgoing.get_mut();
+        outgoing.poll_put(cx, self.end.shared(), from.runs(), limit)
+    }
+
+    /// Sends `message`, a head and perhaps more, and then the first `body` bytes of `from`. What finds no room of
+    /// `message` is kept in the outbox. Returns how many bytes of `from` went.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::OutOfMemory`] when the rest finds no block, else why the stream broke.
+    pub(crate) fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        (pool, outbox): (&Pool, &mut Chain),
+        message: &[u8],
+        from: &Chain,
+        body: usize,
+    ) -> io::Result<usize> {
+        debug_assert!(
+            outbox.is_empty(),
+            "one message follows another when that was sent"
+        );
+        let outgoing = self.outgoing.get_mut();
+        let length = match &self.end {
+            End::Caller(calling) => {
+                let (length, answer, method) = outgoing.request(calling.sender())?;
+                self.incoming = Incoming::Answer(answer, method);
+                length
+            }
+            End::Called(answering, _) => outgoing.answer(&answering.shared, message)?,
+        };
+        let shared = self.end.shared();
+        let rest = &message[length.min(message.len())..];
+        let sent = match outgoing.poll_put(cx, shared, std::iter::once(rest), rest.len()) {
+            Poll::Ready(sent) => sent?,
+            Poll::Pending => 0,
+        };
+        if sent < rest.len() {
+            keep(outbox, pool, &rest[sent..])?;
+            return Ok(0);
+        }
+        match outgoing.poll_put(cx, shared, from.runs(), body.min(from.len())) {
+            Poll::Ready(sent) => sent,
+            Poll::Pending => Ok(0),
+        }
+    }
+
+    /// This end has said everything.
+    pub(crate) fn end(&mut self) {
+        self.outgoing.get_mut().end();
+    }
+
+    /// The same, and another message may follow.
+    pub(crate) fn end_message(&mut self) {
+        self.end();
+        if let End::Called(answering, _) = &self.end {
+            // What was sent and received goes its way; of anything else the other end is told.
+            *self.outgoing.get_mut() = Outgoing::Nothing;
+            self.incoming = Incoming::Nothing;
+            if mem::take(&mut self.open) {
+                answering.shared.ended();
+            }
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        // A stream that is not over is reset when nobody has it any more.
+        if let End::Called(answering, seat) = &self.end {
+            seat.leave(&answering.seats, &answering.shared);
+        }
+        if self.open {
+            self.end.shared().ended();
+        }
+    }
+}

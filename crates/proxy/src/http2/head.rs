@@ -1,0 +1,245 @@
+//! Heads of HTTP/1.1 as those of HTTP/2, and back (RFC 9113 section 8).
+//!
+//! Both ends see the other's heads as HTTP/1.1: what comes is written as text and parsed as strictly as what
+//! anybody else says. Trailers go no further.
+
+use std::cell::RefCell;
+use std::io::Write;
+
+use bytes::Bytes;
+use heddle_wire::http1::{
+    Field, FieldKind, Framing, Limits, MAX_FIELDS, Method, RequestHead, ResponseHead, Span,
+    TargetForm,
+};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{StatusCode, Uri, request, response};
+
+/// The field that says which endpoint of which Service a request is for.
+pub(super) const DESTINATION: HeaderName = HeaderName::from_static("heddle-destination");
+
+/// Up to here the values of a head share one copy of it. A table of HPACK that keeps one of them keeps all.
+const SHARED_BYTES: usize = 4 * 1024;
+
+/// What was allowed to come in may go on.
+const LIMITS: Limits = Limits {
+    max_head_bytes: u16::MAX as usize,
+    max_fields: MAX_FIELDS,
+    max_target_bytes: u16::MAX as usize,
+    ..Limits::DEFAULT
+};
+
+thread_local! {
+    static REQUEST: RefCell<RequestHead> = RefCell::default();
+    static RESPONSE: RefCell<ResponseHead> = RefCell::default();
+}
+
+/// A head on its way out.
+#[derive(Debug)]
+pub(super) struct Translated<T> {
+    pub(super) head: T,
+    /// How many bytes it had in HTTP/1.1.
+    pub(super) length: usize,
+    /// Where the body behind them ends.
+    pub(super) framing: Framing,
+    /// The request's method.
+    pub(super) method: Method,
+}
+
+impl<T> Translated<T> {
+    /// Whether nothing follows the head.
+    pub(super) fn is_all(&self) -> bool {
+        matches!(self.framing, Framing::None | Framing::Length(0))
+    }
+}
+
+/// A request as HTTP/2 has it. `None` for what it cannot say, such as some bytes in a path.
+pub(super) fn request(
+    head: &[u8],
+    destination: &HeaderValue,
+) -> Option<Translated<http::Request<()>>> {
+    REQUEST.with_borrow_mut(|parsed| {
+        let length = parsed.parse(head, &LIMITS).ok().flatten()?;
+        if !matches!(parsed.form, TargetForm::Origin | TargetForm::Asterisk) {
+            return None;
+        }
+        let values = Values::new(&head[..length]);
+        let method = http::Method::from_bytes(parsed.method_span.of(head)).ok()?;
+        let path = PathAndQuery::from_maybe_shared(values.bytes(parsed.target)).ok()?;
+        let host = parsed.host.map(|span| values.bytes(span));
+        let authority = host.and_then(|host| Authority::from_maybe_shared(host).ok());
+        let mut fields = HeaderMap::with_capacity(parsed.fields.len() + 2);
+        fields.insert(DESTINATION, destination.clone());
+        let named = authority.is_some();
+        for field in &parsed.fields {
+            if field.kind != FieldKind::Host || !named {
+                values.add(field, &mut fields)?;
+            }
+        }
+        let mut target = http::uri::Parts::default();
+        target.scheme = named.then_some(Scheme::HTTP);
+        target.authority = authority;
+        target.path_and_query = Some(path);
+        let mut request = http::Request::new(());
+        *request.method_mut() = method;
+        *request.uri_mut() = Uri::from_parts(target).ok()?;
+        *request.headers_mut() = fields;
+        Some(Translated {
+            head: request,
+            length,
+            framing: parsed.framing,
+            method: parsed.method,
+        })
+    })
+}
+
+/// The answer to a request with `method` as HTTP/2 has it. `None` for what it cannot say.
+pub(super) fn response(head: &[u8], method: Method) -> Option<Translated<http::Response<()>>> {
+    RESPONSE.with_borrow_mut(|parsed| {
+        let length = parsed.parse(head, &LIMITS, method).ok().flatten()?;
+        if parsed.status == 101 {
+            return None;
+        }
+        let values = Values::new(&head[..length]);
+        let mut fields = HeaderMap::with_capacity(parsed.fields.len());
+        for field in &parsed.fields {
+            values.add(field, &mut fields)?;
+        }
+        let mut response = http::Response::new(());
+        *response.status_mut() = StatusCode::from_u16(parsed.status).ok()?;
+        *response.headers_mut() = fields;
+        Some(Translated {
+            head: response,
+            length,
+            framing: parsed.framing,
+            method,
+        })
+    })
+}
+
+/// The text of a head, in one copy for all or to be copied piece by piece.
+struct Values<'a> {
+    text: &'a [u8],
+    shared: Option<Bytes>,
+}
+
+impl<'a> Values<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        let shared = text.len() <= SHARED_BYTES;
+        let shared = shared.then(|| Bytes::copy_from_slice(text));
+        Values { text, shared }
+    }
+
+    fn bytes(&self, span: Span) -> Bytes {
+        match &self.shared {
+            Some(shared) => shared.slice(usize::from(span.start)..usize::from(span.end)),
+            None => Bytes::copy_from_slice(span.of(self.text)),
+        }
+    }
+
+    /// Adds a field, unless it is about one connection, or about what is not passed on.
+    fn add(&self, field: &Field, fields: &mut HeaderMap) -> Option<()> {
+        let stays = match field.kind {
+            FieldKind::TransferEncoding | FieldKind::Trailer => true,
+            FieldKind::Te => !field.value.of(self.text).eq_ignore_ascii_case(b"trailers"),
+            kind => kind.is_hop_by_hop(),
+        };
+        let name = HeaderName::from_bytes(field.name.of(self.text)).ok()?;
+        if stays || name == DESTINATION {
+            return Some(());
+        }
+        let value = HeaderValue::from_maybe_shared(self.bytes(field.value)).ok()?;
+        fields.try_append(name, value).ok()?;
+        Some(())
+    }
+}
+
+/// How the body that follows a head is framed in HTTP/1.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Body {
+    /// As the head says, or there is none.
+    Plain,
+    /// In chunks.
+    Chunks,
+}
+
+/// Writes a request as HTTP/1.1. `ended` says that no body follows.
+pub(super) fn write_request(head: &request::Parts, ended: bool, out: &mut Vec<u8>) -> Body {
+    out.clear();
+    out.extend_from_slice(head.method.as_str().as_bytes());
+    out.push(b' ');
+    let path = head.uri.path_and_query();
+    out.extend_from_slice(path.map_or("/", PathAndQuery::as_str).as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    let authority = head.uri.authority().map(Authority::as_str);
+    if let Some(authority) = authority {
+        field(out, HOST.as_str(), authority.as_bytes());
+    }
+    put_fields(&head.headers, authority.is_some(), out);
+    let body = match ended || head.headers.contains_key(CONTENT_LENGTH) {
+        true => Body::Plain,
+        false => Body::Chunks,
+    };
+    finish(body, out)
+}
+
+/// Writes the answer to a request with `method` as HTTP/1.1. `ended` says that no body follows.
+pub(super) fn write_response(
+    head: &response::Parts,
+    method: Method,
+    ended: bool,
+    out: &mut Vec<u8>,
+) -> Body {
+    out.clear();
+    let phrase = head.status.canonical_reason().unwrap_or_default();
+    // Writing to a vector cannot fail.
+    let _ = write!(out, "HTTP/1.1 {} {phrase}\r\n", head.status.as_u16());
+    put_fields(&head.headers, false, out);
+    let bare = method == Method::Head || matches!(head.status.as_u16(), 100..200 | 204 | 304);
+    let body = match bare || head.headers.contains_key(CONTENT_LENGTH) {
+        true => Body::Plain,
+        false if ended => {
+            field(out, CONTENT_LENGTH.as_str(), b"0");
+            Body::Plain
+        }
+        false => Body::Chunks,
+    };
+    finish(body, out)
+}
+
+fn put_fields(fields: &HeaderMap, has_host: bool, out: &mut Vec<u8>) {
+    let mut cookies = fields.get_all(COOKIE).iter();
+    if let Some(first) = cookies.next() {
+        // One line for all of them (RFC 9113 section 8.2.3).
+        out.extend_from_slice(b"cookie: ");
+        out.extend_from_slice(first.as_bytes());
+        for more in cookies {
+            out.extend_from_slice(b"; ");
+            out.extend_from_slice(more.as_bytes());
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+    for (name, value) in fields {
+        if *name != COOKIE && *name != DESTINATION && !(has_host && *name == HOST) {
+            field(out, name.as_str(), value.as_bytes());
+        }
+    }
+}
+
+fn finish(body: Body, out: &mut Vec<u8>) -> Body {
+    if body == Body::Chunks {
+        field(out, "transfer-encoding", b"chunked");
+    }
+    out.extend_from_slice(b"\r\n");
+    body
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! HTTP/2 between nodes (RFC 9113), many requests over one connection: what links are measured by.
+//!
+//! ```text
+//!   a caller's Worker                                                  a Worker of the called node
+//!
+//!   Collaborator ─ Exchange ─┐                                     ┌─ Exchange ─ Collaborator
+//!   Collaborator ─ Exchange ─┼─ h2 ─ driver ══ mutual TLS ══ driver ─ h2 ─┼─ Exchange ─ Collaborator
+//!   Collaborator ─ Exchange ─┘                                     └─ Exchange ─ Collaborator
+//! ```
+//!
+//! Each end of a connection belongs to one Worker. The crate `h2` has the protocol; its driver is the one task
+//! that has the socket. Whoever writes to an [`Exchange`] queues frames, which wakes the driver; it runs when
+//! everybody else who is ready has had a turn, so that what many say at about the same time goes out together.
+//!
+//! Collaborators speak HTTP/1.1 to an exchange as they do to a socket; [`head`] translates. What is opaque, or
+//! may become so, goes over connections of its own (`heddle/1`).
+//!
+//! | module | is |
+//! |---|---|
+//! | [`connections`] | a Worker's connections to others: found, opened, given up |
+//! | [`call`] | the driver of the end that calls |
+//! | [`answer`] | the driver of the end that is called |
+//! | [`exchange`] | a request and its answer as a side of the proxy |
+//! | [`outgoing`], [`incoming`] | its two halves |
+//! | [`seat`] | where a Collaborator waits for another request of the same destination |
+//! | [`head`] | heads of HTTP/1.1 as those of HTTP/2, and back |
+//! | [`wire`] | the socket as `h2` sees it |
+
+mod answer;
+mod call;
+mod connections;
+mod exchange;
+mod head;
+mod incoming;
+mod outgoing;
+mod seat;
+mod wire;
+
+use std::cell::Cell;
+use std::io;
+
+use crate::failure::Reason;
+use crate::link::{Failed, broken};
+use crate::worker::Millis;
+
+pub(crate) use answer::Called;
+pub(crate) use connections::{Connections, Reached};
+pub(crate) use exchange::Exchange;
+
+/// What a stream may send before it is heard, in bytes.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// The same of all streams of a connection together.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Streams of a connection at a time; those beyond wait for their turn.
+const MAX_STREAMS: u32 = 1024;
+/// Bytes of a stream that wait to be sent.
+const SEND_BUFFER: usize = 64 * 1024;
+/// A head as HTTP/2 counts it: 32 bytes more for each field (RFC 9113 section 6.5.2).
+const MAX_HEADER_LIST: u32 = 128 * 1024;
+/// What small DATA frames that nobody has read may cost a connection, in bytes: an endpoint that streams small
+/// chunks to a slow client must not end the requests of others.
+const SMALL_FRAMES: usize = 8 * 1024 * 1024;
+/// How often a driver looks whether its connection is still wanted, in milliseconds.
+const LOOK_MS: Millis = 5_000;
+
+/// What the exchanges of a connection share.
+#[derive(Debug)]
+struct Shared {
+    /// Why those that are open have failed, if they have.
+    failure: Cell<Option<Failed>>,
+    /// How many are open.
+    open: Cell<usize>,
+    /// Since when none is.
+    idle_since: Cell<Millis>,
+    /// None is begun any more.
+    closing: Cell<bool>,
+}
+
+impl Shared {
+    fn new(now: Millis) -> Self {
+        Shared {
+            failure: Cell::new(None),
+            open: Cell::new(0),
+            idle_since: Cell::new(now),
+            closing: Cell::new(false),
+        }
+    }
+
+    fn opened(&self) {
+        self.open.set(self.open.get() + 1);
+    }
+
+    fn ended(&self) {
+        self.open.set(self.open.get().saturating_sub(1));
+    }
+
+    /// How long none has been open at `now`.
+    fn idle(&self, now: Millis) -> Millis {
+        if self.open.get() > 0 {
+            self.idle_since.set(now);
+        }
+        now.saturating_sub(self.idle_since.get())
+    }
+
+    /// What an error of a stream means.
+    fn error(&self, error: &h2::Error) -> io::Error {
+        let by_peer = error.is_remote();
+        let unseen = by_peer && error.reason() == Some(h2::Reason::REFUSED_STREAM)
+            // Those that it will not serve (RFC 9113 section 6.8); a cut is no GOAWAY.
+            || by_peer && error.is_go_away();
+        broken(match self.failure.get() {
+            Some(failed) => failed,
+            None if unseen => Failed {
+                reason: Reason::LinkLost,
+                was_sent: false,
+            },
+            None if error.is_reset() => Failed {
+                reason: Reason::UpstreamReset,
+                was_sent: true,
+            },
+            None => Failed {
+                reason: Reason::LinkLost,
+                was_sent: true,
+            },
+        })
+    }
+}

@@ -1,0 +1,202 @@
+//! The half of an exchange that is sent: HTTP/1.1 in, frames out.
+//!
+//! ```text
+//!   caller:  Request ─ head ─┐
+//!                            ├─▶ Body ─ its last byte, or told so ─▶ Nothing
+//!   called:  Answer ── head ─┘     │
+//!              ▲ │                 └─ dropped ─▶ the stream is reset
+//!              └─┘ interim heads
+//! ```
+
+use std::cell::RefCell;
+use std::io;
+use std::mem;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::server::SendResponse;
+use heddle_wire::http1::{BodyTracker, Framing, Method};
+
+use super::head::{self, Translated};
+use super::{SEND_BUFFER, Shared};
+use crate::link::lost;
+
+/// What room is asked for at a time that data on its way is kept in.
+const ROOM_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// Where data is put together that is about to be sent.
+    static ROOM: RefCell<BytesMut> = RefCell::default();
+}
+
+#[derive(Debug)]
+pub(super) enum Outgoing {
+    /// Everything was said, or nothing is to be said yet.
+    Nothing,
+    /// A request to be sent.
+    Request(Box<Translated<http::Request<()>>>),
+    /// The answer to a request with this method.
+    Answer(SendResponse<Bytes>, Method),
+    /// What follows a head, of which the framing of HTTP/1.1 is taken off.
+    Body(SendStream<Bytes>, BodyTracker),
+}
+
+impl Outgoing {
+    /// Sends the request. Returns how many bytes its head had in HTTP/1.1, the stream's other half, and the
+    /// method.
+    ///
+    /// # Errors
+    /// When no stream can be opened any more: nothing was sent.
+    pub(super) fn request(
+        &mut self,
+        sender: Option<SendRequest<Bytes>>,
+    ) -> io::Result<(usize, ResponseFuture, Method)> {
+        let (Some(mut sender), Outgoing::Request(request)) =
+            (sender, mem::replace(self, Outgoing::Nothing))
+        else {
+            return Err(lost());
+        };
+        let all = request.is_all();
+        let Translated {
+            head,
+            length,
+            framing,
+            method,
+        } = *request;
+        let (answer, stream) = sender.send_request(head, all).map_err(|_| lost())?;
+        self.goes_on(stream, framing, all);
+        Ok((length, answer, method))
+    }
+
+    /// Sends the head of the answer that `message` begins with. Returns how many bytes it has.
+    ///
+    /// # Errors
+    /// When it cannot be said in HTTP/2, or nobody hears it any more.
+    pub(super) fn answer(&mut self, shared: &Shared, message: &[u8]) -> io::Result<usize> {
+        let Outgoing::Answer(respond, method) = self else {
+            return Err(lost());
+        };
+        let answer = head::response(message, *method);
+        let answer = answer.ok_or(io::ErrorKind::InvalidData)?;
+        let all = answer.is_all();
+        let Translated {
+            head,
+            length,
+            framing,
+            ..
+        } = answer;
+        if head.status().is_informational() {
+            let said = respond.send_informational(head);
+            said.map_err(|error| shared.error(&error))?;
+            return Ok(length);
+        }
+        let stream = respond.send_response(head, all);
+        let stream = stream.map_err(|error| shared.error(&error))?;
+        self.goes_on(stream, framing, all);
+        Ok(length)
+    }
+
+    fn goes_on(&mut self, stream: SendStream<Bytes>, framing: Framing, all: bool) {
+        *self = match all {
+            true => Outgoing::Nothing,
+            false => Outgoing::Body(stream, BodyTracker::from_framing(framing)),
+        };
+    }
+
+    /// Sends bytes that follow the head, framed as in HTTP/1.1, as far as there is room for them. Returns how
+    /// many.
+    ///
+    /// # Errors
+    /// When the other end takes no more.
+    pub(super) fn poll_put<'a>(
+        &mut self,
+        cx: &mut Context<'_>,
+        shared: &Shared,
+        runs: impl Iterator<Item = &'a [u8]>,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        if limit == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let Outgoing::Body(stream, tracker) = self else {
+            return Poll::Ready(Err(lost()));
+        };
+        let room = ready!(poll_room(cx, shared, stream, limit.min(SEND_BUFFER)))?;
+        let mut taken = 0;
+        let data = ROOM.with_borrow_mut(|data| {
+            data.reserve(match data.capacity() {
+                0 => ROOM_BYTES,
+                _ => room,
+            });
+            for run in runs {
+                let run = &run[..run.len().min(room - taken)];
+                let put = &mut |bytes: &[u8]| data.extend_from_slice(bytes);
+                let advance = tracker.advance_decoded(run, put);
+                // What is malformed was refused before it came here.
+                let advance = advance.map_err(|_| io::ErrorKind::InvalidData)?;
+                taken += advance.consumed;
+                if tracker.is_done() || taken == room {
+                    break;
+                }
+            }
+            io::Result::Ok(data.split().freeze())
+        })?;
+        let all = tracker.is_done();
+        if all || !data.is_empty() {
+            let sent = stream.send_data(data, all);
+            sent.map_err(|error| shared.error(&error))?;
+        }
+        if all {
+            *self = Outgoing::Nothing;
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Everything was said. What HTTP/1.1 would end by closing ends here.
+    pub(super) fn end(&mut self) {
+        if let Outgoing::Body(stream, tracker) = self
+            && tracker.is_whole_at_close()
+        {
+            // A stream that is gone needs no telling.
+            let _gone = stream.send_data(Bytes::new(), true);
+            *self = Outgoing::Nothing;
+        }
+    }
+
+    /// Whether the other end has given the stream up; `cx` is woken when it does.
+    pub(super) fn has_failed(&mut self, cx: &mut Context<'_>) -> bool {
+        match self {
+            Outgoing::Answer(respond, _) => respond.poll_reset(cx).is_ready(),
+            Outgoing::Body(stream, _) => stream.poll_reset(cx).is_ready(),
+            Outgoing::Nothing | Outgoing::Request(_) => false,
+        }
+    }
+}
+
+/// Waits until some of `want` bytes may be sent. Returns how many.
+fn poll_room(
+    cx: &mut Context<'_>,
+    shared: &Shared,
+    stream: &mut SendStream<Bytes>,
+    want: usize,
+) -> Poll<io::Result<usize>> {
+    stream.reserve_capacity(want);
+    loop {
+        let room = stream.capacity().min(want);
+        if room > 0 {
+            return Poll::Ready(Ok(room));
+        }
+        match ready!(stream.poll_capacity(cx)) {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Poll::Ready(Err(shared.error(&error))),
+            None => {
+                return Poll::Ready(Err(match stream.poll_reset(cx) {
+                    Poll::Ready(Err(error)) => shared.error(&error),
+                    _ => lost(),
+                }));
+            }
+        }
+    }
+}

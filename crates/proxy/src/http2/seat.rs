@@ -1,0 +1,153 @@
+//! Where Collaborators of the called end wait for another request of the same destination, so that one costs no
+//! new task.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+use http::header::HeaderValue;
+
+use super::Shared;
+
+/// Collaborators that wait, for each connection.
+const MAX_WAITING: usize = 64;
+
+/// A request that has come, and the way to answer it.
+pub(super) type Arrived = (http::Request<RecvStream>, SendResponse<Bytes>);
+
+/// One Collaborator's.
+#[derive(Debug)]
+pub(super) struct Seat {
+    destination: HeaderValue,
+    next: RefCell<Option<Arrived>>,
+    waker: RefCell<Option<Waker>>,
+    waits: Cell<bool>,
+    dismissed: Cell<bool>,
+}
+
+/// Those of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Seats {
+    waiting: RefCell<HashMap<HeaderValue, Vec<Rc<Seat>>, RandomState>>,
+    count: Cell<usize>,
+}
+
+impl Seats {
+    /// Gives a request to whoever waits for one like it.
+    ///
+    /// # Errors
+    /// The request, when nobody does.
+    pub(super) fn give(&self, destination: &HeaderValue, arrived: Arrived) -> Result<(), Arrived> {
+        let mut waiting = self.waiting.borrow_mut();
+        let Some(seat) = waiting.get_mut(destination).and_then(Vec::pop) else {
+            return Err(arrived);
+        };
+        self.count.set(self.count.get() - 1);
+        seat.waits.set(false);
+        *seat.next.borrow_mut() = Some(arrived);
+        seat.wake();
+        Ok(())
+    }
+
+    /// Lets everybody go who waits.
+    pub(super) fn dismiss(&self) {
+        let waiting = self.waiting.take();
+        self.count.set(0);
+        for seat in waiting.into_values().flatten() {
+            seat.waits.set(false);
+            seat.dismissed.set(true);
+            seat.wake();
+        }
+    }
+
+    /// Whether nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.get() == 0
+    }
+
+    /// False if there are enough.
+    fn add(&self, seat: &Rc<Seat>) -> bool {
+        if self.count.get() >= MAX_WAITING {
+            return false;
+        }
+        self.count.set(self.count.get() + 1);
+        let mut waiting = self.waiting.borrow_mut();
+        let like = waiting.entry(seat.destination.clone()).or_default();
+        like.push(Rc::clone(seat));
+        true
+    }
+
+    fn remove(&self, seat: &Rc<Seat>) {
+        let mut waiting = self.waiting.borrow_mut();
+        let Some(like) = waiting.get_mut(&seat.destination) else {
+            return;
+        };
+        let before = like.len();
+        like.retain(|other| !Rc::ptr_eq(other, seat));
+        self.count.set(self.count.get() + like.len() - before);
+        if like.is_empty() {
+            waiting.remove(&seat.destination);
+        }
+    }
+}
+
+impl Seat {
+    /// One for the Collaborator of a request that has come.
+    pub(super) fn of(destination: HeaderValue, arrived: Arrived) -> Rc<Self> {
+        Rc::new(Seat {
+            destination,
+            next: RefCell::new(Some(arrived)),
+            waker: RefCell::default(),
+            waits: Cell::new(false),
+            dismissed: Cell::new(false),
+        })
+    }
+
+    /// Waits for a request; `None`: there will be none.
+    pub(super) fn poll_next(
+        self: &Rc<Self>,
+        cx: &mut Context<'_>,
+        seats: &Seats,
+        shared: &Shared,
+    ) -> Poll<Option<Arrived>> {
+        if let Some(arrived) = self.next.take() {
+            return Poll::Ready(Some(arrived));
+        }
+        if shared.closing.get() || self.dismissed.get() {
+            return Poll::Ready(None);
+        }
+        if !self.waits.get() {
+            if !seats.add(self) {
+                return Poll::Ready(None);
+            }
+            self.waits.set(true);
+        }
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|old| old.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Nobody sits here any more. A request that was just given to it was not looked at: it may be sent again.
+    pub(super) fn leave(self: &Rc<Self>, seats: &Seats, shared: &Shared) {
+        if self.waits.get() {
+            seats.remove(self);
+        }
+        if let Some((_, mut respond)) = self.next.take() {
+            respond.send_reset(Reason::REFUSED_STREAM);
+            shared.ended();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The socket of a connection as `h2` sees it: below its frames, above TLS.
+//!
+//! It is there before the connection is, and takes what is written first. Flushing is left to the driver, once
+//! for each of its turns: `h2` flushes after every frame that carries much.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::mem;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::io::Side;
+
+/// Reads before other work gets its turn.
+const TURN_READS: usize = 4;
+/// Bytes sealed at once, in a few records.
+const FLIGHT_BYTES: usize = 60 * 1024;
+
+thread_local! {
+    /// Buffers of connections that have nothing in theirs.
+    static FLIGHT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static UNREAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// One end, in the hands of `h2` and of its driver.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Wire(Rc<RefCell<Plug>>);
+
+#[derive(Debug, Default)]
+struct Plug {
+    side: Option<Side>,
+    /// What is to be sealed.
+    flight: Vec<u8>,
+    /// What was decrypted; `h2` has the first `read` bytes of it.
+    unread: Vec<u8>,
+    read: usize,
+    /// How often it may be read from until the next turn.
+    reads: usize,
+}
+
+impl Wire {
+    /// Goes on over a connection that is made.
+    pub(super) fn plug(&self, mut side: Side) {
+        let plug = &mut *self.0.borrow_mut();
+        let runs = side.inbox.runs();
+        runs.for_each(|run| plug.unread.extend_from_slice(run));
+        side.inbox.clear();
+        plug.side = Some(side);
+    }
+
+    /// The driver has its turn.
+    pub(super) fn begin_turn(&self) {
+        self.0.borrow_mut().reads = TURN_READS;
+    }
+
+    /// Whether it rests on a certificate that expires so soon that nothing new should be begun on it.
+    pub(super) fn is_ending(&self, now: Instant) -> bool {
+        let plug = self.0.borrow();
+        plug.side.as_ref().is_some_and(|side| side.is_ending(now))
+    }
+
+    /// Sends what was written.
+    ///
+    /// # Errors
+    /// What the socket or the session says.
+    pub(super) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().poll_sent(cx)
+    }
+}
+
+impl Plug {
+    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(side) = &mut self.side else {
+            return Poll::Pending;
+        };
+        ready!(side.poll_flush(cx))?;
+        if self.flight.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        side.put_all(cx, &self.flight)?;
+        self.flight.clear();
+        FLIGHT.set(mem::take(&mut self.flight));
+        side.poll_flush(cx)
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.flight.len() >= FLIGHT_BYTES {
+            ready!(self.poll_sent(cx))?;
+        }
+        if self.flight.capacity() == 0 {
+            self.flight = FLIGHT.take();
+        }
+        let mut room = FLIGHT_BYTES - self.flight.len();
+        let before = room;
+        for slice in bytes {
+            let take = slice.len().min(room);
+            self.flight.extend_from_slice(&slice[..take]);
+            room -= take;
+        }
+        Poll::Ready(Ok(before - room))
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        while self.unread.is_empty() {
+            let Some(side) = &mut self.side else {
+                return Poll::Pending;
+            };
+            if self.reads == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.reads -= 1;
+            let before = into.filled().len();
+            let unread = &mut self.unread;
+            let more = ready!(side.poll_receive(cx, &mut |bytes| {
+                // Once something waits the rest goes behind it.
+                let take = match unread.is_empty() {
+                    true => bytes.len().min(into.remaining()),
+                    false => 0,
+                };
+                into.put_slice(&bytes[..take]);
+                if take < bytes.len() {
+                    if unread.capacity() == 0 {
+                        *unread = UNREAD.take();
+                    }
+                    unread.extend_from_slice(&bytes[take..]);
+                }
+            }))?;
+            if !more || into.filled().len() > before {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let rest = &self.unread[self.read..];
+        let take = rest.len().min(into.remaining());
+        into.put_slice(&rest[..take]);
+        self.read += take;
+        if self.read == self.unread.len() {
+            self.read = 0;
+            self.unread.clear();
+            UNREAD.set(mem::take(&mut self.unread));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_sent(cx))?;
+        match &mut self.side {
+            Some(side) => side.poll_shutdown(cx).map(Ok),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().poll_write(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().poll_write(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Left to the driver.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,431 @@
+//! Two nodes that speak HTTP/2 with each other.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use heddle_model::AppProtocol;
+use heddle_proxy::{Entry, Protocol, Settings};
+
+use super::pair::Pair;
+use super::traffic::{bytes, reset_on_drop};
+use crate::policy::allow;
+use crate::support::{Client, Upstream, count, field, serve};
+
+fn settings() -> Settings {
+    Settings {
+        between_nodes: Protocol::Http2,
+        ..Settings::default()
+    }
+}
+
+fn pair(upstream: &Upstream) -> Pair {
+    Pair::with(&settings(), upstream.address, AppProtocol::Http)
+}
+
+/// Reads a body that comes in chunks.
+fn chunked(client: &mut Client) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            line.extend(client.exact(1));
+        }
+        let size = std::str::from_utf8(&line).unwrap().trim_end();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        body.extend(client.exact(size));
+        assert_eq!(client.exact(2), b"\r\n");
+        if size == 0 {
+            return body;
+        }
+    }
+}
+
+#[test]
+fn requests_share_a_connection_and_say_what_they_said() {
+    let endpoint = serve(|head| head.to_owned());
+    let pair = Pair::with(&settings(), endpoint, AppProtocol::Http);
+    let mut clients: Vec<Client> = (0..3).map(|_| pair.client("shop")).collect();
+    for turn in 0..3 {
+        for client in &mut clients {
+            client.send(
+                "GET /a%2Fb?c HTTP/1.1\r\nHost: ECHO.test\r\nX-Forwarded-For: 1.2.3.4\r\n\
+                 heddle-destination: 00\r\nCookie: a=b\r\n\r\n",
+            );
+            let response = client.response();
+            assert_eq!(response.status(), 200, "{turn}");
+            let seen = String::from_utf8(response.body).unwrap();
+            let expected = "GET /a%2Fb?c HTTP/1.1\r\n\
+                 host: echo.test\r\n\
+                 cookie: a=b\r\n\
+                 x-forwarded-for: 127.0.0.1\r\n\
+                 x-forwarded-proto: http\r\n\
+                 x-forwarded-host: echo.test\r\n\r\n";
+            assert_eq!(seen, expected);
+        }
+    }
+    for side in [&pair.calling, &pair.called] {
+        side.expect("heddle_handshakes_total", &[], 1.0);
+        let labels = ["source=\"test/shop\"", "destination_service=\"test/echo\""];
+        side.expect("heddle_http_requests_total", &labels, 9.0);
+    }
+}
+
+#[test]
+fn callers_do_not_share_connections() {
+    let pair = Pair::with(&settings(), serve(|_| "ok".into()), AppProtocol::Http);
+    for caller in ["shop", "intruder", "unidentified"].repeat(2) {
+        assert_eq!(pair.get(caller).0, 200, "{caller}");
+    }
+    pair.called.expect("heddle_handshakes_total", &[], 3.0);
+    for source in ["test/shop", "test/intruder", "unidentified"] {
+        let label = format!("source=\"{source}\"");
+        pair.called
+            .expect("heddle_http_requests_total", &[&label], 2.0);
+    }
+}
+
+#[test]
+fn bodies_arrive_as_they_were_in_both_directions() {
+    const SIZES: [usize; 4] = [0, 4096, 1 << 20, 3_000_000];
+    let upstream = Upstream::new();
+    let pair = pair(&upstream);
+    let server = thread::spawn(move || {
+        let mut server = upstream.accept();
+        for size in SIZES {
+            assert!(server.head().starts_with("POST /"));
+            assert!(server.exact(size) == bytes(size), "the request's {size}");
+            server.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n"));
+            server.send(bytes(size));
+        }
+    });
+    let mut client = pair.client("shop");
+    for size in SIZES {
+        let mut half = client.stream.try_clone().unwrap();
+        let writer = thread::spawn(move || {
+            let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n");
+            half.write_all(head.as_bytes()).unwrap();
+            half.write_all(&bytes(size)).unwrap();
+        });
+        assert!(client.response().body == bytes(size), "the answer's {size}");
+        writer.join().unwrap();
+    }
+    server.join().unwrap();
+}
+
+#[test]
+fn many_requests_are_under_way_at_once() {
+    let endpoint = serve(|head| head.len().to_string().repeat(5_000));
+    let pair = Pair::with(&settings(), endpoint, AppProtocol::Http);
+    thread::scope(|scope| {
+        for number in 0..32 {
+            let mut client = pair.client("shop");
+            scope.spawn(move || {
+                for turn in 0..8 {
+                    let long = "x".repeat(number * 40 + turn);
+                    let length = number * 500;
+                    client.send(format!(
+                        "POST /{long} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
+                    ));
+                    client.send(bytes(length));
+                    let response = client.response();
+                    assert_eq!(response.status(), 200);
+                    assert!(response.body.len() >= 10_000);
+                }
+            });
+        }
+    });
+    let labels = ["source=\"test/shop\""];
+    pair.called
+        .expect("heddle_http_requests_total", &labels, 256.0);
+    // One for each Worker of the calling node, of which there is one.
+    pair.called.expect("heddle_handshakes_total", &[], 1.0);
+}
+
+#[test]
+fn chunks_are_chunks_at_the_other_end() {
+    let upstream = Upstream::new();
+    let pair = pair(&upstream);
+    let mut client = pair.client("shop");
+    let mut server: Option<Client> = None;
+    for _ in 0..2 {
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        client.send("6;x=y\r\nheddle\r\n");
+        let server = server.get_or_insert_with(|| upstream.accept());
+        let head = server.head();
+        assert_eq!(field(&head, "transfer-encoding"), Some("chunked"), "{head}");
+        // What has come goes on before the end is known.
+        assert_eq!(server.exact(11), b"6\r\nheddle\r\n");
+        client.send("4\r\n-end\r\n0\r\nX-Trailer: lost\r\n\r\n");
+        assert_eq!(chunked(server), b"-end");
+        server.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n");
+        let head = client.head();
+        assert_eq!(field(&head, "transfer-encoding"), Some("chunked"), "{head}");
+        assert_eq!(client.exact(7), b"2\r\nok\r\n");
+        server.send("1\r\n!\r\n0\r\n\r\n");
+        assert_eq!(chunked(&mut client), b"!");
+    }
+}
+
+#[test]
+fn interim_answers_come_before_the_final_one() {
+    let upstream = Upstream::new();
+    let pair = pair(&upstream);
+    let mut client = pair.client("shop");
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    let mut server = upstream.accept();
+    assert_eq!(field(&server.head(), "expect"), Some("100-continue"));
+    server.send("HTTP/1.1 100 Continue\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 100 "));
+    client.send("hi");
+    assert_eq!(server.exact(2), b"hi");
+    server.send("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n");
+    assert_eq!(field(&client.head(), "link"), Some("x"));
+    assert_eq!(client.response().status(), 204);
+}
+
+#[test]
+fn answers_without_a_body_have_none() {
+    let upstream = Upstream::new();
+    let pair = pair(&upstream);
+    let mut client = pair.client("shop");
+    client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = upstream.accept();
+    assert!(server.head().starts_with("HEAD / "));
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n");
+    assert_eq!(field(&client.head(), "content-length"), Some("12345"));
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(server.head().starts_with("GET / "));
+    server.send("HTTP/1.1 304 Not Modified\r\nContent-Length: 12345\r\n\r\n");
+    assert_eq!(field(&client.head(), "content-length"), Some("12345"));
+    client.send("GET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(server.head().starts_with("GET /2 "));
+}
+
+#[test]
+fn what_breaks_at_the_endpoint_breaks_one_request() {
+    let upstream = Upstream::new();
+    let pair = pair(&upstream);
+    let (mut first, mut second) = (pair.client("shop"), pair.client("shop"));
+    second.send("GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut other = upstream.accept();
+    assert!(other.head().starts_with("GET /second"));
+    // Before there is an answer.
+    first.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    reset_on_drop(&server);
+    drop(server);
+    let answer = first.response();
+    assert_eq!(answer.status(), 502);
+    assert_eq!(answer.field("heddle-reason"), Some("upstream_reset"));
+    // In the middle of one.
+    first.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+    first.head();
+    assert_eq!(first.exact(5), b"hello");
+    reset_on_drop(&server);
+    drop(server);
+    assert_eq!(first.rest(), b"");
+    // The other goes on.
+    other.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    assert_eq!(second.response().body, b"ok");
+    pair.called.expect("heddle_handshakes_total", &[], 1.0);
+}
+
+#[test]
+fn an_endpoint_that_answers_early_need_not_take_the_rest() {
+    let upstream = Upstream::new();
+    let pair = pair(&upstream);
+    let mut client = pair.client("shop");
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\nbegun");
+    let mut server = upstream.accept();
+    server.head();
+    server.send(
+        "HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmuch",
+    );
+    drop(server);
+    let answer = client.response();
+    assert_eq!((answer.status(), &*answer.body), (413, &b"much"[..]));
+    assert_eq!(client.rest(), b"");
+    pair.called.expect("heddle_requests_active", &[], 0.0);
+    pair.called.expect("heddle_handshakes_total", &[], 1.0);
+}
+
+#[test]
+fn a_client_that_goes_takes_its_request_along_and_no_other() {
+    let upstream = Upstream::new();
+    let pair = pair(&upstream);
+    let mut stays = pair.client("shop");
+    stays.send("GET /stays HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut other = upstream.accept();
+    other.head();
+    let heads = [
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello",
+    ];
+    for head in heads {
+        let mut goes = pair.client("shop");
+        goes.send(head);
+        let mut server = upstream.accept();
+        server.head();
+        reset_on_drop(&goes);
+        drop(goes);
+        server.rest();
+    }
+    let gone = ["reason=\"client_gone\""];
+    for side in [&pair.calling, &pair.called] {
+        side.expect("heddle_requests_rejected_total", &gone, 2.0);
+    }
+    other.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    assert_eq!(stays.response().body, b"ok");
+    pair.called.expect("heddle_handshakes_total", &[], 1.0);
+}
+
+#[test]
+fn a_client_that_reads_slowly_stops_its_endpoint_and_nobody_elses() {
+    let upstream = Upstream::new();
+    let pair = pair(&upstream);
+    let mut slow = pair.client("shop");
+    slow.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    let size = 32_000_000;
+    let sender = thread::spawn(move || {
+        server.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n"));
+        for _ in 0..size / 100_000 {
+            server.send(vec![b'x'; 100_000]);
+        }
+    });
+    slow.head();
+    for turn in 0..20 {
+        let mut quick = pair.client("shop");
+        quick.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        if turn == 0 {
+            let mut server = upstream.accept();
+            thread::spawn(move || {
+                while server.try_head().is_some() {
+                    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                }
+            });
+        }
+        assert_eq!(quick.response().body, b"ok");
+    }
+    assert!(!sender.is_finished(), "it is held up");
+    assert_eq!(slow.exact(size).len(), size);
+    sender.join().unwrap();
+}
+
+#[test]
+fn what_may_become_something_else_has_a_connection_of_its_own() {
+    let upstream = Upstream::new();
+    let pair = pair(&upstream);
+    let mut client = pair.client("shop");
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
+    let mut server = upstream.accept();
+    assert_eq!(field(&server.head(), "upgrade"), Some("echo"));
+    server.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 101"));
+    client.send("ping");
+    assert_eq!(server.exact(4), b"ping");
+    server.send("pong");
+    assert_eq!(client.exact(4), b"pong");
+    for protocol in [AppProtocol::Tcp, AppProtocol::Undeclared] {
+        let pair = Pair::with(&settings(), upstream.address, protocol);
+        let mut client = pair.client("shop");
+        client.send([0, 1, 2]);
+        let mut server = upstream.accept();
+        assert_eq!(server.exact(3), [0, 1, 2]);
+        server.send(b"pong");
+        assert_eq!(client.exact(4), b"pong");
+    }
+}
+
+#[test]
+fn undeclared_http_is_http_on_both_nodes() {
+    let pair = Pair::with(&settings(), serve(|_| "ok".into()), AppProtocol::Undeclared);
+    for _ in 0..2 {
+        assert_eq!(pair.get("shop").0, 200);
+    }
+    let labels = ["source=\"test/shop\""];
+    for side in [&pair.calling, &pair.called] {
+        side.expect("heddle_http_requests_total", &labels, 2.0);
+    }
+}
+
+#[test]
+fn a_path_that_http2_cannot_say_goes_as_it_is() {
+    let endpoint = serve(|head| head.to_owned());
+    let pair = Pair::with(&settings(), endpoint, AppProtocol::Http);
+    let mut client = pair.client("shop");
+    client.send("GET /?<a> HTTP/1.1\r\nHost: a\r\n\r\n");
+    let seen = String::from_utf8(client.response().body).unwrap();
+    assert!(seen.starts_with("GET /?<a> HTTP/1.1\r\n"), "{seen}");
+}
+
+#[test]
+fn policies_hold_and_say_so() {
+    let mut pair = Pair::with(&settings(), serve(|_| "ok".into()), AppProtocol::Http);
+    pair.guard(allow("shop"));
+    assert_eq!(pair.get("shop").0, 200);
+    assert_eq!(pair.get("intruder"), (403, Some("policy_denied".into())));
+    assert_eq!(pair.get("shop").0, 200);
+}
+
+#[test]
+fn a_node_that_is_away_is_said_so_and_found_again() {
+    let pair = Pair::with(&settings(), serve(|_| "ok".into()), AppProtocol::Http);
+    pair.called.proxy.unlisten(1);
+    while TcpStream::connect(pair.mesh_address).is_ok() {
+        thread::yield_now();
+    }
+    let reason = Some("upstream_connect_failed".to_owned());
+    assert_eq!(pair.get("shop"), (503, reason));
+    let socket = TcpListener::bind(pair.mesh_address).unwrap();
+    pair.called.proxy.listen(1, socket, Entry::Mesh);
+    assert_eq!(pair.get("shop").0, 200);
+    assert!(
+        count(
+            &pair.calling.registry,
+            "heddle_upstream_connect_failures_total",
+            &[]
+        ) > 0.0
+    );
+}
+
+#[test]
+fn an_endpoint_that_is_away_is_said_so() {
+    let away = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = away.local_addr().unwrap();
+    drop(away);
+    let pair = Pair::with(&settings(), address, AppProtocol::Http);
+    let reason = Some("upstream_connect_failed".to_owned());
+    assert_eq!(pair.get("shop"), (503, reason));
+}
+
+#[test]
+fn an_answer_that_ends_with_the_connection_is_whole_or_cut() {
+    for whole in [true, false] {
+        let upstream = Upstream::new();
+        let pair = pair(&upstream);
+        let mut client = pair.client("shop");
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut server = upstream.accept();
+        server.head();
+        server.send("HTTP/1.1 200 OK\r\n\r\nhello");
+        let head = client.head();
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        // Its length is not known, so it comes in chunks.
+        assert_eq!(client.exact(10), b"5\r\nhello\r\n");
+        if !whole {
+            reset_on_drop(&server);
+        }
+        drop(server);
+        match whole {
+            true => assert_eq!(client.exact(5), b"0\r\n\r\n"),
+            false => assert_eq!(client.rest(), b""),
+        }
+    }
+}
