@@ -43,11 +43,6 @@ fn a_request_is_the_same_at_the_other_end() {
         through("OPTIONS * HTTP/1.1\r\nHost: [::1]\r\n\r\n", true),
         plain("OPTIONS * HTTP/1.1\r\nhost: [::1]\r\n\r\n"),
     );
-    // A Host that HTTP/2 has no authority for goes as a field.
-    assert_eq!(
-        through("GET / HTTP/1.1\r\nHost: \r\n\r\n", true),
-        plain("GET / HTTP/1.1\r\nhost: \r\n\r\n"),
-    );
 }
 
 #[test]

@@ -243,6 +243,7 @@ fn an_endpoint_that_answers_early_need_not_take_the_rest() {
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\nbegun");
     let mut server = upstream.accept();
     server.head();
+    assert_eq!(server.exact(5), b"begun");
     server.send(
         "HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmuch",
     );
