@@ -114,18 +114,19 @@ impl Incoming {
             Poll::Pending => return Poll::Pending,
         };
         let interim = interim.map_err(|error| shared.error(&error))?;
+        let head = match interim {
+            Some(interim) => interim.map(|()| None),
+            None => match Pin::new(answer).poll(cx) {
+                Poll::Ready(answer) => answer.map_err(|error| shared.error(&error))?.map(Some),
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        let (head, stream) = head.into_parts();
         TEXT.with_borrow_mut(|text| {
-            if let Some(interim) = interim {
-                let (head, ()) = interim.into_parts();
-                head::write_response(&head, method, true, text);
-            } else {
-                let answer = match Pin::new(answer).poll(cx) {
-                    Poll::Ready(answer) => answer.map_err(|error| shared.error(&error))?,
-                    Poll::Pending => return Poll::Pending,
-                };
-                let (head, stream) = answer.into_parts();
-                let ended = stream.is_end_stream();
-                let body = head::write_response(&head, method, ended, text);
+            let ended = stream.as_ref().is_none_or(RecvStream::is_end_stream);
+            let body = head::write_response(&head, method, ended, text);
+            // Another head follows an interim one.
+            if let Some(stream) = stream {
                 self.follows(stream, body, ended);
             }
             put(text)?;
