@@ -137,7 +137,10 @@ impl Side {
 
     /// Who proved to be at the other end, and until when. What a link rests on is the link's to look after.
     pub(crate) fn proof(&self) -> Option<&Arc<Proof>> {
-        self.session().map(Secured::proof)
+        match &self.carrier {
+            Carrier::Exchange(exchange) => exchange.proof(),
+            _ => self.session().map(Secured::proof),
+        }
     }
 
     /// In whose name the connection was made to another node.

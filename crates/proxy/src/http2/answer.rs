@@ -9,6 +9,7 @@
 //! Each request says in the field [`head::DESTINATION`] whom it is for. Whether that is here, and may be called,
 //! is found out as for a connection of its own.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -33,11 +34,14 @@ use super::{
 use crate::carry::{Spoken, Stage, spoken};
 use crate::failure::{Failure, Reason};
 use crate::inbound::understand;
-use crate::io::Side;
+use crate::io::{Proof, Side};
 use crate::link::Failed;
 use crate::listener::Door;
 use crate::permits::Permit;
-use crate::worker::{Alarm, Worker};
+use crate::worker::{Alarm, Millis, Worker};
+
+/// How long those who answer may take to say that the caller is not believed any more, in milliseconds.
+const FAREWELL_MS: Millis = 500;
 
 /// A connection on which another node, which has proven who it is, speaks HTTP/2.
 pub(crate) struct Called {
@@ -57,6 +61,12 @@ pub(super) struct Answering {
     /// Whom it asked for.
     called: ServiceAccountName,
     peer: SocketAddr,
+    /// What it rests on.
+    proof: Arc<Proof>,
+    /// That is not believed any more: who answers says so to the caller.
+    revoked: Cell<Option<Reason>>,
+    /// It has little time left.
+    parts: Cell<bool>,
 }
 
 type Http2 = Connection<Wire, Bytes>;
@@ -80,6 +90,9 @@ impl Called {
             caller: proof.peer.id.clone(),
             called: called.clone(),
             peer,
+            proof: Arc::clone(proof),
+            revoked: Cell::new(None),
+            parts: Cell::new(false),
         });
         alarm.clear();
         alarm.rests_on(&side);
@@ -131,6 +144,10 @@ async fn begin(wire: &Wire, alarm: &Alarm) -> Option<Http2> {
 }
 
 impl Answering {
+    pub(super) fn proof(&self) -> &Arc<Proof> {
+        &self.proof
+    }
+
     /// Ready with why whatever is open fails.
     fn poll_drive(
         self: &Rc<Self>,
@@ -141,9 +158,10 @@ impl Answering {
         alarm: &Alarm,
     ) -> Poll<Reason> {
         if alarm.rang() {
-            if let Some(revoked) = alarm.take_revoked() {
+            if let Some(revoked) = self.revoked.get() {
                 return Poll::Ready(revoked);
             }
+            self.revoked.set(alarm.take_revoked());
             if worker.is_cutting() {
                 return Poll::Ready(Reason::Draining);
             }
@@ -169,7 +187,16 @@ impl Answering {
             _ => {}
         }
         self.rest(worker, connection, wire);
-        alarm.set(worker.clock.now_ms() + LOOK_MS);
+        match self.revoked.get() {
+            // Until then it is said to whoever waits for an answer.
+            Some(_) if self.shared.open.get() > 0 => {
+                if !self.parts.replace(true) {
+                    alarm.set(worker.clock.now_ms() + FAREWELL_MS);
+                }
+            }
+            Some(revoked) => return Poll::Ready(revoked),
+            None => alarm.set(worker.clock.now_ms() + LOOK_MS),
+        }
         Poll::Pending
     }
 
@@ -183,7 +210,7 @@ impl Answering {
         }
         let keep = worker.settings.timeouts.client_idle;
         let is_old = !keep.is_zero() && u128::from(idle) >= keep.as_millis();
-        if (leaves || is_old || wire.is_ending(worker.clock.now()))
+        if (leaves || is_old || self.revoked.get().is_some() || wire.is_ending(worker.clock.now()))
             && !self.shared.closing.replace(true)
         {
             self.seats.dismiss();
@@ -202,6 +229,9 @@ impl Answering {
         let (Some(destination), None) = (named.next().cloned(), named.next()) else {
             return refuse(&mut respond, Reason::EndpointGone);
         };
+        if let Some(revoked) = self.revoked.get() {
+            return refuse(&mut respond, revoked);
+        }
         self.shared.opened();
         let Err(arrived) = self.seats.give(&destination, (request, respond)) else {
             return;

@@ -23,9 +23,10 @@ use super::{
     STREAM_WINDOW,
 };
 use crate::failure::Reason;
+use crate::handshake::Broken;
 use crate::io::Side;
 use crate::link::Failed;
-use crate::upstream::{Shaking, dial_node};
+use crate::upstream::{Shaking, dial_node, say_refused};
 use crate::worker::{Alarm, Worker};
 
 type Http2 = Connection<Wire, Bytes>;
@@ -79,10 +80,7 @@ pub(super) async fn call(
                 let (worker, calling) = (&worker, &calling);
                 poll_drive(cx, worker, calling, &mut connection, &wire, &alarm)
             });
-            Failed {
-                reason: driven.await,
-                was_sent: true,
-            }
+            driven.await
         }
     };
     calling.shared.failure.set(Some(failed));
@@ -100,6 +98,21 @@ async fn dial(worker: &Worker, calling: &Calling, alarm: &Alarm) -> Result<Side,
     dial_node(shaking, Protocol::Http2).await
 }
 
+/// Why a connection is over. What the other end refuses it does so when it is too late for the handshake
+/// (RFC 8446 section 2), and without having looked at any request.
+fn lost(worker: &Worker, calling: &Calling, wire: &Wire) -> Failed {
+    match wire.refused().map(Broken::of) {
+        Some(broken @ Broken::Refused(_)) => Failed {
+            reason: say_refused(worker, &calling.key.node, &broken),
+            was_sent: false,
+        },
+        _ => Failed {
+            reason: Reason::LinkLost,
+            was_sent: true,
+        },
+    }
+}
+
 /// Ready with why whatever is open fails.
 fn poll_drive(
     cx: &mut Context<'_>,
@@ -108,13 +121,12 @@ fn poll_drive(
     connection: &mut Http2,
     wire: &Wire,
     alarm: &Alarm,
-) -> Poll<Reason> {
+) -> Poll<Failed> {
     if alarm.rang() {
-        if let Some(revoked) = alarm.take_revoked() {
-            return Poll::Ready(revoked);
-        }
-        if worker.is_cutting() {
-            return Poll::Ready(Reason::Draining);
+        let revoked = alarm.take_revoked();
+        if let Some(reason) = revoked.or(worker.is_cutting().then_some(Reason::Draining)) {
+            let was_sent = true;
+            return Poll::Ready(Failed { reason, was_sent });
         }
     }
     wire.begin_turn();
@@ -129,9 +141,9 @@ fn poll_drive(
     match wire.poll_sent(cx) {
         Poll::Ready(Err(error)) => {
             tracing::debug!(%error, node = %calling.key.node, "a connection between nodes was cut");
-            return Poll::Ready(Reason::LinkLost);
+            return Poll::Ready(lost(worker, calling, wire));
         }
-        _ if over => return Poll::Ready(Reason::LinkLost),
+        _ if over => return Poll::Ready(lost(worker, calling, wire)),
         _ => {}
     }
     let now = worker.clock.now_ms();

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::mem;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use heddle_wire::buffer::{Chain, Pool};
@@ -16,7 +17,7 @@ use super::head::Translated;
 use super::incoming::{Incoming, Put};
 use super::outgoing::Outgoing;
 use super::seat::Seat;
-use crate::io::keep;
+use crate::io::{Proof, keep};
 
 /// One of the exchanges of a connection: the caller's carries one request; the called end's, one after the other,
 /// those that come for the same destination.
@@ -71,6 +72,14 @@ impl Exchange {
             open,
             waker: None,
         })
+    }
+
+    /// Who proved to call, at the called end: whoever answers is told when that is not believed any more.
+    pub(crate) fn proof(&self) -> Option<&Arc<Proof>> {
+        match &self.end {
+            End::Caller(_) => None,
+            End::Called(answering, _) => Some(answering.proof()),
+        }
     }
 
     /// Moves what has come, about `want` bytes, to the end of the inbox. 0 means that nothing more comes.

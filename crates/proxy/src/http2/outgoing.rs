@@ -56,7 +56,7 @@ impl Outgoing {
         let (Some(mut sender), Outgoing::Request(request)) =
             (sender, mem::replace(self, Outgoing::Nothing))
         else {
-            return Err(lost());
+            return Err(unsent(Reason::LinkLost));
         };
         let all = request.is_all();
         let Translated {
@@ -65,7 +65,7 @@ impl Outgoing {
             framing,
             method,
         } = *request;
-        let (answer, stream) = sender.send_request(head, all).map_err(|_| lost())?;
+        let (answer, stream) = sender.send_request(head, all).map_err(|_| unsent(Reason::LinkLost))?;
         self.goes_on(stream, framing, all);
         Ok((length, answer, method))
     }
@@ -76,7 +76,7 @@ impl Outgoing {
     /// When it cannot be said in HTTP/2, or nobody hears it any more.
     pub(super) fn answer(&mut self, shared: &Shared, message: &[u8]) -> io::Result<usize> {
         let Outgoing::Answer(respond, method) = self else {
-            return Err(lost());
+            return Err(unsent(Reason::LinkLost));
         };
         let answer = head::response(message, *method);
         let answer = answer.ok_or(io::ErrorKind::InvalidData)?;
@@ -121,7 +121,7 @@ impl Outgoing {
             return Poll::Ready(Ok(0));
         }
         let Outgoing::Body(stream, tracker) = self else {
-            return Poll::Ready(Err(lost()));
+            return Poll::Ready(Err(unsent(Reason::LinkLost)));
         };
         let room = ready!(poll_room(cx, shared, stream, limit.min(SEND_BUFFER)))?;
         let mut taken = 0;
@@ -194,7 +194,7 @@ fn poll_room(
             None => {
                 return Poll::Ready(Err(match stream.poll_reset(cx) {
                     Poll::Ready(Err(error)) => shared.error(&error),
-                    _ => lost(),
+                    _ => unsent(Reason::LinkLost),
                 }));
             }
         }

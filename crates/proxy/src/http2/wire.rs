@@ -40,6 +40,10 @@ struct Plug {
     read: usize,
     /// How often it may be read from until the next turn.
     reads: usize,
+    /// The other end has said something: it speaks with us.
+    heard: bool,
+    /// What broke it, which `h2` does not keep.
+    broken: Option<io::Error>,
 }
 
 impl Wire {
@@ -63,16 +67,30 @@ impl Wire {
         plug.side.as_ref().is_some_and(|side| side.is_ending(now))
     }
 
+    /// What broke it before the other end had said anything, if that is what happened.
+    pub(super) fn refused(&self) -> Option<io::Error> {
+        let plug = &mut *self.0.borrow_mut();
+        plug.broken.take().filter(|_| !plug.heard)
+    }
+
     /// Sends what was written.
     ///
     /// # Errors
     /// What the socket or the session says.
     pub(super) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.borrow_mut().poll_sent(cx)
+        let plug = &mut *self.0.borrow_mut();
+        let sent = plug.poll_sent(cx);
+        sent.map_err(|error| plug.breaks(error))
     }
 }
 
 impl Plug {
+    fn breaks(&mut self, error: io::Error) -> io::Error {
+        let kind = error.kind();
+        self.broken.get_or_insert(error);
+        kind.into()
+    }
+
     fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(side) = &mut self.side else {
             return Poll::Pending;
@@ -134,6 +152,7 @@ impl Plug {
                     unread.extend_from_slice(&bytes[take..]);
                 }
             }))?;
+            self.heard |= into.filled().len() > before;
             if !more || into.filled().len() > before {
                 return Poll::Ready(Ok(()));
             }
@@ -165,7 +184,9 @@ impl AsyncRead for Wire {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.0.borrow_mut().poll_read(cx, into)
+        let plug = &mut *self.0.borrow_mut();
+        let read = plug.poll_read(cx, into);
+        read.map_err(|error| plug.breaks(error))
     }
 }
 

@@ -4,11 +4,14 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-use heddle_model::AppProtocol;
+use heddle_model::{AppProtocol, SpiffeId};
 use heddle_proxy::{Entry, Protocol, Settings};
+use heddle_transport::fixture::{DAY, NOW};
+use heddle_transport::{Denied, Identities};
 
-use super::pair::Pair;
+use super::pair::{Pair, domain, id, node_name};
 use super::traffic::{bytes, reset_on_drop};
+use super::trust::denied;
 use crate::policy::allow;
 use crate::support::{Client, Upstream, count, field, serve};
 
@@ -429,4 +432,34 @@ fn an_answer_that_ends_with_the_connection_is_whole_or_cut() {
             false => assert_eq!(client.rest(), b""),
         }
     }
+}
+
+#[test]
+fn a_request_under_way_of_somebody_denied_ends_and_is_told_why() {
+    let upstream = Upstream::new();
+    let pair = pair(&upstream);
+    let mut client = pair.client("intruder");
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    let trust = pair.trust(&[&pair.authority], denied(&id("intruder")));
+    let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
+    pair.give(&pair.called, identities);
+    let response = client.response();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.field("heddle-reason"), Some("identity_revoked"));
+    assert_eq!(server.rest(), b"");
+    // Nor is it spoken with any more.
+    assert_eq!(pair.get("intruder"), (503, Some("peer_refused".into())));
+}
+
+#[test]
+fn a_node_that_proves_to_be_somebody_else_is_not_called() {
+    let pair = Pair::with(&settings(), serve(|_| "ok".into()), AppProtocol::Http);
+    let trust = pair.trust(&[&pair.authority], Denied::default());
+    let node = SpiffeId::node(domain(), node_name("called"));
+    let leaf = |id: &SpiffeId| pair.authority.leaf(id, NOW - DAY, NOW + DAY);
+    let other = Identities::new(trust, pair.clock(), leaf(&node), [leaf(&id("other"))]);
+    pair.give(&pair.called, other.unwrap());
+    assert_eq!(pair.get("shop"), (503, Some("peer_refused".into())));
 }

@@ -16,7 +16,7 @@ use crate::support::{Client, Upstream, serve};
 /// How long a connection that is not allowed any more may last.
 const SOON: Duration = Duration::from_secs(1);
 
-fn denied(who: &SpiffeId) -> Denied {
+pub(crate) fn denied(who: &SpiffeId) -> Denied {
     Denied {
         ids: [who.clone()].into(),
         ..Denied::default()
