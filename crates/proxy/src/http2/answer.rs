@@ -233,7 +233,7 @@ impl Answering {
             return refuse(&mut respond, revoked);
         }
         self.shared.opened();
-        let Err(arrived) = self.seats.give(&destination, (request, respond)) else {
+        let Some(arrived) = self.seats.give(&destination, (request, respond)) else {
             return;
         };
         match self.admit(worker, &destination) {

@@ -104,10 +104,9 @@ impl Shared {
 
     /// What an error of a stream means.
     fn error(&self, error: &h2::Error) -> io::Error {
-        let by_peer = error.is_remote();
-        let unseen = by_peer && error.reason() == Some(h2::Reason::REFUSED_STREAM)
-            // Those that it will not serve (RFC 9113 section 6.8); a cut is no GOAWAY.
-            || by_peer && error.is_go_away();
+        // A GOAWAY is about the streams that will not be served (RFC 9113 section 6.8); a cut is none.
+        let refused = error.reason() == Some(h2::Reason::REFUSED_STREAM) || error.is_go_away();
+        let unseen = error.is_remote() && refused;
         broken(match self.failure.get() {
             Some(failed) => failed,
             None if unseen => Failed {

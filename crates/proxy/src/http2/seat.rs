@@ -38,20 +38,17 @@ pub(super) struct Seats {
 }
 
 impl Seats {
-    /// Gives a request to whoever waits for one like it.
-    ///
-    /// # Errors
-    /// The request, when nobody does.
-    pub(super) fn give(&self, destination: &HeaderValue, arrived: Arrived) -> Result<(), Arrived> {
+    /// Gives a request to whoever waits for one like it. It comes back when nobody does.
+    pub(super) fn give(&self, destination: &HeaderValue, arrived: Arrived) -> Option<Arrived> {
         let mut waiting = self.waiting.borrow_mut();
         let Some(seat) = waiting.get_mut(destination).and_then(Vec::pop) else {
-            return Err(arrived);
+            return Some(arrived);
         };
         self.count.set(self.count.get() - 1);
         seat.waits.set(false);
         *seat.next.borrow_mut() = Some(arrived);
         seat.wake();
-        Ok(())
+        None
     }
 
     /// Lets everybody go who waits.
