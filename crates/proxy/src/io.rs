@@ -310,7 +310,7 @@ impl Side {
     pub(crate) fn why_broken(&self) -> Option<Reason> {
         match &self.carrier {
             Carrier::Stream(stream) => stream.why_broken(),
-            Carrier::Socket(_) | Carrier::Session(..) => None,
+            Carrier::Socket(_) | Carrier::Session(..) | Carrier::Exchange(_) => None,
         }
     }
 

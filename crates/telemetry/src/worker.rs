@@ -143,6 +143,8 @@ pub enum NodeProtocol {
     Http1,
     /// Streams of links: `heddle-link/1`.
     Link,
+    /// HTTP/2: `heddle-h2/1`.
+    Http2,
 }
 
 /// Bytes between nodes as they are before they are encrypted and after they were decrypted, by what is
@@ -154,12 +156,14 @@ pub struct NodeBytes {
 }
 
 impl NodeProtocol {
-    pub(crate) const ALL: [NodeProtocol; 2] = [NodeProtocol::Http1, NodeProtocol::Link];
+    pub(crate) const ALL: [NodeProtocol; 3] =
+        [NodeProtocol::Http1, NodeProtocol::Link, NodeProtocol::Http2];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             NodeProtocol::Http1 => "http1",
             NodeProtocol::Link => "link",
+            NodeProtocol::Http2 => "http2",
         }
     }
 }

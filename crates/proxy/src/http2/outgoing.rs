@@ -21,7 +21,8 @@ use heddle_wire::http1::{BodyTracker, Framing, Method};
 
 use super::head::{self, Translated};
 use super::{SEND_BUFFER, Shared};
-use crate::link::lost;
+use crate::failure::Reason;
+use crate::link::unsent;
 
 /// What room is asked for at a time that data on its way is kept in.
 const ROOM_BYTES: usize = 64 * 1024;
@@ -65,7 +66,9 @@ impl Outgoing {
             framing,
             method,
         } = *request;
-        let (answer, stream) = sender.send_request(head, all).map_err(|_| unsent(Reason::LinkLost))?;
+        let (answer, stream) = sender
+            .send_request(head, all)
+            .map_err(|_| unsent(Reason::LinkLost))?;
         self.goes_on(stream, framing, all);
         Ok((length, answer, method))
     }

@@ -58,6 +58,7 @@ fn count_sent(protocol: Option<Protocol>, bytes: usize) {
 fn counted_as(protocol: Option<Protocol>) -> NodeProtocol {
     match protocol {
         Some(Protocol::Link) => NodeProtocol::Link,
+        Some(Protocol::Http2) => NodeProtocol::Http2,
         Some(Protocol::Http1) | None => NodeProtocol::Http1,
     }
 }

@@ -43,11 +43,11 @@ use heddle_wire::link::{Code, Session};
 use crate::failure::Reason;
 use crate::io::Side;
 use crate::worker::Millis;
-use failure::{Failed, code_of};
+use failure::code_of;
 use slots::Slots;
 
 pub(crate) use answer::{Called, Resuming, resumed};
-pub(crate) use failure::{Failed, broken, lost, reason_of};
+pub(crate) use failure::{Failed, broken, reason_of, unsent};
 pub(crate) use links::{Key, Links, Sessions};
 pub(crate) use stream::Stream;
 
