@@ -63,6 +63,7 @@ fn links_between_documents_lead_somewhere() {
         "docs/operations.md",
         "docs/settings.md",
         "docs/manifests.md",
+        "docs/balancing.md",
         "docs/benchmarks.md",
         "docs/life-of-a-request.md",
     ] {
