@@ -112,13 +112,19 @@ pub(super) fn balancer(object: &Object, scope: &mut Scope<'_>) -> Balancer {
 /// What a Service with these ports says beside how an endpoint is chosen.
 pub(super) fn balancing(
     object: &Object,
-    balancer: Balancer,
     ports: &[ServicePort],
     scope: &mut Scope<'_>,
 ) -> Balancing {
     let mut annotations = Annotations { object, scope };
     let all = &mut annotations;
-    if all.has(HASH_ON) && balancer != Balancer::RingHash {
+    // Of a balancer that is none it is not known whether it would look at it.
+    let takes_no_hash = [
+        None,
+        Some("least-request"),
+        Some("round-robin"),
+        Some("peak-ewma"),
+    ];
+    if all.has(HASH_ON) && takes_no_hash.contains(&all.get(BALANCER)) {
         let remedy = "add heddle.dev/load-balancer: ring-hash, or remove it";
         all.error(HASH_ON, "only ring-hash looks at a hash", remedy);
     }
@@ -216,6 +222,11 @@ fn warn_of_nothing(all: &mut Annotations<'_, '_>, ports: &[ServicePort]) {
         let remedy = "remove it, or declare the port as HTTP";
         let reason = "connections that carry bytes are no requests, and are not counted";
         all.scope.warn(&at(MAX_REQUESTS), reason, remedy);
+    }
+    if all.get(BALANCER) == Some("ring-hash") && all.has(SLOW_START) {
+        let remedy = "remove it, or take another heddle.dev/load-balancer";
+        let reason = "with ring-hash an endpoint has all of its share at once";
+        all.scope.warn(&at(SLOW_START), reason, remedy);
     }
     let mut endpoints = ports.iter().flat_map(|port| &port.endpoints).peekable();
     if endpoints.peek().is_none() || endpoints.any(|one| one.max_requests.is_some()) {

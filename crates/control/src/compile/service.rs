@@ -98,7 +98,7 @@ fn service(
         endpoints.for_each(|one| one.max_requests = one.max_requests.or(Some(room)));
     }
     let balancer = balancing::balancer(object, scope);
-    let balancing = balancing::balancing(object, balancer, &ports, scope);
+    let balancing = balancing::balancing(object, &ports, scope);
     if unanswered && selects && !scope.is_any_refused(Kind::LocalWorkload, &name.namespace) {
         let remedy = match selectable.elsewhere(&name.namespace, &spec.selector) {
             Some(other) => format!(

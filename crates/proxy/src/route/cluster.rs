@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use heddle_model::{Balancer, HashOn, RetryBudget, ServiceAccountName, ServicePort, WorkloadName};
+use heddle_model::{
+    Balancer, Endpoint, HashOn, RetryBudget, Service, ServiceAccountName, ServicePort, WorkloadName,
+};
 
 use crate::balance::{Ring, Schedule};
 use crate::upstream::{Place, Rooms};
@@ -40,13 +42,14 @@ pub(super) struct Hosted {
 }
 
 impl Cluster {
-    /// The endpoints of a port that are reached at `places`.
+    /// The endpoints of a port that are reached, and where.
     pub(super) fn new(
-        service: &heddle_model::Service,
+        service: &Service,
         port: &ServicePort,
-        places: Vec<Place>,
+        reached: Vec<(Place, &Endpoint)>,
     ) -> Self {
-        let weights = weights(port, &places);
+        let (places, reached): (Vec<Place>, Vec<&Endpoint>) = reached.into_iter().unzip();
+        let weights = weights(&reached);
         let balancing = &service.balancing;
         let hashed = (service.balancer == Balancer::RingHash).then(|| {
             let addresses = places.iter().map(|place| place.address);
@@ -94,21 +97,13 @@ impl Cluster {
     }
 }
 
-/// The weights of those endpoints that are reached at `places`. Where none was given a weight of its own, what
-/// they take at once is their weight: who takes twice as many requests gets twice as many.
-fn weights(port: &ServicePort, places: &[Place]) -> Vec<u32> {
-    let reached: Vec<_> = places
-        .iter()
-        .filter_map(|place| {
-            let endpoints = &port.endpoints;
-            let found = endpoints.binary_search_by_key(&place.address, |one| one.address);
-            endpoints.get(found.ok()?)
-        })
-        .collect();
-    let is_unweighted = reached.windows(2).all(|two| two[0].weight == two[1].weight);
-    let rooms: Option<Vec<u32>> = reached.iter().map(|one| one.max_requests).collect();
-    match rooms {
-        Some(rooms) if is_unweighted => rooms,
-        _ => reached.iter().map(|one| one.weight).collect(),
-    }
+/// The weights of endpoints. Where none was given a weight of its own, what they take at once is their weight: who
+/// takes twice as many requests gets twice as many.
+fn weights(endpoints: &[&Endpoint]) -> Vec<u32> {
+    let weights = || endpoints.iter().map(|endpoint| endpoint.weight);
+    let is_unweighted = weights().all(|weight| Some(weight) == weights().next());
+    let rooms: Option<Vec<u32>> = endpoints.iter().map(|one| one.max_requests).collect();
+    rooms
+        .filter(|_| is_unweighted)
+        .unwrap_or_else(|| weights().collect())
 }

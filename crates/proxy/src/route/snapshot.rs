@@ -329,8 +329,10 @@ struct Compiler<'a> {
 
 impl Compiler<'_> {
     fn port(&mut self, service: &Service, port: &ServicePort) -> PortEntry {
-        let reached = port.endpoints.iter();
-        let reached = reached.filter_map(|endpoint| self.place(&service.name, port.port, endpoint));
+        let reached = port.endpoints.iter().filter_map(|endpoint| {
+            let place = self.place(&service.name, port.port, endpoint)?;
+            Some((place, endpoint))
+        });
         let cluster = Cluster::new(service, port, reached.collect());
         let service = &service.name;
         PortEntry {

@@ -33,7 +33,7 @@ impl Keeper {
         }
     }
 
-    /// The rooms of a port's endpoints, of which those at `addresses` (sorted) can be reached. `None` where
+    /// The rooms of a port's endpoints, of which those at `addresses` can be reached. `None` where
     /// endpoints take any number, and nothing that they do has consequences.
     pub(crate) fn rooms(
         &mut self,
@@ -62,6 +62,7 @@ impl Keeper {
         };
         let now = rooms.ms(now);
         let before = kept.newest.take();
+        let mut endpoints = port.endpoints.iter();
         let each = addresses.iter().map(|&address| {
             // Of those that were there from the beginning nobody knows how long they have been.
             let since = if is_first { 0 } else { now };
@@ -70,15 +71,10 @@ impl Keeper {
             if !is_first && !before.as_deref().is_some_and(|before| before.has(room)) {
                 room.returns(now);
             }
-            let endpoint = port
-                .endpoints
-                .binary_search_by_key(&address, |one| one.address);
-            let endpoint = endpoint.ok().and_then(|at| port.endpoints.get(at));
-            room.limit(
-                endpoint
-                    .and_then(|one| one.max_requests)
-                    .unwrap_or(UNLIMITED),
-            );
+            // They stand in the same order.
+            let endpoint = endpoints.find(|endpoint| endpoint.address == address);
+            let limit = endpoint.and_then(|endpoint| endpoint.max_requests);
+            room.limit(limit.unwrap_or(UNLIMITED));
             Arc::clone(room)
         });
         rooms.each = each.collect();

@@ -406,7 +406,7 @@ fn moody(fails: &Arc<AtomicBool>, asked: &Arc<AtomicUsize>) -> SocketAddr {
 
 #[test]
 fn an_endpoint_that_fails_is_left_out_and_returns() {
-    const OUT: Duration = Duration::from_millis(400);
+    const OUT: Duration = Duration::from_secs(3);
     let (fails, asked) = (Arc::new(AtomicBool::new(true)), Arc::default());
     let bad = moody(&fails, &asked);
     let mut mesh = mesh(&[bad, serve(|_| String::new())], None);
@@ -415,7 +415,7 @@ fn an_endpoint_that_fails_is_left_out_and_returns() {
     service.balancing.ejection = Some(Ejection {
         after: 3,
         on: Failing::ServerError,
-        base_ms: 400,
+        base_ms: 3_000,
         max_percent: 50,
     });
     let bed = Bed::with(Settings::default(), &mesh);
