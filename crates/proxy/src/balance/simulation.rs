@@ -155,11 +155,11 @@ impl World {
     fn check(&mut self) {
         let now = self.ms();
         let mut is_room = false;
-        for i in 0..3 {
+        let most = self.outcome.most_used.iter_mut();
+        for (i, (limit, most)) in LIMITS.into_iter().zip(most).enumerate() {
             let standing = self.rooms.standing(i, now).expect("it is there");
-            assert!(standing.used <= LIMITS[i], "{i} has {}", standing.used);
+            assert!(standing.used <= limit, "{i} has {}", standing.used);
             is_room |= !standing.is_full;
-            let most = &mut self.outcome.most_used[i];
             *most = (*most).max(standing.used);
         }
         assert!(
