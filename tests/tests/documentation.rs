@@ -64,6 +64,7 @@ fn links_between_documents_lead_somewhere() {
         "docs/settings.md",
         "docs/manifests.md",
         "docs/registry.md",
+        "docs/balancing.md",
         "docs/benchmarks.md",
         "docs/life-of-a-request.md",
     ] {

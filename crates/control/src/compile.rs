@@ -21,6 +21,7 @@ use crate::problem::{Report, Severity};
 
 mod attach;
 mod backend;
+mod balancing;
 mod cluster_ip;
 mod filter;
 pub(crate) mod index;

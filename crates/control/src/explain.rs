@@ -346,6 +346,7 @@ fn of_workload(
     let endpoint = |port| Endpoint {
         address: SocketAddr::new(workload.address, port),
         weight: workload.weight,
+        max_requests: None,
         workload: Some(workload.name.clone()),
         account: Some(workload.service_account.clone()),
         node: workload.node.clone(),

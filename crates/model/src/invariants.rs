@@ -14,6 +14,7 @@ use crate::{
     SpiffeId, Workload, is_dns_label,
 };
 
+mod balancing;
 mod policy;
 mod route;
 mod text;
@@ -126,6 +127,7 @@ impl Mesh {
             service.addresses.is_empty() || !service.headless,
             "it is headless and has an address",
         )?;
+        balancing::check(&service.balancing)?;
         for port in &service.ports {
             self.check_port(port)
                 .map_err(|broken| format!("port {}: {broken}", port.port))?;
@@ -155,6 +157,7 @@ impl Mesh {
 
     fn check_endpoint(&self, endpoint: &Endpoint) -> Result<(), String> {
         ensure(endpoint.weight > 0, "it has no weight")?;
+        balancing::check_room(endpoint.max_requests)?;
         ensure(endpoint.address.port() > 0, "its port is 0")?;
         ensure(is_one_place(endpoint.address.ip()), "its address is none")?;
         let Some(account) = &endpoint.account else {

@@ -7,6 +7,7 @@
 //!
 //! A [`Mesh`] is a snapshot: it is built whole, shared behind an `Arc`, and never changed.
 
+mod balancing;
 mod identity;
 mod invariants;
 mod mesh;
@@ -16,6 +17,9 @@ mod route;
 mod service;
 mod workload;
 
+pub use balancing::{
+    Balancing, Ejection, Failing, HashOn, Line, MAX_ROOM, MAX_SLOW_START_MS, RetryBudget,
+};
 pub use identity::{MAX_SPIFFE_ID_BYTES, NodeName, SpiffeId, Subject, TrustDomain};
 pub use mesh::{Mesh, Node};
 pub use name::{

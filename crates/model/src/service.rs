@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Namespace, NodeName, RouteRule, ServiceAccountName, ServiceName, WorkloadName};
+use crate::{
+    Balancing, Namespace, NodeName, RouteRule, ServiceAccountName, ServiceName, WorkloadName,
+};
 
 /// A Service, resolved: who answers for it and which routes apply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +22,9 @@ pub struct Service {
     pub addresses: Vec<IpAddr>,
     /// How an endpoint is chosen.
     pub balancer: Balancer,
+    /// How much each takes, and what happens to one that fails.
+    #[serde(default)]
+    pub balancing: Balancing,
     /// Its ports, sorted by number, each once.
     pub ports: Vec<ServicePort>,
 }
@@ -44,6 +49,11 @@ pub enum Balancer {
     /// The less busy of two chosen at random ("the power of two choices", Mitzenmacher 2001).
     #[default]
     LeastRequest,
+    /// Of two likewise, the one that should answer first: by its latency, of which a peak counts at once and
+    /// is forgotten by and by, and by how busy it is.
+    PeakEwma,
+    /// The one that [`HashOn`](crate::HashOn) leads to, on a ring of all ("consistent hashing", Karger 1997).
+    RingHash,
 }
 
 /// One port of a Service.
@@ -104,6 +114,9 @@ pub struct Endpoint {
     pub address: SocketAddr,
     /// Its share beside the other endpoints, at least 1.
     pub weight: u32,
+    /// How many requests it takes at once, from 1 to [`MAX_ROOM`](crate::MAX_ROOM); `None` for any number.
+    #[serde(default)]
+    pub max_requests: Option<u32>,
     /// The workload behind it, when this process hosts it.
     pub workload: Option<WorkloadName>,
     /// Whose identity it must prove. `None`: it is outside the mesh, and proves none.

@@ -18,6 +18,7 @@ use crate::mailbox::Mailbox;
 use crate::manager::{self, Order, View};
 use crate::permits::{Called, Holder, Permits};
 use crate::route::Snapshot;
+use crate::upstream::Keeper;
 use crate::{Entry, Settings};
 
 #[cfg(test)]
@@ -32,6 +33,8 @@ pub struct Proxy {
     permits: Permits,
     /// Shares of the workloads of the newest mesh.
     called: Mutex<Called>,
+    /// What endpoints take and who waits for them, from one mesh to the next.
+    rooms: Mutex<Keeper>,
     workers_limit: usize,
     /// Nodes of the newest mesh that cannot be reached.
     unreached: Mutex<BTreeSet<NodeName>>,
@@ -118,6 +121,7 @@ impl Proxy {
             manager,
             permits,
             called: Mutex::default(),
+            rooms: Mutex::new(Keeper::new(Instant::now())),
             workers_limit,
             unreached: Mutex::default(),
             _end: end,
@@ -129,6 +133,9 @@ impl Proxy {
         self.say_unreached(mesh);
         let mut snapshot = Snapshot::new(mesh);
         snapshot.called = self.shares_of(mesh);
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        snapshot.furnish(mesh, &mut rooms, Instant::now());
+        drop(rooms);
         self.order(Order::Apply(Arc::new(snapshot)));
     }
 

@@ -35,6 +35,14 @@ pub struct WorkerStats {
     pub upstream_connect_failures: Counter,
     /// Requests sent a second time because the first try failed before a byte of it was used.
     pub upstream_retries: Counter,
+    /// Requests that could have been sent a second time, and were not since too many had been.
+    pub upstream_retries_refused: Counter,
+    /// Requests that wait now for an endpoint to have room.
+    pub upstream_requests_waiting: Gauge,
+    /// Requests that have waited so, however it ended.
+    pub upstream_requests_waited: Counter,
+    /// Endpoints that were left out for a while because of their answers.
+    pub upstream_ejections: Counter,
     /// Handshakes with other nodes that were begun, on either side.
     pub handshakes: Counter,
     /// Those in which somebody was not believed, by reason.
@@ -89,6 +97,10 @@ impl WorkerStats {
             upstream_connections_total: Counter::default(),
             upstream_connect_failures: Counter::default(),
             upstream_retries: Counter::default(),
+            upstream_retries_refused: Counter::default(),
+            upstream_requests_waiting: Gauge::default(),
+            upstream_requests_waited: Counter::default(),
+            upstream_ejections: Counter::default(),
             handshakes: Counter::default(),
             handshakes_refused: ReasonCounters::new(refusals),
             handshakes_failed: Counter::default(),
@@ -128,6 +140,7 @@ impl WorkerStats {
             &self.upstream_connections_active,
             &self.upstream_connections_idle,
             &self.links_active,
+            &self.upstream_requests_waiting,
             &self.buffer_blocks_active,
             &self.config_generation,
         ] {

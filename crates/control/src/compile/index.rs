@@ -6,15 +6,10 @@ use heddle_model::{
     GROUP, Name, Namespace, PolicyKind, PolicyName, ServiceAccountName, ServiceName, WorkloadName,
 };
 
-use super::{Scope, did_you_mean};
+use super::{Scope, balancing, did_you_mean};
 use crate::manifest::node::FieldPath;
-use crate::manifest::{
-    Body, Kind, MAX_REQUESTS_ANNOTATION, Object, SERVICE_LABEL, core, gateway, local, policy, smi,
-};
+use crate::manifest::{Body, Kind, Object, SERVICE_LABEL, core, gateway, local, policy, smi};
 use crate::problem::Report;
-
-/// The annotation of a Service that says how its endpoints are balanced.
-pub(super) const BALANCER_ANNOTATION: &str = "heddle.dev/load-balancer";
 
 /// The label that says what is required of callers, of a Namespace or of a workload.
 pub(super) const MODE_LABEL: &str = "heddle.dev/mode";
@@ -144,8 +139,8 @@ impl<'o> Index<'o> {
 /// Annotations of our own group are ours to check: a misspelt one would silently do nothing.
 fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
     let known: &[&str] = match object.kind {
-        Kind::Service => &[BALANCER_ANNOTATION],
-        Kind::LocalWorkload => &[MAX_REQUESTS_ANNOTATION],
+        Kind::Service => &balancing::OF_SERVICES,
+        Kind::LocalWorkload | Kind::EndpointSlice => &[balancing::MAX_REQUESTS],
         Kind::ServiceAccount => &[REGISTRY_ANNOTATION],
         _ => &[],
     };

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use heddle_model::{AppProtocol, Balancer, Endpoint, Service, ServiceName, ServicePort, Workload};
+use heddle_model::{
+    AppProtocol, Endpoint, Service, ServiceName, ServicePort, Workload, WorkloadName,
+};
 
-use super::index::{BALANCER_ANNOTATION, Index};
+use super::index::Index;
 use super::selector::{Owners, Selectable};
 use super::slice::SlicePorts;
-use super::{Scope, did_you_mean, protocol, slice};
+use super::{Scope, balancing, did_you_mean, protocol, slice};
 use crate::check;
 use crate::manifest::core::{self, IntOrString, ServicePortSpec, ServiceSpec};
 use crate::manifest::node::FieldPath;
@@ -27,6 +29,7 @@ pub(super) fn compile(
     report: &mut Report,
 ) -> Vec<Service> {
     let slices = slice::by_service(index, report);
+    let rooms = balancing::of_workloads(index, report);
     let selectable = Selectable::new(workloads);
     let owners = Owners::new(workloads);
     let mut endpoints_left = MAX_ENDPOINTS;
@@ -40,6 +43,7 @@ pub(super) fn compile(
             let context = Context {
                 selectable: &selectable,
                 owners: &owners,
+                rooms: &rooms,
                 slices,
             };
             service(name, object, body, &context, left, &mut scope)
@@ -51,6 +55,8 @@ pub(super) fn compile(
 struct Context<'a> {
     selectable: &'a Selectable<'a>,
     owners: &'a Owners<'a>,
+    /// How many requests workloads take at once that say so.
+    rooms: &'a BTreeMap<WorkloadName, u32>,
     slices: &'a [SlicePorts],
 }
 
@@ -85,7 +91,14 @@ fn service(
     } else {
         *endpoints_left -= endpoints;
     }
-    let ports = ports(spec, &selected, context, scope);
+    let mut ports = ports(spec, &selected, context, scope);
+    if let Some(room) = balancing::max_requests(object, scope) {
+        let endpoints = ports.iter_mut().flat_map(|port| &mut port.endpoints);
+        // What an endpoint says of itself goes before what the Service says of all.
+        endpoints.for_each(|one| one.max_requests = one.max_requests.or(Some(room)));
+    }
+    let balancer = balancing::balancer(object, scope);
+    let balancing = balancing::balancing(object, &ports, scope);
     if unanswered && selects && !scope.is_any_refused(Kind::LocalWorkload, &name.namespace) {
         let remedy = match selectable.elsewhere(&name.namespace, &spec.selector) {
             Some(other) => format!(
@@ -116,7 +129,8 @@ fn service(
         name: name.clone(),
         headless: false,
         addresses: Vec::new(),
-        balancer: balancer(object, scope),
+        balancer,
+        balancing,
         ports,
     }
 }
@@ -181,25 +195,6 @@ fn check_spec(spec: &ServiceSpec, scope: &mut Scope<'_>) {
                 format!("{other:?} is not known"),
                 remedy,
             );
-        }
-    }
-}
-
-fn balancer(object: &Object, scope: &mut Scope<'_>) -> Balancer {
-    match object
-        .metadata
-        .annotations
-        .get(BALANCER_ANNOTATION)
-        .map(String::as_str)
-    {
-        None | Some("least-request") => Balancer::LeastRequest,
-        Some("round-robin") => Balancer::RoundRobin,
-        Some(other) => {
-            let known = ["least-request", "round-robin"];
-            let remedy = did_you_mean(other, known, "use least-request or round-robin");
-            let path = FieldPath::of("metadata.annotations").field(BALANCER_ANNOTATION);
-            scope.error(&path, format!("{other:?} is no way to balance"), remedy);
-            Balancer::default()
         }
     }
 }
@@ -333,6 +328,9 @@ fn endpoints(
                 Endpoint {
                     address,
                     weight: 1,
+                    max_requests: owner
+                        .and_then(|workload| context.rooms.get(&workload.name).copied())
+                        .or(slice.max_requests),
                     workload: owner.map(|workload| workload.name.clone()),
                     account: owner.map(|workload| workload.service_account.clone()),
                     node: owner.and_then(|workload| workload.node.clone()),
@@ -380,6 +378,7 @@ fn endpoints(
                     Endpoint {
                         address,
                         weight,
+                        max_requests: context.rooms.get(&workload.name).copied(),
                         workload: name,
                         account: Some(workload.service_account.clone()),
                         node: workload.node.clone(),

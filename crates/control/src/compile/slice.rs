@@ -7,7 +7,7 @@ use heddle_model::ServiceName;
 
 use super::index::Index;
 use super::service::is_tcp;
-use super::{Scope, did_you_mean, find_service};
+use super::{Scope, balancing, did_you_mean, find_service};
 use crate::check;
 use crate::manifest::core::EndpointSlice;
 use crate::manifest::node::FieldPath;
@@ -25,6 +25,8 @@ const MAX_PORTS: usize = 100;
 pub(super) struct SlicePorts {
     addresses: Vec<IpAddr>,
     ports: Vec<(Option<String>, u16)>,
+    /// How many requests each takes at once.
+    pub(super) max_requests: Option<u32>,
 }
 
 impl SlicePorts {
@@ -47,7 +49,10 @@ pub(super) fn by_service(
     for (object, body) in &index.slices {
         let mut scope = Scope::of(object, report);
         let service = service_of(object, index, &mut scope);
-        let compiled = slice(body, &mut scope);
+        let compiled = SlicePorts {
+            max_requests: balancing::max_requests(object, &mut scope),
+            ..slice(body, &mut scope)
+        };
         if let Some(service) = service {
             slices.entry(service).or_default().push(compiled);
         }
@@ -97,6 +102,7 @@ fn slice(body: &EndpointSlice, scope: &mut Scope<'_>) -> SlicePorts {
             return SlicePorts {
                 addresses: Vec::new(),
                 ports: Vec::new(),
+                max_requests: None,
             };
         }
         other => {
@@ -109,12 +115,14 @@ fn slice(body: &EndpointSlice, scope: &mut Scope<'_>) -> SlicePorts {
             return SlicePorts {
                 addresses: Vec::new(),
                 ports: Vec::new(),
+                max_requests: None,
             };
         }
     };
     SlicePorts {
         addresses: addresses(body, wants_ipv4, scope),
         ports: ports(body, scope),
+        max_requests: None,
     }
 }
 

@@ -7,12 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use heddle_model::{
-    Backend, BackendTarget, Filters, HeaderEdits, Mesh, Mode, Outcome, PathMatch, Policy, Redirect,
-    RouteAction, RouteRule, ServicePort, Workload,
+    Backend, BackendTarget, Balancing, Filters, HeaderEdits, Mesh, Mode, Outcome, PathMatch,
+    Policy, Redirect, RouteAction, RouteRule, ServicePort, Workload,
 };
 
 use crate::load;
 
+mod balancing;
 mod precedence;
 mod values;
 
@@ -192,6 +193,9 @@ fn describe(mesh: &Mesh, folder: &Path, text: &mut String) {
         if !service.addresses.is_empty() {
             writeln!(text, "  called at {:?}", service.addresses).unwrap();
         }
+        if service.balancing != Balancing::default() {
+            writeln!(text, "  {:?}", service.balancing).unwrap();
+        }
         for port in &service.ports {
             describe_port(port, text);
         }
@@ -255,9 +259,11 @@ fn describe_port(port: &ServicePort, text: &mut String) {
             .workload
             .as_ref()
             .map_or("outside".to_owned(), |w| w.to_string());
+        let room = endpoint.max_requests;
+        let room = room.map_or(String::new(), |room| format!(" takes {room}"));
         writeln!(
             text,
-            "    {} weight {} {workload}",
+            "    {} weight {}{room} {workload}",
             endpoint.address, endpoint.weight
         )
         .unwrap();

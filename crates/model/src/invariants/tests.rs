@@ -3,10 +3,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    AppProtocol, Backend, BackendTarget, Balancer, Command, Endpoint, Filters, HttpMatch, Mode,
-    NodeName, Outcome, Policy, PolicyAction, PolicyKind, PolicyName, PolicyRule, Probe, Redirect,
-    RouteAction, RouteMatch, RouteRule, ServiceAccountName, ServiceName, SourceNamespace, Sources,
-    WorkloadName,
+    AppProtocol, Backend, BackendTarget, Balancer, Balancing, Command, Ejection, Endpoint, Failing,
+    Filters, HashOn, HttpMatch, Line, MAX_ROOM, MAX_SLOW_START_MS, Mode, NodeName, Outcome, Policy,
+    PolicyAction, PolicyKind, PolicyName, PolicyRule, Probe, Redirect, RouteAction, RouteMatch,
+    RouteRule, ServiceAccountName, ServiceName, SourceNamespace, Sources, WorkloadName,
 };
 
 fn rule() -> RouteRule {
@@ -44,6 +44,7 @@ fn mesh() -> Mesh {
             headless: false,
             addresses: Vec::new(),
             balancer: Balancer::default(),
+            balancing: crate::Balancing::default(),
             ports: vec![ServicePort {
                 name: None,
                 port: 80,
@@ -51,6 +52,7 @@ fn mesh() -> Mesh {
                 endpoints: vec![Endpoint {
                     address: "127.0.0.1:80".parse().unwrap(),
                     weight: 1,
+                    max_requests: None,
                     workload: Some(workload.clone()),
                     account: Some(ServiceAccountName::parse("a/default").unwrap()),
                     node: None,
@@ -135,6 +137,23 @@ fn with_endpoint(change: impl FnOnce(&mut Endpoint)) -> Mesh {
     with(|mesh| change(&mut mesh.services[0].ports[0].endpoints[0]))
 }
 
+fn with_balancing(change: impl FnOnce(&mut Balancing)) -> Mesh {
+    with(|mesh| change(&mut mesh.services[0].balancing))
+}
+
+fn with_ejection(change: impl FnOnce(&mut Ejection)) -> Mesh {
+    with_balancing(|balancing| {
+        let mut ejection = Ejection {
+            after: 5,
+            on: Failing::ServerError,
+            base_ms: Ejection::BASE_MS,
+            max_percent: Ejection::MAX_PERCENT,
+        };
+        change(&mut ejection);
+        balancing.ejection = Some(ejection);
+    })
+}
+
 fn with_rule(change: impl FnOnce(&mut RouteRule)) -> Mesh {
     let mut mesh = mesh();
     let mut changed = rule();
@@ -169,6 +188,7 @@ fn with(change: impl FnOnce(&mut Mesh)) -> Mesh {
 fn a_mesh_that_keeps_its_promises_passes() {
     assert_eq!(mesh().check_invariants(), Ok(()));
     assert_eq!(Mesh::default().check_invariants(), Ok(()));
+    assert_eq!(with_ejection(|_| {}).check_invariants(), Ok(()));
 }
 
 #[test]
@@ -185,6 +205,16 @@ fn every_broken_promise_is_found() {
         with(|mesh| mesh.services[0].ports[0].port = 0),
         with(|mesh| mesh.services[0].ports[0].endpoints[0].weight = 0),
         with(|mesh| mesh.services[0].ports[0].port = 81),
+        with_endpoint(|endpoint| endpoint.max_requests = Some(0)),
+        with_endpoint(|endpoint| endpoint.max_requests = Some(MAX_ROOM + 1)),
+        with_balancing(|balancing| balancing.hash_on = HashOn::Header("X-User".into())),
+        with_balancing(|balancing| balancing.line.max_wait_ms = 0),
+        with_balancing(|balancing| balancing.line.max_waiting = Line::MOST + 1),
+        with_balancing(|balancing| balancing.retry_budget.percent = 101),
+        with_balancing(|balancing| balancing.slow_start_ms = MAX_SLOW_START_MS + 1),
+        with_ejection(|ejection| ejection.after = 0),
+        with_ejection(|ejection| ejection.base_ms = 0),
+        with_ejection(|ejection| ejection.max_percent = 101),
         with_rule(|rule| rule.matcher.path = PathMatch::Prefix("/".into())),
         with_rule(|rule| rule.matcher.path = PathMatch::Exact("a".into())),
         with_rule(|rule| rule.matcher.headers.push(("x".into(), "2".into()))),

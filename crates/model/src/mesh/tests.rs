@@ -8,6 +8,7 @@ fn finds_a_service_by_name() {
         headless: false,
         addresses: Vec::new(),
         balancer: Balancer::default(),
+        balancing: crate::Balancing::default(),
         ports: Vec::new(),
     };
     let mesh = Mesh {
@@ -47,6 +48,7 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
     let endpoint = |(n, workload): (u16, &Workload)| crate::Endpoint {
         address: (workload.address, 8000 + n).into(),
         weight: 1,
+        max_requests: None,
         workload: Some(workload.name.clone()),
         account: Some(workload.service_account.clone()),
         node: workload.node.clone(),
@@ -58,6 +60,7 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
             headless: false,
             addresses: Vec::new(),
             balancer: Balancer::default(),
+            balancing: crate::Balancing::default(),
             ports: vec![crate::ServicePort {
                 name: None,
                 port: 80,

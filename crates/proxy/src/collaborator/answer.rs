@@ -139,7 +139,11 @@ impl Connection {
     ///
     /// The end of its stream says only that it sends no more (RFC 9112 section 9.6): what it asked
     /// for before is answered, and whether it still listens is found out by writing.
-    fn watch_client(&mut self, cx: &mut Context<'_>, exchange: &Exchange) -> Result<(), Failure> {
+    pub(super) fn watch_client(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: &Exchange,
+    ) -> Result<(), Failure> {
         let pool = &self.worker.pool;
         // A client that sends its next requests early is read up to a bound, then left waiting.
         let bound = exchange.head_bytes + 2 * pool.block_size();

@@ -43,6 +43,8 @@ pub(super) struct Exchange {
     pub(super) response_head_ms: Millis,
     pub(super) lease: Option<Lease>,
     pub(super) attempts: u32,
+    /// When the attempt under way began, in microseconds after `started`, where latencies are measured.
+    pub(super) sent_after_us: u32,
     /// Whether the request went out over a pooled connection, which the endpoint may have closed
     /// while it was on its way.
     pub(super) reused: bool,
@@ -86,6 +88,7 @@ impl Exchange {
             response_head_ms: millis(worker.settings.timeouts.response_head),
             lease: None,
             attempts: 0,
+            sent_after_us: 0,
             reused: false,
             upload: Pump::new(Framing::None),
             download: Pump::new(Framing::None),

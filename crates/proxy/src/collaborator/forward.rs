@@ -27,6 +27,7 @@ impl Connection {
     /// A failure after which nothing was told to the client comes back as an error; the caller
     /// answers. Once an answer has begun there is nothing left to say: the connection is closed.
     pub(super) async fn forward(&mut self, exchange: &mut Exchange) -> Result<After, Failure> {
+        self.count_request(exchange);
         let mut upstream = loop {
             let outcome = match self.start(exchange).await {
                 Ok(mut upstream) => {
@@ -37,22 +38,25 @@ impl Connection {
             };
             match outcome {
                 Ok((mut upstream, head_bytes)) => {
-                    poll_fn(|cx| Poll::Ready(self.begin(cx, exchange, &mut upstream, head_bytes)))
-                        .await?;
+                    let begin = |cx: &mut Context<'_>| {
+                        let begun = self.begin(cx, exchange, &mut upstream, head_bytes);
+                        Poll::Ready(self.observe(exchange, begun))
+                    };
+                    poll_fn(begin).await?;
                     break upstream;
                 }
-                Err(failure) if self.may_retry(exchange, &failure) => {
-                    self.worker.stats.upstream_retries.inc();
+                Err(failure) => {
+                    self.attempt_failed(exchange, failure)?;
                     self.prepare_again(exchange)?;
                 }
-                Err(failure) => return Err(failure),
             }
         };
         if !exchange.upload.is_done()
             || !exchange.download.is_done()
             || !self.client.outbox.is_empty()
         {
-            poll_fn(|cx| self.poll_bodies(cx, exchange, &mut upstream)).await?;
+            let moved = poll_fn(|cx| self.poll_bodies(cx, exchange, &mut upstream)).await;
+            moved.inspect_err(|failure| self.observe_failure(exchange, failure))?;
         }
         if exchange.status == 101 {
             return self.upgraded(exchange, upstream);
@@ -62,10 +66,16 @@ impl Connection {
 
     /// Sends the request over a pooled connection, or a new one.
     async fn start(&mut self, exchange: &mut Exchange) -> Result<Upstream, Failure> {
-        let endpoint = self.choose_endpoint(exchange)?;
+        let lease = match self.choose_endpoint(exchange)? {
+            Some(lease) => lease,
+            // In a box: it would take room in every connection.
+            None => Box::pin(self.wait_for_room(exchange)).await?,
+        };
+        let endpoint = Rc::clone(lease.endpoint());
         self.authorize(exchange, endpoint.address)?;
         exchange.reuse_upstream = true;
-        exchange.lease = Some(Lease::new(Rc::clone(&endpoint)));
+        exchange.lease = Some(lease);
+        self.attempt_begins(exchange);
         if exchange.attempt_ms > 0 {
             let by = self
                 .worker
@@ -180,15 +190,6 @@ impl Connection {
         guards.allow_request(&self.door, endpoint, out, judged, dry_runs)
     }
 
-    fn choose_endpoint(&self, exchange: &Exchange) -> Result<Rc<Endpoint>, Failure> {
-        let target = exchange.target.ok_or(Reason::NoBackend)?;
-        if self.door.is_fixed() {
-            return Ok(self.worker.chosen(&exchange.bound, target, &self.door)?);
-        }
-        let failed = exchange.lease.as_ref().map(Lease::endpoint);
-        Ok(self.worker.choose(&exchange.bound, target, failed)?)
-    }
-
     async fn connect(
         &mut self,
         exchange: &mut Exchange,
@@ -267,7 +268,7 @@ impl Connection {
         self.worker.after(wait).min(exchange.due)
     }
 
-    fn may_retry(&self, exchange: &Exchange, failure: &Failure) -> bool {
+    pub(super) fn may_retry(&self, exchange: &Exchange, failure: &Failure) -> bool {
         exchange.attempts < MAX_ATTEMPTS
             && exchange.status == 0
             && !exchange.head_taken
@@ -280,7 +281,7 @@ impl Connection {
     }
 
     /// Brings the request into the scratch once more, as it stands in the inbox.
-    fn prepare_again(&mut self, exchange: &mut Exchange) -> Result<(), Failure> {
+    pub(super) fn prepare_again(&mut self, exchange: &mut Exchange) -> Result<(), Failure> {
         self.parse_again()?;
         match self.prepare(exchange)? {
             Prepared::Forward => {}
@@ -291,10 +292,10 @@ impl Connection {
     }
 
     /// The end of HTTP on this connection.
-    fn upgraded(&self, exchange: &Exchange, upstream: Upstream) -> Result<After, Failure> {
-        // The request keeps its own until it is logged.
-        let lease = exchange.lease.as_ref().ok_or(Reason::NoEndpoint)?;
-        let lease = Lease::new(Rc::clone(lease.endpoint()));
+    fn upgraded(&self, exchange: &mut Exchange, upstream: Upstream) -> Result<After, Failure> {
+        // The request keeps its own until it is logged, but for what it takes of the endpoint's room.
+        let lease = exchange.lease.as_mut().ok_or(Reason::NoEndpoint)?;
+        let lease = Lease::with(Rc::clone(lease.endpoint()), lease.take_seat());
         let port = exchange.port.ok_or(Reason::NoBackend)?;
         Ok(After::Upgraded(Box::new(Upgraded {
             upstream,

@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | arrive | a head is whole, refused or late | [`arrive`] |
 //! | prepare | a backend is found or the answer is ours | [`prepare`], [`encode`] |
-//! | forward | the request is sent | [`forward`] |
+//! | forward | an endpoint has room and the request is sent | [`room`], [`forward`] |
 //! | answer | the response's head is there and is passed on | [`answer`] |
 //! | pump | both bodies are through | [`crate::pump`] |
 //! | finish | counted and logged | [`finish`] |
@@ -25,8 +25,10 @@ mod encode;
 mod exchange;
 mod finish;
 mod forward;
+mod observe;
 mod prepare;
 mod respond;
+mod room;
 
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};

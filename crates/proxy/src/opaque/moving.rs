@@ -14,13 +14,15 @@ use crate::failure::Reason;
 use crate::io::{Packed, Side};
 use crate::listener::Door;
 use crate::parcel::{Contents, State};
-use crate::upstream::{Lease, Place};
+use crate::upstream::{Lease, Place, Seat};
 use crate::worker::{Intake, Worker};
 
 /// What goes along with the client's socket.
 #[derive(Debug)]
 pub(crate) struct Moving {
     endpoint: Place,
+    /// What it takes of the endpoint's room, wherever it is.
+    seat: Option<Seat>,
     upstream: Packed,
     up: Half,
     down: Half,
@@ -42,7 +44,7 @@ struct Half {
 
 impl Flow {
     /// Takes the flow off this Worker.
-    pub(super) fn leave(self, intake: Intake) -> Stage {
+    pub(super) fn leave(mut self, intake: Intake) -> Stage {
         // Wherever the parcel is lost on its way, nobody takes a cut stream for a whole one.
         self.client.reset_on_close(true);
         self.upstream.side.reset_on_close(true);
@@ -62,6 +64,7 @@ impl Flow {
         };
         let moving = Moving {
             endpoint: self.lease.endpoint().place.clone(),
+            seat: self.lease.take_seat(),
             upstream,
             up,
             down,
@@ -102,7 +105,7 @@ impl Moving {
         client.outbox = Chain::detached(&self.down.in_hand);
         let endpoint = worker.upstreams.endpoint(&self.endpoint);
         let upstream = worker.upstreams.adopt(&endpoint, side);
-        let lease = Lease::new(endpoint);
+        let lease = Lease::with(endpoint, self.seat);
         let both = (upstream, lease);
         let worker = Rc::clone(worker);
         let flow = Flow::join(worker, door, (client, peer), both, self.origin);
@@ -126,6 +129,7 @@ impl Moving {
         };
         Moving {
             endpoint: Place::here(([127, 0, 0, 1], 1).into()),
+            seat: None,
             upstream: Packed::plain(upstream),
             up: half(),
             down: half(),

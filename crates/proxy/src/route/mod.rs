@@ -1,11 +1,13 @@
 //! Where a request goes: the configuration snapshot, its hosts, its rules.
 
 mod addresses;
+mod cluster;
 mod hosts;
 mod matcher;
 mod snapshot;
 
 pub(crate) use addresses::{Addresses, Found};
+pub(crate) use cluster::Cluster;
 pub(crate) use hosts::Hosts;
 pub(crate) use matcher::{HTTP_PORT, Matcher, Request};
 pub(crate) use snapshot::{Backend, PortEntry, PortIndex, Rule, Snapshot, Target};

@@ -8,20 +8,20 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use foldhash::fast::RandomState;
 use heddle_model::{
-    AppProtocol, BackendTarget, Balancer, Endpoint, Filters, Mesh, Namespace, Outcome, PathMatch,
-    RouteAction, RouteRule, ServiceAccountName, ServiceName, ServicePort, WorkloadName,
+    AppProtocol, BackendTarget, Endpoint, Filters, Mesh, Namespace, Outcome, PathMatch,
+    RouteAction, RouteRule, Service, ServiceAccountName, ServiceName, ServicePort, WorkloadName,
 };
 
-use super::{Addresses, Hosts, Matcher, Request};
+use super::{Addresses, Cluster, Hosts, Matcher, Request};
 use crate::authorize::Guards;
-use crate::balance::Schedule;
 use crate::intercepted::What;
 use crate::listener::Entry;
 use crate::permits::{Called, Share};
-use crate::upstream::{Place, Via, Way};
+use crate::upstream::{Keeper, Place, Via, Way};
 
 /// The destination of what the mesh does not know, in metrics and logs.
 const OUTSIDE: &str = "external";
@@ -62,25 +62,6 @@ pub(crate) struct PortEntry {
     judges_paths: bool,
     routes: Option<RouteTable>,
     consumer_routes: HashMap<Namespace, RouteTable>,
-}
-
-/// The endpoints of one Service's port.
-#[derive(Debug)]
-pub(crate) struct Cluster {
-    pub(crate) balancer: Balancer,
-    pub(crate) endpoints: Vec<Place>,
-    pub(crate) schedule: Schedule,
-    /// Those of workloads of this node, sorted by address.
-    hosted: Vec<Hosted>,
-}
-
-/// An endpoint that is a workload of this node. Other nodes may call it here.
-#[derive(Debug)]
-struct Hosted {
-    address: SocketAddr,
-    workload: WorkloadName,
-    /// Whom it proves to be.
-    account: ServiceAccountName,
 }
 
 /// Rules in order of precedence.
@@ -146,7 +127,7 @@ impl Snapshot {
             next_rule: 0,
         };
         let mut ports: Vec<PortEntry> = all()
-            .map(|(service, port)| compiler.port(&service.name, service.balancer, port))
+            .map(|(service, port)| compiler.port(service, port))
             .collect();
         let guards = Guards::new(mesh);
         judge_paths(&mut ports, &guards);
@@ -173,6 +154,20 @@ impl Snapshot {
             by_workload,
             outside,
         }
+    }
+
+    /// Gives the ports of `mesh`, which this was compiled from, the rooms of their endpoints: those that there
+    /// were before, where there were any.
+    pub(crate) fn furnish(&mut self, mesh: &Mesh, keeper: &mut Keeper, now: Instant) {
+        let services = mesh.services.iter();
+        let all = services.flat_map(|s| s.ports.iter().map(move |port| (s, port)));
+        for (entry, (service, port)) in self.ports.iter_mut().zip(all) {
+            let places = entry.cluster.endpoints.iter();
+            let addresses: Vec<SocketAddr> = places.map(|place| place.address).collect();
+            entry.cluster.rooms = keeper.rooms(service, port, &addresses, now);
+        }
+        let by_name = &self.by_name;
+        keeper.forget(|service, port| by_name.contains_key(&(service.clone(), port)));
     }
 
     /// Where a listener, or a connection, leads; `None` where each request says it, and where that is not
@@ -251,7 +246,7 @@ impl PortEntry {
 
     /// Whether any workload of this node is an endpoint of the port.
     pub(crate) fn has_workloads(&self) -> bool {
-        !self.cluster.hosted.is_empty()
+        self.cluster.has_hosted()
     }
 
     /// An entry without endpoints of its own.
@@ -260,12 +255,7 @@ impl PortEntry {
             label,
             name: None,
             protocol,
-            cluster: Cluster {
-                balancer: Balancer::default(),
-                endpoints: Vec::new(),
-                schedule: Schedule::default(),
-                hosted: Vec::new(),
-            },
+            cluster: Cluster::default(),
             judges_paths: false,
             routes: None,
             consumer_routes: HashMap::default(),
@@ -286,22 +276,6 @@ impl PortEntry {
         caller
             .and_then(|namespace| self.consumer_routes.get(namespace))
             .or(self.routes.as_ref())
-    }
-}
-
-impl Cluster {
-    fn hosted(&self, endpoint: SocketAddr) -> Option<&Hosted> {
-        let hosted = &self.hosted;
-        let found = hosted.binary_search_by_key(&endpoint, |hosted| hosted.address);
-        Some(&hosted[found.ok()?])
-    }
-
-    /// Where the endpoint of that address stands among the endpoints.
-    pub(crate) fn position(&self, endpoint: SocketAddr) -> Option<usize> {
-        let found = self
-            .endpoints
-            .binary_search_by_key(&endpoint, |place| place.address);
-        found.ok()
     }
 }
 
@@ -354,29 +328,18 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    fn port(&mut self, service: &ServiceName, balancer: Balancer, port: &ServicePort) -> PortEntry {
+    fn port(&mut self, service: &Service, port: &ServicePort) -> PortEntry {
         let reached = port.endpoints.iter().filter_map(|endpoint| {
-            let place = self.place(service, port.port, endpoint)?;
-            Some((place, endpoint.weight))
+            let place = self.place(&service.name, port.port, endpoint)?;
+            Some((place, endpoint))
         });
-        let (endpoints, weights): (Vec<Place>, Vec<u32>) = reached.unzip();
-        let hosted = port.endpoints.iter().filter_map(|endpoint| {
-            Some(Hosted {
-                address: endpoint.address,
-                workload: endpoint.workload.clone()?,
-                account: endpoint.account.clone()?,
-            })
-        });
+        let cluster = Cluster::new(service, port, reached.collect());
+        let service = &service.name;
         PortEntry {
             label: service.to_string().into(),
             name: Some((service.clone(), port.port)),
             protocol: port.protocol,
-            cluster: Cluster {
-                balancer,
-                hosted: hosted.collect(),
-                endpoints,
-                schedule: Schedule::new(&weights),
-            },
+            cluster,
             judges_paths: false,
             routes: port.routes.as_deref().map(|rules| self.table(rules)),
             consumer_routes: port

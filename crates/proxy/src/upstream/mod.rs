@@ -20,7 +20,7 @@ use heddle_intercept::PodId;
 use heddle_model::{ServiceAccountName, ServiceName};
 use heddle_telemetry::WorkerStats;
 
-use crate::balance::Load;
+use crate::balance::Ewma;
 use crate::http2::Reached;
 use crate::io::{Proof, Side};
 use crate::parcel;
@@ -28,11 +28,17 @@ use crate::settings::Bounds;
 use crate::worker::Millis;
 
 mod connect;
+mod keeper;
+mod lease;
 mod linked;
 mod remote;
+mod room;
 
 pub(crate) use connect::{Call, connect, is_refused};
+pub(crate) use keeper::Keeper;
+pub(crate) use lease::Lease;
 pub(crate) use remote::{Shaking, dial_node, refused, say_refused};
+pub(crate) use room::{Joined, Room, Rooms, Seat, Waiting, Wants, join};
 
 /// Idle connections of a process: one for so many client connections that there may be. They take descriptors,
 /// and whoever calls many endpoints must not take all of them.
@@ -96,6 +102,16 @@ pub(crate) struct Via {
     pub(crate) port: u16,
 }
 
+/// How busy an endpoint is, as one Worker sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Busy {
+    /// Requests under way.
+    pub(crate) active: u32,
+    /// Not to be chosen while another can be: it could not be connected to, or has as many connections as it
+    /// may have.
+    pub(crate) avoid: bool,
+}
+
 /// One endpoint.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
@@ -106,6 +122,8 @@ pub(crate) struct Endpoint {
     pub(crate) label: Box<str>,
     /// Requests under way.
     active: Cell<u32>,
+    /// How long it takes to answer, where that is measured.
+    pub(crate) latency: Cell<Ewma>,
     /// Connections, idle ones and those in the making included.
     open: Rc<Cell<u32>>,
     idle: RefCell<Vec<Idle>>,
@@ -169,10 +187,10 @@ impl Upstreams {
     }
 
     /// How busy an endpoint is at `now`.
-    pub(crate) fn load(&self, endpoint: &Endpoint, now: Millis) -> Load {
+    pub(crate) fn load(&self, endpoint: &Endpoint, now: Millis) -> Busy {
         let full = endpoint.idle.borrow().is_empty()
             && endpoint.open.get() as usize >= self.connections_per_endpoint();
-        Load {
+        Busy {
             active: endpoint.active.get(),
             avoid: full || now < endpoint.avoid_until.get(),
         }
@@ -266,6 +284,11 @@ impl Upstreams {
             packed.collect::<Vec<_>>()
         };
         by_place.values().flat_map(of).collect()
+    }
+
+    /// Workers that share what is bounded for the process.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.get()
     }
 
     /// What is bounded for the process is shared among this many Workers.
@@ -447,6 +470,7 @@ impl Endpoint {
             address,
             place,
             active: Cell::new(0),
+            latency: Cell::default(),
             open: Rc::default(),
             idle: RefCell::default(),
             failures: Cell::new(0),
@@ -459,6 +483,11 @@ impl Endpoint {
             linked: linked::Linked::default(),
             reached: Reached::default(),
         }
+    }
+
+    /// For how long it is passed over from `now` on, in milliseconds, since it could not be connected to.
+    pub(crate) fn avoided_for(&self, now: Millis) -> Millis {
+        self.avoid_until.get().saturating_sub(now)
     }
 
     /// The configuration names it.
@@ -481,27 +510,6 @@ impl Endpoint {
         if refusals.len() < MAX_REFUSALS {
             refusals.push((caller, now.saturating_add(REFUSED_MS)));
         }
-    }
-}
-
-/// A request's claim on an endpoint: counts as its load until dropped.
-#[derive(Debug)]
-pub(crate) struct Lease(Rc<Endpoint>);
-
-impl Lease {
-    pub(crate) fn new(endpoint: Rc<Endpoint>) -> Self {
-        endpoint.active.set(endpoint.active.get() + 1);
-        Lease(endpoint)
-    }
-
-    pub(crate) fn endpoint(&self) -> &Rc<Endpoint> {
-        &self.0
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.0.active.set(self.0.active.get().saturating_sub(1));
     }
 }
 
@@ -533,5 +541,7 @@ impl Drop for Open {
     }
 }
 
+#[cfg(test)]
+pub(crate) use room::testing;
 #[cfg(test)]
 mod tests;

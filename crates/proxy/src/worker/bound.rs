@@ -8,12 +8,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use heddle_model::Balancer;
 use heddle_telemetry::{HttpLabels, HttpSeries, Registry};
 
-use crate::balance::{self, Load, Random};
+use crate::balance::{self, Budget, Choice, Load, Picker, Random};
 use crate::intercepted::Pods;
 use crate::route::{PortEntry, PortIndex, Snapshot};
-use crate::upstream::{Endpoint, Place, Upstreams, Way};
+use crate::upstream::{Endpoint, Place, Room, Upstreams, Way};
+use crate::worker::Millis;
 
 /// A snapshot and what one Worker keeps beside it.
 pub(crate) struct Bound {
@@ -27,6 +29,8 @@ struct Cluster {
     endpoints: Rc<[Rc<Endpoint>]>,
     /// Choices made so far.
     turn: Cell<u64>,
+    /// Requests and retries of a moment ago; none before there was a request.
+    budget: RefCell<Option<Box<Budget>>>,
 }
 
 /// The endpoints of a port, as a Worker reaches them.
@@ -64,6 +68,7 @@ impl Bound {
             .map(|port| Cluster {
                 endpoints: endpoints(port, pods, upstreams),
                 turn: Cell::new(0),
+                budget: RefCell::default(),
             })
             .collect();
         Bound {
@@ -83,6 +88,7 @@ impl Bound {
                 false => Rc::clone(&cluster.endpoints),
             },
             turn: cluster.turn.clone(),
+            budget: RefCell::new(cluster.budget.take()),
         });
         Bound {
             snapshot: Arc::clone(&self.snapshot),
@@ -92,38 +98,84 @@ impl Bound {
         }
     }
 
-    /// Chooses an endpoint of a port, passing over `tried` as long as there is another.
-    ///
-    /// Returns `None` when the port has no endpoint.
+    /// Goes on with what another knew of requests and retries.
+    pub(crate) fn remember(&self, before: &Bound) {
+        for (port, cluster) in before.snapshot.ports().iter().zip(&before.clusters) {
+            let Some((service, number)) = port.name.as_ref() else {
+                continue;
+            };
+            let Some(budget) = cluster.budget.take() else {
+                continue;
+            };
+            let found = self.snapshot.find(service, *number);
+            if let Some(cluster) = found.and_then(|found| self.clusters.get(found.get())) {
+                cluster.budget.replace(Some(budget));
+            }
+        }
+    }
+
+    /// Chooses among the endpoints of a port by their loads, given with their index; `hash` leads to one where
+    /// that is how they are chosen.
     pub(crate) fn choose(
         &self,
         port: PortIndex,
         random: &mut Random,
-        load: impl Fn(&Endpoint) -> Load,
-    ) -> Option<&Rc<Endpoint>> {
-        let cluster = self.clusters.get(port.get())?;
-        if let [only] = &*cluster.endpoints {
-            return Some(only);
-        }
+        hash: Option<u64>,
+        load: impl Fn(usize, &Endpoint) -> Load,
+    ) -> Choice {
+        let Some(cluster) = self.clusters.get(port.get()) else {
+            return Choice::Nobody;
+        };
         let turn = cluster.turn.get();
         cluster.turn.set(turn.wrapping_add(1));
         let wanted = &self.snapshot.port(port).cluster;
-        let index = balance::choose(
-            wanted.balancer,
-            &wanted.schedule,
-            turn,
-            random.next(),
-            |index| {
-                cluster.endpoints.get(index).map_or(
-                    Load {
-                        active: 0,
-                        avoid: true,
-                    },
-                    |e| load(e),
-                )
-            },
-        )?;
-        cluster.endpoints.get(index)
+        let picker = match (wanted.balancer, &wanted.hashed, hash) {
+            (Balancer::RoundRobin, ..) => Picker::Turn(turn),
+            (_, Some(hashed), Some(hash)) => Picker::Ring(&hashed.ring, hash),
+            _ => Picker::Cheaper,
+        };
+        balance::choose(picker, &wanted.schedule, random.next(), |index| {
+            let endpoint = cluster.endpoints.get(index);
+            endpoint.map_or(Load::NONE, |endpoint| load(index, endpoint))
+        })
+    }
+
+    /// The only endpoint of a port, if there is no other.
+    pub(crate) fn only(&self, port: PortIndex) -> Option<&Rc<Endpoint>> {
+        match &*self.clusters.get(port.get())?.endpoints {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The endpoint of a port at this index.
+    pub(crate) fn endpoint(&self, port: PortIndex, index: usize) -> Option<&Rc<Endpoint>> {
+        self.clusters.get(port.get())?.endpoints.get(index)
+    }
+
+    /// The room of a port's endpoint with this address, where its endpoints have rooms.
+    pub(crate) fn room(&self, port: PortIndex, address: SocketAddr) -> Option<&Arc<Room>> {
+        let cluster = &self.snapshot.port(port).cluster;
+        let rooms = cluster.rooms.as_ref()?;
+        rooms.at(cluster.position(address)?)
+    }
+
+    /// A request for a port has come.
+    pub(crate) fn count_request(&self, port: PortIndex, now: Millis) {
+        if let Some(cluster) = self.clusters.get(port.get()) {
+            let mut budget = cluster.budget.borrow_mut();
+            budget.get_or_insert_default().request(now);
+        }
+    }
+
+    /// Whether a request for a port may be sent once more, one of so many Workers thinks: then it counts.
+    pub(crate) fn take_retry(&self, port: PortIndex, now: Millis, workers: usize) -> bool {
+        let rules = &self.snapshot.port(port).cluster.retry_budget;
+        let Some(cluster) = self.clusters.get(port.get()) else {
+            return false;
+        };
+        let mut budget = cluster.budget.borrow_mut();
+        budget.get_or_insert_default().retry(rules, now, workers)
     }
 
     /// The endpoint of a port that has this address.

@@ -49,6 +49,12 @@ impl Clock {
         ms
     }
 
+    /// The same in microseconds.
+    pub(crate) fn now_us(&self) -> u64 {
+        let since = self.now.get().saturating_duration_since(self.start);
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// What an instant of this clock is called in wall-clock time, in milliseconds since 1970. A
     /// wall clock that is set while the Worker runs is not followed.
     pub(crate) fn unix_ms(&self, instant: Instant) -> u64 {

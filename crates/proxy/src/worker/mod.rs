@@ -3,6 +3,7 @@
 
 mod alarm;
 mod bound;
+mod choose;
 mod clock;
 mod command;
 mod gate;
@@ -132,26 +133,6 @@ impl Worker {
                 })
             });
         Arc::clone(series)
-    }
-
-    /// Chooses an endpoint of a port for another try, passing over the one that `failed` if there is
-    /// another.
-    ///
-    /// # Errors
-    /// When the port has no endpoint.
-    pub(crate) fn choose(
-        &self,
-        bound: &Bound,
-        port: PortIndex,
-        failed: Option<&Rc<Endpoint>>,
-    ) -> Result<Rc<Endpoint>, Reason> {
-        let now = self.clock.now_ms();
-        let chosen = bound.choose(port, &mut self.random.borrow_mut(), |endpoint| {
-            let mut load = self.upstreams.load(endpoint, now);
-            load.avoid |= failed.is_some_and(|failed| std::ptr::eq(&**failed, endpoint));
-            load
-        });
-        chosen.map(Rc::clone).ok_or(Reason::NoEndpoint)
     }
 
     /// The endpoint that another node has chosen, or the client itself.

@@ -226,7 +226,13 @@ impl Worker {
         let guards = &snapshot.guards;
         self.alarms
             .revoke(|door, flow| guards.allow_live(door, flow));
-        self.serve_by(Bound::new(snapshot, &self.pods.borrow(), &self.upstreams));
+        let bound = Bound::new(snapshot, &self.pods.borrow(), &self.upstreams);
+        bound.remember(&self.bound());
+        self.serve_by(bound);
+        // Who waits for an endpoint looks whether there are others now.
+        if self.stats.upstream_requests_waiting.get() > 0 {
+            self.gate.wake_all();
+        }
         // Series that are in use are kept by who uses them.
         self.tcp.borrow_mut().clear();
         self.upstreams.forget_unused();

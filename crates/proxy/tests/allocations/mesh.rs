@@ -66,6 +66,7 @@ pub(crate) fn mesh(endpoint: SocketAddr) -> Mesh {
         endpoints: vec![Endpoint {
             address: endpoint,
             weight: 1,
+            max_requests: None,
             workload: Some(WorkloadName::parse("test/echo").unwrap()),
             account: Some(ServiceAccountName::parse("test/echo").unwrap()),
             node: None,
@@ -79,6 +80,7 @@ pub(crate) fn mesh(endpoint: SocketAddr) -> Mesh {
         headless: false,
         addresses: Vec::new(),
         balancer: Balancer::LeastRequest,
+        balancing: heddle_model::Balancing::default(),
         ports: vec![port],
     };
     let policies = vec![

@@ -32,6 +32,7 @@ pub(crate) fn service(name: &str, endpoints: &[SocketAddr]) -> Service {
         headless: false,
         addresses: Vec::new(),
         balancer: Balancer::RoundRobin,
+        balancing: heddle_model::Balancing::default(),
         ports: vec![ServicePort {
             name: None,
             port: 80,
@@ -41,6 +42,7 @@ pub(crate) fn service(name: &str, endpoints: &[SocketAddr]) -> Service {
                 .map(|&address| Endpoint {
                     address,
                     weight: 1,
+                    max_requests: None,
                     workload: None,
                     account: None,
                     node: None,
@@ -212,8 +214,13 @@ pub(crate) fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
+        Client::of(stream)
+    }
+
+    /// Either end of a connection that there is.
+    pub(crate) fn of(stream: TcpStream) -> Client {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client {
             stream,
             unread: Vec::new(),

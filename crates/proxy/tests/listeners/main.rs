@@ -128,6 +128,7 @@ fn mesh() -> Mesh {
     let endpoint = Endpoint {
         address: listener.local_addr().unwrap(),
         weight: 1,
+        max_requests: None,
         workload: None,
         account: None,
         node: None,
@@ -146,6 +147,7 @@ fn mesh() -> Mesh {
         headless: false,
         addresses: vec![SERVICE.ip()],
         balancer: Balancer::default(),
+        balancing: heddle_model::Balancing::default(),
         ports: vec![port],
     };
     let caller = Workload {

@@ -231,6 +231,21 @@ const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
         |w| &w.upstream_retries,
     ),
     (
+        "heddle_upstream_retries_refused_total",
+        "Requests not sent a second time because too many others had been.",
+        |w| &w.upstream_retries_refused,
+    ),
+    (
+        "heddle_upstream_requests_waited_total",
+        "Requests that waited for an endpoint to have room.",
+        |w| &w.upstream_requests_waited,
+    ),
+    (
+        "heddle_upstream_ejections_total",
+        "Endpoints left out for a while because of their answers.",
+        |w| &w.upstream_ejections,
+    ),
+    (
         "heddle_handshakes_total",
         "Handshakes with other nodes that were begun.",
         |w| &w.handshakes,
@@ -284,6 +299,11 @@ const GAUGES: &[(&str, &str, Pick<Gauge>)] = &[
         "heddle_upstream_connections_active",
         "Connections to endpoints, open now.",
         |w| &w.upstream_connections_active,
+    ),
+    (
+        "heddle_upstream_requests_waiting",
+        "Requests that wait for an endpoint to have room.",
+        |w| &w.upstream_requests_waiting,
     ),
     (
         "heddle_upstream_connections_idle",

@@ -24,6 +24,7 @@ fn service(name: &str, ports: &[u16]) -> Service {
         headless: false,
         addresses: Vec::new(),
         balancer: Balancer::default(),
+        balancing: heddle_model::Balancing::default(),
         ports: ports.iter().map(port).collect(),
     }
 }

@@ -282,6 +282,7 @@ fn the_environment_is_that_of_a_pod_with_this_callers_addresses() {
         headless: false,
         addresses: Vec::new(),
         balancer: Balancer::default(),
+        balancing: heddle_model::Balancing::default(),
         ports,
     };
     let mut mesh = mesh(&[("web", "")]);

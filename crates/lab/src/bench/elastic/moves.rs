@@ -172,6 +172,7 @@ fn mesh(service: &ServiceName, upstream: SocketAddr) -> Mesh {
         endpoints: vec![Endpoint {
             address: upstream,
             weight: 1,
+            max_requests: None,
             workload: None,
             account: None,
             node: None,
@@ -186,6 +187,7 @@ fn mesh(service: &ServiceName, upstream: SocketAddr) -> Mesh {
             headless: false,
             addresses: Vec::new(),
             balancer: Balancer::RoundRobin,
+            balancing: heddle_model::Balancing::default(),
             ports: vec![port],
         }],
         ..Mesh::default()

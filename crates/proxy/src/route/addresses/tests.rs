@@ -10,6 +10,7 @@ fn endpoint(address: &str, place: Option<&str>) -> Endpoint {
     Endpoint {
         address: address.parse().unwrap(),
         weight: 1,
+        max_requests: None,
         workload: None,
         account: place.map(|_| account),
         node: place.map(|node| NodeName::parse(node).unwrap()),
@@ -25,6 +26,7 @@ fn service(name: &str, address: Option<&str>, protocol: AppProtocol, at: Vec<End
             .into_iter()
             .collect(),
         balancer: Balancer::default(),
+        balancing: heddle_model::Balancing::default(),
         ports: vec![ServicePort {
             name: None,
             port: 80,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use heddle_model::{AppProtocol, Mode, SpiffeId, TrustDomain};
 use heddle_proxy::{Protocol, Settings};
 use heddle_transport::fixture::{Authority, DAY, NOW};
-use heddle_transport::{Denied, Identities, Protocol, Session, Trust};
+use heddle_transport::{Denied, Identities, Session, Trust};
 
 use super::pair::{Pair, domain, id, node_name};
 use crate::policy::{account, allow};

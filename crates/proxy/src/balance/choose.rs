@@ -1,0 +1,173 @@
+//! The choice itself.
+
+use super::{Random, Ring, Schedule};
+
+/// The share of an endpoint that nothing is held back from, in parts of 65,536.
+pub(crate) const FULL_SHARE: u32 = 1 << 16;
+/// Turns that are looked at around one that is not to be taken.
+const LOOK_AROUND: u64 = 64;
+/// Draws in place of endpoints whose share is still small.
+const MAX_REDRAWS: usize = 8;
+
+/// How an endpoint stands at the moment of the choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// What one more request costs there: how many there would be, or how long it would take.
+    pub(crate) cost: u64,
+    /// How much of its turns it takes, in parts of [`FULL_SHARE`].
+    pub(crate) share: u32,
+    /// Not to be chosen while another can be: it failed recently, or was just tried.
+    pub(crate) avoid: bool,
+    /// Not to be chosen: it has as many requests as it takes.
+    pub(crate) full: bool,
+}
+
+impl Load {
+    /// One that is not there.
+    pub(crate) const NONE: Load = Load {
+        cost: u64::MAX,
+        share: FULL_SHARE,
+        avoid: true,
+        full: true,
+    };
+
+    fn is_usable(self) -> bool {
+        !self.avoid && !self.full
+    }
+}
+
+/// By what an endpoint is chosen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Picker<'a> {
+    /// Each in turn: the number of this choice.
+    Turn(u64),
+    /// The cheaper of two chosen at random ("the power of two choices", Mitzenmacher 2001).
+    Cheaper,
+    /// Where the hash leads, and on from there.
+    Ring(&'a Ring, u64),
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The endpoint with this index in the schedule's weights.
+    At(usize),
+    /// There are endpoints, and none has room.
+    Full,
+    /// There is no endpoint.
+    Nobody,
+}
+
+/// Chooses an endpoint, by its index in the schedule's weights.
+///
+/// `random` is a fresh random number. An endpoint to avoid is passed over while another is found, as is
+/// one without room; when all are to be avoided the choice falls on one of them that has room, because a try
+/// may succeed where refusing surely fails. While none is full a bounded look around is enough.
+pub(crate) fn choose(
+    picker: Picker<'_>,
+    schedule: &Schedule,
+    random: u64,
+    load: impl Fn(usize) -> Load,
+) -> Choice {
+    let first = match picker {
+        Picker::Turn(turn) => draw(schedule, turn, random, &load),
+        Picker::Cheaper => cheaper(schedule, random, &load),
+        Picker::Ring(ring, hash) => ring.at(hash).map(|first| (first, load(first))),
+    };
+    let Some((first, first_load)) = first else {
+        return Choice::Nobody;
+    };
+    if first_load.is_usable() {
+        return Choice::At(first);
+    }
+    let mut any_full = first_load.full;
+    let mut is_usable = |candidate: &usize| {
+        let load = load(*candidate);
+        any_full |= load.full;
+        load.is_usable()
+    };
+    let around = match picker {
+        Picker::Ring(ring, hash) => ring.after(hash).find(&mut is_usable),
+        Picker::Turn(_) | Picker::Cheaper => {
+            let start = match picker {
+                Picker::Turn(turn) => turn,
+                _ => random >> 32,
+            };
+            (1..=schedule.len().min(LOOK_AROUND))
+                .filter_map(|step| schedule.turn(start.wrapping_add(step)))
+                .find(&mut is_usable)
+        }
+    };
+    match around {
+        Some(found) => Choice::At(found),
+        None if any_full => exactly(schedule, random, &load),
+        None => Choice::At(first),
+    }
+}
+
+/// The cheaper of two turns, of which a heavier endpoint has more, for its weight.
+fn cheaper(
+    schedule: &Schedule,
+    random: u64,
+    load: &impl Fn(usize) -> Load,
+) -> Option<(usize, Load)> {
+    let (one, a) = draw(schedule, random >> 32, random, load)?;
+    let (other, b) = draw(schedule, random & u64::from(u32::MAX), !random, load)?;
+    let a_cost = a.cost.saturating_mul(schedule.weight(other));
+    let b_cost = b.cost.saturating_mul(schedule.weight(one));
+    let is_better = (b.full, b.avoid, b_cost) < (a.full, a.avoid, a_cost);
+    Some(if is_better { (other, b) } else { (one, a) })
+}
+
+/// The endpoint whose turn it is; if that takes only a part of its turns, perhaps a random one instead.
+fn draw(
+    schedule: &Schedule,
+    turn: u64,
+    random: u64,
+    load: &impl Fn(usize) -> Load,
+) -> Option<(usize, Load)> {
+    let first = schedule.turn(turn)?;
+    let first = (first, load(first));
+    if first.1.share >= FULL_SHARE {
+        return Some(first);
+    }
+    redraw(schedule, first, random, load)
+}
+
+fn redraw(
+    schedule: &Schedule,
+    mut drawn: (usize, Load),
+    random: u64,
+    load: &impl Fn(usize) -> Load,
+) -> Option<(usize, Load)> {
+    let mut dice = Random::new(random);
+    for _ in 0..MAX_REDRAWS {
+        if dice.below(u64::from(FULL_SHARE)) < u64::from(drawn.1.share) {
+            break;
+        }
+        let next = schedule.turn(dice.next() >> 32)?;
+        drawn = (next, load(next));
+    }
+    Some(drawn)
+}
+
+/// Looks at every endpoint, from a random one on: nobody waits while there is room anywhere.
+fn exactly(schedule: &Schedule, random: u64, load: &impl Fn(usize) -> Load) -> Choice {
+    let endpoints = schedule.endpoints();
+    let start = Random::new(random).below(endpoints as u64);
+    let start = usize::try_from(start).unwrap_or(0);
+    let all = || {
+        (start..endpoints)
+            .chain(0..start)
+            .filter(|&i| schedule.weight(i) > 0)
+    };
+    if let Some(found) = all().find(|&i| load(i).is_usable()) {
+        return Choice::At(found);
+    }
+    let is_last_resort = all().all(|i| load(i).avoid);
+    let found = all().find(|&i| is_last_resort && !load(i).full);
+    found.map_or(Choice::Full, Choice::At)
+}
+
+#[cfg(test)]
+mod tests;

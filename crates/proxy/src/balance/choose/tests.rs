@@ -1,0 +1,176 @@
+use super::*;
+use proptest::prelude::*;
+
+const FREE: Load = Load {
+    cost: 1,
+    share: FULL_SHARE,
+    avoid: false,
+    full: false,
+};
+const AVOID: Load = Load {
+    avoid: true,
+    ..FREE
+};
+const FULL: Load = Load { full: true, ..FREE };
+
+/// The ways that need no hash.
+const WAYS: [fn(u64) -> Picker<'static>; 2] = [Picker::Turn, |_| Picker::Cheaper];
+
+fn counts(
+    weights: &[u32],
+    picks: u64,
+    way: fn(u64) -> Picker<'static>,
+    load: impl Fn(usize) -> Load,
+) -> Vec<u64> {
+    let schedule = Schedule::new(weights);
+    let mut random = Random::new(42);
+    let mut counts = vec![0; weights.len()];
+    for turn in 0..picks {
+        if let Choice::At(i) = choose(way(turn), &schedule, random.next(), &load) {
+            counts[i] += 1;
+        }
+    }
+    counts
+}
+
+#[test]
+fn round_robin_is_exact_over_a_round() {
+    let counts = |weights: &[u32], picks| counts(weights, picks, Picker::Turn, |_| FREE);
+    assert_eq!(counts(&[1, 1, 1], 300), [100, 100, 100]);
+    assert_eq!(counts(&[1, 2, 3], 600), [100, 200, 300]);
+    assert_eq!(counts(&[0, 5], 10), [0, 10]);
+}
+
+#[test]
+fn two_choices_keep_shares_when_idle() {
+    let counts = counts(&[1, 3], 40_000, |_| Picker::Cheaper, |_| FREE);
+    let share = counts[1] as f64 / 40_000.0;
+    assert!(
+        share > 0.75,
+        "the heavier one gets at least its weight, got {share}"
+    );
+}
+
+#[test]
+fn two_choices_prefer_the_cheaper() {
+    let load = |i: usize| Load {
+        cost: if i == 0 { 11 } else { 1 },
+        ..FREE
+    };
+    let idle = counts(&[1, 1], 1000, |_| Picker::Cheaper, load)[1];
+    // It loses only when both draws fall on the busy one.
+    assert!((650..850).contains(&idle), "{idle}");
+}
+
+#[test]
+fn endpoints_to_avoid_are_passed_over_unless_there_is_no_other() {
+    let schedule = Schedule::new(&[1, 1, 1]);
+    let mut random = Random::new(7);
+    for way in WAYS {
+        for turn in 0..100 {
+            let only = |i: usize| if i == 2 { FREE } else { AVOID };
+            let chosen = choose(way(turn), &schedule, random.next(), only);
+            assert_eq!(chosen, Choice::At(2));
+            let chosen = choose(way(turn), &schedule, random.next(), |_| AVOID);
+            assert!(matches!(chosen, Choice::At(_)));
+        }
+    }
+}
+
+#[test]
+fn room_is_found_wherever_it_is() {
+    let weights = [1; 500];
+    let schedule = Schedule::new(&weights);
+    let ring = Ring::new(&weights.map(|_| (([127, 0, 0, 1], 1).into(), 1)));
+    let mut random = Random::new(7);
+    for at in (0..500).step_by(17) {
+        let only = |i: usize| if i == at { FREE } else { FULL };
+        for way in WAYS {
+            let chosen = choose(way(random.next()), &schedule, random.next(), only);
+            assert_eq!(chosen, Choice::At(at));
+        }
+        let picker = Picker::Ring(&ring, random.next());
+        assert_eq!(choose(picker, &schedule, 0, only), Choice::At(at));
+    }
+}
+
+#[test]
+fn what_is_full_is_waited_for_and_what_is_shut_is_not() {
+    let schedule = Schedule::new(&[1, 1]);
+    let shut_and_full = Load {
+        full: true,
+        ..AVOID
+    };
+    for way in WAYS {
+        let chosen = |loads: [Load; 2]| choose(way(1), &schedule, 1, |i| loads[i]);
+        assert_eq!(chosen([FULL, FULL]), Choice::Full);
+        // One that has room is not tried while another works and is only busy.
+        assert_eq!(chosen([FULL, AVOID]), Choice::Full);
+        assert_eq!(chosen([shut_and_full, AVOID]), Choice::At(1));
+        assert_eq!(chosen([shut_and_full, shut_and_full]), Choice::Full);
+    }
+}
+
+#[test]
+fn one_with_a_small_share_gets_as_much_of_its_turns() {
+    for way in WAYS {
+        for (share, want) in [(FULL_SHARE / 10, 0.1), (FULL_SHARE / 2, 0.5)] {
+            let load = |i: usize| Load {
+                share: if i == 0 { share } else { FULL_SHARE },
+                ..FREE
+            };
+            let counts = counts(&[1; 20], 200_000, way, load);
+            let got = counts[0] as f64 / (counts[1..].iter().sum::<u64>() as f64 / 19.0);
+            assert!((want * 0.8..want * 1.3).contains(&got), "{share}: {got}");
+        }
+        // When all begin, all are used.
+        let load = |_| Load {
+            share: FULL_SHARE / 10,
+            ..FREE
+        };
+        let counts = counts(&[1; 4], 4_000, way, load);
+        assert!(counts.iter().all(|&n| n > 800), "{counts:?}");
+    }
+}
+
+#[test]
+fn nobody_is_chosen_from_nothing() {
+    for weights in [&[][..], &[0, 0]] {
+        let schedule = Schedule::new(weights);
+        for way in WAYS {
+            assert_eq!(choose(way(3), &schedule, 9, |_| FREE), Choice::Nobody);
+        }
+    }
+    let ring = Ring::new(&[]);
+    let chosen = choose(Picker::Ring(&ring, 7), &Schedule::default(), 9, |_| FREE);
+    assert_eq!(chosen, Choice::Nobody);
+}
+
+proptest! {
+    /// Whatever the loads: nobody waits while somebody has room that may be chosen, and nobody who is full
+    /// is chosen.
+    #[test]
+    fn a_choice_is_right(
+        loads in prop::collection::vec((any::<bool>(), any::<bool>()), 1..90),
+        turn: u64,
+        random: u64,
+    ) {
+        let weights = vec![1; loads.len()];
+        let places: Vec<_> = (0u16..).zip(&loads).map(|(i, _)| (([127, 0, 0, 1], i).into(), 1)).collect();
+        let (schedule, ring) = (Schedule::new(&weights), Ring::new(&places));
+        let load = |i: usize| Load { avoid: loads[i].0, full: loads[i].1, ..FREE };
+        for picker in [Picker::Turn(turn), Picker::Cheaper, Picker::Ring(&ring, random)] {
+            let any_full = loads.iter().any(|load| load.1);
+            let any_usable = loads.iter().any(|&(avoid, full)| !avoid && !full);
+            let any_working = loads.iter().any(|&(avoid, _)| !avoid);
+            match choose(picker, &schedule, random, load) {
+                Choice::At(i) => {
+                    prop_assert!(!loads[i].1);
+                    prop_assert!(!loads[i].0 || !any_working || !any_full);
+                }
+                Choice::Full => prop_assert!(!any_usable),
+                Choice::Nobody => prop_assert!(false),
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! How long an endpoint takes to answer: a moving average that follows a peak at once and forgets it by and by
+//! ("Peak EWMA", as Finagle's and Linkerd's balancers have it).
+
+/// Time in which all but 1/e of a sample is forgotten, in microseconds.
+const DECAY_US: f64 = 10_000_000.0;
+/// What an endpoint is taken to cost that has requests under way and has never answered, in microseconds: it is
+/// not given more before it has.
+const UNKNOWN_US: f64 = 60_000_000.0;
+
+/// The latency of an endpoint, as its answers have shown it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Ewma {
+    us: f64,
+    /// When it was looked at last, in microseconds of the caller's clock.
+    seen_us: u64,
+}
+
+impl Ewma {
+    /// An answer took so long.
+    pub(crate) fn observe(self, took_us: u64, now_us: u64) -> Self {
+        let took = took_us as f64;
+        let us = match took > self.us {
+            true => took,
+            false => {
+                let kept = self.kept(now_us);
+                self.us * kept + took * (1.0 - kept)
+            }
+        };
+        let seen_us = now_us.max(self.seen_us);
+        Ewma { us, seen_us }
+    }
+
+    /// As of now: without answers it is forgotten too, so that an endpoint that was slow once is tried again.
+    fn now(self, now_us: u64) -> f64 {
+        self.us * self.kept(now_us)
+    }
+
+    fn kept(self, now_us: u64) -> f64 {
+        let since = now_us.saturating_sub(self.seen_us) as f64;
+        (-since / DECAY_US).exp()
+    }
+}
+
+/// What one more request costs at an endpoint with so many under way: each waits for those before it.
+pub(crate) fn cost(latency: Ewma, active: u32, now_us: u64) -> u64 {
+    let us = match latency.us > 0.0 {
+        true => latency.now(now_us),
+        false if active > 0 => UNKNOWN_US,
+        false => 0.0,
+    };
+    // Beyond the mantissa nobody waits any more; below a microsecond those under way still count.
+    (us.max(1.0) * (f64::from(active) + 1.0)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const S: u64 = 1_000_000;
+
+    #[test]
+    fn a_peak_counts_at_once_and_is_forgotten_by_and_by() {
+        let calm = (0..100).fold(Ewma::default(), |ewma, i| ewma.observe(1_000, i * 1_000));
+        assert_eq!(cost(calm, 0, 100_000), 999);
+        let peak = calm.observe(500_000, S);
+        assert_eq!(cost(peak, 0, S), 500_000);
+        // One quick answer changes little.
+        let after = peak.observe(1_000, S + 1_000);
+        assert!(cost(after, 0, S + 1_000) > 499_000);
+        let later = (1..=300).fold(peak, |ewma, i| ewma.observe(1_000, S + i * 100_000));
+        assert!(cost(later, 0, 31 * S) < 30_000);
+        // And so does silence.
+        assert!(cost(peak, 0, 61 * S) < 2_000);
+    }
+
+    #[test]
+    fn requests_under_way_multiply_it() {
+        let ewma = Ewma::default().observe(2_000, 0);
+        assert_eq!(cost(ewma, 0, 0), 2_000);
+        assert_eq!(cost(ewma, 4, 0), 10_000);
+    }
+
+    #[test]
+    fn one_that_never_answered_gets_one_request_and_no_more() {
+        let ewma = Ewma::default();
+        assert_eq!(cost(ewma, 0, 0), 1);
+        assert!(cost(ewma, 1, 0) > cost(ewma.observe(S, 0), 50, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn it_stays_between_what_was_seen_and_zero(
+            samples in prop::collection::vec((0u64..10_000_000, 0u64..100_000_000), 1..50),
+        ) {
+            let mut ewma = Ewma::default();
+            let most = samples.iter().map(|sample| sample.0).max().unwrap_or(0);
+            let mut now = 0;
+            for (took, later) in samples {
+                now += later;
+                ewma = ewma.observe(took, now);
+                prop_assert!(ewma.us >= 0.0 && ewma.us <= most as f64);
+                prop_assert!(cost(ewma, 0, now) <= most.max(1));
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Whose turn it is: weighted round robin, worked out in advance.
+
+/// Longest schedule; weights that would need a longer one are rounded.
+const MAX_SCHEDULE: u64 = 4096;
+
+/// The order in which endpoints take their turns: each as often as its weight says, spread evenly.
+///
+/// Built once for each configuration by smooth weighted round robin, so that a pick is an index
+/// whatever the weights.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    turns: Box<[u16]>,
+    /// Of each endpoint, in lowest terms.
+    weights: Box<[u64]>,
+}
+
+impl Schedule {
+    /// A schedule over endpoints with these weights. Beyond 65,536 endpoints the rest gets no turn.
+    pub(crate) fn new(weights: &[u32]) -> Self {
+        let weights = &weights[..weights.len().min(1 << 16)];
+        let weights = reduced(weights);
+        let total: u64 = weights.iter().sum();
+        if weights.iter().all(|&weight| weight <= 1) {
+            let turns = (0..=u16::MAX)
+                .zip(&weights)
+                .filter(|(_, w)| **w == 1)
+                .map(|(i, _)| i);
+            return Schedule {
+                turns: turns.collect(),
+                weights: weights.into(),
+            };
+        }
+        let mut current = vec![0i128; weights.len()];
+        let one_turn = |_| {
+            for (current, &weight) in current.iter_mut().zip(&weights) {
+                *current += i128::from(weight);
+            }
+            // The first of equals, so that the order is that of the endpoints.
+            let best = (0..current.len())
+                .rev()
+                .max_by_key(|&i| current[i])
+                .unwrap_or(0);
+            current[best] -= i128::from(total);
+            u16::try_from(best).unwrap_or(0)
+        };
+        Schedule {
+            turns: (0..total).map(one_turn).collect(),
+            weights: weights.into(),
+        }
+    }
+
+    pub(super) fn weight(&self, endpoint: usize) -> u64 {
+        self.weights.get(endpoint).copied().unwrap_or(0)
+    }
+
+    /// How many turns there are.
+    pub(super) fn len(&self) -> u64 {
+        self.turns.len() as u64
+    }
+
+    /// How many endpoints there are, those without a turn included.
+    pub(super) fn endpoints(&self) -> usize {
+        self.weights.len()
+    }
+
+    pub(super) fn turn(&self, number: u64) -> Option<usize> {
+        let length = self.turns.len() as u64;
+        let at = number.checked_rem(length)?;
+        self.turns
+            .get(usize::try_from(at).ok()?)
+            .map(|&i| usize::from(i))
+    }
+}
+
+/// Divides by the common divisor, then rounds until the sum fits [`MAX_SCHEDULE`] turns or every
+/// weight is 1.
+fn reduced(weights: &[u32]) -> Vec<u64> {
+    fn gcd(a: u64, b: u64) -> u64 {
+        if b == 0 { a } else { gcd(b, a % b) }
+    }
+    let divisor = weights.iter().fold(0, |d, &w| gcd(d, u64::from(w))).max(1);
+    let weights: Vec<u64> = weights.iter().map(|&w| u64::from(w) / divisor).collect();
+    let total: u64 = weights.iter().sum();
+    if total <= MAX_SCHEDULE || weights.iter().all(|&w| w <= 1) {
+        return weights;
+    }
+    weights
+        .iter()
+        .map(|&w| {
+            if w == 0 {
+                0
+            } else {
+                (w * MAX_SCHEDULE / total).max(1)
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_heavy_endpoint_does_not_get_its_turns_in_a_row() {
+        // The sequence of nginx's smooth weighted round robin for 5, 1, 1.
+        let schedule = Schedule::new(&[5, 1, 1]);
+        let turns: Vec<usize> = (0..7).filter_map(|i| schedule.turn(i)).collect();
+        assert_eq!(turns, [0, 0, 1, 0, 2, 0, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_schedule_gives_everyone_their_share(weights in prop::collection::vec(0u32..2000, 1..40)) {
+            let schedule = Schedule::new(&weights);
+            prop_assert!(schedule.turns.len() as u64 <= MAX_SCHEDULE + weights.len() as u64);
+            let total: u64 = weights.iter().map(|&w| u64::from(w)).sum();
+            for (i, &weight) in weights.iter().enumerate() {
+                let turns = schedule.turns.iter().filter(|&&t| usize::from(t) == i).count();
+                prop_assert_eq!(turns == 0, weight == 0);
+                if total > 0 {
+                    let want = f64::from(weight) / total as f64;
+                    let got = turns as f64 / schedule.turns.len() as f64;
+                    prop_assert!((want - got).abs() < 0.02, "{} wanted {}, got {}", i, want, got);
+                }
+            }
+        }
+    }
+}

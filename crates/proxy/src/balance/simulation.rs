@@ -1,0 +1,323 @@
+//! A seeded simulation of three unequal providers behind one queue, as in the experiment that the limits are
+//! for: each serves so many requests at once, and no more.
+//!
+//! Events are in the order of a virtual clock. After each of them it is checked that no provider has more than
+//! it takes, and that nobody waits while there is room.
+
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+
+use super::{Choice, FULL_SHARE, Load, Millis, Picker, Random, Schedule, choose};
+use crate::upstream::testing::rooms;
+use crate::upstream::{Joined, Rooms, Seat, Waiting, Wants, join};
+
+const LIMITS: [u32; 3] = [67, 133, 200];
+/// What a request takes at a provider, in microseconds, without what varies.
+const SERVICE_US: u64 = 50_000;
+
+/// What one run is asked to do.
+struct Scene {
+    seed: u64,
+    /// Clients, each with one request at a time.
+    clients: usize,
+    /// Of a hundred requests, how many take five times as long.
+    slow_percent: u64,
+    /// Of a hundred waits, how many are given up.
+    impatient_percent: u64,
+    duration_us: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+struct Outcome {
+    served: [u64; 3],
+    most_used: [u32; 3],
+    longest_wait_us: u64,
+    gave_up: u64,
+    /// Work done, in microseconds of a place.
+    worked_us: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// A client asks.
+    Asks,
+    /// A client's request is done.
+    Done,
+    /// A client that waits may give up.
+    Tires,
+}
+
+/// Notes who was woken.
+struct Bell {
+    client: usize,
+    woken: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.woken.lock().unwrap().push(self.client);
+    }
+}
+
+struct World {
+    rooms: Arc<Rooms>,
+    schedule: Schedule,
+    random: Random,
+    now_us: u64,
+    /// The next first: time, who, what.
+    events: BinaryHeap<std::cmp::Reverse<(u64, usize, What)>>,
+    /// At which provider, with which seat and for how long.
+    served: HashMap<usize, Seat>,
+    /// Since when somebody waits.
+    waiting: HashMap<usize, (Waiting, u64)>,
+    woken: Arc<Mutex<Vec<usize>>>,
+    outcome: Outcome,
+}
+
+impl World {
+    fn ms(&self) -> Millis {
+        self.now_us / 1_000 + 1
+    }
+
+    fn at(&mut self, after_us: u64, client: usize, what: What) {
+        let event = (self.now_us + after_us, client, what);
+        self.events.push(std::cmp::Reverse(event));
+    }
+
+    fn begin(&mut self, client: usize, seat: Seat, scene: &Scene) {
+        let at = (0..3).find(|&i| {
+            self.rooms
+                .at(i)
+                .is_some_and(|room| Arc::ptr_eq(room, seat.room()))
+        });
+        let at = at.expect("a seat is one of the rooms'");
+        let factor = match self.random.below(100) < scene.slow_percent {
+            true => 5,
+            false => 1,
+        };
+        let takes = factor * (SERVICE_US + self.random.below(SERVICE_US / 5));
+        self.outcome.served[at] += 1;
+        self.outcome.worked_us += takes;
+        self.served.insert(client, seat);
+        self.at(takes, client, What::Done);
+    }
+
+    fn ask(&mut self, client: usize, scene: &Scene) {
+        let now = self.ms();
+        if !self.rooms.has_line() {
+            let random = self.random.next();
+            let load = |i: usize| {
+                let standing = self.rooms.standing(i, now).expect("it is there");
+                Load {
+                    cost: u64::from(standing.used) + 1,
+                    share: FULL_SHARE,
+                    avoid: !standing.is_open,
+                    full: standing.is_full,
+                }
+            };
+            if let Choice::At(i) = choose(Picker::Cheaper, &self.schedule, random, load) {
+                let seat = self.rooms.at(i).and_then(|room| room.take());
+                return self.begin(client, seat.expect("it was free"), scene);
+            }
+        }
+        let woken = Arc::clone(&self.woken);
+        let waker = Waker::from(Arc::new(Bell { client, woken }));
+        match join(Wants::Any(Arc::clone(&self.rooms)), &waker, now) {
+            Joined::Seated(seat) => self.begin(client, seat, scene),
+            Joined::Waiting(waiting) => {
+                self.waiting.insert(client, (waiting, self.now_us));
+                if self.random.below(100) < scene.impatient_percent {
+                    let after = self.random.below(SERVICE_US);
+                    self.at(after, client, What::Tires);
+                }
+            }
+            Joined::Full => panic!("the queue has room for all"),
+        }
+    }
+
+    /// Who was handed a seat begins.
+    fn seat(&mut self, scene: &Scene) {
+        let woken = std::mem::take(&mut *self.woken.lock().unwrap());
+        for client in woken {
+            // Whoever gave up at that moment was woken in vain: the seat went on to the next.
+            let Some((waiting, since)) = self.waiting.remove(&client) else {
+                continue;
+            };
+            let seat = waiting.take().expect("whoever is woken has a seat");
+            let waited = self.now_us - since;
+            self.outcome.longest_wait_us = self.outcome.longest_wait_us.max(waited);
+            self.begin(client, seat, scene);
+        }
+    }
+
+    fn check(&mut self) {
+        let now = self.ms();
+        let mut is_room = false;
+        let most = self.outcome.most_used.iter_mut();
+        for (i, (limit, most)) in LIMITS.into_iter().zip(most).enumerate() {
+            let standing = self.rooms.standing(i, now).expect("it is there");
+            assert!(standing.used <= limit, "{i} has {}", standing.used);
+            is_room |= !standing.is_full;
+            *most = (*most).max(standing.used);
+        }
+        assert!(
+            self.waiting.is_empty() || !is_room,
+            "nobody waits while there is room"
+        );
+        assert_eq!(self.rooms.has_line(), !self.waiting.is_empty());
+    }
+}
+
+fn run(scene: &Scene) -> Outcome {
+    let mut world = World {
+        rooms: rooms(&LIMITS, scene.clients),
+        schedule: Schedule::new(&LIMITS),
+        random: Random::new(scene.seed),
+        now_us: 0,
+        events: BinaryHeap::new(),
+        served: HashMap::new(),
+        waiting: HashMap::new(),
+        woken: Arc::default(),
+        outcome: Outcome::default(),
+    };
+    for client in 0..scene.clients {
+        let after = world.random.below(1_000);
+        world.at(after, client, What::Asks);
+    }
+    while let Some(std::cmp::Reverse((at, client, what))) = world.events.pop() {
+        if at > scene.duration_us {
+            // What is not done when time is over is not counted.
+            if what == What::Done {
+                world.outcome.worked_us -= at - scene.duration_us;
+            }
+            continue;
+        }
+        world.now_us = at;
+        match what {
+            What::Asks => world.ask(client, scene),
+            What::Done => {
+                drop(world.served.remove(&client));
+                world.seat(scene);
+                world.ask(client, scene);
+            }
+            What::Tires => {
+                if world.waiting.remove(&client).is_some() {
+                    world.outcome.gave_up += 1;
+                    // It may have been handed a seat, which goes on.
+                    world.seat(scene);
+                    world.at(SERVICE_US, client, What::Asks);
+                }
+            }
+        }
+        world.check();
+    }
+    let rooms = Arc::clone(&world.rooms);
+    drop(world.served);
+    drop(world.waiting);
+    assert!(!rooms.has_line(), "nobody is left in line");
+    for i in 0..3 {
+        assert_eq!(rooms.standing(i, 1).map(|standing| standing.used), Some(0));
+    }
+    world.outcome
+}
+
+#[test]
+fn unequal_providers_are_full_and_never_more() {
+    for seed in 1..=3 {
+        for clients in [450, 600, 1_000] {
+            let scene = Scene {
+                seed,
+                clients,
+                slow_percent: 5,
+                impatient_percent: 0,
+                duration_us: 4_000_000,
+            };
+            let outcome = run(&scene);
+            let ceiling = u64::from(LIMITS.iter().sum::<u32>()) * scene.duration_us;
+            let used = outcome.worked_us as f64 / ceiling as f64;
+            assert!(
+                (0.97..=1.0).contains(&used),
+                "{clients} clients, seed {seed}: {used:.3} of the ceiling"
+            );
+            assert_eq!(outcome.most_used, LIMITS);
+            let total: u64 = outcome.served.iter().sum();
+            for (served, limit) in outcome.served.iter().zip(LIMITS) {
+                let share = *served as f64 / total as f64;
+                let want = f64::from(limit) / 400.0;
+                assert!(
+                    (share - want).abs() < 0.02,
+                    "a share of {share:.3}, not {want:.3}"
+                );
+            }
+            // First come, first served: nobody waits longer than it takes to serve all before.
+            let ahead = (clients as u64 - 400).div_ceil(400) + 1;
+            let most = ahead * 5 * SERVICE_US * 12 / 10;
+            assert!(
+                outcome.longest_wait_us <= most,
+                "{} µs",
+                outcome.longest_wait_us
+            );
+        }
+    }
+}
+
+#[test]
+fn below_the_ceiling_nobody_waits() {
+    for seed in 1..=4 {
+        let scene = Scene {
+            seed,
+            clients: 400,
+            slow_percent: 20,
+            impatient_percent: 0,
+            duration_us: 3_000_000,
+        };
+        assert_eq!(run(&scene).longest_wait_us, 0);
+    }
+}
+
+#[test]
+fn whoever_gives_up_leaves_no_trace() {
+    for seed in 1..=4 {
+        let scene = Scene {
+            seed,
+            clients: 800,
+            slow_percent: 5,
+            impatient_percent: 60,
+            duration_us: 3_000_000,
+        };
+        let outcome = run(&scene);
+        assert!(outcome.gave_up > 1_000, "{}", outcome.gave_up);
+    }
+}
+
+/// Prints what a run comes to: `cargo test -p heddle-proxy --lib figures -- --ignored --nocapture`.
+#[test]
+#[ignore = "it only prints"]
+fn figures() {
+    println!("clients  of the ceiling  shares                longest wait");
+    for clients in [128, 256, 400, 512, 1_024] {
+        let scene = Scene {
+            seed: 1,
+            clients,
+            slow_percent: 0,
+            impatient_percent: 0,
+            duration_us: 20_000_000,
+        };
+        let outcome = run(&scene);
+        let ceiling = 400 * scene.duration_us;
+        let total: u64 = outcome.served.iter().sum();
+        let shares = outcome
+            .served
+            .map(|served| 100.0 * served as f64 / total as f64);
+        println!(
+            "{clients:>7}  {:>14.3}  {:>5.1} {:>5.1} {:>5.1} %  {:>9.1} ms",
+            outcome.worked_us as f64 / ceiling as f64,
+            shares[0],
+            shares[1],
+            shares[2],
+            outcome.longest_wait_us as f64 / 1_000.0
+        );
+    }
+}

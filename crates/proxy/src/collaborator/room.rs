@@ -1,0 +1,274 @@
+//! Finding an endpoint that has room for a request, and waiting for one.
+//!
+//! ```text
+//!   choose ──▶ a place is free ─────────────────────────────────────────────▶ sent
+//!      │ none                                                                   ▲
+//!      ▼                                                                        │
+//!   wait in line ──┬── a place is handed over ──────────────────────────────────┘
+//!      ▲           ├── the endpoints are others: prepared anew ──┐
+//!      └───────────│─────────────────────────────────────────────┘
+//!                  └── too long, too many, client gone, draining ──▶ refused
+//! ```
+//!
+//! While it waits a request is a copy of what will be sent, and what the client's inbox holds anyway.
+
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use heddle_model::HashOn;
+use heddle_telemetry::WorkerStats;
+use heddle_wire::buffer::Chain;
+
+use super::exchange::Exchange;
+use super::{Connection, Scratch};
+use crate::balance::hash;
+use crate::failure::{Failure, Reason};
+use crate::route::PortIndex;
+use crate::upstream::{Joined, Lease, Rooms, Seat, Waiting, Wants, join};
+use crate::worker::{Bound, Live, Millis};
+
+/// How often one that waits looks for itself whether an endpoint is back that was left out.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often it looks for anything else that nobody tells it.
+const LOOK_SELDOM: Duration = Duration::from_secs(1);
+
+impl Connection {
+    /// An endpoint for the request that stands in the scratch. `None`: none has room at the moment.
+    pub(super) fn choose_endpoint(
+        &self,
+        exchange: &mut Exchange,
+    ) -> Result<Option<Lease>, Failure> {
+        let target = exchange.target.ok_or(Reason::NoBackend)?;
+        if let Some(failed) = &mut exchange.lease {
+            // Whoever tries again holds no place while it looks for another.
+            drop(failed.take_seat());
+        }
+        if self.door.is_fixed() {
+            let endpoint = self.worker.chosen(&exchange.bound, target, &self.door)?;
+            return Ok(self.worker.lease_at(&exchange.bound, target, endpoint));
+        }
+        let hash = self.hash(exchange, target);
+        let failed = exchange.lease.as_ref().map(Lease::endpoint);
+        Ok(self.worker.lease(&exchange.bound, target, failed, hash)?)
+    }
+
+    /// Where the request belongs, if that decides who gets it.
+    fn hash(&self, exchange: &Exchange, target: PortIndex) -> Option<u64> {
+        let hashed = exchange
+            .bound
+            .snapshot
+            .port(target)
+            .cluster
+            .hashed
+            .as_ref()?;
+        let name = match &hashed.on {
+            HashOn::Source => {
+                return Some(match self.address.ip().to_canonical() {
+                    IpAddr::V4(v4) => hash(&v4.octets()),
+                    IpAddr::V6(v6) => hash(&v6.octets()),
+                });
+            }
+            HashOn::Header(name) => name.as_bytes(),
+        };
+        let Scratch {
+            request, linear, ..
+        } = &mut *self.worker.scratch.borrow_mut();
+        let buf = self.client.inbox.contiguous(exchange.head_bytes, linear);
+        let mut fields = request.fields.iter();
+        let field = fields.find(|field| field.name.of(buf).eq_ignore_ascii_case(name))?;
+        Some(hash(field.value.of(buf)))
+    }
+
+    /// Waits in line until an endpoint has room for the request.
+    pub(super) async fn wait_for_room(
+        &mut self,
+        exchange: &mut Exchange,
+    ) -> Result<Lease, Failure> {
+        let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        let mut due = None;
+        let mut waited: Option<Waited> = None;
+        loop {
+            let Some((rooms, wants)) = self.wants(exchange)? else {
+                // By now they take any number.
+                let lease = self.choose_endpoint(exchange)?;
+                return Ok(lease.ok_or(Reason::QueueTimeout)?);
+            };
+            let patience = Duration::from_millis(rooms.patience_ms());
+            let due = *due.get_or_insert_with(|| self.worker.after(patience));
+            let now = rooms.ms(self.worker.clock.now());
+            let kept = waited.take();
+            let kept = kept.filter(|waited| waited.waiting.change(&wants, now));
+            let waited = match kept {
+                Some(kept) => waited.insert(kept),
+                None => match join(wants, &waker, now) {
+                    Joined::Seated(seat) => return self.sit_down(exchange, seat),
+                    Joined::Full => return Err(Reason::QueueFull.into()),
+                    Joined::Waiting(waiting) => {
+                        waited.insert(Waited::new(waiting, &self.worker.stats))
+                    }
+                },
+            };
+            // Others will use the scratch meanwhile.
+            let mut request = Chain::new();
+            request
+                .extend_from_slice(&self.worker.pool, &self.worker.scratch.borrow().out)
+                .map_err(|_| Reason::Memory)?;
+            self.plan_look(exchange, &rooms, due);
+            let waiting = &waited.waiting;
+            let seat = poll_fn(|cx| self.poll_room(cx, exchange, waiting, &rooms, due)).await?;
+            let Some(seat) = seat else {
+                self.prepare_anew(exchange)?;
+                continue;
+            };
+            let out = &mut self.worker.scratch.borrow_mut().out;
+            out.clear();
+            request.runs().for_each(|run| out.extend_from_slice(run));
+            return self.sit_down(exchange, seat);
+        }
+    }
+
+    /// A place by now; `None` when there are other endpoints than those that are waited for.
+    fn poll_room(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: &mut Exchange,
+        waiting: &Waiting,
+        rooms: &Arc<Rooms>,
+        due: Millis,
+    ) -> Poll<Result<Option<Seat>, Failure>> {
+        if self.alarm.rang() {
+            let ran_out = match self.worker.clock.now_ms() {
+                now if now >= exchange.request_due => Some(Reason::RequestTimeout),
+                now if now >= due => Some(Reason::QueueTimeout),
+                _ => None,
+            };
+            let reason = ran_out.unwrap_or(Reason::QueueTimeout);
+            let reason = self.worker.rang_for(&self.alarm, reason);
+            // Time may be over just as there is a place.
+            let is_late = reason == Reason::QueueTimeout;
+            if is_late && let Some(seat) = waiting.take() {
+                return Poll::Ready(Ok(Some(seat)));
+            }
+            if ran_out.is_some() || !is_late {
+                return Poll::Ready(Err(reason.into()));
+            }
+            if self.client.has_failed() {
+                return Poll::Ready(Err(Reason::ClientGone.into()));
+            }
+            rooms.serve(rooms.ms(self.worker.clock.now()));
+            self.plan_look(exchange, rooms, due);
+        }
+        if let Some(seat) = waiting.take() {
+            return Poll::Ready(Ok(Some(seat)));
+        }
+        let now = self.worker.bound();
+        if !Rc::ptr_eq(&now, &exchange.bound) && !is_still(exchange, &now, rooms) {
+            return Poll::Ready(Ok(None));
+        }
+        self.watch_client(cx, exchange)?;
+        Poll::Pending
+    }
+
+    /// Has the alarm ring when there is something to look at.
+    fn plan_look(&self, exchange: &Exchange, rooms: &Rooms, due: Millis) {
+        let now = rooms.ms(self.worker.clock.now());
+        let look = match rooms.is_any_shut(now) {
+            true => LOOK,
+            false => LOOK_SELDOM,
+        };
+        let look = self.worker.after(look);
+        self.alarm.set(look.min(due).min(exchange.request_due));
+    }
+
+    /// What the request waits for; `None` when it need not.
+    fn wants(&self, exchange: &Exchange) -> Result<Option<(Arc<Rooms>, Wants)>, Failure> {
+        let target = exchange.target.ok_or(Reason::NoBackend)?;
+        let Some(rooms) = &exchange.bound.snapshot.port(target).cluster.rooms else {
+            return Ok(None);
+        };
+        let wants = match self.door.is_fixed() {
+            false => Wants::Any(Arc::clone(rooms)),
+            true => {
+                let endpoint = self.worker.chosen(&exchange.bound, target, &self.door)?;
+                match exchange.bound.room(target, endpoint.address) {
+                    Some(room) => Wants::One(Arc::clone(room)),
+                    None => return Ok(None),
+                }
+            }
+        };
+        Ok(Some((Arc::clone(rooms), wants)))
+    }
+
+    /// Takes the place at an endpoint that was waited for.
+    fn sit_down(&self, exchange: &mut Exchange, seat: Seat) -> Result<Lease, Failure> {
+        if self.client.has_failed() {
+            return Err(Reason::ClientGone.into());
+        }
+        let target = exchange.target.ok_or(Reason::NoBackend)?;
+        let now = self.worker.bound();
+        if Arc::ptr_eq(&now.snapshot, &exchange.bound.snapshot) {
+            // Pods may be others by now.
+            exchange.bound = Rc::clone(&now);
+        }
+        let endpoint = exchange.bound.at(target, seat.address());
+        let endpoint = endpoint.ok_or(Reason::NoEndpoint)?;
+        // What was allowed when it began to wait may not be any more.
+        let flow = Live {
+            endpoint: endpoint.address,
+            bytes: false,
+        };
+        if !Rc::ptr_eq(&now, &exchange.bound) && !now.snapshot.guards.allow_live(&self.door, flow) {
+            return Err(Reason::PolicyRevoked.into());
+        }
+        Ok(Lease::with(Rc::clone(endpoint), Some(seat)))
+    }
+
+    /// Prepares a request of which nothing was sent yet once more, by the configuration of now. It has no more
+    /// time than before.
+    fn prepare_anew(&mut self, exchange: &mut Exchange) -> Result<(), Failure> {
+        exchange.bound = self.worker.bound();
+        let due = (exchange.request_due, exchange.due);
+        self.prepare_again(exchange)?;
+        exchange.request_due = exchange.request_due.min(due.0);
+        exchange.due = exchange.due.min(due.1);
+        Ok(())
+    }
+}
+
+/// Whether by another configuration the same endpoints are waited for.
+fn is_still(exchange: &Exchange, now: &Bound, rooms: &Arc<Rooms>) -> bool {
+    let Some(target) = exchange.target else {
+        return false;
+    };
+    let name = exchange.bound.snapshot.port(target).name.as_ref();
+    let found = name.and_then(|(service, port)| now.snapshot.find(service, *port));
+    let found = found.and_then(|found| now.snapshot.port(found).cluster.rooms.as_ref());
+    found.is_some_and(|found| Arc::ptr_eq(found, rooms))
+}
+
+/// A request's wait, as it is counted.
+struct Waited {
+    waiting: Waiting,
+    stats: Arc<WorkerStats>,
+}
+
+impl Waited {
+    fn new(waiting: Waiting, stats: &Arc<WorkerStats>) -> Self {
+        stats.upstream_requests_waiting.inc();
+        stats.upstream_requests_waited.inc();
+        Waited {
+            waiting,
+            stats: Arc::clone(stats),
+        }
+    }
+}
+
+impl Drop for Waited {
+    fn drop(&mut self) {
+        self.stats.upstream_requests_waiting.dec();
+    }
+}

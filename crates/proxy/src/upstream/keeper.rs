@@ -1,0 +1,102 @@
+//! Keeps rooms from one configuration to the next: what is taken stays taken, who waits goes on waiting.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use foldhash::fast::RandomState;
+use heddle_model::{Service, ServiceName, ServicePort};
+
+use super::room::{Line, Room, Rooms, UNLIMITED};
+
+/// The rooms of a process.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    epoch: Instant,
+    ports: HashMap<(ServiceName, u16), Kept, RandomState>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    line: Arc<Line>,
+    /// Those of the newest configuration, and others that somebody is still in.
+    rooms: BTreeMap<SocketAddr, Arc<Room>>,
+    newest: Option<Arc<Rooms>>,
+}
+
+impl Keeper {
+    pub(crate) fn new(epoch: Instant) -> Self {
+        Keeper {
+            epoch,
+            ports: HashMap::default(),
+        }
+    }
+
+    /// The rooms of a port's endpoints, of which those at `addresses` can be reached. `None` where
+    /// endpoints take any number, and nothing that they do has consequences.
+    pub(crate) fn rooms(
+        &mut self,
+        service: &Service,
+        port: &ServicePort,
+        addresses: &[SocketAddr],
+        now: Instant,
+    ) -> Option<Arc<Rooms>> {
+        let balancing = &service.balancing;
+        let is_limited = port.endpoints.iter().any(|one| one.max_requests.is_some());
+        let key = (service.name.clone(), port.port);
+        if !is_limited && balancing.ejection.is_none() && balancing.slow_start_ms == 0 {
+            self.ports.remove(&key);
+            return None;
+        }
+        let is_first = !self.ports.contains_key(&key);
+        let kept = self.ports.entry(key).or_default();
+        let most = usize::try_from(balancing.line.max_waiting).unwrap_or(usize::MAX);
+        kept.line.bound(most, balancing.line.max_wait_ms);
+        let mut rooms = Rooms {
+            each: Box::default(),
+            line: Arc::clone(&kept.line),
+            ejection: balancing.ejection,
+            slow_start_ms: balancing.slow_start_ms,
+            epoch: self.epoch,
+        };
+        let now = rooms.ms(now);
+        let before = kept.newest.take();
+        let mut endpoints = port.endpoints.iter();
+        let each = addresses.iter().map(|&address| {
+            // Of those that were there from the beginning nobody knows how long they have been.
+            let since = if is_first { 0 } else { now };
+            let room = kept.rooms.entry(address);
+            let room = room.or_insert_with(|| Arc::new(Room::new(address, &kept.line, since)));
+            if !is_first && !before.as_deref().is_some_and(|before| before.has(room)) {
+                room.returns(now);
+            }
+            // They stand in the same order.
+            let endpoint = endpoints.find(|endpoint| endpoint.address == address);
+            let limit = endpoint.and_then(|endpoint| endpoint.max_requests);
+            room.limit(limit.unwrap_or(UNLIMITED));
+            Arc::clone(room)
+        });
+        rooms.each = each.collect();
+        kept.rooms
+            .retain(|_, room| rooms.has(room) || room.is_used());
+        let rooms = match before {
+            // Who waits need not be told of a change that is none.
+            Some(before) if before.is_like(&rooms) => before,
+            _ => Arc::new(rooms),
+        };
+        // Limits may have risen.
+        rooms.serve(now);
+        kept.newest = Some(Arc::clone(&rooms));
+        Some(rooms)
+    }
+
+    /// Forgets the ports of which `is_there` does not hold.
+    pub(crate) fn forget(&mut self, is_there: impl Fn(&ServiceName, u16) -> bool) {
+        self.ports
+            .retain(|(service, port), _| is_there(service, *port));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,480 @@
+//! How much an endpoint takes at once, and who waits for it: shared by all Workers of the node.
+//!
+//! ```text
+//!   request ──▶ anybody waiting? ── no ──▶ choose, take a seat ──▶ served ──▶ seat is given back
+//!                  │ yes                      │ none is free                        │ anybody waiting?
+//!                  ▼                          ▼                                     │
+//!                line (behind a lock): ticket ◀── the first that it suits ◀─────────┘ yes
+//!                  └── queue is full, waited too long, client gone ──▶ refused, no trace
+//! ```
+//!
+//! A seat is one atomic number: nothing is locked or allocated as long as there is room. The line has a lock,
+//! which is touched only while somebody waits. It is one for all Workers, so that whoever has waited longest is
+//! next, whichever Worker it waits on and whichever is done: the seats need not be shared out beforehand.
+//!
+//! That nobody is forgotten rests on two orders. Who waits says so first and looks for a seat then; who leaves
+//! frees the seat first and looks then whether anybody waits. One of the two sees the other.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Instant;
+
+use heddle_model::{Ejection, Failing};
+
+use crate::balance::{self, FULL_SHARE, Outlier, Queue, Ticket};
+use crate::worker::{Millis, millis};
+
+/// The limit of an endpoint that takes any number.
+pub(super) const UNLIMITED: u32 = u32::MAX;
+
+/// The endpoints of a Service's port, as all Workers see them. Made for each configuration, from the same rooms.
+#[derive(Debug)]
+pub(crate) struct Rooms {
+    /// Sorted by address, as the cluster's endpoints are.
+    pub(super) each: Box<[Arc<Room>]>,
+    pub(super) line: Arc<Line>,
+    pub(super) ejection: Option<Ejection>,
+    pub(super) slow_start_ms: Millis,
+    /// When time began for all rooms.
+    pub(super) epoch: Instant,
+}
+
+/// One endpoint of a Service's port.
+#[derive(Debug)]
+pub(crate) struct Room {
+    address: SocketAddr,
+    limit: AtomicU32,
+    used: AtomicU32,
+    /// Until when it is not used because it could not be connected to.
+    shut_until: AtomicU64,
+    /// Until when it is not used because of its answers; 0 for never yet.
+    ejected_until: AtomicU64,
+    /// Since when it has been there; 0 for since the port was first heard of.
+    since: AtomicU64,
+    /// It has failed since it last answered well.
+    in_doubt: AtomicBool,
+    outlier: Mutex<Outlier>,
+    line: Arc<Line>,
+}
+
+/// The right of one request to be with an endpoint, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<Room>);
+
+/// Who waits for the endpoints of a Service's port.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    /// How many wait.
+    waiting: AtomicUsize,
+    /// How many may.
+    most: AtomicUsize,
+    /// How long each may, in milliseconds.
+    patience_ms: AtomicU64,
+    /// The time when somebody said last what time it is.
+    now: AtomicU64,
+    queue: Mutex<Queue<Waiter>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    wants: Wants,
+    slot: Arc<Slot>,
+}
+
+/// What a request waits for.
+#[derive(Debug, Clone)]
+pub(crate) enum Wants {
+    /// Any of these endpoints.
+    Any(Arc<Rooms>),
+    /// This one: somebody else has chosen it.
+    One(Arc<Room>),
+}
+
+/// Where a seat is put for somebody who waits.
+#[derive(Debug)]
+struct Slot {
+    seat: Mutex<Option<Seat>>,
+    waker: Waker,
+}
+
+/// A request's place in a line; dropped, it has never been there.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    line: Arc<Line>,
+    ticket: Ticket,
+    slot: Arc<Slot>,
+}
+
+/// What comes of joining a line.
+#[derive(Debug)]
+pub(crate) enum Joined {
+    /// There is room by now.
+    Seated(Seat),
+    Waiting(Waiting),
+    /// As many wait as may.
+    Full,
+}
+
+/// How an endpoint stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Requests with it, of all Workers.
+    pub(crate) used: u32,
+    pub(crate) is_full: bool,
+    /// It may be chosen, as far as all Workers know.
+    pub(crate) is_open: bool,
+    /// What part of its turns it takes, in parts of [`FULL_SHARE`].
+    pub(crate) share: u32,
+}
+
+impl Rooms {
+    /// An instant in the milliseconds of rooms, which are never 0.
+    pub(crate) fn ms(&self, instant: Instant) -> Millis {
+        millis(instant.saturating_duration_since(self.epoch)).saturating_add(1)
+    }
+
+    /// Whether anybody waits: who comes now waits behind them.
+    pub(crate) fn has_line(&self) -> bool {
+        self.line.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// The room of the endpoint at this index of the cluster's.
+    pub(crate) fn at(&self, index: usize) -> Option<&Arc<Room>> {
+        self.each.get(index)
+    }
+
+    /// How an endpoint stands at `now`.
+    pub(crate) fn standing(&self, index: usize, now: Millis) -> Option<Standing> {
+        let room = self.each.get(index)?;
+        let used = room.used.load(Ordering::Relaxed);
+        Some(Standing {
+            used,
+            is_full: used >= room.limit.load(Ordering::Relaxed),
+            is_open: room.is_open(now),
+            share: match self.slow_start_ms {
+                0 => FULL_SHARE,
+                window => room.share(now, window),
+            },
+        })
+    }
+
+    /// How long a request may wait, in milliseconds.
+    pub(crate) fn patience_ms(&self) -> Millis {
+        self.line.patience_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether an endpoint is left out now that may come back without anybody's leaving it.
+    pub(crate) fn is_any_shut(&self, now: Millis) -> bool {
+        self.each.iter().any(|room| !room.is_open(now))
+    }
+
+    /// Gives seats that are free to those who wait: where nobody has left, but an endpoint is open again or
+    /// takes more than before.
+    pub(crate) fn serve(&self, now: Millis) {
+        self.line.is_now(now);
+        for room in self.each.iter().filter(|room| room.has_seat()) {
+            self.line.serve(room);
+        }
+    }
+
+    /// Whether a status is a failure of the endpoint, where those are counted.
+    pub(crate) fn is_failure(&self, status: u16) -> bool {
+        self.ejection.is_some_and(|rules| match rules.on {
+            Failing::ServerError => status >= 500,
+            Failing::GatewayFailure => matches!(status, 502..=504),
+        })
+    }
+
+    /// An endpoint has failed. Returns for how long it is left out, in milliseconds, if it is from now on.
+    pub(crate) fn failed(&self, room: &Room, now: Millis) -> Option<Millis> {
+        let rules = self.ejection.as_ref()?;
+        let is_out = |room: &&Arc<Room>| room.ejected_until.load(Ordering::Relaxed) > now;
+        let out = self.each.iter().filter(is_out).count();
+        let mut outlier = lock(&room.outlier);
+        let until = outlier.failed(rules, now, (out, self.each.len()));
+        room.in_doubt
+            .store(outlier.is_in_doubt(), Ordering::Relaxed);
+        drop(outlier);
+        let until = until?;
+        room.ejected_until.store(until, Ordering::Relaxed);
+        Some(until - now)
+    }
+
+    /// Takes a seat of the emptiest that is open; of any if none is.
+    fn find(&self, now: Millis) -> Option<Seat> {
+        let is_none_open = self.each.iter().all(|room| !room.is_open(now));
+        // Others take seats meanwhile: whoever finds none at last has waiters' rights, and is told.
+        loop {
+            let open = self
+                .each
+                .iter()
+                .filter(|room| is_none_open || room.is_open(now));
+            let emptiest = open.filter(|room| room.has_seat()).min_by_key(|room| {
+                let limit = u64::from(room.limit.load(Ordering::Relaxed).max(1));
+                (u64::from(room.used.load(Ordering::Relaxed)) << 32) / limit
+            });
+            if let Some(seat) = emptiest?.take() {
+                return Some(seat);
+            }
+        }
+    }
+
+    /// Whether others would be the same.
+    pub(super) fn is_like(&self, other: &Rooms) -> bool {
+        let same = |(one, other): (&Arc<Room>, &Arc<Room>)| Arc::ptr_eq(one, other);
+        self.each.len() == other.each.len()
+            && self.each.iter().zip(&other.each).all(same)
+            && self.ejection == other.ejection
+            && self.slow_start_ms == other.slow_start_ms
+    }
+
+    pub(super) fn has(&self, room: &Arc<Room>) -> bool {
+        let found = self
+            .each
+            .binary_search_by_key(&room.address, |one| one.address);
+        found.is_ok_and(|at| Arc::ptr_eq(&self.each[at], room))
+    }
+}
+
+impl Room {
+    pub(super) fn new(address: SocketAddr, line: &Arc<Line>, since: Millis) -> Self {
+        Room {
+            address,
+            limit: AtomicU32::new(UNLIMITED),
+            used: AtomicU32::new(0),
+            shut_until: AtomicU64::new(0),
+            ejected_until: AtomicU64::new(0),
+            since: AtomicU64::new(since),
+            in_doubt: AtomicBool::new(false),
+            outlier: Mutex::default(),
+            line: Arc::clone(line),
+        }
+    }
+
+    /// It is there again after it was not.
+    pub(super) fn returns(&self, now: Millis) {
+        self.since.store(now, Ordering::Relaxed);
+        self.shut_until.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn limit(&self, limit: u32) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes a seat, if one is free.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Seat> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let one_more = |used: u32| (used < limit).then(|| used + 1);
+        self.used
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_more)
+            .ok()?;
+        Some(Seat(Arc::clone(self)))
+    }
+
+    /// Nobody could connect to it: it is left alone until then, by all Workers.
+    pub(crate) fn shut(&self, until: Millis) {
+        self.shut_until.store(until, Ordering::Relaxed);
+    }
+
+    /// It has answered, and not with a failure.
+    pub(crate) fn succeeded(&self) {
+        // Mostly there is nothing to be forgotten, and nobody writes what all read.
+        if self.shut_until.load(Ordering::Relaxed) > 0 {
+            self.shut_until.store(0, Ordering::Relaxed);
+        }
+        if self.in_doubt.load(Ordering::Relaxed) {
+            let mut outlier = lock(&self.outlier);
+            outlier.succeeded();
+            self.in_doubt.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn has_seat(&self) -> bool {
+        self.used.load(Ordering::Relaxed) < self.limit.load(Ordering::Relaxed)
+    }
+
+    fn is_open(&self, now: Millis) -> bool {
+        let shut = self.shut_until.load(Ordering::Relaxed);
+        now >= shut.max(self.ejected_until.load(Ordering::Relaxed))
+    }
+
+    fn share(&self, now: Millis, window: Millis) -> u32 {
+        let since = self.since.load(Ordering::Relaxed);
+        let since = since.max(self.ejected_until.load(Ordering::Relaxed));
+        match since {
+            0 => FULL_SHARE,
+            since => balance::share(now.saturating_sub(since), window),
+        }
+    }
+}
+
+impl Seat {
+    pub(crate) fn room(&self) -> &Arc<Room> {
+        &self.0
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let room = &self.0;
+        room.used.fetch_sub(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        if room.line.waiting.load(Ordering::Relaxed) > 0 {
+            room.line.serve(room);
+        }
+    }
+}
+
+impl Wants {
+    fn find(&self, now: Millis) -> Option<Seat> {
+        match self {
+            Wants::Any(rooms) => rooms.find(now),
+            Wants::One(room) => room.take(),
+        }
+    }
+
+    /// Whether a seat of this room is one.
+    fn includes(&self, room: &Arc<Room>, now: Millis) -> bool {
+        match self {
+            Wants::One(one) => Arc::ptr_eq(one, room),
+            Wants::Any(rooms) => {
+                rooms.has(room)
+                    && (room.is_open(now) || rooms.each.iter().all(|room| !room.is_open(now)))
+            }
+        }
+    }
+
+    fn is_same(&self, other: &Wants) -> bool {
+        match (self, other) {
+            (Wants::Any(one), Wants::Any(other)) => Arc::ptr_eq(one, other),
+            (Wants::One(one), Wants::One(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    fn line(&self) -> &Arc<Line> {
+        match self {
+            Wants::Any(rooms) => &rooms.line,
+            Wants::One(room) => &room.line,
+        }
+    }
+}
+
+impl Line {
+    pub(super) fn bound(&self, most: usize, patience_ms: Millis) {
+        self.most.store(most, Ordering::Relaxed);
+        self.patience_ms.store(patience_ms, Ordering::Relaxed);
+    }
+
+    fn is_now(&self, now: Millis) {
+        self.now.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Gives the free seats of a room to those who wait for them, first come first served, and wakes them.
+    fn serve(&self, room: &Arc<Room>) {
+        let now = self.now.load(Ordering::Relaxed);
+        let mut seated = Vec::new();
+        let mut queue = lock(&self.queue);
+        while room.has_seat()
+            && let Some(ticket) = queue.first(|waiter| waiter.wants.includes(room, now))
+            && let Some(seat) = room.take()
+        {
+            // It was found there just now, under the same lock.
+            if let Some(waiter) = queue.remove(ticket) {
+                *lock(&waiter.slot.seat) = Some(seat);
+                seated.push(waiter.slot);
+            }
+        }
+        self.waiting.store(queue.len(), Ordering::Relaxed);
+        drop(queue);
+        seated.iter().for_each(|slot| slot.waker.wake_by_ref());
+    }
+}
+
+/// Joins the line for a room at `now`, to be woken by `waker` when there is a seat.
+pub(crate) fn join(wants: Wants, waker: &Waker, now: Millis) -> Joined {
+    let line = Arc::clone(wants.line());
+    line.is_now(now);
+    let mut queue = lock(&line.queue);
+    line.waiting.store(queue.len() + 1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    // Seats that are free while somebody waits for the same are on their way to them.
+    if !queue.has(|waiter| waiter.wants.is_same(&wants))
+        && let Some(seat) = wants.find(now)
+    {
+        line.waiting.store(queue.len(), Ordering::Relaxed);
+        return Joined::Seated(seat);
+    }
+    let slot = Arc::new(Slot {
+        seat: Mutex::default(),
+        waker: waker.clone(),
+    });
+    let waiter = Waiter {
+        wants,
+        slot: Arc::clone(&slot),
+    };
+    let ticket = queue.push(waiter, line.most.load(Ordering::Relaxed));
+    line.waiting.store(queue.len(), Ordering::Relaxed);
+    drop(queue);
+    match ticket {
+        Some(ticket) => Joined::Waiting(Waiting { line, ticket, slot }),
+        None => Joined::Full,
+    }
+}
+
+impl Waiting {
+    /// The seat, once there is one.
+    pub(crate) fn take(&self) -> Option<Seat> {
+        lock(&self.slot.seat).take()
+    }
+
+    /// Waits in the same place for other endpoints, since the configuration is another one. `false`: that
+    /// line is not this one.
+    pub(crate) fn change(&self, wants: &Wants, now: Millis) -> bool {
+        if !Arc::ptr_eq(&self.line, wants.line()) {
+            return false;
+        }
+        let mut queue = lock(&self.line.queue);
+        if let Some(waiter) = queue.get_mut(self.ticket) {
+            waiter.wants = wants.clone();
+        }
+        drop(queue);
+        match wants {
+            Wants::Any(rooms) => rooms.serve(now),
+            Wants::One(room) => self.line.serve(room),
+        }
+        true
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.line.queue);
+        let gone = queue.remove(self.ticket);
+        self.line.waiting.store(queue.len(), Ordering::Relaxed);
+        drop(queue);
+        drop(gone);
+        // A seat that nobody has taken is given back where it is dropped, without the lock.
+        drop(self.take());
+    }
+}
+
+/// Locks. Nobody who holds one of these locks does anything that panics half-way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Which endpoint a request or a connection goes to, by what this Worker knows of them and what all do.
+
+use std::rc::Rc;
+
+use heddle_model::Balancer;
+
+use super::{Bound, Worker};
+use crate::balance::{Choice, FULL_SHARE, Load, cost};
+use crate::failure::Reason;
+use crate::route::PortIndex;
+use crate::upstream::{Endpoint, Lease};
+
+/// How often an endpoint is chosen again whose last place somebody else took meanwhile.
+const MAX_CHOICES: usize = 4;
+
+impl Worker {
+    /// Chooses an endpoint of a port for bytes, passing over the one that `failed` if there is another. Bytes
+    /// are no requests: they take no place that an endpoint has for those.
+    ///
+    /// # Errors
+    /// When the port has no endpoint.
+    pub(crate) fn choose(
+        &self,
+        bound: &Bound,
+        port: PortIndex,
+        failed: Option<&Rc<Endpoint>>,
+    ) -> Result<Rc<Endpoint>, Reason> {
+        if let Some(only) = bound.only(port) {
+            return Ok(Rc::clone(only));
+        }
+        let load = self.loads(bound, port, failed);
+        let roomy = |index: usize, endpoint: &Endpoint| Load {
+            full: false,
+            ..load(index, endpoint)
+        };
+        let chosen = bound.choose(port, &mut self.random.borrow_mut(), None, roomy);
+        match chosen {
+            Choice::At(index) => bound.endpoint(port, index).map(Rc::clone),
+            Choice::Full | Choice::Nobody => None,
+        }
+        .ok_or(Reason::NoEndpoint)
+    }
+
+    /// Chooses an endpoint of a port for a request, likewise, and takes one of its places. `None`: there are
+    /// endpoints, and none has one left, or others wait already.
+    ///
+    /// # Errors
+    /// When the port has no endpoint.
+    pub(crate) fn lease(
+        &self,
+        bound: &Bound,
+        port: PortIndex,
+        failed: Option<&Rc<Endpoint>>,
+        hash: Option<u64>,
+    ) -> Result<Option<Lease>, Reason> {
+        let rooms = bound.snapshot.port(port).cluster.rooms.as_ref();
+        if let (None, Some(only)) = (rooms, bound.only(port)) {
+            return Ok(Some(Lease::new(Rc::clone(only))));
+        }
+        if rooms.is_some_and(|rooms| rooms.has_line()) {
+            return Ok(None);
+        }
+        let load = self.loads(bound, port, failed);
+        for _ in 0..MAX_CHOICES {
+            let index = match bound.choose(port, &mut self.random.borrow_mut(), hash, &load) {
+                Choice::At(index) => index,
+                Choice::Full => return Ok(None),
+                Choice::Nobody => return Err(Reason::NoEndpoint),
+            };
+            let endpoint = bound.endpoint(port, index).ok_or(Reason::NoEndpoint)?;
+            let seat = match rooms {
+                None => None,
+                Some(rooms) => match rooms.at(index).and_then(|room| room.take()) {
+                    None => continue,
+                    seat => seat,
+                },
+            };
+            return Ok(Some(Lease::with(Rc::clone(endpoint), seat)));
+        }
+        Ok(None)
+    }
+
+    /// A place of the endpoint that somebody else has chosen. `None`: it has none left, or others wait for it.
+    pub(crate) fn lease_at(
+        &self,
+        bound: &Bound,
+        port: PortIndex,
+        endpoint: Rc<Endpoint>,
+    ) -> Option<Lease> {
+        let Some(room) = bound.room(port, endpoint.address) else {
+            return Some(Lease::new(endpoint));
+        };
+        let rooms = bound.snapshot.port(port).cluster.rooms.as_ref();
+        if rooms.is_some_and(|rooms| rooms.has_line()) {
+            return None;
+        }
+        let seat = room.take()?;
+        Some(Lease::with(endpoint, Some(seat)))
+    }
+
+    /// How the endpoints of a port stand at the moment.
+    fn loads<'a>(
+        &self,
+        bound: &'a Bound,
+        port: PortIndex,
+        failed: Option<&'a Rc<Endpoint>>,
+    ) -> impl Fn(usize, &Endpoint) -> Load + use<'a, '_> {
+        let now = self.clock.now_ms();
+        let cluster = &bound.snapshot.port(port).cluster;
+        let rooms = cluster.rooms.as_ref();
+        let rooms = rooms.map(|rooms| (rooms, rooms.ms(self.clock.now())));
+        let by_latency = cluster.balancer == Balancer::PeakEwma;
+        let now_us = if by_latency { self.clock.now_us() } else { 0 };
+        move |index, endpoint| {
+            let busy = self.upstreams.load(endpoint, now);
+            let was_tried = failed.is_some_and(|failed| std::ptr::eq(&**failed, endpoint));
+            let mut active = busy.active;
+            let mut load = Load {
+                cost: 0,
+                share: FULL_SHARE,
+                avoid: busy.avoid || was_tried,
+                full: false,
+            };
+            if let Some(standing) = rooms.and_then(|(rooms, now)| rooms.standing(index, now)) {
+                active = standing.used;
+                load.share = standing.share;
+                load.avoid |= !standing.is_open;
+                load.full = standing.is_full;
+            }
+            load.cost = match by_latency {
+                true => cost(endpoint.latency.get(), active, now_us),
+                false => u64::from(active) + 1,
+            };
+            load
+        }
+    }
+}

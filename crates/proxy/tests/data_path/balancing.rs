@@ -1,0 +1,601 @@
+//! Who gets a request when endpoints take only so many, and what happens to those that fail.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_model::{AppProtocol, Balancer, Ejection, Failing, HashOn, Line, Mesh, RetryBudget};
+use heddle_proxy::{Elasticity, Settings};
+use rustix::net::sockopt::set_socket_linger;
+
+use crate::failures::{GET, answer};
+use crate::nodes::pair::{Pair, node_name};
+use crate::support::{Bed, Client, PATIENCE, Upstream, mesh, serve};
+
+/// A mesh whose endpoints take so many requests at once.
+fn limited(endpoints: &[(SocketAddr, u32)], line: Line) -> Mesh {
+    let addresses: Vec<_> = endpoints.iter().map(|(address, _)| *address).collect();
+    let mut mesh = mesh(&addresses, None);
+    let service = &mut mesh.services[0];
+    service.balancer = Balancer::LeastRequest;
+    service.balancing.line = line;
+    let written = &mut service.ports[0].endpoints;
+    for (endpoint, (_, room)) in written.iter_mut().zip(endpoints) {
+        endpoint.max_requests = Some(*room);
+    }
+    written.sort_by_key(|endpoint| endpoint.address);
+    mesh.check_invariants().unwrap();
+    mesh
+}
+
+fn line(max_waiting: u32, max_wait_ms: u64) -> Line {
+    Line {
+        max_waiting,
+        max_wait_ms,
+    }
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: echo\r\n\r\n")
+}
+
+fn ok(server: &mut Client) {
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+}
+
+fn path(head: &str) -> &str {
+    head.split(' ').nth(1).unwrap()
+}
+
+fn waiting(bed: &Bed, count: u32) {
+    bed.expect_metric("heddle_upstream_requests_waiting", &[], f64::from(count));
+}
+
+#[test]
+fn requests_wait_for_room_and_are_served_as_they_came() {
+    let upstream = Upstream::new();
+    let bed = Bed::with(
+        Settings::default(),
+        &limited(&[(upstream.address, 1)], line(10, 10_000)),
+    );
+    let mut clients: Vec<Client> = Vec::new();
+    for number in 0..4 {
+        let mut client = bed.client();
+        match number {
+            // A body waits along.
+            2 => client.send("POST /2 HTTP/1.1\r\nHost: echo\r\nContent-Length: 4\r\n\r\nbody"),
+            number => client.send(get(&format!("/{number}"))),
+        }
+        clients.push(client);
+        waiting(&bed, number);
+        if number == 0 {
+            bed.expect_metric("heddle_upstream_connections_active", &[], 1.0);
+        }
+    }
+    let mut server = upstream.accept();
+    for (number, client) in clients.iter_mut().enumerate() {
+        let head = server.head();
+        assert_eq!(path(&head), format!("/{number}"));
+        if number == 2 {
+            assert_eq!(server.exact(4), b"body");
+        }
+        ok(&mut server);
+        assert_eq!(client.response().status(), 200);
+    }
+    assert!(upstream.is_quiet(), "one connection is enough");
+    waiting(&bed, 0);
+    bed.expect_metric("heddle_upstream_requests_waited_total", &[], 3.0);
+}
+
+#[test]
+fn a_queue_that_is_full_refuses() {
+    let upstream = Upstream::new();
+    let mesh = limited(&[(upstream.address, 1)], line(1, 10_000));
+    let (bed, log) = Bed::logged(Settings::default(), &mesh);
+    let [mut served, mut waits, mut refused] = [(); 3].map(|()| bed.client());
+    served.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    waits.send(GET);
+    waiting(&bed, 1);
+    for _ in 0..2 {
+        refused.send(GET);
+        assert_eq!(answer(&mut refused), (503, "upstream_queue_full".into()));
+        let line = log.line();
+        assert!(
+            line.contains(r#""reason":"upstream_queue_full","blame":"heddle""#),
+            "{line}"
+        );
+        assert!(line.contains(r#""attempts":0"#), "{line}");
+    }
+    bed.expect_metric(
+        "heddle_requests_rejected_total",
+        &["upstream_queue_full"],
+        2.0,
+    );
+    ok(&mut server);
+    assert_eq!(served.response().status(), 200);
+    server.head();
+    ok(&mut server);
+    assert_eq!(waits.response().status(), 200);
+}
+
+#[test]
+fn a_wait_that_is_too_long_is_refused_and_leaves_no_trace() {
+    const PATIENT: Duration = Duration::from_millis(150);
+    let upstream = Upstream::new();
+    let mesh = limited(&[(upstream.address, 1)], line(8, 150));
+    let bed = Bed::with(Settings::default(), &mesh);
+    let [mut served, mut tired] = [(); 2].map(|()| bed.client());
+    served.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    let began = Instant::now();
+    tired.send(GET);
+    assert_eq!(answer(&mut tired), (503, "upstream_queue_timeout".into()));
+    assert!(began.elapsed() >= PATIENT, "{:?}", began.elapsed());
+    waiting(&bed, 0);
+    ok(&mut server);
+    assert_eq!(served.response().status(), 200);
+    // The place is free, and the connection that was refused goes on.
+    tired.send(GET);
+    server.head();
+    ok(&mut server);
+    assert_eq!(tired.response().status(), 200);
+}
+
+#[test]
+fn a_client_that_leaves_waits_no_more() {
+    let upstream = Upstream::new();
+    let mesh = limited(&[(upstream.address, 1)], line(2, 10_000));
+    let bed = Bed::with(Settings::default(), &mesh);
+    let [mut served, mut gone, mut last] = [(); 3].map(|()| bed.client());
+    served.send(get("/served"));
+    let mut server = upstream.accept();
+    server.head();
+    gone.send(get("/gone"));
+    waiting(&bed, 1);
+    last.send(get("/last"));
+    waiting(&bed, 2);
+    set_socket_linger(&gone.stream, Some(Duration::ZERO)).unwrap();
+    drop(gone);
+    waiting(&bed, 1);
+    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
+    ok(&mut server);
+    assert_eq!(served.response().status(), 200);
+    assert_eq!(path(&server.head()), "/last");
+    ok(&mut server);
+    assert_eq!(last.response().status(), 200);
+    waiting(&bed, 0);
+}
+
+/// Back-pressure: whatever the endpoints' weights, a request goes where there is room.
+#[test]
+fn requests_go_where_there_is_room() {
+    let upstreams = [Upstream::new(), Upstream::new(), Upstream::new()];
+    let rooms = [1, 2, 3];
+    let endpoints: Vec<_> = upstreams.iter().map(|one| one.address).zip(rooms).collect();
+    let bed = Bed::with(Settings::default(), &limited(&endpoints, line(8, 10_000)));
+    let mut clients: Vec<Client> = (0..6).map(|_| bed.client()).collect();
+    clients.iter_mut().for_each(|client| client.send(GET));
+    let mut servers: Vec<Vec<Client>> = Vec::new();
+    for (upstream, room) in upstreams.iter().zip(rooms) {
+        let accepted = (0..room).map(|_| upstream.accept());
+        servers.push(accepted.collect());
+    }
+    for server in servers.iter_mut().flatten() {
+        server.head();
+    }
+    assert!(upstreams.iter().all(Upstream::is_quiet));
+    let mut seventh = bed.client();
+    seventh.send(get("/seventh"));
+    waiting(&bed, 1);
+    let freed = &mut servers[1][0];
+    ok(freed);
+    assert_eq!(path(&freed.head()), "/seventh");
+    ok(freed);
+    assert_eq!(seventh.response().status(), 200);
+}
+
+/// The limits are the node's: several Workers have them together, and nobody is forgotten between them.
+#[test]
+fn several_workers_share_what_an_endpoint_takes() {
+    const CLIENTS: usize = 16;
+    const REQUESTS: usize = 60;
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let endpoint = {
+        let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+        serve(move |_| {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::yield_now();
+            now.fetch_sub(1, Ordering::SeqCst);
+            "ok".into()
+        })
+    };
+    let settings = Settings {
+        workers: Elasticity {
+            min: 4,
+            max: 4,
+            ..Elasticity::default()
+        },
+        ..Settings::default()
+    };
+    let bed = Bed::with(settings, &limited(&[(endpoint, 3)], line(64, 10_000)));
+    bed.expect_metric("heddle_worker_config_generation", &[], 4.0);
+    let address = bed.address;
+    let clients = (0..CLIENTS).map(|_| {
+        thread::spawn(move || {
+            let mut client = Client::connect(address);
+            for _ in 0..REQUESTS {
+                client.send(GET);
+                assert_eq!(client.response().status(), 200);
+            }
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    clients
+        .into_iter()
+        .for_each(|client| client.join().unwrap());
+    // What the endpoint has counted out may have been answered a moment before.
+    assert!(most.load(Ordering::SeqCst) <= 3, "{most:?} at once");
+    let requests = (CLIENTS * REQUESTS) as f64;
+    bed.expect_metric("heddle_http_requests_total", &["2xx"], requests);
+    let waited = bed.metric("heddle_upstream_requests_waited_total", &[]);
+    assert!(waited > 100.0, "only {waited} waited");
+    waiting(&bed, 0);
+}
+
+#[test]
+fn who_waits_is_served_by_an_endpoint_that_is_new() {
+    let (old, new) = (Upstream::new(), Upstream::new());
+    let bed = Bed::with(
+        Settings::default(),
+        &limited(&[(old.address, 1)], line(8, 10_000)),
+    );
+    let [mut served, mut waits] = [(); 2].map(|()| bed.client());
+    served.send(GET);
+    let mut busy = old.accept();
+    busy.head();
+    waits.send(get("/waits"));
+    waiting(&bed, 1);
+    // A configuration that changes nothing for it changes nothing.
+    let mut same = limited(&[(old.address, 1)], line(8, 10_000));
+    same.generation = 2;
+    bed.proxy.apply(&same);
+    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    waiting(&bed, 1);
+    bed.proxy.apply(&limited(
+        &[(old.address, 1), (new.address, 1)],
+        line(8, 10_000),
+    ));
+    let mut server = new.accept();
+    assert_eq!(path(&server.head()), "/waits");
+    ok(&mut server);
+    assert_eq!(waits.response().status(), 200);
+    waiting(&bed, 0);
+    ok(&mut busy);
+    assert_eq!(served.response().status(), 200);
+}
+
+#[test]
+fn an_upgraded_connection_keeps_its_place() {
+    let upstream = Upstream::new();
+    let mesh = limited(&[(upstream.address, 1)], line(8, 10_000));
+    let bed = Bed::with(Settings::default(), &mesh);
+    let mut chat = bed.client();
+    chat.send("GET / HTTP/1.1\r\nHost: echo\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: chat\r\nConnection: Upgrade\r\n\r\n");
+    assert!(chat.head().starts_with("HTTP/1.1 101"));
+    bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
+    let mut waits = bed.client();
+    waits.send(GET);
+    waiting(&bed, 1);
+    drop(chat);
+    drop(server);
+    let mut server = upstream.accept();
+    server.head();
+    ok(&mut server);
+    assert_eq!(waits.response().status(), 200);
+}
+
+/// An endpoint that nobody can connect to has room, and is no reason to leave one that works.
+#[test]
+fn a_dead_endpoint_is_not_waited_for() {
+    let dead = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let upstream = Upstream::new();
+    let endpoints = [(dead, 5), (upstream.address, 1)];
+    let bed = Bed::with(Settings::default(), &limited(&endpoints, line(8, 10_000)));
+    let [mut served, mut waits] = [(); 2].map(|()| bed.client());
+    served.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    waits.send(GET);
+    // It may try the dead one first.
+    waiting(&bed, 1);
+    ok(&mut server);
+    assert_eq!(served.response().status(), 200);
+    server.head();
+    ok(&mut server);
+    assert_eq!(waits.response().status(), 200);
+}
+
+/// On the node of the endpoint its limit holds for what comes from other nodes, too.
+#[test]
+fn the_node_of_an_endpoint_holds_its_limit_for_others() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let mut part = pair.mesh.for_node(&node_name("called"));
+    let service = &mut part.services[0];
+    service.balancing.line = line(1, 10_000);
+    service.ports[0].endpoints[0].max_requests = Some(1);
+    part.generation = 100;
+    part.check_invariants().unwrap();
+    pair.called.proxy.apply(&part);
+    pair.called
+        .expect("heddle_worker_config_generation", &[], 100.0);
+    let [mut served, mut waits, mut refused] = [(); 3].map(|()| pair.client("shop"));
+    served.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    waits.send(GET);
+    pair.called
+        .expect("heddle_upstream_requests_waiting", &[], 1.0);
+    refused.send(GET);
+    assert_eq!(answer(&mut refused), (503, "upstream_queue_full".into()));
+    ok(&mut server);
+    assert_eq!(served.response().status(), 200);
+    server.head();
+    ok(&mut server);
+    assert_eq!(waits.response().status(), 200);
+}
+
+/// A caller's node keeps an endpoint of another node to its limit by itself.
+#[test]
+fn an_endpoint_of_another_node_is_waited_for_on_the_callers_side() {
+    let upstream = Upstream::new();
+    let mut pair = Pair::new(upstream.address, AppProtocol::Http);
+    pair.mesh.services[0].ports[0].endpoints[0].max_requests = Some(1);
+    pair.apply(&pair.mesh);
+    let [mut served, mut waits] = [(); 2].map(|()| pair.client("shop"));
+    served.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    waits.send(GET);
+    pair.calling
+        .expect("heddle_upstream_requests_waiting", &[], 1.0);
+    pair.called
+        .expect("heddle_upstream_requests_waiting", &[], 0.0);
+    ok(&mut server);
+    assert_eq!(served.response().status(), 200);
+    server.head();
+    ok(&mut server);
+    assert_eq!(waits.response().status(), 200);
+}
+
+/// An endpoint whose answers a test can make failures.
+fn moody(fails: &Arc<AtomicBool>, asked: &Arc<AtomicUsize>) -> SocketAddr {
+    let (fails, asked) = (Arc::clone(fails), Arc::clone(asked));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (fails, asked) = (Arc::clone(&fails), Arc::clone(&asked));
+            thread::spawn(move || {
+                let mut client = Client::of(stream);
+                while client.try_head().is_some() {
+                    asked.fetch_add(1, Ordering::SeqCst);
+                    let status = match fails.load(Ordering::SeqCst) {
+                        true => "500 Not Now",
+                        false => "200 OK",
+                    };
+                    client.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"));
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn an_endpoint_that_fails_is_left_out_and_returns() {
+    const OUT: Duration = Duration::from_secs(3);
+    let (fails, asked) = (Arc::new(AtomicBool::new(true)), Arc::default());
+    let bad = moody(&fails, &asked);
+    let mut mesh = mesh(&[bad, serve(|_| String::new())], None);
+    let service = &mut mesh.services[0];
+    service.ports[0].endpoints.sort_by_key(|one| one.address);
+    service.balancing.ejection = Some(Ejection {
+        after: 3,
+        on: Failing::ServerError,
+        base_ms: 3_000,
+        max_percent: 50,
+    });
+    let bed = Bed::with(Settings::default(), &mesh);
+    let mut client = bed.client();
+    let mut statuses = BTreeMap::<u16, usize>::new();
+    let mut ask = |client: &mut Client| {
+        client.send(GET);
+        let status = client.response().status();
+        *statuses.entry(status).or_default() += 1;
+        status
+    };
+    // In turns: every second request fails, until three have.
+    let began = Instant::now();
+    for _ in 0..6 {
+        ask(&mut client);
+    }
+    bed.expect_metric("heddle_upstream_ejections_total", &[], 1.0);
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    for _ in 0..10 {
+        assert!(ask(&mut client) == 200 || began.elapsed() >= OUT);
+    }
+    fails.store(false, Ordering::SeqCst);
+    // A request that it gets again is answered, and so are all after it.
+    while asked.load(Ordering::SeqCst) == 3 {
+        assert_eq!(ask(&mut client), 200);
+        assert!(began.elapsed() < PATIENCE, "it does not return");
+    }
+    let out = began.elapsed();
+    assert!(out >= OUT, "back after {out:?}");
+    assert_eq!(statuses[&500], 3);
+    bed.expect_metric("heddle_upstream_ejections_total", &[], 1.0);
+}
+
+#[test]
+fn what_one_user_asks_goes_to_one_endpoint() {
+    let endpoints: Vec<SocketAddr> = (0..5u8).map(|n| serve(move |_| n.to_string())).collect();
+    let mesh_of = |endpoints: &[SocketAddr]| {
+        let mut endpoints = endpoints.to_vec();
+        endpoints.sort();
+        let mut mesh = mesh(&endpoints, None);
+        mesh.services[0].balancer = Balancer::RingHash;
+        mesh.services[0].balancing.hash_on = HashOn::Header("x-user".into());
+        mesh
+    };
+    let bed = Bed::with(Settings::default(), &mesh_of(&endpoints));
+    let ask = |user: usize| {
+        let mut client = bed.client();
+        client.send(format!(
+            "GET / HTTP/1.1\r\nHost: echo\r\nX-User: user-{user}\r\n\r\n"
+        ));
+        client.response().body
+    };
+    let before: Vec<_> = (0..40).map(ask).collect();
+    let used: std::collections::BTreeSet<_> = before.iter().collect();
+    assert!(used.len() >= 4, "{used:?}");
+    let again: Vec<_> = (0..40).map(ask).collect();
+    assert_eq!(again, before);
+    // Of those that stay nobody's users move.
+    let mut fewer = mesh_of(&endpoints[1..]);
+    fewer.generation = 2;
+    bed.proxy.apply(&fewer);
+    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    for (user, before) in before.iter().enumerate() {
+        let after = ask(user);
+        assert!(before == b"0" || after == *before, "user {user}");
+        assert_ne!(after, b"0");
+    }
+    // Without the field a request goes anywhere.
+    let mut client = bed.client();
+    let mut anywhere = std::collections::BTreeSet::new();
+    for _ in 0..60 {
+        client.send(GET);
+        anywhere.insert(client.response().body);
+    }
+    assert!(anywhere.len() > 1);
+}
+
+#[test]
+fn a_retry_budget_is_kept() {
+    let nobody = || {
+        TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+    };
+    let mut mesh = mesh(&[nobody(), nobody()], None);
+    mesh.services[0].balancing.retry_budget = RetryBudget {
+        percent: 0,
+        min_per_second: 1,
+    };
+    mesh.services[0].ports[0]
+        .endpoints
+        .sort_by_key(|one| one.address);
+    let bed = Bed::with(Settings::default(), &mesh);
+    let mut client = bed.client();
+    for _ in 0..20 {
+        client.send(GET);
+        assert_eq!(answer(&mut client), (503, "upstream_connect_failed".into()));
+    }
+    // Ten seconds' worth of one a second, however many would have been tried.
+    bed.expect_metric("heddle_upstream_retries_total", &[], 10.0);
+    bed.expect_metric("heddle_upstream_retries_refused_total", &[], 15.0);
+}
+
+#[test]
+fn who_answers_first_gets_more() {
+    let (slow, fast) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let endpoint = |count: &Arc<AtomicUsize>, takes: Duration| {
+        let count = Arc::clone(count);
+        serve(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            let until = Instant::now() + takes;
+            while let Some(left) = until.checked_duration_since(Instant::now()) {
+                thread::park_timeout(left);
+            }
+            String::new()
+        })
+    };
+    let mut endpoints = [
+        endpoint(&slow, Duration::from_millis(40)),
+        endpoint(&fast, Duration::ZERO),
+    ];
+    endpoints.sort();
+    let mut mesh = mesh(&endpoints, None);
+    mesh.services[0].balancer = Balancer::PeakEwma;
+    let bed = Bed::with(Settings::default(), &mesh);
+    let mut client = bed.client();
+    for _ in 0..80 {
+        client.send(GET);
+        assert_eq!(client.response().status(), 200);
+    }
+    // A quarter of all choices see the slow one twice.
+    let (slow, fast) = (slow.load(Ordering::SeqCst), fast.load(Ordering::SeqCst));
+    assert!(
+        slow < fast,
+        "{slow} to the slow one, {fast} to the fast one"
+    );
+}
+
+/// An endpoint's limit says nothing about bytes.
+#[test]
+fn bytes_take_no_place() {
+    let upstream = Upstream::new();
+    let mut mesh = limited(&[(upstream.address, 1)], line(0, 1));
+    mesh.services[0].ports[0].protocol = AppProtocol::Tcp;
+    let bed = Bed::with(Settings::default(), &mesh);
+    let clients: Vec<Client> = (0..3).map(|_| bed.client()).collect();
+    let servers: Vec<Client> = (0..3).map(|_| upstream.accept()).collect();
+    bed.expect_metric("heddle_tcp_connections_active", &[], 3.0);
+    drop((clients, servers));
+}
+
+/// Who waits is not forgotten when the process ends.
+#[test]
+fn who_waits_is_served_while_the_proxy_drains() {
+    let upstream = Upstream::new();
+    let mesh = limited(&[(upstream.address, 1)], line(8, 10_000));
+    let bed = Bed::with(Settings::default(), &mesh);
+    let [mut served, mut waits] = [(); 2].map(|()| bed.client());
+    served.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    waits.send(GET);
+    waiting(&bed, 1);
+    let drain = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        runtime.block_on(bed.proxy.drain(PATIENCE))
+    });
+    ok(&mut server);
+    assert_eq!(served.response().status(), 200);
+    let mut server = match server.try_head() {
+        Some(_) => server,
+        None => {
+            let mut server = upstream.accept();
+            server.head();
+            server
+        }
+    };
+    ok(&mut server);
+    assert_eq!(waits.response().status(), 200);
+    assert_eq!(drain.join().unwrap().cut, 0);
+}
