@@ -306,6 +306,14 @@ impl Side {
         }
     }
 
+    /// Whether it is a stream for which a request has come that was not looked at yet.
+    pub(crate) fn is_called(&self) -> bool {
+        match &self.carrier {
+            Carrier::Stream(stream) => stream.is_called(),
+            Carrier::Socket(_) | Carrier::Session(..) | Carrier::Exchange(_) => false,
+        }
+    }
+
     /// Why a stream broke, if its link or the other node says more than that it did.
     pub(crate) fn why_broken(&self) -> Option<Reason> {
         match &self.carrier {

@@ -71,7 +71,9 @@ impl Connection {
                 }
             }
             let idle = self.client.inbox.is_empty();
-            if idle {
+            // A stream that waited for another request may have got one, which nobody else will answer.
+            let called = idle && self.client.is_called();
+            if idle && !called {
                 match self.worker.turn() {
                     None => {}
                     Some(Turn::End) => return Poll::Ready(Arrived::Closed),
@@ -82,7 +84,7 @@ impl Connection {
                     Some(Turn::Leave(intake)) => return Poll::Ready(Arrived::Leave(intake)),
                 }
             }
-            if self.alarm.rang() {
+            if self.alarm.rang() && !called {
                 return Poll::Ready(match idle {
                     true => Arrived::Closed,
                     false if self.worker.is_cutting() => Arrived::Refused(Reason::Draining.into()),

@@ -228,7 +228,11 @@ async fn returned(
             return Poll::Ready(Some(side));
         }
         // Of what is over nothing is gone on with.
-        if link.session.borrow().is_idle() || worker.is_cutting() {
+        let is_over = {
+            let session = link.session.borrow();
+            session.is_idle() || link.closing.get() && session.open_streams() == 0
+        };
+        if is_over || worker.is_cutting() {
             return Poll::Ready(None);
         }
         let mut receiver = Receiver::new(worker, link);

@@ -45,6 +45,8 @@ struct Slot {
     has_come: bool,
     /// This end has.
     was_sent: bool,
+    /// A stream was given to it of which nothing was taken yet.
+    is_fresh: bool,
     /// The request was answered, at least for the time being.
     answered: bool,
     failure: Option<Failed>,
@@ -69,6 +71,8 @@ pub(super) struct Left {
     pub(super) serial: Serial,
     /// The other end has sent everything.
     pub(super) has_come: bool,
+    /// Nothing of it was looked at.
+    pub(super) is_fresh: bool,
 }
 
 impl Slots {
@@ -105,6 +109,7 @@ impl Slots {
         let entry = &mut self.all[slot];
         entry.is_waiting = false;
         entry.answered = false;
+        entry.is_fresh = destination.is_some();
         entry.destination = destination;
         self.opened(slot, serial);
         waiting.is_none().then_some(slot)
@@ -148,6 +153,11 @@ impl Slots {
         self.all[slot].serial.is_none() && self.all[slot].destination.is_some()
     }
 
+    /// Whether a request has come of which nothing was taken yet.
+    pub(super) fn is_fresh(&self, slot: usize) -> bool {
+        self.all[slot].is_fresh
+    }
+
     pub(super) fn is_silent(&self, slot: usize) -> bool {
         let slot = &self.all[slot];
         slot.inbox.is_empty() && !slot.has_come && slot.failure.is_none()
@@ -171,6 +181,7 @@ impl Slots {
         cx: &Context<'_>,
     ) -> Poll<Result<Taken, Failed>> {
         let slot = &mut self.all[index];
+        slot.is_fresh = false;
         if !slot.inbox.is_empty() {
             let bytes = slot.inbox.len().min(want.max(1));
             match inbox.is_empty() && bytes == slot.inbox.len() {
@@ -354,6 +365,7 @@ impl Slots {
         Some(Left {
             serial,
             has_come: slot.has_come,
+            is_fresh: slot.is_fresh,
         })
     }
 

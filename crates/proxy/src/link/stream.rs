@@ -14,6 +14,7 @@ use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::link::{Code, NoStream, Serial};
 
 use super::failure::{broken, cannot_open, over, unsent};
+use super::slots::Left;
 use super::{End, Link};
 use crate::failure::Reason;
 use crate::io::keep;
@@ -108,6 +109,11 @@ impl Stream {
     /// Whether there is nothing to read from it, not even its end.
     pub(crate) fn is_silent(&self) -> bool {
         self.link.slots.borrow().is_silent(self.slot)
+    }
+
+    /// Whether a request has come that was not looked at yet.
+    pub(crate) fn is_called(&self) -> bool {
+        self.link.slots.borrow().is_fresh(self.slot)
     }
 
     /// Why it broke, if that says more than that somebody has given it up.
@@ -298,9 +304,11 @@ impl Drop for Stream {
         let Some(left) = left else { return };
         let mut session = self.link.session.borrow_mut();
         // Nobody listens any more to an end that goes on.
-        let _over = match left.has_come && !self.cut.get() {
-            true => session.end(left.serial),
-            false => session.reset(left.serial, Code::CANCELLED),
+        let _over = match left {
+            // Nobody has looked at it: it is as if it had not come.
+            Left { is_fresh: true, .. } => session.reset(left.serial, Code::REFUSED),
+            Left { has_come: true, .. } if !self.cut.get() => session.end(left.serial),
+            _ => session.reset(left.serial, Code::CANCELLED),
         };
         drop(session);
         self.link.stir();
