@@ -66,7 +66,10 @@ fn bytes_between_nodes_are_counted_as_they_are_below_tls() {
         // which is nothing, and an answer of 3,000 bytes.
         let most = if turn == 0 { 400.0 } else { 24.0 };
         assert!((10.0..=most).contains(&more), "{turn}: {more}");
-        assert!((3_010.0..3_000.0 + most).contains(&answered), "{turn}: {answered}");
+        assert!(
+            (3_010.0..3_000.0 + most).contains(&answered),
+            "{turn}: {answered}"
+        );
     }
     // What one node sends is what the other receives.
     pair.called.expect(NAME, &["received"], sent);
