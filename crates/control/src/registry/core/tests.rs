@@ -343,7 +343,7 @@ fn a_registry_that_is_too_full_is_listed_again_when_there_is_room() {
 #[test]
 fn long_keys_and_what_is_said_of_values_are_bounded() {
     let long = |n: u8| Kv {
-        key: [key("x"), vec![b'a' + n; 1 << 20]].concat(),
+        key: [key(&format!("x{n}")), vec![b'y'; 1 << 20]].concat(),
         ..good("a", 3)
     };
     let mut core = listed((0..40).map(long).chain([good("z", 4)]).collect());
