@@ -50,14 +50,14 @@ pub(crate) struct Plan {
 ///
 /// # Errors
 /// When the command cannot be started, or etcd refuses the registration.
-pub(crate) fn run(plan: Plan, settings: &Settings) -> Result<ExitCode, Failure> {
+pub(crate) fn run(plan: &Plan, settings: &Settings) -> Result<ExitCode, Failure> {
     serving::in_runtime_of(Builder::new_current_thread(), settings, async |_| {
         let signals = Signals::new().context("cannot handle signals")?;
         let child = match plan.command.split_first() {
             Some((program, arguments)) => Some(Running::start(program, arguments)?),
             None => None,
         };
-        Life { signals, child }.live(&plan).await
+        Life { signals, child }.live(plan).await
     })
 }
 

@@ -4,12 +4,14 @@
 //! may write one key cannot speak for another, and what only the owner of a machine may decide is refused: what
 //! runs there, and which checks go past the policies.
 
+use std::net::Ipv6Addr;
 use std::path::Path;
 use std::rc::Rc;
 
 use heddle_model::GROUP;
 
 use super::kind::{Kind, Verdict, judge};
+use super::local::LocalWorkloadSpec;
 use super::node::{Entry, Node, Value};
 use super::{Body, Object, Origin, key, label, read_object, type_of, yaml};
 use crate::problem::{Problem, Severity};
@@ -37,15 +39,17 @@ pub(crate) fn read_registered(
     place: &Path,
     bytes: &[u8],
     keyed: &Keyed<'_>,
-) -> Result<Object, Problem> {
-    let problem = |field: &str, reason: &str, remedy: &str| Problem {
-        severity: Severity::Warning,
-        file: place.to_path_buf(),
-        line: None,
-        object: None,
-        field: field.to_owned(),
-        reason: reason.to_owned(),
-        remedy: remedy.to_owned(),
+) -> Result<Object, Box<Problem>> {
+    let problem = |field: &str, reason: &str, remedy: &str| {
+        Box::new(Problem {
+            severity: Severity::Warning,
+            file: place.to_path_buf(),
+            line: None,
+            object: None,
+            field: field.to_owned(),
+            reason: reason.to_owned(),
+            remedy: remedy.to_owned(),
+        })
     };
     let mut values_left = MAX_VALUES;
     let documents = yaml::parse(bytes, &mut values_left)
@@ -182,6 +186,9 @@ fn not_to_register(object: &Object) -> Option<(String, String, &'static str)> {
     if let Some((field, _, reason)) = command.chain(probe).find(|(_, there, _)| *there) {
         return Some((format!("spec.{field}"), reason.to_owned(), remedy));
     }
+    if let Some((field, reason)) = mapped(spec) {
+        return Some((field, reason, "write it as the IPv4 address that it is"));
+    }
     if spec.ports.is_empty() {
         let reason = "it has no port".to_owned();
         return Some((
@@ -197,4 +204,16 @@ fn not_to_register(object: &Object) -> Option<(String, String, &'static str)> {
         return Some((field, reason, "remove it"));
     }
     None
+}
+
+/// An IPv4 address that is written as one of IPv6: one place would have two addresses, and the second be free.
+fn mapped(spec: &LocalWorkloadSpec) -> Option<(String, String)> {
+    let more = spec.addresses.iter().enumerate();
+    let more = more.map(|(at, text)| (format!("spec.addresses[{at}]"), text));
+    let all = std::iter::once(("spec.address".to_owned(), &spec.address)).chain(more);
+    all.into_iter().find_map(|(field, text)| {
+        let address: Ipv6Addr = text.parse().ok()?;
+        let v4 = address.to_ipv4_mapped()?;
+        Some((field, format!("{address} is {v4}")))
+    })
 }

@@ -50,7 +50,7 @@ pub struct Credentials {
 
 /// Why etcd cannot be asked at all until somebody changes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessError(String);
+pub struct AccessError(pub(super) String);
 
 impl fmt::Display for AccessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

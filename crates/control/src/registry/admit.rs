@@ -54,7 +54,7 @@ pub(crate) fn candidates(
                 entry: Arc::clone(entry),
                 object,
             }),
-            Err(problem) => problems.push(problem),
+            Err(problem) => problems.push(*problem),
         }
     }
     fit.sort_by(|a, b| a.entry.key.cmp(&b.entry.key));
@@ -96,27 +96,20 @@ impl<'o> Folder<'o> {
     }
 
     /// Gives a provider its place.
-    fn take(&mut self, entry: &Entry, object: &Object) -> Result<(), Problem> {
+    fn take(&mut self, entry: &Entry, object: &Object) -> Result<(), Box<Problem>> {
+        let refuse = |field: &str, reason: String, remedy: &str| {
+            Err(Box::new(warning(&entry.place, field, reason, remedy)))
+        };
         let name = workload_name(object);
         if self.workloads.contains(&name) {
             let reason = "the folder has a LocalWorkload of that name".to_owned();
-            return Err(warning(
-                &entry.place,
-                "",
-                reason,
-                "register under another name",
-            ));
+            return refuse("", reason, "register under another name");
         }
         let account = account(object);
         if account != "default" && !self.open.contains(&(object.namespace.as_str(), account)) {
             let reason = format!("nothing that registers may be ServiceAccount {account}");
             let remedy = "annotate that ServiceAccount with heddle.dev/registry: allow";
-            return Err(warning(
-                &entry.place,
-                "spec.serviceAccountName",
-                reason,
-                remedy,
-            ));
+            return refuse("spec.serviceAccountName", reason, remedy);
         }
         let mine: Vec<Socket> = sockets(object).collect();
         let taken = mine
@@ -125,7 +118,7 @@ impl<'o> Folder<'o> {
         if let Some(((address, port), other)) = taken {
             let reason = format!("{other} has port {port} of {address} already");
             let remedy = "register the address that it listens on";
-            return Err(warning(&entry.place, "spec.address", reason, remedy));
+            return refuse("spec.address", reason, remedy);
         }
         let label = &object.origin.label;
         let mine = mine.into_iter().map(|socket| (socket, label.clone()));
@@ -157,7 +150,8 @@ pub(super) fn sockets(object: &Object) -> impl Iterator<Item = Socket> {
     };
     let addresses = spec.into_iter().flat_map(|spec| {
         let written = std::iter::once(&spec.address).chain(&spec.addresses);
-        written.filter_map(|text| text.parse::<IpAddr>().ok())
+        // An IPv4 address may be written as one of IPv6.
+        written.filter_map(|text| Some(text.parse::<IpAddr>().ok()?.to_canonical()))
     });
     addresses.flat_map(move |address| {
         let ports = spec.map_or(&[][..], |spec| &spec.ports).iter();

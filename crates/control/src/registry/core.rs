@@ -28,13 +28,14 @@ mod tests;
 
 /// Keys that are held, right or wrong.
 pub(super) const MAX_HELD: usize = 10_000;
-/// Bytes of all values that are held.
+/// Bytes of all keys and right values that are held.
 pub(super) const MAX_BYTES: usize = 32 << 20;
 /// Problems that are spelled out; of more only the number is.
 const MAX_PROBLEMS: usize = 100;
-/// Bytes of a key that are shown.
-const MAX_SHOWN_KEY: usize = 256;
-/// How long what a store has lost goes on. A registrar notices within a third of its time to live.
+/// Bytes of a key, and of what is said of what is wrong with its value, that are shown.
+const MAX_SHOWN: usize = 256;
+/// How long what a store has lost goes on. A registrar notices within a third of its time to live, and
+/// within ten seconds.
 pub(super) const GRACE: Duration = Duration::from_secs(20);
 
 /// A key and what stands under it.
@@ -97,8 +98,9 @@ impl Held {
         is_good && goes_on && self.modified == kv.modified
     }
 
-    fn bytes(&self) -> usize {
-        self.good.as_ref().map_or(0, |(entry, _)| entry.value.len())
+    /// What it takes under this key.
+    fn bytes(&self, key: &[u8]) -> usize {
+        key.len() + self.good.as_ref().map_or(0, |(entry, _)| entry.value.len())
     }
 }
 
@@ -106,12 +108,14 @@ impl Held {
 enum Phase {
     Away,
     Listing {
-        /// Keys on the pages so far.
+        /// Keys on the pages so far that are held.
         seen: BTreeSet<Vec<u8>>,
         /// The revision of the list; 0 until its first page is there.
         revision: i64,
         /// The store is not the one that was known.
         has_lost: bool,
+        /// There was no room for something on the pages so far.
+        is_full: bool,
     },
     Watching,
 }
@@ -161,6 +165,7 @@ impl Core {
             seen: BTreeSet::new(),
             revision: 0,
             has_lost: false,
+            is_full: false,
         };
         Next::List {
             from: self.layout.providers().into_bytes(),
@@ -179,6 +184,7 @@ impl Core {
             seen,
             revision,
             has_lost,
+            is_full,
         } = &mut self.phase
         else {
             return self.begin();
@@ -187,18 +193,26 @@ impl Core {
             *revision = page.revision;
             let is_other = page.cluster != self.cluster || page.revision < self.revision;
             *has_lost = self.is_known && is_other;
-            self.is_full = false;
         }
-        let (at, has_lost) = (*revision, *has_lost);
+        let (at, has_lost, mut is_full) = (*revision, *has_lost, *is_full);
         let last = page.kvs.last().map(|kv| kv.key.clone());
-        seen.extend(page.kvs.iter().map(|kv| kv.key.clone()));
+        // What there is no room for is not kept in mind either.
+        let mut seen = std::mem::take(seen);
         for kv in page.kvs {
             // A list counts whatever its revisions say: they may be another store's.
             let is_same = self.held.get(&kv.key).is_some_and(|held| held.is(&kv));
-            if !is_same {
-                self.put(kv);
+            if is_same || self.put(&kv) {
+                seen.insert(kv.key);
+            } else {
+                is_full = true;
             }
         }
+        self.phase = Phase::Listing {
+            seen,
+            revision: at,
+            has_lost,
+            is_full,
+        };
         match last {
             // With an empty page that has more after it there would be no end.
             Some(mut from) if page.more => {
@@ -215,7 +229,9 @@ impl Core {
     /// The list is read to its end: what is not in it is gone.
     fn listed(&mut self, now: Instant, revision: i64, has_lost: bool) -> Next {
         let phase = std::mem::replace(&mut self.phase, Phase::Watching);
-        if let Phase::Listing { seen, .. } = phase {
+        if let Phase::Listing { seen, is_full, .. } = phase {
+            self.has_changed |= self.is_full != is_full;
+            self.is_full = is_full;
             self.held.retain(|key, held| {
                 if seen.contains(key) {
                     return true;
@@ -227,7 +243,7 @@ impl Core {
                 held.modified = 0;
                 let stays = held.lost_until.is_some_and(|until| now < until);
                 if !stays {
-                    self.bytes -= held.bytes();
+                    self.bytes -= held.bytes(key);
                     self.has_changed = true;
                 }
                 stays
@@ -237,7 +253,7 @@ impl Core {
         self.has_changed |= !self.is_known;
         self.is_known = true;
         Next::Watch {
-            revision: revision + 1,
+            revision: revision.saturating_add(1),
         }
     }
 
@@ -254,7 +270,7 @@ impl Core {
                 Change::Put(kv) => {
                     let known = self.held.get(&kv.key);
                     if known.is_none_or(|held| held.modified < kv.modified) {
-                        self.put(kv);
+                        self.put(&kv);
                     }
                 }
                 Change::Delete { key, modified } => has_room |= self.delete(&key, modified),
@@ -267,9 +283,9 @@ impl Core {
     /// Lets go what a store has lost and nobody has registered anew. Says when to ask again.
     pub(super) fn expire(&mut self, now: Instant) -> Option<Instant> {
         let mut next: Option<Instant> = None;
-        self.held.retain(|_, held| match held.lost_until {
+        self.held.retain(|key, held| match held.lost_until {
             Some(until) if until <= now => {
-                self.bytes -= held.bytes();
+                self.bytes -= held.bytes(key);
                 self.has_changed = true;
                 false
             }
@@ -282,11 +298,17 @@ impl Core {
         next
     }
 
+    /// Whether there is something to pass on.
+    pub(super) fn has_news(&self) -> bool {
+        self.is_known && self.has_changed
+    }
+
     /// What there is, if it is not what it was.
     pub(super) fn providers(&mut self) -> Option<Providers> {
-        if !self.is_known || !std::mem::take(&mut self.has_changed) {
+        if !self.has_news() {
             return None;
         }
+        self.has_changed = false;
         self.version += 1;
         let entries = self.held.values().filter_map(|held| held.good.as_ref());
         let mut problems: Vec<Problem> = Vec::new();
@@ -316,19 +338,20 @@ impl Core {
         })
     }
 
-    fn put(&mut self, kv: Kv) {
-        let known = self.held.get(&kv.key);
-        let room = self.bytes + kv.value.len() - known.map_or(0, Held::bytes).min(self.bytes);
+    /// Whether there was room for it.
+    fn put(&mut self, kv: &Kv) -> bool {
+        let known = self.held.get(&kv.key).map(|held| held.bytes(&kv.key));
+        let others = self.bytes - known.unwrap_or(0);
+        let room = others + kv.key.len() + kv.value.len();
         if (known.is_none() && self.held.len() >= MAX_HELD) || room > MAX_BYTES {
             // What stood there before is not what stands there now.
             self.remove(&kv.key);
             self.has_changed |= !std::mem::replace(&mut self.is_full, true);
-            return;
+            return false;
         }
         let place = self.shown(&kv.key);
-        let verdict = self.judge(&place, &kv);
-        let held = self.held.entry(kv.key).or_default();
-        self.bytes -= held.bytes();
+        let verdict = self.judge(&place, kv);
+        let held = self.held.entry(kv.key.clone()).or_default();
         held.modified = kv.modified;
         held.lost_until = None;
         match verdict {
@@ -345,27 +368,24 @@ impl Core {
                     *lease == kv.lease && entry.created == kv.created
                 };
                 held.good = held.good.take().filter(stays);
-                held.problem = Some(problem);
+                held.problem = Some(shortened(*problem));
                 self.has_changed = true;
             }
         }
-        self.bytes += held.bytes();
+        self.bytes = others + held.bytes(&kv.key);
+        true
     }
 
-    fn judge(&self, place: &str, kv: &Kv) -> Result<Entry, Problem> {
+    fn judge(&self, place: &str, kv: &Kv) -> Result<Entry, Box<Problem>> {
         let key = self.layout.provider(&kv.key);
         let key = key.map_err(|error| {
-            warning(
-                place,
-                "",
-                error.to_string(),
-                "remove it, or register under such a key",
-            )
+            let remedy = "remove it, or register under such a key";
+            Box::new(warning(place, "", error.to_string(), remedy))
         })?;
         if kv.lease == 0 {
             let reason = "it has no lease: it would stay when its provider is gone".to_owned();
             let remedy = "use heddle register, or write what stays into the folder";
-            return Err(warning(place, "", reason, remedy));
+            return Err(Box::new(warning(place, "", reason, remedy)));
         }
         judge(place, &key, &kv.value)?;
         Ok(Entry {
@@ -389,21 +409,22 @@ impl Core {
         let Some(held) = self.held.remove(key) else {
             return false;
         };
-        self.bytes -= held.bytes();
+        self.bytes -= held.bytes(key);
         self.has_changed = true;
         true
     }
 
     /// A key as a place in which something is wrong.
     fn shown(&self, key: &[u8]) -> String {
-        let key = key.get(..MAX_SHOWN_KEY).unwrap_or(key);
+        let key = key.get(..MAX_SHOWN).unwrap_or(key);
         format!("{IN_REGISTRY}{}", printable(&String::from_utf8_lossy(key)))
     }
 
     /// What holds whatever happens.
     #[cfg(test)]
     fn check_invariants(&self) {
-        let bytes: usize = self.held.values().map(Held::bytes).sum();
+        let held = self.held.iter();
+        let bytes: usize = held.map(|(key, held)| held.bytes(key)).sum();
         assert_eq!(self.bytes, bytes, "bytes are counted");
         assert!(self.held.len() <= MAX_HELD && bytes <= MAX_BYTES, "bounds");
         for held in self.held.values() {
@@ -416,5 +437,19 @@ impl Core {
                 "what was lost was good"
             );
         }
+    }
+}
+
+/// A problem as it is held: its words may be a value's.
+fn shortened(problem: Problem) -> Problem {
+    let short = |text: String| match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    };
+    Problem {
+        field: short(problem.field),
+        reason: short(problem.reason),
+        remedy: short(problem.remedy),
+        ..problem
     }
 }

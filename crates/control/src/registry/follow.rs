@@ -1,27 +1,31 @@
 //! Follows the registry: what [`Core`] decides, done with a network and a clock.
 //!
-//! One task talks to one endpoint at a time; when that fails, to the next one after a wait. What it finds goes
-//! to whoever compiles through a channel that holds the newest state only, so that a flood of changes costs as
-//! many compilations as there is time for.
+//! One thread talks to one endpoint at a time; when that fails, to the next one after a wait. It judges what it
+//! reads, and nobody else waits for that. What it finds goes to whoever compiles through a channel that holds the
+//! newest state only, so that a flood of changes costs as many compilations as there is time for.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, GetOptions, GetResponse, KeyValue, WatchOptions, WatchResponse};
-use tokio::sync::watch;
-use tokio::task::{JoinHandle, yield_now};
+use etcd_client::{Client, GetOptions, WatchOptions};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{oneshot, watch};
+use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::access::Trouble;
 use super::backoff::Backoff;
-use super::core::{Change, Core, Kv, Next, Page};
+use super::core::{Change, Core, Next};
 use super::{Access, AccessError, Layout, Providers};
+
+mod answer;
 
 /// Keys on one page of a list, to begin with.
 const PAGE: i64 = 64;
 /// Bytes of one answer. A page that is larger is asked for in smaller ones.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
-/// Changes that are taken at a time: judging them takes its while, and others have the thread meanwhile.
+/// Changes that are taken at a time: judging them takes its while, and the connection has to live meanwhile.
 const AT_A_TIME: usize = 32;
 /// How long one answer may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
@@ -39,7 +43,8 @@ const LIST_AGAIN: Duration = Duration::from_secs(1);
 pub struct Follower {
     providers: watch::Receiver<Arc<Providers>>,
     seen: watch::Receiver<Seen>,
-    task: JoinHandle<()>,
+    /// Dropped, it ends the thread.
+    _stop: oneshot::Sender<Infallible>,
 }
 
 /// How the registry is reached.
@@ -60,10 +65,11 @@ pub struct Seen {
 }
 
 impl Follower {
-    /// Starts a task that follows the registry. Needs a tokio runtime with I/O and time.
+    /// Starts a thread that follows the registry.
     ///
     /// # Errors
-    /// As [`Access::check`]. That nobody answers is no error: it is tried for as long as it takes.
+    /// As [`Access::check`], and when there is no thread. That nobody answers is no error: it is tried for as long
+    /// as it takes.
     pub fn start(access: Access, layout: Layout) -> Result<Self, AccessError> {
         access.check()?;
         let (to_providers, providers) = watch::channel(Arc::default());
@@ -85,15 +91,22 @@ impl Follower {
             seen: to_seen,
             passed_on: None,
         };
-        let task = tokio::spawn(following.run());
+        let (stop, stopped) = oneshot::channel();
+        let no_thread = |error| AccessError(format!("there is no thread to follow it: {error}"));
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(no_thread)?;
+        std::thread::Builder::new()
+            .name("registry".to_owned())
+            .spawn(move || following.run_until(stopped, runtime))
+            .map_err(no_thread)?;
         Ok(Follower {
             providers,
             seen,
-            task,
+            _stop: stop,
         })
     }
 
-    /// Waits until the registry was read once, at most so long; says whether it was.
+    /// Waits until the registry was read once, at most so long; says whether it was. Needs a tokio runtime with time.
     pub async fn first(&mut self, most: Duration) -> bool {
         let known = self.providers.wait_for(|providers| providers.version > 0);
         matches!(timeout(most, known).await, Ok(Ok(_)))
@@ -110,12 +123,6 @@ impl Follower {
     }
 }
 
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 struct Following {
     access: Access,
     /// The keys from `begin` up to `end`, which is not one of them.
@@ -129,6 +136,17 @@ struct Following {
 }
 
 impl Following {
+    fn run_until(self, stopped: oneshot::Receiver<Infallible>, runtime: Runtime) {
+        runtime.block_on(async {
+            tokio::select! {
+                () = self.run() => {}
+                _dropped = stopped => {}
+            }
+        });
+        // A name that is still being looked up would be waited for.
+        runtime.shutdown_background();
+    }
+
     async fn run(mut self) {
         for attempt in 0.. {
             let endpoint = self.access.endpoint(attempt).to_owned();
@@ -140,11 +158,15 @@ impl Following {
             self.core.lost();
             self.say_lost(&trouble);
             // What it lost before goes on being let go.
-            let until = Instant::now() + self.backoff.wait();
-            while let Some(due) = self.expire().filter(|due| *due < until) {
-                sleep_until(due.into()).await;
+            let until_then = Instant::now() + self.backoff.wait();
+            loop {
+                let due = [self.expire(), self.passes_on_at()];
+                match due.into_iter().flatten().min() {
+                    Some(due) if due < until_then => sleep_until(due.into()).await,
+                    _ => break,
+                }
             }
-            sleep_until(until.into()).await;
+            sleep_until(until_then.into()).await;
         }
     }
 
@@ -178,12 +200,16 @@ impl Following {
         let page = loop {
             let options = GetOptions::new()
                 .with_range(self.end.clone())
-                .with_limit(limit)
                 .with_revision(revision);
+            let options = match limit {
+                // A value that is too large for any answer is none, and stops nothing.
+                0 => options.with_limit(1).with_keys_only(),
+                _ => options.with_limit(limit),
+            };
             let answer = timeout(ANSWER_WAIT, kv.get(from.clone(), Some(options))).await;
             match answer.map_err(|_| Trouble::late())?.map_err(Trouble::from) {
-                Ok(answer) => break page(answer)?,
-                Err(Trouble::TooLarge) if limit > 1 => limit /= 8,
+                Ok(answer) => break answer::page(answer)?,
+                Err(Trouble::TooLarge) if limit > 0 => limit /= 8,
                 Err(trouble) => return Err(trouble),
             }
         };
@@ -212,22 +238,20 @@ impl Following {
         ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ask.reset();
         let mut unanswered = 0;
-        let mut has_changed = false;
         loop {
             let expires = self.expire();
-            let pass_on = has_changed.then(|| self.may_pass_on_at());
+            let passes_on = self.passes_on_at();
             tokio::select! {
                 answer = answers.message() => {
                     let ended = || Trouble::Away("the watch has ended".to_owned());
                     let answer = answer?.ok_or_else(ended)?;
                     unanswered = 0;
                     if answer.canceled() {
-                        return cancelled(&answer).map(|()| self.core.begin());
+                        return answer::cancelled(&answer).map(|()| self.core.begin());
                     }
                     self.say_found();
                     let at = answer.header().map_or(0, |header| header.revision());
-                    let changes: Vec<Change> = answer.events().iter().filter_map(change).collect();
-                    has_changed |= !changes.is_empty();
+                    let changes: Vec<Change> = answer.events().iter().filter_map(answer::change).collect();
                     for some in changes.chunks(AT_A_TIME) {
                         if let Some(next) = self.core.changed(at, some.to_vec()) {
                             self.pass_on();
@@ -244,13 +268,16 @@ impl Following {
                     unanswered += 1;
                     questions.request_progress().await?;
                 }
-                () = until(pass_on) => {
-                    has_changed = false;
-                    self.pass_on();
-                }
+                // Both are done when it begins anew.
+                () = until(passes_on) => {}
                 () = until(expires) => {}
             }
         }
+    }
+
+    /// When what has changed will be passed on, if there is something.
+    fn passes_on_at(&self) -> Option<Instant> {
+        self.core.has_news().then(|| self.may_pass_on_at())
     }
 
     /// When the next state may be passed on.
@@ -265,7 +292,8 @@ impl Following {
         next
     }
 
-    /// Passes on what there is, if it has changed and the last time is not just now.
+    /// Passes on what there is, if it has changed and the last time is not just now: then it waits for
+    /// [`Following::passes_on_at`].
     fn pass_on(&mut self) {
         if self.may_pass_on_at() > Instant::now() {
             return;
@@ -336,59 +364,4 @@ fn range_end(layout: &Layout) -> Vec<u8> {
         *last += 1;
     }
     end
-}
-
-fn page(mut answer: GetResponse) -> Result<Page, Trouble> {
-    let header = answer.take_header();
-    let header = header.ok_or_else(|| Trouble::Away("an answer without a header".to_owned()))?;
-    Ok(Page {
-        cluster: header.cluster_id(),
-        revision: header.revision(),
-        more: answer.more(),
-        kvs: answer.take_kvs().into_iter().map(kv).collect(),
-    })
-}
-
-fn kv(kv: KeyValue) -> Kv {
-    let (lease, created, modified) = (kv.lease(), kv.create_revision(), kv.mod_revision());
-    let (key, value) = kv.into_key_value();
-    Kv {
-        key,
-        value,
-        lease,
-        created,
-        modified,
-    }
-}
-
-/// What an event says. The one of a deletion has a key without a version; its type is not asked for, since the
-/// library does not survive one that it does not know.
-fn change(event: &etcd_client::Event) -> Option<Change> {
-    let found = event.kv()?;
-    Some(match found.version() {
-        0 => Change::Delete {
-            key: found.key().to_vec(),
-            modified: found.mod_revision(),
-        },
-        _ => Change::Put(kv(found.clone())),
-    })
-}
-
-/// Why etcd ended a watch. That it is too far behind is no trouble: everything is listed again.
-fn cancelled(answer: &WatchResponse) -> Result<(), Trouble> {
-    let why = answer.cancel_reason();
-    if answer.compact_revision() > 0 || why.contains("compacted") {
-        tracing::info!(
-            "the watch of the registry fell behind a compaction: everything is listed anew"
-        );
-        return Ok(());
-    }
-    let why = match why {
-        "" => "etcd has ended the watch".to_owned(),
-        why => format!("etcd has ended the watch: {why}"),
-    };
-    Err(match why.contains("permission denied") {
-        true => Trouble::Ours(why),
-        false => Trouble::Away(why),
-    })
 }

@@ -17,6 +17,8 @@ use super::{Access, AccessError, Layout, MAX_TTL, MIN_TTL, News, Provider, value
 const ANSWER_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// How long revoking may take at each endpoint.
 const REVOKE_WAIT: Duration = Duration::from_secs(2);
+/// The longest time between two signs of life: what a store has lost goes on for [`GRACE`](super::core::GRACE).
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How often it is looked whether somebody else's key is gone.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -144,7 +146,7 @@ impl Registration {
 
     /// How often it says that it lives.
     fn every(&self) -> Duration {
-        self.ttl / 3
+        (self.ttl / 3).min(LONGEST_PAUSE)
     }
 
     async fn within<T>(
@@ -264,7 +266,7 @@ impl<N: FnMut(News)> Session<'_, N> {
         let Provider { key, address, .. } = &self.registration.provider;
         let there = value::read("", key, there);
         there.is_ok_and(|there| {
-            sockets(&there).any(|socket| socket == (address.ip(), address.port()))
+            sockets(&there).any(|socket| socket == (address.ip().to_canonical(), address.port()))
         })
     }
 }

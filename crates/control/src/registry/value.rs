@@ -15,10 +15,11 @@ mod tests;
 ///
 /// # Errors
 /// What is wrong with it first.
-pub(crate) fn read(place: &str, key: &ProviderKey, value: &[u8]) -> Result<Object, Problem> {
+pub(crate) fn read(place: &str, key: &ProviderKey, value: &[u8]) -> Result<Object, Box<Problem>> {
     if value.len() > MAX_VALUE_BYTES {
         let reason = format!("the value has more than {} KiB", MAX_VALUE_BYTES >> 10);
-        return Err(warning(place, "", reason, "write what a provider needs"));
+        let remedy = "write what a provider needs";
+        return Err(Box::new(warning(place, "", reason, remedy)));
     }
     let keyed = Keyed {
         namespace: key.namespace.as_str(),
@@ -33,17 +34,17 @@ pub(crate) fn read(place: &str, key: &ProviderKey, value: &[u8]) -> Result<Objec
 /// # Errors
 /// As [`read`], and when it would be refused in a folder of its own.
 #[cfg(feature = "registry")]
-pub(crate) fn judge(place: &str, key: &ProviderKey, value: &[u8]) -> Result<(), Problem> {
+pub(crate) fn judge(place: &str, key: &ProviderKey, value: &[u8]) -> Result<(), Box<Problem>> {
     let object = read(place, key, value)?;
     match compile::flaw_of_workload(object, &Options::default()) {
-        Some(problem) => Err(told(place, problem)),
+        Some(problem) => Err(Box::new(told(place, problem))),
         None => Ok(()),
     }
 }
 
 impl Entry {
     /// The object that it was judged by.
-    pub(crate) fn object(&self) -> Result<Object, Problem> {
+    pub(crate) fn object(&self) -> Result<Object, Box<Problem>> {
         read(&self.place, &self.key, &self.value)
     }
 }

@@ -77,7 +77,7 @@ impl Provider {
     ///
     /// # Errors
     /// What is wrong with it first.
-    pub fn check(&self) -> Result<(), Problem> {
+    pub fn check(&self) -> Result<(), Box<Problem>> {
         value::judge("provider", &self.key, self.value().as_bytes())
     }
 

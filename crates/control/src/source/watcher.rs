@@ -163,9 +163,9 @@ impl Watcher {
     /// The first call returns at once with what is there. The mesh is there unless the report holds
     /// an error; where a registry is followed it is there even then, from what the folder held when it was last
     /// right, if it ever was. A folder without a manifest is one once there was a mesh with something in it: more
-    /// likely than not it was emptied or unmounted by mistake. The mesh's generation counts the meshes that this watcher returned. Dropping the future
-    /// loses nothing: the next call finds what this one would have. Needs a tokio runtime with
-    /// time.
+    /// likely than not it was emptied or unmounted by mistake. The mesh's generation counts the meshes that this
+    /// watcher returned. Dropping the future loses nothing: the next call finds what this one would have. Needs a
+    /// tokio runtime with time.
     pub async fn next(&mut self) -> (Option<Mesh>, Report) {
         loop {
             if !self.stale {
@@ -228,7 +228,7 @@ impl Watcher {
             {
                 return;
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             _ = self.events.recv() => {}

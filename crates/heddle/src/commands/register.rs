@@ -169,5 +169,5 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         drain: args.drain,
         at_once: args.at_once,
     };
-    register::run(plan, &settings)
+    register::run(&plan, &settings)
 }

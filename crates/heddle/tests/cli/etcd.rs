@@ -10,6 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{eventually, text};
 
+/// How often other ports are tried when somebody else was faster.
+const MAX_TRIES: usize = 5;
 /// Operations of one transaction that the test's etcd takes.
 const MAX_OPS: &str = "2000";
 
@@ -25,33 +27,38 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     /// Starts one with its data in that folder, and waits until it answers.
-    pub(crate) fn start(data: PathBuf) -> Etcd {
+    pub(crate) fn start(data: &Path) -> Etcd {
         Self::start_with(data, None)
     }
 
     /// The same, with certificates on both sides, which are made in that folder.
-    pub(crate) fn secured(data: PathBuf, tls: PathBuf) -> Etcd {
-        certificates(&tls);
+    pub(crate) fn secured(data: &Path, tls: &Path) -> Etcd {
+        certificates(tls);
         Self::start_with(data, Some(tls))
     }
 
-    fn start_with(data: PathBuf, tls: Option<PathBuf>) -> Etcd {
-        // Both are held while the other is chosen.
-        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
-        let [client, peer] = free
-            .each_ref()
-            .map(|socket| socket.local_addr().expect("an address"));
-        drop(free);
-        let child = Self::spawn(&data, client, peer, tls.as_deref());
-        let etcd = Etcd {
-            child,
-            data,
-            client,
-            peer,
-            tls,
-        };
-        etcd.wait();
-        etcd
+    fn start_with(data: &Path, tls: Option<&Path>) -> Etcd {
+        for _ in 0..MAX_TRIES {
+            // Both are held while the other is chosen.
+            let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+            let [client, peer] = free
+                .each_ref()
+                .map(|socket| socket.local_addr().expect("an address"));
+            drop(free);
+            let mut etcd = Etcd {
+                child: Self::spawn(data, client, peer, tls),
+                data: data.to_owned(),
+                client,
+                peer,
+                tls: tls.map(Path::to_owned),
+            };
+            if etcd.answers() {
+                return etcd;
+            }
+            drop(etcd);
+            let _there_is_none = std::fs::remove_dir_all(data);
+        }
+        panic!("etcd does not run")
     }
 
     fn spawn(data: &Path, client: SocketAddr, peer: SocketAddr, tls: Option<&Path>) -> Child {
@@ -103,11 +110,15 @@ impl Etcd {
             .expect("there is an etcd: `make setup` installs it")
     }
 
-    fn wait(&self) {
+    /// Waits until it answers; says whether it does, and has not ended.
+    fn answers(&mut self) -> bool {
+        let mut runs = true;
         eventually("etcd answers", || {
-            self.try_ctl(&["--command-timeout=1s", "get", "x"], "")
-                .is_ok()
+            runs = self.child.try_wait().expect("a child of ours").is_none();
+            let answer = self.try_ctl(&["--command-timeout=1s", "get", "x"], "");
+            answer.is_ok() || !runs
         });
+        runs
     }
 
     /// What `--etcd` takes.
@@ -125,7 +136,7 @@ impl Etcd {
     /// Starts it again where it was, and waits until it answers.
     pub(crate) fn restart(&mut self) {
         self.child = Self::spawn(&self.data, self.client, self.peer, self.tls.as_deref());
-        self.wait();
+        assert!(self.answers(), "it runs again");
     }
 
     /// Kills it and removes everything that it holds.
@@ -169,8 +180,8 @@ impl Etcd {
             .stdin
             .take()
             .map(|mut to| to.write_all(input.as_bytes()));
-        written.expect("piped").map_err(|error| error.to_string())?;
         let output = child.wait_with_output().expect("a child of ours");
+        written.expect("piped").map_err(|error| error.to_string())?;
         match output.status.success() {
             true => Ok(text(&output.stdout)),
             false => Err(text(&output.stderr)),
@@ -239,11 +250,6 @@ impl Registrar {
         let mut child = Command::new(env!("CARGO_BIN_EXE_heddle"))
             .args(["register", service, "--address", &address.to_string()])
             .args(["--etcd", &etcd.url()])
-            .args(if more.contains(&"--ttl") {
-                &[][..]
-            } else {
-                &["--ttl", "2s"]
-            })
             .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

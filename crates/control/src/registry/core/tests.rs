@@ -339,3 +339,21 @@ fn a_registry_that_is_too_full_is_listed_again_when_there_is_room() {
     let is_full = |problem: &Problem| problem.reason.contains("more than 10000");
     assert!(!providers.problems().iter().any(is_full));
 }
+
+#[test]
+fn long_keys_and_what_is_said_of_values_are_bounded() {
+    let long = |n: u8| Kv {
+        key: [key(&format!("x{n}")), vec![b'y'; 1 << 20]].concat(),
+        ..good("a", 3)
+    };
+    let mut core = listed((0..40).map(long).chain([good("z", 4)]).collect());
+    let providers = core.providers().expect("a list");
+    core.check_invariants();
+    assert_eq!(providers.problems().len(), MAX_BYTES >> 20);
+    for problem in providers.problems() {
+        let said = problem.to_string();
+        assert!(said.len() < 4 * MAX_SHOWN, "{} bytes", said.len());
+    }
+    let names = providers.entries.iter().map(|entry| entry.key.to_string());
+    assert_eq!(names.collect::<Vec<_>>(), ["shop/web/z"]);
+}

@@ -94,6 +94,17 @@ fn a_wrong_value_says_what_is_wrong() {
             "Heddle puts its own",
         ),
         (
+            &workload("{}", "{address: '::ffff:10.0.0.5', ports: [{port: 80}]}"),
+            "spec.address: ::ffff:10.0.0.5 is 10.0.0.5",
+        ),
+        (
+            &workload(
+                "{}",
+                "{address: 10.0.0.5, addresses: ['::ffff:127.64.0.1'], ports: [{port: 80}]}",
+            ),
+            "spec.addresses[0]: ::ffff:127.64.0.1 is 127.64.0.1",
+        ),
+        (
             &workload("{}", "{address: 10.0.0.5, ports: [{port: 0}]}"),
             "0 is no port",
         ),

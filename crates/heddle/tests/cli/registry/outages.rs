@@ -1,0 +1,109 @@
+//! Given an etcd that fails, then nobody goes by its silence, and it is caught up with once it is back.
+
+use super::*;
+use crate::etcd::LEASE_LASTS;
+
+#[test]
+fn an_etcd_that_is_killed_takes_nobody_with_it() {
+    let mut world = World::new("killed");
+    let heddle = world.up();
+    let registrar = world.register(backend("x"), &["--ttl", "5s"]);
+    registrar.line("registered");
+    eventually_serves(&heddle, 1);
+    let service = heddle.address(&world.web(), None);
+
+    world.etcd.kill();
+    heddle.stderr_line("the registry is not reached");
+    registrar.line("etcd is not reached");
+    let down = Instant::now();
+    while down.elapsed() < LEASE_LASTS {
+        assert_eq!(get(service, "web", "/"), (200, "x".to_owned()));
+    }
+    let (code, answer) = check(&world);
+    assert_eq!(
+        (code, &answer["registry"]["connected"]),
+        (Some(6), &false.into())
+    );
+    // That it is still away is not said again.
+    assert!(registrar.lines_so_far().is_empty());
+
+    world.etcd.restart();
+    heddle.stderr_line("the registry is followed");
+    registrar.line("registered again");
+    assert_eq!(get(service, "web", "/").0, 200);
+    let (code, answer) = check(&world);
+    assert_eq!(
+        (code, &answer["registry"]["providers"]),
+        (Some(0), &1.into()),
+        "{answer}"
+    );
+}
+
+#[test]
+fn an_etcd_that_lost_everything_is_filled_again_without_a_gap() {
+    let mut world = World::new("lost");
+    let heddle = world.up();
+    let registrar = world.register(backend("x"), &[]);
+    registrar.line("registered");
+    eventually_serves(&heddle, 1);
+    let service = heddle.address(&world.web(), None);
+    world.etcd.forget();
+    heddle.stderr_line("the registry is not reached");
+    world.etcd.restart();
+    heddle.stderr_line("the registry is followed");
+    eventually("it is registered again", || {
+        assert_eq!(
+            get(service, "web", "/").0,
+            200,
+            "nobody is missed meanwhile"
+        );
+        world.etcd.keys().len() == 1
+    });
+    registrar.line("registered again: its lease had ended");
+    assert_eq!(get(service, "web", "/").0, 200);
+}
+
+#[test]
+fn a_watch_that_falls_behind_a_compaction_starts_over() {
+    let world = World::new("compacted");
+    let heddle = world.up();
+    let lease = world.etcd.lease();
+    let lease = format!("--lease={lease}");
+    let value = |port: u16| {
+        // What it does not need makes it long enough to fill every buffer on the way.
+        let filler = "x".repeat(8_000);
+        format!(
+            r#"{{"apiVersion":"heddle.dev/v1alpha1","kind":"LocalWorkload","metadata":{{"labels":{{"app":"web"}},"annotations":{{"filler":"{filler}"}}}},"spec":{{"address":"127.9.0.1","ports":[{{"name":"http","port":{port}}}]}}}}"#
+        )
+    };
+    let key = |name: &str| format!("/heddle/v1/providers/compacted/web/{name}");
+    world.etcd.ctl(&["put", &lease, &key("before"), &value(1)]);
+    eventually_serves(&heddle, 1);
+
+    heddle.signal(Signal::STOP);
+    // Far more than fits into its connection, and then what was before is forgotten.
+    for round in 0..5 {
+        let puts: String = (0..40)
+            .map(|n| {
+                format!(
+                    "put {lease} {} {}\n",
+                    key(&format!("p{n}")),
+                    value(100 * round + n + 2)
+                )
+            })
+            .collect();
+        world.etcd.ctl_with(&["txn"], &format!("\n{puts}\n\n"));
+    }
+    world.etcd.ctl(&["del", &key("before")]);
+    let revision = world.etcd.revision().to_string();
+    world.etcd.ctl(&["compact", &revision]);
+    heddle.signal(Signal::CONT);
+
+    eventually_serves(&heddle, 40);
+    assert!(!workloads(&heddle).contains(&"compacted/web.before".to_owned()));
+    eventually("the last values count", || {
+        let status = heddle.status();
+        status["registry"]["connected"] == true
+            && status["config"]["problems"] == Value::Array(Vec::new())
+    });
+}

@@ -1,0 +1,185 @@
+//! Given what is wrong or not allowed, then it is said, and stops nothing else.
+
+use super::*;
+
+#[test]
+fn what_is_wrong_is_a_problem_and_nothing_more() {
+    let world = World::new("wrong");
+    let heddle = world.up();
+    let registrar = world.register(backend("x"), &["--name", "good"]);
+    registrar.line("registered");
+    eventually_serves(&heddle, 1);
+    let lease = format!("--lease={}", world.etcd.lease());
+    for (key, value, lease) in [
+        (
+            "/heddle/v1/providers/wrong/web/bad",
+            "{not: 'a workload'}",
+            &*lease,
+        ),
+        ("/heddle/v1/providers/wrong/web", "{}", &*lease),
+        ("/heddle/v1/providers/wrong/web/stays", "{}", "--lease=0"),
+        ("/heddle/v2/providers/wrong/web/elsewhere", "{}", &*lease),
+    ] {
+        world.etcd.ctl(&["put", lease, key, value]);
+    }
+    let problems = || {
+        let status = heddle.status();
+        let problems = status["config"]["problems"].as_array().expect("a list");
+        let said = |problem: &Value| problem.as_str().expect("a line").to_owned();
+        problems.iter().map(said).collect::<Vec<_>>()
+    };
+    eventually("three are problems", || problems().len() == 3);
+    let said = problems().join("\n");
+    for expected in [
+        "etcd:/heddle/v1/providers/wrong/web/bad: warning: this is no Kubernetes object",
+        "etcd:/heddle/v1/providers/wrong/web: warning: this is no provider's key",
+        "etcd:/heddle/v1/providers/wrong/web/stays: warning: it has no lease",
+    ] {
+        assert!(said.contains(expected), "{expected}\n{said}");
+    }
+    let (code, answer) = check(&world);
+    assert_eq!(code, Some(6));
+    assert_eq!(
+        answer["registry"]["problems"].as_array().map(Vec::len),
+        Some(3)
+    );
+    assert_eq!(workloads(&heddle), ["wrong/web.good"]);
+    world
+        .etcd
+        .ctl(&["del", "--prefix", "/heddle/v1/providers/wrong/web/bad"]);
+    world.etcd.ctl(&["del", "/heddle/v1/providers/wrong/web"]);
+    world
+        .etcd
+        .ctl(&["del", "/heddle/v1/providers/wrong/web/stays"]);
+    eventually("all is well", || check(&world).0 == Some(0));
+    // A folder that is wrong keeps nobody in the mesh who is gone.
+    world.folder.write("oops.yaml", "kind: Oops\n");
+    eventually("the folder is refused", || {
+        heddle.status()["config"]["stale"] == true
+    });
+    registrar.signal(Signal::TERM);
+    eventually_serves(&heddle, 0);
+    assert_eq!(heddle.status()["config"]["stale"], true);
+}
+
+#[test]
+fn certificates_and_permissions_of_etcd_are_kept_to() {
+    let folder = Folder::new();
+    folder.write("web.yaml", &service("secured"));
+    let tls = folder.path("tls");
+    let etcd = Etcd::secured(&folder.path("etcd"), &tls);
+    for user in ["root", "follow", "web"] {
+        etcd.ctl(&["user", "add", &format!("{user}:{user}-password")]);
+        etcd.ctl(&["role", "add", user]);
+        std::fs::write(folder.path(user), format!("{user}-password\n")).expect("written");
+    }
+    for (role, what, keys) in [
+        ("follow", "read", "/heddle/v1/providers/"),
+        ("web", "readwrite", "/heddle/v1/providers/secured/web/"),
+    ] {
+        etcd.ctl(&[
+            "role",
+            "grant-permission",
+            "--prefix=true",
+            role,
+            what,
+            keys,
+        ]);
+    }
+    for user in ["root", "follow", "web"] {
+        etcd.ctl(&["user", "grant-role", user, user]);
+    }
+    etcd.ctl(&["auth", "enable"]);
+
+    let file = |name: &str| as_str(&tls.join(name)).to_owned();
+    let (ca, own, key) = (file("ca.pem"), file("own.pem"), file("own.key"));
+    let with = |user: &str| {
+        let password = as_str(&folder.path(user)).to_owned();
+        [
+            "--etcd-ca",
+            &ca,
+            "--etcd-cert",
+            &own,
+            "--etcd-key",
+            &key,
+            "--etcd-user",
+            user,
+        ]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(["--etcd-password-file".to_owned(), password])
+        .collect::<Vec<String>>()
+    };
+    let follow = [vec!["--etcd".to_owned(), etcd.url()], with("follow")].concat();
+    let follow: Vec<&str> = follow.iter().map(String::as_str).collect();
+    let heddle = Heddle::up(&folder, &follow);
+    let web = with("web");
+    let web: Vec<&str> = web.iter().map(String::as_str).collect();
+    let registrar = Registrar::start(&etcd, "secured/web", backend("x"), &web);
+    registrar.line("registered");
+    eventually_serves(&heddle, 1);
+    // Another Service's keys are not theirs to write.
+    let mut other = Registrar::start(&etcd, "secured/other", backend("x"), &web);
+    other.line("permission denied");
+    assert_eq!(other.code(), Some(1));
+}
+
+#[test]
+fn what_cannot_work_is_said_at_once() {
+    let refused = |args: &[&str], code: i32, expected: &str| {
+        let output = heddle(args);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(expected), "{args:?}: {said}");
+    };
+    let at = ["register", "web", "--address", "127.0.0.1:80"];
+    let with = |more: &[&'static str]| [&at[..], more].concat();
+    refused(&with(&[]), 2, "there is no registry");
+    refused(&with(&["--etcd", "localhost"]), 3, "is no endpoint of etcd");
+    refused(
+        &with(&["--etcd", "https://localhost:1"]),
+        3,
+        "need the certificate",
+    );
+    refused(
+        &with(&["--etcd", "http://a:1", "--etcd-user", "x"]),
+        3,
+        "a user needs a file",
+    );
+    refused(
+        &with(&["--etcd", "http://a:1", "--weight", "0"]),
+        3,
+        "0 is no weight",
+    );
+    refused(
+        &with(&["--etcd", "http://a:1", "--name", "A"]),
+        3,
+        "is no provider's name",
+    );
+    refused(
+        &with(&["--etcd", "http://a:1", "--ttl", "1s"]),
+        2,
+        "expected 2s to 3600s",
+    );
+    refused(
+        &with(&["--etcd", "http://a:1", "--etcd-prefix", "x"]),
+        2,
+        "is no prefix",
+    );
+    let any = [
+        "register",
+        "web",
+        "--address",
+        "0.0.0.0:80",
+        "--etcd",
+        "http://a:1",
+    ];
+    refused(&any, 3, "does not name one place");
+    let world = World::new("said");
+    let dir = world.folder.manifests();
+    refused(
+        &["up", as_str(&dir), "--etcd", "x"],
+        3,
+        "the registry: \"x\" is no endpoint",
+    );
+}
