@@ -5,9 +5,9 @@
 //!   key with a lease             list, watch   what is there   beside the folder's objects
 //! ```
 //!
-//! What stands under a key is a `LocalWorkload` ([`key`] says which, [`value`] what may be in it). It is judged
+//! What stands under a key is a `LocalWorkload` (`key` says which, `value` what may be in it). It is judged
 //! when it is read: what is wrong is a [`Problem`], and the last value that was right goes on for as long as its
-//! lease does. What is right for itself may still not fit beside the others: that is for [`admit`]. Nothing that
+//! lease does. What is right for itself may still not fit beside the others: that is for `admit`. Nothing that
 //! stands in the registry can keep the folder from being served.
 //!
 //! `docs/registry.md` is the page for operators.
