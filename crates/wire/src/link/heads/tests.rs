@@ -32,7 +32,8 @@ fn what_differs_becomes_a_slot() {
     pair.send(1, "where", request(1000));
     let again = pair.send(1, "where", request(2000));
     assert!(again < 100, "{again}: text is copied, not said again");
-    assert_eq!(pair.send(1, "where", request(3000)), 1 + 3 + 16);
+    assert_eq!(pair.send(1, "where", request(3000)), 1 + 3 + 1 + 16);
+    assert_eq!(pair.send(1, "where", request(3000)), 1 + 3 + 1, "the same");
     assert_eq!(pair.encoder.templates(), 1);
 }
 

@@ -36,6 +36,10 @@ const FORM: u8 = 7 << 5;
 /// The bits that are left for a number.
 const BITS: u32 = 5;
 
+// What a UUID or a trace in a slot of its kind begins with.
+const SAME: u8 = 0;
+const ANOTHER: u8 = 1;
+
 // The numbers of TYPED.
 const TYPED_UUID: u8 = 0;
 const TYPED_TRACE: u8 = 1;
@@ -49,6 +53,11 @@ pub(super) enum Memory {
     Date {
         seconds: u64,
         text: [u8; date::LENGTH],
+    },
+    /// The bytes of the UUID or trace that it had last, the first so many.
+    Last {
+        bytes: [u8; digits::TRACE_BYTES],
+        length: u8,
     },
     /// Values that it had.
     Places(Vec<Place>),
@@ -70,6 +79,22 @@ impl Memory {
             seconds: 0,
             text: date::EPOCH,
         }
+    }
+
+    /// The UUID or trace that was there last.
+    fn last(&self) -> Option<&[u8]> {
+        match self {
+            Self::Last { bytes, length } => bytes.get(..usize::from(*length)),
+            _ => None,
+        }
+    }
+
+    /// Remembers one, which is no longer than a trace.
+    fn keep(&mut self, packed: &[u8]) {
+        let mut bytes = [0; digits::TRACE_BYTES];
+        bytes[..packed.len()].copy_from_slice(packed);
+        let length = packed.len() as u8;
+        *self = Self::Last { bytes, length };
     }
 
     fn places(&self) -> &[Place] {
@@ -141,15 +166,24 @@ impl Slot {
             },
             Kind::Date => return self.put_date(value, out),
             Kind::Uuid => match digits::pack_uuid(value) {
-                Some(bytes) => out.extend_from_slice(&bytes),
+                Some(bytes) => self.put_packed(&bytes, out),
                 None => return false,
             },
             Kind::Trace => match digits::pack_trace(value) {
-                Some(bytes) => out.extend_from_slice(&bytes),
+                Some(bytes) => self.put_packed(&bytes, out),
                 None => return false,
             },
         }
         true
+    }
+
+    fn put_packed(&mut self, packed: &[u8], out: &mut Vec<u8>) {
+        if self.memory.last() == Some(packed) {
+            return out.push(SAME);
+        }
+        out.push(ANOTHER);
+        out.extend_from_slice(packed);
+        self.memory.keep(packed);
     }
 
     fn put_date(&mut self, value: &[u8], out: &mut Vec<u8>) -> bool {
@@ -222,13 +256,33 @@ impl Slot {
             }
             Kind::Date => self.take_date(block, head),
             Kind::Uuid => {
-                head.extend_from_slice(&digits::unpack_uuid(block.array()?));
+                let packed = self.take_packed(block)?;
+                head.extend_from_slice(&digits::unpack_uuid(&packed));
                 Ok(())
             }
             Kind::Trace => {
-                head.extend_from_slice(&digits::unpack_trace(block.array()?));
+                let packed = self.take_packed(block)?;
+                head.extend_from_slice(&digits::unpack_trace(&packed));
                 Ok(())
             }
+        }
+    }
+
+    fn take_packed<const N: usize>(
+        &mut self,
+        block: &mut Reader<'_>,
+    ) -> Result<[u8; N], HeadError> {
+        match block.byte()? {
+            SAME => {
+                let last = self.memory.last().and_then(|last| last.try_into().ok());
+                last.ok_or(HeadError::Value("there was none before"))
+            }
+            ANOTHER => {
+                let packed: [u8; N] = *block.array()?;
+                self.memory.keep(&packed);
+                Ok(packed)
+            }
+            _ => Err(HeadError::Value("neither the same nor another")),
         }
     }
 
