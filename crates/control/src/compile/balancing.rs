@@ -83,10 +83,11 @@ pub(super) fn max_requests(object: &Object, scope: &mut Scope<'_>) -> Option<u32
     annotations.read(MAX_REQUESTS, |text| number(text, 1..=MAX_ROOM, "requests"))
 }
 
-/// The same of every LocalWorkload that says so.
-pub(super) fn of_workloads(index: &Index<'_>, report: &mut Report) -> BTreeMap<WorkloadName, u32> {
+/// The same of every LocalWorkload that says so. What is wrong with it was told when that was compiled.
+pub(super) fn of_workloads(index: &Index<'_>) -> BTreeMap<WorkloadName, u32> {
+    let told = &mut Report::default();
     let each = index.workloads.iter().filter_map(|(name, (object, _))| {
-        let room = max_requests(object, &mut Scope::of(object, report))?;
+        let room = max_requests(object, &mut Scope::of(object, told))?;
         Some((name.clone(), room))
     });
     each.collect()

@@ -29,7 +29,7 @@ pub(super) fn compile(
     report: &mut Report,
 ) -> Vec<Service> {
     let slices = slice::by_service(index, report);
-    let rooms = balancing::of_workloads(index, report);
+    let rooms = balancing::of_workloads(index);
     let selectable = Selectable::new(workloads);
     let owners = Owners::new(workloads);
     let mut endpoints_left = MAX_ENDPOINTS;

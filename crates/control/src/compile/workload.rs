@@ -10,11 +10,11 @@ use heddle_model::{
 };
 
 use super::index::Index;
-use super::{Scope, did_you_mean, mode, probe};
+use super::{Scope, balancing, did_you_mean, mode, probe};
 use crate::check;
 use crate::manifest::local::LocalWorkloadSpec;
 use crate::manifest::node::FieldPath;
-use crate::manifest::{Kind, MAX_REQUESTS_ANNOTATION, Object};
+use crate::manifest::{Kind, Object};
 use crate::problem::Report;
 use crate::{Options, Placement};
 
@@ -26,9 +26,6 @@ const MAX_PORTS: usize = 256;
 const MAX_MORE_ADDRESSES: usize = 8;
 /// Highest weight, that of a Gateway API backend.
 pub(super) const MAX_WEIGHT: i64 = 1_000_000;
-
-/// Most requests at a time that a workload can say it takes.
-const MAX_REQUESTS: u32 = 1_000_000;
 
 /// Compiles every LocalWorkload, sorted by name.
 pub(super) fn compile(
@@ -87,7 +84,8 @@ pub(super) fn compile(
         }
         let service_account = service_account(index, object, &body.spec, &mut scope);
         check_identity(&options.trust_domain, &service_account, &mut scope);
-        check_max_requests(object, &mut scope);
+        // Whether it is one; what comes of it is for the endpoints.
+        let _room = balancing::max_requests(object, &mut scope);
         let by_namespace = modes.get(&name.namespace).copied();
         workloads.push(Workload {
             name: name.clone(),
@@ -305,23 +303,6 @@ fn weight(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> u32 {
             );
             1
         }
-    }
-}
-
-/// How many requests it takes at a time, if it says so.
-fn check_max_requests(object: &Object, scope: &mut Scope<'_>) {
-    let Some(text) = object.metadata.annotations.get(MAX_REQUESTS_ANNOTATION) else {
-        return;
-    };
-    // A sign is no digit.
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse::<u32>().ok().filter(|_| is_number);
-    if !number.is_some_and(|number| (1..=MAX_REQUESTS).contains(&number)) {
-        scope.error(
-            &FieldPath::of("metadata.annotations").field(MAX_REQUESTS_ANNOTATION),
-            format!("{text:?} is no number of requests"),
-            format!("use 1 to {MAX_REQUESTS}"),
-        );
     }
 }
 

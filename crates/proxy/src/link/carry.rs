@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use heddle_transport::Refusal;
 use heddle_wire::link::{Code, LinkError, Verdict};
 
 use super::answer::Receiver;
@@ -11,8 +12,7 @@ use super::{End, Link};
 use crate::failure::Reason;
 use crate::handshake::Broken;
 use crate::io::Side;
-use crate::worker::{Alarm, Millis, Worker};
-use heddle_transport::Refusal;
+use crate::worker::{Alarm, Millis, Worker, millis};
 
 /// Reads before other work gets its turn.
 const TURN_READS: usize = 4;
@@ -20,6 +20,8 @@ const TURN_READS: usize = 4;
 const FLIGHT_BYTES: usize = 60 * 1024;
 /// How long a link without streams keeps those who wait for another one, in milliseconds.
 const DISMISS_MS: Millis = 5_000;
+/// How often a link is looked at on which nothing happens, in milliseconds.
+const LOOK_MS: Millis = 10_000;
 /// How long the other end may take to close a link that it was told to, in milliseconds.
 const FAREWELL_MS: Millis = 1_000;
 
@@ -201,58 +203,66 @@ impl Link {
 
     /// What becomes of a link on which nothing happens.
     fn rest(&self, worker: &Worker, now: Millis) -> Option<Ended> {
-        let session = self.session.borrow();
-        if session.open_streams() > 0 {
-            self.idle_since.set(now);
-            return self.leaves(worker);
-        }
-        drop(session);
-        let idle = now.saturating_sub(self.idle_since.get());
-        let mut slots = self.slots.borrow_mut();
-        if slots.has_waiting() && (idle >= DISMISS_MS || self.closing.get()) {
-            slots.dismiss();
-        }
-        if idle >= DISMISS_MS {
-            slots.trim();
-        }
-        drop(slots);
-        match &self.end {
-            End::Caller(_) => {
-                let keep = worker.settings.timeouts.upstream_idle;
-                let keep = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
-                if keep > 0 && idle >= keep {
-                    self.go_away(Code::IDLE);
-                }
-                let said = !self.session.borrow().wants_transmit();
-                (self.closing.get() && said).then_some(Ended::Over)
-            }
-            End::Called { .. } => {
-                let ended = self.leaves(worker);
-                let over = self.closing.get() && idle >= FAREWELL_MS;
-                over.then_some(Ended::Over).or(ended)
-            }
-        }
-    }
-
-    /// Has the other end open a link elsewhere when this Worker is to end.
-    fn leaves(&self, worker: &Worker) -> Option<Ended> {
         if worker.is_leaving() && matches!(self.end, End::Called { .. }) {
+            // The other end opens a link elsewhere.
             self.go_away(Code::GOING_AWAY);
         }
-        None
+        if self.session.borrow().open_streams() > 0 {
+            self.idle_since.set(now);
+            return None;
+        }
+        let idle = now.saturating_sub(self.idle_since.get());
+        {
+            let mut slots = self.slots.borrow_mut();
+            if slots.has_waiting() && (idle >= DISMISS_MS || self.closing.get()) {
+                slots.dismiss();
+            }
+            if idle >= DISMISS_MS {
+                slots.trim();
+            }
+        }
+        if self.idle_limit(worker).is_some_and(|limit| idle >= limit) {
+            self.go_away(Code::IDLE);
+        }
+        if !self.closing.get() {
+            return None;
+        }
+        let over = match &self.end {
+            End::Caller(_) => !self.session.borrow().wants_transmit(),
+            // The other end closes it, unless it does not hear.
+            End::Called { .. } => idle >= FAREWELL_MS,
+        };
+        over.then_some(Ended::Over)
+    }
+
+    /// How long a link may be without streams, in milliseconds: the end that calls gives it up first.
+    fn idle_limit(&self, worker: &Worker) -> Option<Millis> {
+        let timeouts = &worker.settings.timeouts;
+        let limit = match &self.end {
+            End::Caller(_) => timeouts.upstream_idle,
+            End::Called { .. } => timeouts.client_idle,
+        };
+        Some(millis(limit)).filter(|&limit| limit > 0)
     }
 
     fn next_look(&self, worker: &Worker, now: Millis) -> Millis {
-        let due = self.session.borrow().next_deadline();
-        let due = due.unwrap_or(Millis::MAX);
-        // Certificates, idling, and that the Worker is to end, are looked at now and then.
-        let idle = self.session.borrow().open_streams() == 0;
-        let again = match (idle, self.closing.get()) {
-            (true, true) => FAREWELL_MS,
-            (true, false) => DISMISS_MS,
-            (false, _) => 10 * 1000,
+        let session = self.session.borrow();
+        let due = session.next_deadline().unwrap_or(Millis::MAX);
+        let again = match (session.open_streams(), self.closing.get()) {
+            // Whether certificates end, or the Worker, is looked at now and then.
+            (1.., _) => LOOK_MS,
+            (0, true) => FAREWELL_MS,
+            (0, false) => {
+                let idle = now.saturating_sub(self.idle_since.get());
+                let limit = self.idle_limit(worker).unwrap_or(LOOK_MS);
+                let limits = [DISMISS_MS, limit].into_iter();
+                let left = limits.filter_map(|limit| limit.checked_sub(idle));
+                left.filter(|&left| left > 0)
+                    .min()
+                    .unwrap_or(LOOK_MS)
+                    .min(LOOK_MS)
+            }
         };
-        let _ = worker;
         due.min(now + again)
     }
 }

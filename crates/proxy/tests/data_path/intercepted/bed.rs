@@ -140,6 +140,7 @@ impl Steered {
             workers: Elasticity {
                 min: workers,
                 max: workers,
+                steal: false,
                 ..Elasticity::default()
             },
             ..settings()
