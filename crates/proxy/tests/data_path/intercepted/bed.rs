@@ -18,7 +18,7 @@ use heddle_proxy::{Bounds, Elasticity, Entry, OriginalDestination, Proxy, Settin
 use heddle_telemetry::Registry;
 
 use crate::policy::guarded;
-use crate::support::{Client, PATIENCE, expect};
+use crate::support::{Client, PATIENCE, count, expect};
 
 /// Where connections to a listener were going.
 static GOING: Mutex<BTreeMap<SocketAddr, SocketAddr>> = Mutex::new(BTreeMap::new());
@@ -207,6 +207,15 @@ impl Steered {
     pub(super) fn get(&self, mut client: Client, path: &str) -> u16 {
         client.send(format!("GET {path} HTTP/1.1\r\nHost: echo.test\r\n\r\n"));
         client.response().status()
+    }
+
+    /// Waits until a metric is at least so much.
+    pub(super) fn expect_at_least(&self, name: &str, least: f64) {
+        let patience = Instant::now() + PATIENCE;
+        while count(&self.registry, name, &[]) < least {
+            assert!(Instant::now() < patience, "{name} is not yet {least}");
+            std::thread::yield_now();
+        }
     }
 
     pub(super) fn expect(&self, metric: &str, labels: &[&str], value: f64) {

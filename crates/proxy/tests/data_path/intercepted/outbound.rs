@@ -234,8 +234,8 @@ fn what_was_intercepted_moves_like_any_other() {
     let mut shown = upstream.accept();
     for round in 1..5 {
         steered.proxy.rotate();
-        let moved = f64::from(5 * round);
-        steered.expect("heddle_connections_moved_total", &[], moved);
+        // One that arrives before a Worker has heard its order goes on with those that it has.
+        steered.expect_at_least("heddle_connections_moved_total", f64::from(5 * round));
         for (client, server) in &mut flows {
             client.send("ping");
             assert_eq!(server.exact(4), b"ping");

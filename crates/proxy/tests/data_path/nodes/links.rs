@@ -286,7 +286,12 @@ fn whoever_comes_back_as_somebody_new_is_told_what_is_lost() {
     pair.called_begins_anew();
     let response = client.response();
     assert_eq!(response.status(), 502);
-    assert_eq!(response.field("heddle-reason"), Some("link_lost"));
+    // Either the old proxy had the time to give its requests up, or the new one knows nothing of them.
+    let reason = response.field("heddle-reason").unwrap_or_default();
+    assert!(
+        ["link_lost", "upstream_reset"].contains(&reason),
+        "{reason}"
+    );
 }
 
 #[test]
