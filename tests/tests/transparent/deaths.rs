@@ -335,10 +335,11 @@ fn a_proxy_that_is_stopped_is_found_out_and_replaced_when_it_stays_so() {
     kill_process(proxy, Signal::STOP).expect("stopped");
     // … then that is said, and taken back when it goes on, as if nothing had been …
     until("it is found out", is_late);
-    assert!(stage.log("one").contains("does not answer"));
+    let says = |what| until(what, || stage.log("one").contains(what));
+    says("does not answer");
     kill_process(proxy, Signal::CONT).expect("continued");
     stage.until_served("vault");
-    assert!(stage.log("one").contains("the proxy answers again"));
+    says("the proxy answers again");
     assert_eq!(proxy_of(before), Some(proxy));
     assert!(stage.dial("clerk", &vault).is_good());
     // … and given one whose holder waits five seconds and no more, when that is stopped for good …

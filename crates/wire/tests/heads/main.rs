@@ -103,10 +103,11 @@ fn what_comes_again_takes_two_bytes_and_one_for_the_date() {
 
 #[test]
 fn what_changes_takes_what_it_is_and_little_more() {
-    // A trace, an id twice, ten digits, a length, a date: 25 + 2 × 16 + 5 + 1 + 1 = 64 bytes.
+    // A trace, an id twice, ten digits, a length, a date: 25 + 2 × 16 + 5 + 1 + 1 = 64 bytes,
+    // and a byte each for the trace and the ids, which says that they are not those of before.
     for (name, make) in MAKERS {
         let bytes = block_bytes(*make, Traffic::Changing);
-        assert!(bytes <= 69.0, "{name}: {bytes}");
+        assert!(bytes <= 72.0, "{name}: {bytes}");
     }
 }
 
