@@ -3,25 +3,22 @@
 //! Edge-triggered readiness costs nothing as long as a short read or write is taken as "no more
 //! for now": then the next try returns `Pending` without asking the kernel.
 
+mod about;
 mod gather;
 mod packed;
 mod secured;
 mod socket;
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use heddle_model::{ServiceAccountName, SpiffeId};
-use heddle_transport::{MAX_PLAINTEXT, Protocol};
+use heddle_transport::MAX_PLAINTEXT;
 use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::{RecvFlags, Shutdown, shutdown};
-use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::failure::Reason;
 use crate::http2::Exchange;
 use crate::link::Stream;
 pub(crate) use gather::keep;
@@ -92,76 +89,9 @@ impl Side {
         }
     }
 
-    /// Whether it speaks with one client's address.
-    pub(crate) fn is_one_clients(&self) -> bool {
-        self.one_clients
-    }
-
     /// A side whose bytes go through a session from now on.
     pub(crate) fn secured(stream: TcpStream, secured: Box<Secured>) -> Self {
         Side::of(Carrier::Session(stream, secured))
-    }
-
-    /// Its socket, if it has one to itself.
-    pub(crate) fn socket(&self) -> Option<&TcpStream> {
-        match &self.carrier {
-            Carrier::Socket(socket) | Carrier::Session(socket, _) => Some(socket),
-            Carrier::Stream(_) | Carrier::Exchange(_) => None,
-        }
-    }
-
-    /// The same, of a side that is nothing but its socket.
-    pub(crate) fn into_socket(self) -> Option<TcpStream> {
-        match self.carrier {
-            Carrier::Socket(socket) => Some(socket),
-            Carrier::Session(..) | Carrier::Stream(_) | Carrier::Exchange(_) => None,
-        }
-    }
-
-    fn session(&self) -> Option<&Secured> {
-        match &self.carrier {
-            Carrier::Session(_, secured) => Some(secured),
-            Carrier::Socket(_) | Carrier::Stream(_) | Carrier::Exchange(_) => None,
-        }
-    }
-
-    /// Whether it can go to another Worker: a stream stays where its link is.
-    pub(crate) fn may_move(&self) -> bool {
-        !matches!(self.carrier, Carrier::Stream(_) | Carrier::Exchange(_))
-    }
-
-    /// Whether another node is at the other end.
-    pub(crate) fn is_to_node(&self) -> bool {
-        !matches!(self.carrier, Carrier::Socket(_))
-    }
-
-    /// Who proved to be at the other end, and until when. What a link rests on is the link's to look after.
-    pub(crate) fn proof(&self) -> Option<&Arc<Proof>> {
-        match &self.carrier {
-            Carrier::Exchange(exchange) => exchange.proof(),
-            _ => self.session().map(Secured::proof),
-        }
-    }
-
-    /// In whose name the connection was made to another node.
-    pub(crate) fn caller(&self) -> Option<&ServiceAccountName> {
-        self.session()?.caller()
-    }
-
-    /// Whom the other end asked for.
-    pub(crate) fn called(&self) -> Option<&SpiffeId> {
-        self.session()?.called()
-    }
-
-    /// What is spoken with another node.
-    pub(crate) fn protocol(&self) -> Option<Protocol> {
-        self.session()?.protocol()
-    }
-
-    /// Whether a certificate that it rests on expires so soon that nothing new should be begun on it.
-    pub(crate) fn is_ending(&self, now: Instant) -> bool {
-        let secured = self.session();
-        secured.is_some_and(|secured| secured.is_ending(now))
     }
 
     /// Everything of this message was sent. On a connection of its own the message says so itself; a stream
@@ -206,24 +136,7 @@ impl Side {
             Carrier::Stream(stream) => return stream.poll_fill(cx, inbox, want),
             Carrier::Exchange(exchange) => return exchange.poll_fill(cx, inbox, pool, want),
         };
-        loop {
-            // An idle connection must hold no block, so the socket is asked before the pool.
-            ready!(socket.poll_read_ready(cx))?;
-            let room = inbox.reserve(pool, want.max(1));
-            let got = if room == 0 {
-                Err(io::ErrorKind::OutOfMemory.into())
-            } else if want <= pool.block_size() {
-                fill_one(socket, inbox, pool)
-            } else {
-                fill_many(socket, inbox)
-            };
-            inbox.release_spare();
-            match got {
-                // Readiness was stale and is cleared now: ask again, to be woken by the next.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result),
-            }
-        }
+        socket::poll_fill(socket, cx, inbox, pool, want)
     }
 
     /// Reads once and throws away what was read, for which it takes no block. 0 means the end of the
@@ -238,17 +151,7 @@ impl Side {
             Carrier::Stream(stream) => return stream.poll_discard(cx),
             Carrier::Exchange(exchange) => return exchange.poll_discard(cx),
         };
-        let mut bytes = [0; COPY_BYTES];
-        loop {
-            ready!(socket.poll_read_ready(cx))?;
-            let got = once(socket, Interest::READABLE, bytes.len(), || {
-                rustix::net::recv(&*socket, &mut bytes, RecvFlags::empty()).map(|(n, _)| n)
-            });
-            match got {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result),
-            }
-        }
+        socket::poll_discard(socket, cx)
     }
 
     /// Reads once and hands out what was read, for which it takes no block: whoever does nothing but read may
@@ -294,34 +197,6 @@ impl Side {
         rustix::net::recv(socket, bytes, flags).map_or(0, |(n, _)| n)
     }
 
-    /// Whether the connection is known to have broken, by a reset for instance, though nobody has tried to
-    /// read or write since. Asks the runtime, not the kernel.
-    pub(crate) fn has_failed(&self) -> bool {
-        match &self.carrier {
-            Carrier::Socket(socket) | Carrier::Session(socket, _) => {
-                socket.try_io(Interest::ERROR, || Ok(())).is_ok()
-            }
-            Carrier::Stream(stream) => stream.has_failed(),
-            Carrier::Exchange(exchange) => exchange.has_failed(),
-        }
-    }
-
-    /// Whether it is a stream for which a request has come that was not looked at yet.
-    pub(crate) fn is_called(&self) -> bool {
-        match &self.carrier {
-            Carrier::Stream(stream) => stream.is_called(),
-            Carrier::Socket(_) | Carrier::Session(..) | Carrier::Exchange(_) => false,
-        }
-    }
-
-    /// Why a stream broke, if its link or the other node says more than that it did.
-    pub(crate) fn why_broken(&self) -> Option<Reason> {
-        match &self.carrier {
-            Carrier::Stream(stream) => stream.why_broken(),
-            Carrier::Socket(_) | Carrier::Session(..) | Carrier::Exchange(_) => None,
-        }
-    }
-
     /// Makes closing the socket say that the stream was cut, or again that it ended.
     pub(crate) fn reset_on_close(&self, cut: bool) {
         match &self.carrier {
@@ -346,21 +221,6 @@ impl Side {
             Carrier::Socket(socket) => socket.poll_read_ready(cx).map(drop),
             // A session has things to say of its own.
             _ => self.poll_fill(cx, pool, pool.block_size()).map(drop),
-        }
-    }
-
-    /// Whether there is nothing to read from it: neither the end of the stream nor bytes that nobody asked
-    /// for. Asks the runtime, and the kernel only for what a session says of its own.
-    pub(crate) fn is_silent(&mut self) -> bool {
-        if !self.inbox.is_empty() {
-            return false;
-        }
-        let cx = &mut Context::from_waker(Waker::noop());
-        match &mut self.carrier {
-            Carrier::Socket(socket) => socket.poll_read_ready(cx).is_pending(),
-            Carrier::Session(socket, secured) => secured.poll_discard(socket, cx).is_pending(),
-            Carrier::Stream(stream) => stream.is_silent(),
-            Carrier::Exchange(exchange) => !exchange.has_failed(),
         }
     }
 
@@ -467,29 +327,6 @@ impl Side {
         }
         Ok(sent.saturating_sub(head_bytes))
     }
-}
-
-fn fill_one(socket: &TcpStream, inbox: &mut Chain, pool: &Pool) -> io::Result<usize> {
-    let Some(spare) = inbox.spare(pool) else {
-        return Err(io::ErrorKind::OutOfMemory.into());
-    };
-    let n = once(socket, Interest::READABLE, spare.len(), || {
-        rustix::net::recv(socket, &mut *spare, RecvFlags::empty()).map(|(n, _)| n)
-    })?;
-    inbox.commit(n);
-    Ok(n)
-}
-
-fn fill_many(socket: &TcpStream, inbox: &mut Chain) -> io::Result<usize> {
-    let mut slices: [IoSliceMut<'_>; SLICES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
-    let count = inbox.spare_slices(&mut slices);
-    let slices = &mut slices[..count];
-    let room: usize = slices.iter().map(|slice| slice.len()).sum();
-    let n = once(socket, Interest::READABLE, room, || {
-        rustix::io::readv(socket, slices)
-    })?;
-    inbox.commit(n);
-    Ok(n)
 }
 
 impl Carrier {

@@ -1,11 +1,14 @@
 //! System calls on sockets, and what they say about readiness.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::task::{Context, Poll, ready};
 
-use rustix::net::{SendAncillaryBuffer, SendFlags};
+use heddle_wire::buffer::{Chain, Pool};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+
+use super::{COPY_BYTES, SLICES};
 
 /// Makes one system call that moves up to `room` bytes, given that the socket is ready for it.
 ///
@@ -33,6 +36,78 @@ pub(crate) fn once(
     match moved {
         Some(n) => Ok(n),
         None => outcome.map(|()| 0),
+    }
+}
+
+/// Reads once, up to `want` bytes, onto the end of a chain. 0 means the end of the stream.
+///
+/// # Errors
+/// [`io::ErrorKind::OutOfMemory`] when the pool is at its bound, else what the socket says.
+pub(super) fn poll_fill(
+    socket: &TcpStream,
+    cx: &mut Context<'_>,
+    inbox: &mut Chain,
+    pool: &Pool,
+    want: usize,
+) -> Poll<io::Result<usize>> {
+    loop {
+        // An idle connection must hold no block, so the socket is asked before the pool.
+        ready!(socket.poll_read_ready(cx))?;
+        let room = inbox.reserve(pool, want.max(1));
+        let got = if room == 0 {
+            Err(io::ErrorKind::OutOfMemory.into())
+        } else if want <= pool.block_size() {
+            fill_one(socket, inbox, pool)
+        } else {
+            fill_many(socket, inbox)
+        };
+        inbox.release_spare();
+        match got {
+            // Readiness was stale and is cleared now: ask again, to be woken by the next.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return Poll::Ready(result),
+        }
+    }
+}
+
+fn fill_one(socket: &TcpStream, inbox: &mut Chain, pool: &Pool) -> io::Result<usize> {
+    let Some(spare) = inbox.spare(pool) else {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    };
+    let n = once(socket, Interest::READABLE, spare.len(), || {
+        rustix::net::recv(socket, &mut *spare, RecvFlags::empty()).map(|(n, _)| n)
+    })?;
+    inbox.commit(n);
+    Ok(n)
+}
+
+fn fill_many(socket: &TcpStream, inbox: &mut Chain) -> io::Result<usize> {
+    let mut slices: [IoSliceMut<'_>; SLICES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+    let count = inbox.spare_slices(&mut slices);
+    let slices = &mut slices[..count];
+    let room: usize = slices.iter().map(|slice| slice.len()).sum();
+    let n = once(socket, Interest::READABLE, room, || {
+        rustix::io::readv(socket, slices)
+    })?;
+    inbox.commit(n);
+    Ok(n)
+}
+
+/// Reads once and throws away what was read. 0 means the end of the stream.
+///
+/// # Errors
+/// What the socket says.
+pub(super) fn poll_discard(socket: &TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    let mut bytes = [0; COPY_BYTES];
+    loop {
+        ready!(socket.poll_read_ready(cx))?;
+        let got = once(socket, Interest::READABLE, bytes.len(), || {
+            rustix::net::recv(socket, &mut bytes, RecvFlags::empty()).map(|(n, _)| n)
+        });
+        match got {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return Poll::Ready(result),
+        }
     }
 }
 

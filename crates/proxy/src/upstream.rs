@@ -1,0 +1,220 @@
+//! Endpoints and their connections.
+//!
+//! One entry for each address (towards another node, for each Service that it answers for), however often
+//! the configuration changes: a new snapshot touches no connection to an endpoint that is still in it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use heddle_telemetry::WorkerStats;
+
+use crate::io::Side;
+use crate::settings::Bounds;
+use crate::worker::Millis;
+
+mod connect;
+mod endpoint;
+mod idle;
+mod keeper;
+mod lease;
+mod linked;
+mod place;
+mod remote;
+mod room;
+
+pub(crate) use connect::{Call, connect, is_refused};
+pub(crate) use endpoint::Endpoint;
+pub(crate) use keeper::Keeper;
+pub(crate) use lease::Lease;
+pub(crate) use place::{Place, Via, Way};
+pub(crate) use remote::{Shaking, dial_node, refused, say_refused};
+pub(crate) use room::{Joined, Room, Rooms, Seat, Waiting, Wants, join};
+
+/// Tries for one request or connection, the first included.
+pub(crate) const MAX_ATTEMPTS: u32 = 3;
+/// How long an endpoint is passed over after its first failed connection, in milliseconds; twice
+/// as long after each further one.
+const AVOID_MS: Millis = 500;
+/// Longest time for which an endpoint is passed over, in milliseconds.
+const AVOID_MAX_MS: Millis = 30_000;
+/// How long nothing more is said of an endpoint that fails again, in milliseconds.
+const SAY_AGAIN_MS: Millis = 10_000;
+
+/// All endpoints that a Worker knows.
+pub(crate) struct Upstreams {
+    by_place: RefCell<HashMap<Place, Rc<Endpoint>, RandomState>>,
+    bounds: Bounds,
+    /// Workers that share the bounds.
+    workers: Cell<usize>,
+    idle_timeout_ms: Millis,
+    stats: Arc<WorkerStats>,
+}
+
+/// How busy an endpoint is, as one Worker sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Busy {
+    /// Requests under way.
+    pub(crate) active: u32,
+    /// Not to be chosen while another can be: it could not be connected to, or has as many connections as it
+    /// may have.
+    pub(crate) avoid: bool,
+}
+
+impl Upstreams {
+    pub(crate) fn new(bounds: Bounds, idle_timeout_ms: Millis, stats: Arc<WorkerStats>) -> Self {
+        Upstreams {
+            by_place: RefCell::default(),
+            bounds,
+            workers: Cell::new(1),
+            idle_timeout_ms,
+            stats,
+        }
+    }
+
+    /// The entry of an endpoint, made at first sight.
+    pub(crate) fn endpoint(&self, place: &Place) -> Rc<Endpoint> {
+        let mut by_place = self.by_place.borrow_mut();
+        if let Some(known) = by_place.get(place) {
+            return Rc::clone(known);
+        }
+        let endpoint = Rc::new(Endpoint::new(place.clone()));
+        by_place.insert(place.clone(), Rc::clone(&endpoint));
+        endpoint
+    }
+
+    /// Forgets every endpoint that nobody else refers to, and closes its idle connections. Called
+    /// when a configuration has been replaced.
+    pub(crate) fn forget_unused(&self) {
+        self.by_place.borrow_mut().retain(|_, endpoint| {
+            let used = Rc::strong_count(endpoint) > 1;
+            if !used {
+                self.drop_idle(endpoint, |_| true);
+            }
+            used
+        });
+    }
+
+    /// How busy an endpoint is at `now`.
+    pub(crate) fn load(&self, endpoint: &Endpoint, now: Millis) -> Busy {
+        let full = endpoint.idle.borrow().is_empty()
+            && endpoint.open.get() as usize >= self.connections_per_endpoint();
+        Busy {
+            active: endpoint.active.get(),
+            avoid: full || now < endpoint.avoid_until.get(),
+        }
+    }
+
+    /// A place for one more connection to the endpoint, taken before it is made; `None` when it
+    /// has as many as it may have.
+    pub(crate) fn reserve(&self, endpoint: &Endpoint) -> Option<Open> {
+        let open = endpoint.open.get();
+        if open as usize >= self.connections_per_endpoint() {
+            return None;
+        }
+        endpoint.open.set(open + 1);
+        self.stats.upstream_connections_active.inc();
+        Some(Open {
+            count: Rc::clone(&endpoint.open),
+            stats: Arc::clone(&self.stats),
+        })
+    }
+
+    /// A connection just made becomes an upstream.
+    pub(crate) fn opened(&self, endpoint: &Endpoint, open: Open, side: Side) -> Upstream {
+        endpoint.failures.set(0);
+        endpoint.avoid_until.set(0);
+        if endpoint.told.take() {
+            tracing::info!(endpoint = %endpoint.label, "an endpoint can be connected to again");
+        }
+        self.stats.upstream_connections_total.inc();
+        Upstream { side, open }
+    }
+
+    /// A connection that was made elsewhere becomes an upstream here, beyond the bound if need be: it
+    /// counted against it where it came from.
+    pub(crate) fn adopt(&self, endpoint: &Endpoint, side: Side) -> Upstream {
+        endpoint.open.set(endpoint.open.get() + 1);
+        self.stats.upstream_connections_active.inc();
+        let open = Open {
+            count: Rc::clone(&endpoint.open),
+            stats: Arc::clone(&self.stats),
+        };
+        Upstream { side, open }
+    }
+
+    /// Workers that share what is bounded for the process.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.get()
+    }
+
+    /// What is bounded for the process is shared among this many Workers.
+    pub(crate) fn share(&self, workers: usize) {
+        self.workers.set(workers.max(1));
+    }
+
+    /// This Worker's share, at least one: a Worker without any could serve nobody.
+    fn connections_per_endpoint(&self) -> usize {
+        let all = self.bounds.connections_per_endpoint;
+        all.div_ceil(self.workers.get())
+    }
+
+    /// A connection could not be made: the endpoint is passed over for a while. Said when that begins,
+    /// though not of one that fails now and then all the time.
+    pub(crate) fn failed(&self, endpoint: &Endpoint, now: Millis, error: &dyn fmt::Display) {
+        let failures = endpoint.failures.get();
+        endpoint.failures.set(failures.saturating_add(1));
+        let wait = AVOID_MS
+            .saturating_mul(1 << failures.min(16))
+            .min(AVOID_MAX_MS);
+        endpoint.avoid_until.set(now.saturating_add(wait));
+        self.stats.upstream_connect_failures.inc();
+        let said = endpoint.said.get();
+        let configured = endpoint.configured.get();
+        if configured && failures == 0 && (said == 0 || now.saturating_sub(said) >= SAY_AGAIN_MS) {
+            endpoint.said.set(now.max(1));
+            endpoint.told.set(true);
+            tracing::warn!(
+                endpoint = %endpoint.label,
+                %error,
+                "an endpoint cannot be connected to and is passed over while there are others"
+            );
+        }
+    }
+}
+
+/// A connection to an endpoint, in use by one request. Dropping it closes it.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) side: Side,
+    open: Open,
+}
+
+impl Upstream {
+    /// A stream of a link, for one request.
+    pub(crate) fn of_link(side: Side, open: Open) -> Self {
+        Upstream { side, open }
+    }
+}
+
+/// Counts a connection as open for as long as it lives, from before it is made.
+#[derive(Debug)]
+pub(crate) struct Open {
+    count: Rc<Cell<u32>>,
+    stats: Arc<WorkerStats>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.count.set(self.count.get().saturating_sub(1));
+        self.stats.upstream_connections_active.dec();
+    }
+}
+
+#[cfg(test)]
+pub(crate) use room::testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! One endpoint: what a Worker knows of it.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use heddle_model::ServiceAccountName;
+
+use super::idle::Idle;
+use super::linked::Linked;
+use super::place::Place;
+use crate::balance::Ewma;
+use crate::http2::Reached;
+use crate::worker::Millis;
+
+/// How long a handshake that was refused is not tried again for the same caller, in milliseconds.
+const REFUSED_MS: Millis = 500;
+/// Callers of which that is remembered, for each endpoint.
+const MAX_REFUSALS: usize = 64;
+
+/// One endpoint.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) place: Place,
+    /// Its own address, whoever is dialled.
+    pub(crate) address: SocketAddr,
+    /// The address as the access log shows it.
+    pub(crate) label: Box<str>,
+    /// Requests under way.
+    pub(super) active: Cell<u32>,
+    /// How long it takes to answer, where that is measured.
+    pub(crate) latency: Cell<Ewma>,
+    /// Connections, idle ones and those in the making included.
+    pub(super) open: Rc<Cell<u32>>,
+    pub(super) idle: RefCell<Vec<Idle>>,
+    pub(super) failures: Cell<u32>,
+    pub(super) avoid_until: Cell<Millis>,
+    /// Callers whose handshakes were refused, and until when it is not tried again in their names.
+    refusals: RefCell<Vec<(Option<ServiceAccountName>, Millis)>>,
+    /// When it was last said in the log that it fails; 0 if never.
+    pub(super) said: Cell<Millis>,
+    /// Whether that was said of the failures that last.
+    pub(super) told: Cell<bool>,
+    /// The configuration names it. Of others, which callers name, the log does not speak.
+    pub(super) configured: Cell<bool>,
+    /// The pod that it was reached in is none any more: no connection there is kept.
+    pub(super) gone: Cell<bool>,
+    /// How it is named on links.
+    pub(super) linked: Linked,
+    /// The same over HTTP/2.
+    pub(crate) reached: Reached,
+}
+
+impl Endpoint {
+    pub(super) fn new(place: Place) -> Self {
+        let address = place.address;
+        Endpoint {
+            label: address.to_string().into(),
+            address,
+            place,
+            active: Cell::new(0),
+            latency: Cell::default(),
+            open: Rc::default(),
+            idle: RefCell::default(),
+            failures: Cell::new(0),
+            avoid_until: Cell::new(0),
+            refusals: RefCell::default(),
+            said: Cell::new(0),
+            told: Cell::new(false),
+            configured: Cell::new(false),
+            gone: Cell::new(false),
+            linked: Linked::default(),
+            reached: Reached::default(),
+        }
+    }
+
+    /// For how long it is passed over from `now` on, in milliseconds, since it could not be connected to.
+    pub(crate) fn avoided_for(&self, now: Millis) -> Millis {
+        self.avoid_until.get().saturating_sub(now)
+    }
+
+    /// The configuration names it.
+    pub(crate) fn is_configured(&self) {
+        self.configured.set(true);
+    }
+
+    /// Whether a handshake in the name of a caller was refused a moment ago. Each costs both nodes more than
+    /// many requests: a caller that is shut out must not make them as fast as it asks.
+    pub(super) fn refuses(&self, caller: Option<&ServiceAccountName>, now: Millis) -> bool {
+        let refusals = self.refusals.borrow();
+        let mut refusals = refusals.iter();
+        refusals.any(|(refused, until)| refused.as_ref() == caller && now < *until)
+    }
+
+    /// A handshake in the name of a caller was refused.
+    pub(super) fn refused(&self, caller: Option<ServiceAccountName>, now: Millis) {
+        let mut refusals = self.refusals.borrow_mut();
+        refusals.retain(|(refused, until)| *refused != caller && now < *until);
+        if refusals.len() < MAX_REFUSALS {
+            refusals.push((caller, now.saturating_add(REFUSED_MS)));
+        }
+    }
+}
