@@ -215,11 +215,15 @@ impl fmt::Display for Broken {
 }
 
 impl Broken {
-    /// What an error of a connection means: its session may have refused.
+    /// What an error of an established connection means. The peer may say late that it does not believe us (RFC
+    /// 8446 section 2), and has looked at nothing then. Anything else has cut the connection: also bytes of
+    /// somebody on the way, who must not be able to have a request sent twice.
     pub(crate) fn of(error: io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
         match inner {
-            Some(TlsError::Refused(refusal)) => Broken::Refused(refusal.clone()),
+            Some(TlsError::Refused(refusal @ Refusal::ByPeer(_))) => {
+                Broken::Refused(refusal.clone())
+            }
             _ if error.kind() == io::ErrorKind::OutOfMemory => Broken::Memory,
             _ => Broken::Io(error),
         }

@@ -29,7 +29,7 @@ use crate::http2;
 use crate::io::Side;
 use crate::link::Called;
 use crate::listener::Door;
-use crate::permits::Claim;
+use crate::permits::{Claim, Permit};
 use crate::worker::{Alarm, Worker};
 
 /// How long a peer that is refused may take to hear why.
@@ -282,6 +282,23 @@ pub(crate) fn understand(
 }
 
 impl Worker {
+    /// A permit for one more stream to the workload that it calls.
+    ///
+    /// # Errors
+    /// When nothing is known of the mesh, or its share is spent, which is counted and said.
+    pub(crate) fn permit(&self, inbound: &Inbound) -> Result<Permit, Reason> {
+        let bound = self.bound();
+        let (service, port, endpoint) = (&inbound.service, inbound.port, inbound.endpoint);
+        let share = bound.snapshot.called(service, port, endpoint);
+        let share = share.ok_or(Reason::EndpointGone)?;
+        share.take().map_err(|_| {
+            self.stats.connections_refused.inc();
+            self.stats.connections_over_share.inc();
+            share.say_spent(self.clock.now());
+            Reason::UpstreamOverflow
+        })
+    }
+
     /// Counts a connection to the workload that it calls. Those that call nothing here count together: each is
     /// told so, and may stay.
     ///

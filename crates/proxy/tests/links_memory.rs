@@ -2,7 +2,7 @@
 //!
 //! Both ends are in this process, and everything in it is counted; a test of its own for that reason. What
 //! callers cost besides (series of metrics, tickets for TLS sessions) is there before: each has had a link that was
-//! closed.
+//! closed. What the kernel holds beside it is said, not judged: it is the machine's, and of all that runs there.
 #![allow(unsafe_code, reason = "a global allocator can only be written with it")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -10,6 +10,7 @@
 mod mesh;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -59,6 +60,20 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
+
+/// What the kernel holds in its caches of objects, sockets among them, and in the buffers of sockets, in bytes.
+fn kernel_memory() -> (i64, i64) {
+    let number = |file: &str, line: &str, word: &str| {
+        let text = fs::read_to_string(file).unwrap();
+        let line = text.lines().find(|one| one.starts_with(line)).unwrap();
+        let mut words = line.split_whitespace();
+        words.find(|one| *one == word).unwrap();
+        words.next().unwrap().parse::<i64>().unwrap()
+    };
+    let slab = number("/proc/meminfo", "Slab:", "Slab:") * 1024;
+    let pages = number("/proc/net/sockstat", "TCP:", "mem");
+    (slab, pages * rustix::param::page_size() as i64)
+}
 
 /// Answers every head with two bytes, and closes.
 fn endpoint() -> SocketAddr {
@@ -195,6 +210,7 @@ fn an_idle_link_holds_little() {
         here.links() == 0 && there.links() == 0
     });
     thread::park_timeout(AT_REST);
+    let kernel_before = kernel_memory();
     let before = HEAP.load(Relaxed);
     call_all();
     let begun = Instant::now();
@@ -202,7 +218,14 @@ fn an_idle_link_holds_little() {
         thread::park_timeout(AT_REST.saturating_sub(begun.elapsed()));
     }
     assert_eq!((here.links(), there.links()), (LINKS, LINKS));
-    let each = (HEAP.load(Relaxed) - before) / (2 * LINKS as i64);
+    let of_one_end = |all: i64| all / (2 * LINKS as i64);
+    let each = of_one_end(HEAP.load(Relaxed) - before);
     println!("an idle link: {each} bytes of heap at one end, over {LINKS} links");
+    let kernel = kernel_memory();
+    println!(
+        "beside it in the kernel: {} bytes of objects, {} bytes of buffers",
+        of_one_end(kernel.0 - kernel_before.0),
+        of_one_end(kernel.1 - kernel_before.1)
+    );
     assert!(each <= MOST, "{each} bytes of heap for each end of a link");
 }

@@ -38,9 +38,9 @@ pub enum Refusal {
     Protocol,
     /// It asked for somebody who is not here.
     UnknownServer,
-    /// It does not believe us, or gave up: what its alert said.
+    /// It does not believe us: what its alert said.
     ByPeer(String),
-    /// It broke the rules of TLS.
+    /// It broke the rules of TLS, or says that we did.
     Tls(String),
 }
 
@@ -155,25 +155,29 @@ impl From<Error> for Refusal {
             },
             Error::NoCertificatesPresented => Refusal::Anonymous,
             Error::NoApplicationProtocol => Refusal::Protocol,
-            Error::AlertReceived(alert) => Refusal::ByPeer(named(alert)),
+            Error::AlertReceived(alert) => match named(alert) {
+                Some(meaning) => Refusal::ByPeer(meaning.to_owned()),
+                None => Refusal::Tls(format!("its alert was {alert:?}")),
+            },
             Error::InvalidMessage(InvalidMessage::InvalidContentType) => Refusal::Plaintext,
             other => Refusal::Tls(other.to_string()),
         }
     }
 }
 
-/// What an alert (RFC 8446 section 6) means between nodes.
-fn named(alert: AlertDescription) -> String {
-    match alert {
-        AlertDescription::CertificateExpired => "our certificate has expired".to_owned(),
-        AlertDescription::CertificateRevoked => "we are on its deny-list".to_owned(),
-        AlertDescription::UnknownCA => "it trusts nobody who signed our certificate".to_owned(),
-        AlertDescription::BadCertificate | AlertDescription::CertificateUnknown => {
-            "it does not take our certificate".to_owned()
-        }
-        AlertDescription::NoApplicationProtocol => "it knows no protocol that we know".to_owned(),
-        AlertDescription::UnrecognisedName => "whom we called is not there".to_owned(),
-        AlertDescription::AccessDenied => "whom we called is not there, or busy".to_owned(),
-        other => format!("{other:?}"),
-    }
+/// What an alert (RFC 8446 section 6) means between nodes that is about who somebody is. Others are about TLS.
+fn named(alert: AlertDescription) -> Option<&'static str> {
+    Some(match alert {
+        AlertDescription::CertificateExpired => "our certificate has expired",
+        AlertDescription::CertificateRevoked => "we are on its deny-list",
+        AlertDescription::UnknownCA => "it trusts nobody who signed our certificate",
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnsupportedCertificate => "it does not take our certificate",
+        AlertDescription::CertificateRequired => "we have shown no certificate",
+        AlertDescription::NoApplicationProtocol => "it knows no protocol that we know",
+        AlertDescription::UnrecognisedName => "whom we called is not there",
+        AlertDescription::AccessDenied => "whom we called is not there, or busy",
+        _ => return None,
+    })
 }

@@ -25,7 +25,7 @@ pub(crate) struct Outlier {
 }
 
 impl Outlier {
-    /// It answered. Returns whether there is nothing left to be forgotten by the next answer.
+    /// It answered: the failures in a row are forgotten.
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::Chain;
-use heddle_wire::http1::{Framing, ResponseHead, protocols};
+use heddle_wire::http1::{FieldKind, Framing, ResponseHead, protocols};
 
 use super::exchange::Exchange;
 use super::{Connection, Scratch};
@@ -370,7 +370,7 @@ fn switch(offer: &[u8], response: &ResponseHead, buf: &[u8]) -> Result<(), Reaso
 /// Why another node has answered itself instead of the endpoint, as far as it says.
 fn refused_there(response: &ResponseHead, buf: &[u8]) -> Option<Reason> {
     let mut fields = response.fields.iter();
-    let said = fields.find(|field| field.name.of(buf).eq_ignore_ascii_case(b"heddle-reason"))?;
+    let said = fields.find(|field| field.kind == FieldKind::HeddleReason)?;
     Reason::from_code(said.value.of(buf))
 }
 

@@ -156,6 +156,14 @@ impl Connection {
                 }
             }
         }
+        if self.door.inbound().is_some() {
+            // The caller's node takes it for ours.
+            for field in &response.fields {
+                if field.kind == FieldKind::HeddleReason {
+                    edits.cut(field.line);
+                }
+            }
+        }
         // A 426 says what the server would speak instead (RFC 9110 section 15.5.22).
         if response.status == 101 || (response.status == 426 && response.upgrades()) {
             upgrade_fields(response, buf, edits);

@@ -266,16 +266,7 @@ impl Answering {
         let (preface, _) = parsed.ok_or(Reason::EndpointGone)?;
         let inbound = understand(&preface, &self.called, &self.caller);
         let inbound = inbound.map_err(|_| Reason::EndpointGone)?;
-        let bound = worker.bound();
-        let share = bound
-            .snapshot
-            .called(&inbound.service, inbound.port, inbound.endpoint);
-        let share = share.ok_or(Reason::EndpointGone)?;
-        let permit = share.take().map_err(|_| {
-            worker.stats.connections_refused.inc();
-            share.say_spent(worker.clock.now());
-            Reason::UpstreamOverflow
-        })?;
+        let permit = worker.permit(&inbound)?;
         let door = Door::inbound_of(inbound, None);
         match spoken(worker, &door) {
             Spoken::Http => Ok((door, permit)),

@@ -15,7 +15,7 @@ use std::task::Poll;
 
 use heddle_model::SpiffeId;
 use heddle_transport::Refusal;
-use heddle_wire::link::{Code, Hello, Opened, Serial, Session, Streams, Token, Verdict};
+use heddle_wire::link::{Code, Hello, LinkError, Opened, Serial, Session, Streams, Token, Verdict};
 use heddle_wire::preface::{Kind, Preface};
 
 use super::carry::Ended;
@@ -24,7 +24,7 @@ use super::links::limits;
 use super::{End, Link, Stream};
 use crate::carry::Stage;
 use crate::failure::Reason;
-use crate::inbound::{Inbound, understand};
+use crate::inbound::understand;
 use crate::io::{Proof, Side};
 use crate::listener::Door;
 use crate::parcel::{Contents, State};
@@ -192,7 +192,7 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Si
             Ended::Ending => PROVE_AGAIN_MS,
             Ended::Over => return Reason::LinkLost,
             Ended::Broken(error) => {
-                tracing::warn!(link = ?link.end, "a link is given up: the other node {error}");
+                say_broken(link, &error);
                 return Reason::LinkLost;
             }
             Ended::Revoked(reason) => return reason,
@@ -202,10 +202,7 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Si
         drop(side);
         alarm.clear();
         match returned(worker, link, alarm, (proof, patience)).await {
-            Some(returned) => {
-                worker.stats.links_resumed.inc();
-                side = returned;
-            }
+            Some(returned) => side = returned,
             None if patience == PROVE_AGAIN_MS => return Reason::IdentityRevoked,
             None => return Reason::LinkLost,
         }
@@ -250,6 +247,22 @@ async fn returned(
         Poll::Pending
     })
     .await
+}
+
+/// Says in the log that the other end of a link breaks the protocol.
+fn say_broken(link: &Link, error: &LinkError) {
+    let End::Called {
+        caller,
+        called,
+        peer,
+    } = &link.end
+    else {
+        return;
+    };
+    tracing::warn!(
+        %caller, %called, %peer, %error,
+        "a link is given up, and all that was open on it; do both nodes have the same version?"
+    );
 }
 
 fn new_token() -> std::io::Result<Token> {
@@ -304,23 +317,7 @@ impl<'a> Receiver<'a> {
             parsed.filter(|(preface, length)| preface.kind == kind && *length == destination.len());
         let (preface, _) = preface.ok_or(Reason::EndpointGone)?;
         let inbound = understand(&preface, called, caller).map_err(|_| Reason::EndpointGone)?;
-        let permit = {
-            let bound = worker.bound();
-            let Inbound {
-                service,
-                port,
-                endpoint,
-                ..
-            } = &inbound;
-            let share = bound.snapshot.called(service, *port, *endpoint);
-            let share = share.ok_or(Reason::EndpointGone)?;
-            share.take().map_err(|_| {
-                worker.stats.connections_refused.inc();
-                worker.stats.connections_over_share.inc();
-                share.say_spent(worker.clock.now());
-                Reason::UpstreamOverflow
-            })?
-        };
+        let permit = worker.permit(&inbound)?;
         let door = Door::inbound_of(inbound, None);
         let stream = Side::of_link(Stream::at(link, slot, kind == Kind::Http));
         worker.admit_stream(door, permit, stream, *peer);
@@ -338,6 +335,10 @@ impl<'a> Receiver<'a> {
 }
 
 impl Streams for Receiver<'_> {
+    fn resumed(&mut self) {
+        self.worker.stats.links_resumed.inc();
+    }
+
     fn opened(
         &mut self,
         serial: Serial,

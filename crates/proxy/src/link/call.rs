@@ -65,18 +65,18 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
         match dial(worker, key, alarm, has_been).await {
             Ok(side) => {
                 tries = 0;
-                let again = has_been;
-                has_been = true;
-                if again {
-                    worker.stats.links_resumed.inc();
-                } else {
+                if !has_been {
+                    has_been = true;
                     worker.stats.links_total.inc();
                 }
                 match serve(worker, link, alarm, side).await {
                     Ended::Cut | Ended::Ending => {}
                     Ended::Over => return Reason::LinkLost,
                     Ended::Broken(error) => {
-                        tracing::warn!(node = %key.node, "a link is given up: the other node {error}");
+                        tracing::warn!(
+                            node = %key.node, called = %key.called, %error,
+                            "a link is given up, and all that was open on it; do both nodes have the same version?"
+                        );
                         return Reason::LinkLost;
                     }
                     Ended::Refused(broken) => return say_refused(worker, &key.node, &broken),

@@ -85,8 +85,10 @@ pub(crate) fn reason_of(error: &io::Error) -> Option<Reason> {
     let Failed { reason, was_sent } = *failed;
     Some(match (reason, was_sent) {
         (Reason::LinkLost | Reason::UpstreamReset, false) => Reason::ConnectFailed,
-        // Whoever refuses has done nothing, but of these two nobody knows.
-        (Reason::ConnectFailed | Reason::ConnectTimeout, true) => Reason::LinkLost,
+        // Whoever refuses has done nothing; but what it heard before that nobody knows.
+        (Reason::ConnectFailed | Reason::ConnectTimeout | Reason::PeerRefused, true) => {
+            Reason::LinkLost
+        }
         _ => reason,
     })
 }

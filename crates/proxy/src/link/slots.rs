@@ -149,7 +149,7 @@ impl Slots {
         self.all[slot].answered = true;
     }
 
-    pub(super) fn is_waiting(&self, slot: usize) -> bool {
+    pub(super) fn is_between_streams(&self, slot: usize) -> bool {
         self.all[slot].serial.is_none() && self.all[slot].destination.is_some()
     }
 

@@ -74,7 +74,7 @@ impl Stream {
         want: usize,
     ) -> Poll<io::Result<usize>> {
         let mut slots = self.link.slots.borrow_mut();
-        if self.link.closing.get() && slots.is_waiting(self.slot) {
+        if self.link.closing.get() && slots.is_between_streams(self.slot) {
             return Poll::Ready(Ok(0));
         }
         let taken = slots.take(self.slot, inbox, want, cx);
@@ -308,6 +308,7 @@ impl Drop for Stream {
             // Nobody has looked at it: it is as if it had not come.
             Left { is_fresh: true, .. } => session.reset(left.serial, Code::REFUSED),
             Left { has_come: true, .. } if !self.cut.get() => session.end(left.serial),
+            _ if self.cut.get() => session.reset(left.serial, Code::CUT),
             _ => session.reset(left.serial, Code::CANCELLED),
         };
         drop(session);

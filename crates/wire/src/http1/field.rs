@@ -68,6 +68,8 @@ pub enum FieldKind {
     Cookie,
     Expect,
     Forwarded,
+    /// By which a node says why it answered itself.
+    HeddleReason,
     Host,
     Http2Settings,
     KeepAlive,
@@ -121,6 +123,7 @@ impl FieldKind {
             (10, b'k') => Self::KeepAlive.if_named(name, b"keep-alive"),
             (10, b's') => Self::SetCookie.if_named(name, b"set-cookie"),
             (13, b'a') => Self::Authorization.if_named(name, b"authorization"),
+            (13, b'h') => Self::HeddleReason.if_named(name, b"heddle-reason"),
             (14, b'c') => Self::ContentLength.if_named(name, b"content-length"),
             (14, b'h') => Self::Http2Settings.if_named(name, b"http2-settings"),
             (16, b'p') => Self::ProxyConnection.if_named(name, b"proxy-connection"),

@@ -86,6 +86,8 @@ use streams::{Stream, Table, Waiting};
 
 /// Longest destination of a stream, in bytes.
 pub const MAX_DESTINATION_BYTES: usize = 1024;
+/// Heads on one stream: interim responses, and the one after them.
+pub const MAX_HEADS: u8 = 128;
 /// Less room than this in the link's window is none: frames would be mostly heads.
 const LEAST_ROOM: usize = 256;
 
@@ -103,6 +105,8 @@ pub enum Opened {
 
 /// What the owner of the streams is told, in the order in which it was sent.
 pub trait Streams {
+    /// The session goes on over another connection, with all that is open.
+    fn resumed(&mut self) {}
     /// The other end has opened a stream. `destination_id` stands for this destination as long as the session
     /// lasts, if there is one.
     fn opened(

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
 use heddle_proxy::Settings;
-use heddle_transport::fixture::{DAY, NOW};
+use heddle_transport::fixture::{Authority, DAY, NOW};
+use heddle_transport::{Denied, Protocol};
 
 use super::pair::Pair;
 use super::relay::Relay;
@@ -117,6 +118,59 @@ fn bodies_of_every_size_arrive_whole() {
         writing.join().unwrap();
     }
     pair.called.expect("heddle_links_total", &[], 1.0);
+}
+
+#[test]
+fn an_endpoint_that_talks_too_much_harms_nobody_else() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let ask = || {
+        let mut client = pair.client("shop");
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut server = upstream.accept();
+        server.head();
+        (client, server)
+    };
+    // Given requests that share a link …
+    let (mut long, mut patient) = ask();
+    let (mut too_long, mut talker) = ask();
+    let (mut other, mut quiet) = ask();
+    // … when one endpoint sends as many interim answers as there may be, and one sends more …
+    for _ in 0..100 {
+        patient.send("HTTP/1.1 102 Processing\r\n\r\n");
+        talker.send("HTTP/1.1 102 Processing\r\n\r\n");
+    }
+    talker.send("HTTP/1.1 102 Processing\r\n\r\n");
+    patient.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    quiet.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    // … then only the one that was too long fails.
+    let last = |client: &mut Client| {
+        let mut heads = std::iter::from_fn(|| Some(client.head()));
+        heads
+            .find(|head| !head.starts_with("HTTP/1.1 102 "))
+            .unwrap()
+    };
+    assert!(last(&mut long).starts_with("HTTP/1.1 200 "));
+    assert!(last(&mut other).starts_with("HTTP/1.1 200 "));
+    assert!(last(&mut too_long).starts_with("HTTP/1.1 502 "));
+    pair.calling.expect("heddle_links_total", &[], 1.0);
+    pair.calling.expect("heddle_links_active", &[], 1.0);
+}
+
+#[test]
+fn an_endpoint_cannot_speak_for_its_node() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let mut client = pair.client("shop");
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    server.send(
+        "HTTP/1.1 503 Service Unavailable\r\nHeddle-Reason: draining\r\nContent-Length: 0\r\n\r\n",
+    );
+    let response = client.response();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.field("heddle-reason"), None);
 }
 
 /// Everything that comes, and whether it ended instead of being reset.
@@ -292,6 +346,57 @@ fn whoever_comes_back_as_somebody_new_is_told_what_is_lost() {
         ["link_lost", "upstream_reset"].contains(&reason),
         "{reason}"
     );
+}
+
+#[test]
+fn what_may_have_been_heard_is_not_sent_again_when_the_other_node_refuses_later() {
+    let upstream = Upstream::new();
+    let (pair, relay) = relayed(&Settings::default(), upstream.address, AppProtocol::Http);
+    let mut client = pair.client("shop");
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    // Given a request that is being answered, when the link is cut and the other node does not believe us any more …
+    let trust = pair.trust(&[&Authority::new()], Denied::default());
+    let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
+    relay.cut();
+    pair.give(&pair.called, identities);
+    // … then nobody is asked once more.
+    let response = client.response();
+    assert_eq!(
+        (response.status(), response.field("heddle-reason")),
+        (502, Some("link_lost"))
+    );
+    assert!(upstream.is_quiet());
+}
+
+#[test]
+fn what_somebody_puts_between_two_nodes_sends_nothing_again() {
+    for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
+        let settings = Settings {
+            between_nodes,
+            ..Settings::default()
+        };
+        let upstream = Upstream::new();
+        let (pair, relay) = relayed(&settings, upstream.address, AppProtocol::Http);
+        let mut client = pair.client("shop");
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut server = upstream.accept();
+        server.head();
+        // Given a request that is being answered, when bytes come that are none of TLS's …
+        relay.inject(b"HTTP/1.1 200 OK\r\n\r\n");
+        thread::park_timeout(Duration::from_millis(300));
+        // … then a link goes on as if nothing had been, and nobody is asked once more.
+        if between_nodes == Protocol::Link {
+            server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+        let expected = match between_nodes {
+            Protocol::Link => 200,
+            Protocol::Http1 | Protocol::Http2 => 502,
+        };
+        assert_eq!(client.response().status(), expected, "{between_nodes:?}");
+        assert!(upstream.is_quiet(), "{between_nodes:?}");
+    }
 }
 
 #[test]

@@ -68,6 +68,14 @@ impl Relay {
         }
     }
 
+    /// Says something to whoever called, which nobody at the other end has said.
+    pub(crate) fn inject(&self, bytes: &[u8]) {
+        let open = self.shared.open.lock().unwrap();
+        for mut near in open.iter().step_by(2) {
+            near.write_all(bytes).unwrap();
+        }
+    }
+
     /// Passes nothing on any more, or goes on where it stopped.
     pub(crate) fn is_dead(&self, dead: bool) {
         self.shared.dead.store(dead, Ordering::Relaxed);

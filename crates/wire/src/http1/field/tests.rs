@@ -9,6 +9,7 @@ fn every_name_is_known_in_any_case() {
         ("Cookie", FieldKind::Cookie),
         ("Expect", FieldKind::Expect),
         ("Forwarded", FieldKind::Forwarded),
+        ("Heddle-Reason", FieldKind::HeddleReason),
         ("Host", FieldKind::Host),
         ("HTTP2-Settings", FieldKind::Http2Settings),
         ("Keep-Alive", FieldKind::KeepAlive),

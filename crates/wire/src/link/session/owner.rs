@@ -2,7 +2,7 @@
 
 use super::super::frame::{Code, Kind, Serial};
 use super::streams::Waiting;
-use super::{End, MAX_DESTINATION_BYTES, NoStream, Session, block};
+use super::{End, MAX_DESTINATION_BYTES, MAX_HEADS, NoStream, Session, block};
 
 impl Session {
     /// Whether a stream could be opened right now. It may become so whenever something was
@@ -73,7 +73,8 @@ impl Session {
         Ok(serial)
     }
 
-    /// Sends the head of a response: one, or interim ones before it. Its body is [sent](Self::send).
+    /// Sends the head of a response: one, or interim ones before it, [`MAX_HEADS`] in all. Its body is
+    /// [sent](Self::send).
     ///
     /// # Errors
     /// [`NoStream::Full`] when it has to wait; the stream is told to be writable then. Others are for ever.
@@ -91,7 +92,7 @@ impl Session {
             return Err(NoStream::TooLong);
         }
         match self.streams.get(serial) {
-            Some(stream) if stream.sending && !stream.is_flow => {}
+            Some(stream) if stream.sending && !stream.is_flow && stream.heads < MAX_HEADS => {}
             _ => return Err(NoStream::Over),
         }
         if self.link_room() == 0 {
@@ -103,6 +104,7 @@ impl Session {
         let last = self.push_block(serial, false, code);
         if let Some(stream) = self.streams.get_mut(serial) {
             stream.last = last;
+            stream.heads += 1;
             stream.owes_head = false;
         }
         Ok(())

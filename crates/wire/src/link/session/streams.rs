@@ -39,7 +39,7 @@ pub(super) struct Stream {
     /// Offset of its last frame with content, or [`NO_FRAME`].
     pub(super) last: u64,
     pub(super) waiting: Waiting,
-    /// Heads that came on it.
+    /// Heads of responses that came on it, or were sent.
     pub(super) heads: u8,
     /// This end may still send.
     pub(super) sending: bool,

@@ -35,6 +35,7 @@ impl Session {
                 return Err(LinkError::Rule("limits change within a session"));
             }
             self.out.resume(hello.received)?;
+            streams.resumed();
         } else {
             match self.end {
                 End::Server if self.begun => {

@@ -4,13 +4,11 @@ use super::super::super::LinkError;
 use super::super::super::frame::{Code, Head, Kind, Serial};
 use super::super::super::hello::Limits;
 use super::super::streams::Stream;
-use super::super::{End, MAX_DESTINATION_BYTES, Opened, Session, Streams, block};
+use super::super::{End, MAX_DESTINATION_BYTES, MAX_HEADS, Opened, Session, Streams, block};
 use super::NO_STREAM;
 
 /// A block may be this much longer than the head that it stands for, in bytes.
 const BLOCK_EXTRA_BYTES: usize = 8 * 1024;
-/// Heads on one stream: interim responses, and the one after them.
-const MAX_HEADS: u8 = 32;
 
 impl Session {
     pub(super) fn add_part(&mut self, piece: &[u8]) -> Result<(), LinkError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::super::frame::{Code, Serial};
-use super::super::{Opened, Streams};
+use super::super::{MAX_HEADS, Opened, Streams};
 use super::choices::Choices;
 
 /// An end of the link.
@@ -249,7 +249,7 @@ impl Ledger {
     pub(super) fn answered(&mut self, id: usize, interim: bool, code: Code, head: Vec<u8>) {
         let view = self.view_mut(Side::Server, id);
         // There may be so many, no more.
-        view.is_answered = !interim || view.heads.len() == 30;
+        view.is_answered = !interim || view.heads.len() == usize::from(MAX_HEADS) - 1;
         view.heads.push((code, head));
     }
 

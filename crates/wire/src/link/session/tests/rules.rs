@@ -178,7 +178,7 @@ fn a_server_that_breaks_the_rules_is_given_up() {
             "a head after the body",
             [head(1), bytes(1), head(1)].concat(),
         ),
-        ("heads without an end", head(1).repeat(33)),
+        ("heads without an end", head(1).repeat(129)),
         ("an answer nobody wants", head(2)),
         ("a head on a flow", head(3)),
         ("a response to somebody", response(1, b"x")),
