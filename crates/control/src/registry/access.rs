@@ -104,7 +104,7 @@ impl Access {
                 "some endpoints are https:// and some are not: write all of them alike".to_owned(),
             ),
             (_, _) if self.tls.ca.is_none() => refuse(
-                "https:// endpoints need the certificate of who signed theirs: name its file"
+                "https:// endpoints need the certificate of who signed theirs: name its file with --etcd-ca (registry.ca)"
                     .to_owned(),
             ),
             _ => Ok(()),

@@ -50,23 +50,39 @@ impl Registry {
     /// # Errors
     /// What contradicts itself, and what to write instead.
     pub(crate) fn access(&self) -> Result<Option<Access>, String> {
-        let own = match (&self.certificate, &self.key) {
-            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
-            (None, None) => None,
-            (Some(_), None) => return Err("a certificate needs its key".to_owned()),
-            (None, Some(_)) => return Err("a key needs its certificate".to_owned()),
-        };
+        let own =
+            match (&self.certificate, &self.key) {
+                (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+                (None, None) => None,
+                (Some(_), None) => {
+                    return Err(
+                        "a certificate needs its key: name it with --etcd-key (registry.key)"
+                            .to_owned(),
+                    );
+                }
+                (None, Some(_)) => return Err(
+                    "a key needs its certificate: name it with --etcd-cert (registry.certificate)"
+                        .to_owned(),
+                ),
+            };
         let credentials = match (&self.user, &self.password_file) {
             (Some(user), Some(password)) => Some(Credentials {
                 user: user.clone(),
                 password: password.clone(),
             }),
             (None, None) => None,
-            (Some(_), None) => return Err("a user needs a file with the password".to_owned()),
-            (None, Some(_)) => return Err("a password needs a user".to_owned()),
+            (Some(_), None) => return Err("a user needs a file with the password: --etcd-password-file (registry.password_file)".to_owned()),
+            (None, Some(_)) => return Err("a password needs a user: --etcd-user (registry.user)".to_owned()),
         };
         if self.etcd.is_empty() {
-            return Ok(None);
+            let is_alone = own.is_none() && credentials.is_none() && self.ca.is_none();
+            return match is_alone {
+                true => Ok(None),
+                false => Err(
+                    "there is no registry to use it with: name one with --etcd (registry.etcd)"
+                        .to_owned(),
+                ),
+            };
         }
         let access = Access {
             endpoints: self.etcd.clone(),

@@ -41,8 +41,8 @@ pub(crate) struct Concurrency {
     /// The Heddle to measure; the one beside this program unless said.
     #[arg(long, value_name = "PATH")]
     heddle: Option<PathBuf>,
-    /// Only these systems (ratios need both sides).
-    #[arg(long, value_name = "NAME", value_delimiter = ',', hide = true)]
+    /// Only these systems: heddle, envoy (ratios need both).
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Set once the process has a network namespace of its own.
     #[arg(long, hide = true)]

@@ -36,7 +36,7 @@ pub(crate) struct Link {
     /// The Heddle to measure; the one beside this program unless said.
     #[arg(long, value_name = "PATH")]
     heddle: Option<PathBuf>,
-    /// Only these ways (ratios need both sides).
+    /// Only these ways: http1-plain, http1-mtls, http2-mtls, link-mtls, envoy (ratios need both sides).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Set once the process has a network namespace of its own.

@@ -139,7 +139,10 @@ impl Drop for Process {
     }
 }
 
-#[allow(unsafe_code)] // There is no safe way to act between fork and exec.
+#[allow(
+    unsafe_code,
+    reason = "there is no safe way to act between fork and exec"
+)]
 fn before_exec(command: &mut Command, cpus: Option<CpuSet>) {
     let parent = sys::getpid();
     let limit = limits::original();
