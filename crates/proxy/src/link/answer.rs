@@ -174,11 +174,18 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Si
         alarm.clear();
         alarm.rests_on(&side);
         link.session.borrow_mut().connected(worker.clock.now_ms());
-        let ended = poll_fn(|cx| match link.returned.borrow().is_some() {
-            true => Poll::Ready(Ended::Cut),
-            false => link.poll_carry(cx, worker, &mut side, alarm),
-        })
-        .await;
+        // Since it was looked at first it has waited here, and nothing told it of a change.
+        let ended = match worker.check(&side) {
+            Err(Refusal::Denied) => Ended::Revoked(Reason::IdentityRevoked),
+            Err(_) => Ended::Ending,
+            Ok(()) => {
+                poll_fn(|cx| match link.returned.borrow().is_some() {
+                    true => Poll::Ready(Ended::Cut),
+                    false => link.poll_carry(cx, worker, &mut side, alarm),
+                })
+                .await
+            }
+        };
         if let Ended::Revoked(reason) = ended {
             link.revoke(reason);
         }

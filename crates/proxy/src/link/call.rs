@@ -64,12 +64,15 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
     loop {
         match dial(worker, key, alarm, has_been).await {
             Ok(side) => {
-                tries = 0;
                 if !has_been {
                     has_been = true;
                     worker.stats.links_total.inc();
                 }
-                match serve(worker, link, alarm, side).await {
+                let (ended, was_heard) = serve(worker, link, alarm, side).await;
+                if was_heard {
+                    tries = 0;
+                }
+                match ended {
                     Ended::Cut | Ended::Ending => {}
                     Ended::Over => return Reason::LinkLost,
                     Ended::Broken(error) => {
@@ -122,8 +125,13 @@ async fn dial(worker: &Rc<Worker>, key: &Key, alarm: &Alarm, again: bool) -> Res
     Box::pin(dial_node(shaking, Protocol::Link)).await
 }
 
-/// Carries the session until that has to end.
-async fn serve(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Side) -> Ended {
+/// Carries the session until that has to end. Says whether the other end has said who it is.
+async fn serve(
+    worker: &Rc<Worker>,
+    link: &Rc<Link>,
+    alarm: &Alarm,
+    mut side: Side,
+) -> (Ended, bool) {
     alarm.clear();
     alarm.rests_on(&side);
     link.session.borrow_mut().connected(worker.clock.now_ms());
@@ -139,9 +147,11 @@ async fn serve(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Si
     if matches!(ended, Ended::Over | Ended::Revoked(_)) {
         poll_fn(|cx| link.poll_farewell(cx, worker, &mut side)).await;
     }
-    link.session.borrow_mut().disconnected(now);
+    let mut session = link.session.borrow_mut();
+    let was_heard = session.is_up();
+    session.disconnected(now);
     alarm.clear();
-    ended
+    (ended, was_heard)
 }
 
 /// Waits before the next try. False when the session is over, or nothing is open on it any more.

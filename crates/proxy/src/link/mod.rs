@@ -110,10 +110,10 @@ impl Link {
         }
     }
 
-    /// Wakes those that wait to open a stream, if one can be opened.
+    /// Wakes those that wait to open a stream, if one can be opened or never will be.
     fn feed(&self, session: &Session) {
         let mut starved = self.starved.borrow_mut();
-        if !starved.is_empty() && session.may_open() {
+        if !starved.is_empty() && !session.is_full() {
             starved.drain(..).for_each(Waker::wake);
         }
     }

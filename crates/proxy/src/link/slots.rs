@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use foldhash::fast::RandomState;
 use heddle_wire::buffer::{Chain, Pool};
+use heddle_wire::link::heads::NO_SCOPE;
 use heddle_wire::link::{Code, Opened, Serial};
 use slab::Slab;
 
@@ -128,7 +129,7 @@ impl Slots {
 
     /// The template scope of answers.
     pub(super) fn scope(&self, slot: usize) -> u32 {
-        self.all[slot].destination.unwrap_or(u32::MAX)
+        self.all[slot].destination.unwrap_or(NO_SCOPE)
     }
 
     pub(super) fn serial(&self, slot: usize) -> Option<Serial> {
@@ -359,6 +360,12 @@ impl Slots {
         {
             waiting.retain(|&other| other != index);
             self.waiting_count -= 1;
+        }
+        // The last one of a destination that comes no more takes its place along.
+        if let Some(id) = slot.destination
+            && self.waiting.get(&id).is_some_and(Vec::is_empty)
+        {
+            self.waiting.remove(&id);
         }
         let serial = slot.serial?;
         self.by_serial.remove(&serial)?;

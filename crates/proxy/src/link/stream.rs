@@ -28,8 +28,8 @@ pub(crate) struct Stream {
     opening: Option<Opening>,
     /// It carries messages with heads; else bytes.
     has_heads: bool,
-    /// A head stands in the side's outbox, for want of room.
-    head_waits: bool,
+    /// Heads that stand in the side's outbox, for want of room.
+    heads_waiting: u32,
     /// Whether dropping it says that it was cut.
     cut: Cell<bool>,
 }
@@ -58,7 +58,7 @@ impl Stream {
             slot,
             opening: None,
             has_heads,
-            head_waits: false,
+            heads_waiting: 0,
             cut: Cell::new(false),
         }
     }
@@ -137,13 +137,16 @@ impl Stream {
         from: &Chain,
         limit: usize,
     ) -> Poll<io::Result<usize>> {
-        if self.head_waits {
-            // It stands there whole, and nothing else goes before it.
+        if self.heads_waiting > 0 {
+            // They stand there whole, one behind the other, and nothing else goes before them.
             let mut linear = Vec::new();
             let message = from.contiguous(from.len(), &mut linear);
-            let head = &message[..end_of_head(message)];
+            let head = &message[..empty_line(message)];
             return match self.send_head(cx, head)? {
-                Some(_) => Poll::Ready(Ok(head.len())),
+                Some(_) => {
+                    self.heads_waiting -= 1;
+                    Poll::Ready(Ok(head.len()))
+                }
                 None => Poll::Pending,
             };
         }
@@ -183,6 +186,7 @@ impl Stream {
     ) -> io::Result<usize> {
         if !outbox.is_empty() {
             keep(outbox, pool, message)?;
+            self.heads_waiting += u32::from(self.has_heads);
             return Ok(0);
         }
         let head = match self.has_heads {
@@ -192,6 +196,7 @@ impl Stream {
         let (head, rest) = message.split_at(head);
         let Some(serial) = self.send_head(cx, head)? else {
             keep(outbox, pool, message)?;
+            self.heads_waiting = 1;
             return Ok(0);
         };
         let sent = self.put(serial, std::iter::once(rest), rest.len());
@@ -223,7 +228,6 @@ impl Stream {
                 answered.map(|()| serial)
             }
         };
-        self.head_waits = false;
         match sent {
             Ok(serial) => {
                 if self.opening.take().is_some() {
@@ -233,7 +237,6 @@ impl Stream {
                 Ok(Some(serial))
             }
             Err(NoStream::Full) => {
-                self.head_waits = true;
                 if self.opening.is_some() {
                     let mut starved = self.link.starved.borrow_mut();
                     if !starved.iter().any(|known| known.will_wake(cx.waker())) {
@@ -321,6 +324,11 @@ fn end_of_head(message: &[u8]) -> usize {
     if message.ends_with(b"\r\n\r\n") {
         return message.len();
     }
+    empty_line(message)
+}
+
+/// The end of the first head of a message: that of its first empty line.
+fn empty_line(message: &[u8]) -> usize {
     let end = message.windows(4).position(|four| four == b"\r\n\r\n");
     end.map_or(message.len(), |end| end + 4)
 }

@@ -54,7 +54,7 @@ mod template;
 mod value;
 
 pub use decoder::{Decoded, Decoder};
-pub use encoder::Encoder;
+pub use encoder::{Encoder, NO_SCOPE};
 
 /// What a decoder takes, and an encoder keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -141,6 +141,21 @@ impl Limits {
         }
     }
 
+    /// What is made of what the other end says: it may take more than is of use to an end with limits of its
+    /// own, and must not decide how much that keeps.
+    pub(super) fn heard_by(self, own: &Limits) -> Self {
+        Self {
+            max_head: self.max_head.min(own.max_head.max(Self::INITIAL.max_head)),
+            max_templates: self
+                .max_templates
+                .min(own.max_templates.max(Self::INITIAL.max_templates)),
+            template_bytes: self
+                .template_bytes
+                .min(own.template_bytes.max(Self::INITIAL.template_bytes)),
+            ..self
+        }
+    }
+
     /// Whether one end may say this.
     fn check(&self, server: bool) -> Result<(), LinkError> {
         let least = if server {

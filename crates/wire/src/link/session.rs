@@ -206,6 +206,8 @@ pub struct Session {
     /// Nothing goes on here.
     over: bool,
     path: Path,
+    /// When the last connection ended on which the other end was heard, until it is heard again.
+    away_since_ms: Option<u64>,
     pending: Pending,
     clock: Clock,
     /// Why this end opens and takes nothing more.
@@ -262,6 +264,7 @@ impl Session {
             begun: false,
             over: false,
             path: Path::New,
+            away_since_ms: None,
             pending: Pending::default(),
             clock: Clock::default(),
             leaving: None,
@@ -294,9 +297,18 @@ impl Session {
 
     /// The connection is gone; the session waits for another one. Whether it can is for
     /// [`tick`](Self::tick) to say, which is due at once if not.
+    ///
+    /// Connections on which the other end is not heard make it no younger.
     pub fn disconnected(&mut self, now_ms: u64) {
         self.forget_connection();
-        self.path = Path::Away { since_ms: now_ms };
+        let since_ms = *self.away_since_ms.get_or_insert(now_ms);
+        self.path = Path::Away { since_ms };
+    }
+
+    /// Whether the other end's HELLO has come on the connection that there is.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.path == Path::Up
     }
 
     fn forget_connection(&mut self) {
@@ -351,10 +363,13 @@ impl Session {
 
     /// Tells of every stream that it is lost, and forgets all that was of the session.
     fn lose(&mut self, streams: &mut impl Streams) {
-        for stream in self.streams.iter().filter(|stream| !stream.refused) {
-            if let Some(serial) = stream.serial() {
-                streams.lost(serial, self.out.was_handed(stream.first));
-            }
+        let open = self.streams.iter().filter(|stream| !stream.refused);
+        let mut open: Vec<_> = open
+            .filter_map(|stream| Some((stream.first, stream.serial()?)))
+            .collect();
+        open.sort_unstable();
+        for (first, serial) in open {
+            streams.lost(serial, self.out.was_handed(first));
         }
         self.streams.clear();
         self.refused = 0;
@@ -405,7 +420,17 @@ impl Session {
 
     /// Room in it for payloads.
     fn link_room(&self) -> usize {
-        match self.window().saturating_sub(self.out.unacknowledged()) {
+        self.room_within(self.window())
+    }
+
+    /// Room for bytes of bodies and flows. The last eighth is for heads: however much is sent, exchanges begin
+    /// and are answered.
+    fn body_room(&self) -> usize {
+        self.room_within(self.window() - self.window() / 8)
+    }
+
+    fn room_within(&self, window: usize) -> usize {
+        match window.saturating_sub(self.out.unacknowledged()) {
             room if room < LEAST_ROOM => 0,
             room => room - HEAD_BYTES,
         }
@@ -435,19 +460,23 @@ impl Session {
         }
     }
 
-    /// Has a stream wait for the link's window.
-    fn wait_for_link(&mut self, serial: Serial) {
+    /// Has a stream wait for the link's window, with a head or with bytes.
+    fn wait_for_link(&mut self, serial: Serial, what: Waiting) {
         let Some(stream) = self.streams.get_mut(serial) else {
             return;
         };
-        if stream.waiting != Waiting::Link {
-            stream.waiting = Waiting::Link;
+        let waits = stream.waiting.is_for_link();
+        // Who waits with a head does not wait longer for having bytes, too.
+        if stream.waiting != Waiting::LinkForHead {
+            stream.waiting = what;
+        }
+        if !waits {
             // Streams that ended meanwhile are still in it; there are never many.
             if self.blocked.len() > 2 * self.streams.len() {
                 let streams = &self.streams;
                 self.blocked.retain(|&other| {
                     let stream = streams.get(other);
-                    stream.is_some_and(|stream| stream.waiting == Waiting::Link)
+                    stream.is_some_and(|stream| stream.waiting.is_for_link())
                 });
                 if self.blocked.contains(&serial) {
                     return;

@@ -158,6 +158,43 @@ fn an_endpoint_that_talks_too_much_harms_nobody_else() {
 }
 
 #[test]
+fn heads_that_wait_for_a_link_go_one_by_one() {
+    let upstream = Upstream::new();
+    let (pair, relay) = relayed(&Settings::default(), upstream.address, AppProtocol::Http);
+    let ask = || {
+        let mut client = pair.client("shop");
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut server = upstream.accept();
+        server.head();
+        (client, server)
+    };
+    let (mut client, mut server) = ask();
+    let mut others: Vec<_> = (0..30).map(|_| ask()).collect();
+    // Given a link on which more is to be said than may be on its way, bytes and heads …
+    relay.is_dead(true);
+    let body = vec![b'x'; 60_000];
+    for (number, (_, server)) in others.iter_mut().enumerate() {
+        let fill = format!("{number:04} <>").repeat(2_500);
+        server.send(format!(
+            "HTTP/1.1 200 OK\r\nX-Fill: {fill}\r\nContent-Length: 60000\r\n\r\n"
+        ));
+        server.send(&body);
+    }
+    thread::park_timeout(Duration::from_millis(500));
+    // … when an answer is two heads, at once …
+    server.send("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    thread::park_timeout(Duration::from_millis(300));
+    relay.is_dead(false);
+    // … then both arrive, and so does everything else.
+    assert!(client.head().starts_with("HTTP/1.1 103 "));
+    assert_eq!(client.response().body, b"ok");
+    for (client, _) in &mut others {
+        assert_eq!(client.response().body, body);
+    }
+    pair.calling.expect("heddle_links_total", &[], 1.0);
+}
+
+#[test]
 fn an_endpoint_cannot_speak_for_its_node() {
     let upstream = Upstream::new();
     let pair = Pair::new(upstream.address, AppProtocol::Http);

@@ -9,6 +9,9 @@ use super::{HeadLimits, check, instruction, number};
 
 use memchr::memchr;
 
+/// The scope of what belongs to nobody in particular: its heads go as they are.
+pub const NO_SCOPE: u32 = u32::MAX;
+
 /// Templates of one shape for one destination before their targets are made one.
 const TARGETS_OF_A_SHAPE: usize = 4;
 
@@ -94,12 +97,13 @@ impl Encoder {
 
     /// Appends the header block for `head` to `out`: a whole HTTP/1.1 head, its empty line included,
     /// called at `destination` (empty for responses), in the name of `scope`, a workload. Templates
-    /// never serve two scopes or destinations. The block has to be sent, and in this order.
+    /// never serve two scopes or destinations; [`NO_SCOPE`] has none. The block has to be sent, and in this
+    /// order.
     ///
     /// A head that a parser has not accepted, or that is longer than the limit, is refused at the
     /// other end.
     pub fn encode(&mut self, scope: u32, destination: &[u8], head: &[u8], out: &mut Vec<u8>) {
-        if self.limits.templates == 0 {
+        if self.limits.templates == 0 || scope == NO_SCOPE {
             return literal(destination, head, out);
         }
         let Self { limits, state } = self;

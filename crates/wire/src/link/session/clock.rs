@@ -138,10 +138,7 @@ impl Session {
         let other = match self.path {
             Path::New => None,
             Path::Away { since_ms } => Some(since_ms.saturating_add(self.retention_ms())),
-            Path::Greeting { since_ms } => {
-                let since = since_ms.max(self.clock.heard_ms);
-                Some(since.saturating_add(DEAD_MS))
-            }
+            Path::Greeting { since_ms } => Some(since_ms.saturating_add(DEAD_MS)),
             Path::Up => {
                 // One that is to be sent anyway is not waited for.
                 let ack = self.clock.ack_at_ms.filter(|_| !self.pending.ack);
@@ -169,7 +166,7 @@ impl Session {
                 }
             }
             Path::Greeting { since_ms } => {
-                if now_ms >= since_ms.max(self.clock.heard_ms).saturating_add(DEAD_MS) {
+                if now_ms >= since_ms.saturating_add(DEAD_MS) {
                     return Verdict::PathDead;
                 }
             }

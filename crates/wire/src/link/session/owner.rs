@@ -12,6 +12,12 @@ impl Session {
         self.check_open().is_ok()
     }
 
+    /// Whether no stream can be opened now, but once the other end has acknowledged something.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.check_open() == Err(NoStream::Full)
+    }
+
     fn check_open(&self) -> Result<(), NoStream> {
         if self.over || self.end == End::Server {
             Err(NoStream::Over)
@@ -96,7 +102,7 @@ impl Session {
             _ => return Err(NoStream::Over),
         }
         if self.link_room() == 0 {
-            self.wait_for_link(serial);
+            self.wait_for_link(serial, Waiting::LinkForHead);
             return Err(NoStream::Full);
         }
         self.block.clear();
@@ -115,7 +121,7 @@ impl Session {
     ///
     /// On the called end of an exchange none, before it was [answered](Self::answer).
     pub fn send(&mut self, serial: Serial, bytes: &[u8]) -> usize {
-        let mut room = self.link_room();
+        let mut room = self.body_room();
         let longest = self.longest_payload();
         let head = self.frame(Kind::Data, serial);
         let Some(stream) = self.streams.get_mut(serial) else {
@@ -145,7 +151,7 @@ impl Session {
             if taken == most {
                 stream.waiting = Waiting::Window;
             } else {
-                self.wait_for_link(serial);
+                self.wait_for_link(serial, Waiting::Link);
             }
         }
         taken
@@ -156,7 +162,7 @@ impl Session {
     pub fn room(&self, serial: Serial) -> usize {
         match self.streams.get(serial) {
             Some(stream) if stream.sending && !stream.owes_head => {
-                self.link_room().min(stream.credit as usize)
+                self.body_room().min(stream.credit as usize)
             }
             _ => 0,
         }

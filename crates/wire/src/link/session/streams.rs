@@ -1,7 +1,11 @@
 //! The streams that are open, by serial.
 //!
-//! Serials count up, so that the low bits of a serial are nearly a perfect hash: a table of twice as many
-//! slots as streams, probed one by one from there. An entry that goes is closed up behind.
+//! A table of twice as many slots as streams, probed one by one from where a serial belongs. The other end
+//! chooses serials, and must not be able to choose ones that all belong to the same place: where that is
+//! depends on chance, by a folded multiplication. An entry that goes is closed up behind.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 
 use super::super::frame::Serial;
 use super::replay::NO_FRAME;
@@ -17,6 +21,14 @@ pub(super) enum Waiting {
     Window,
     /// The peer has to acknowledge. Whoever waits for that stands in the session's queue.
     Link,
+    /// The same, with a head.
+    LinkForHead,
+}
+
+impl Waiting {
+    pub(super) fn is_for_link(self) -> bool {
+        matches!(self, Waiting::Link | Waiting::LinkForHead)
+    }
 }
 
 /// One stream, as one end sees it.
@@ -95,6 +107,8 @@ pub(super) struct Table {
     /// A power of two, at least twice as many as are taken; or none at all.
     slots: Vec<Stream>,
     len: usize,
+    /// Nobody else knows them.
+    seeds: [u64; 2],
 }
 
 impl Table {
@@ -110,12 +124,19 @@ impl Table {
         self.slots.len() - 1
     }
 
+    /// Where a serial belongs.
+    fn home(&self, serial: u32) -> usize {
+        let [salt, factor] = self.seeds;
+        let product = u128::from(u64::from(serial) ^ salt) * u128::from(factor);
+        ((product >> 64) as u64 ^ product as u64) as usize & self.mask()
+    }
+
     fn find(&self, serial: Serial) -> Option<usize> {
         if self.slots.is_empty() {
             return None;
         }
         let mask = self.mask();
-        let mut at = serial.number() as usize & mask;
+        let mut at = self.home(serial.number());
         loop {
             match self.slots[at].serial {
                 found if found == serial.number() => return Some(at),
@@ -150,7 +171,7 @@ impl Table {
 
     fn place(&self, stream: &Stream) -> usize {
         let mask = self.mask();
-        let mut at = stream.serial as usize & mask;
+        let mut at = self.home(stream.serial);
         while self.slots[at].serial != EMPTY {
             at = (at + 1) & mask;
         }
@@ -159,6 +180,10 @@ impl Table {
 
     #[cold]
     fn grow(&mut self) {
+        if self.slots.is_empty() {
+            let random = RandomState::new();
+            self.seeds = [random.hash_one(0), random.hash_one(1)];
+        }
         let slots = (self.slots.len() * 2).max(FEWEST_SLOTS);
         let empty = Stream {
             serial: EMPTY,
@@ -185,7 +210,7 @@ impl Table {
                 break;
             }
             // It may move up unless that is before where it belongs.
-            let distance = at.wrapping_sub(found as usize) & mask;
+            let distance = at.wrapping_sub(self.home(found)) & mask;
             if distance >= at.wrapping_sub(hole) & mask {
                 self.slots[hole] = self.slots[at];
                 hole = at;

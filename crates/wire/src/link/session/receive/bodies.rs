@@ -101,25 +101,34 @@ impl Session {
 
     /// A stream that waited for its window has some.
     pub(super) fn writable(&mut self, serial: Serial, streams: &mut impl Streams) {
-        if self.link_room() == 0 {
-            self.wait_for_link(serial);
+        if self.body_room() == 0 {
+            self.wait_for_link(serial, Waiting::Link);
         } else if let Some(stream) = self.streams.get_mut(serial) {
             stream.waiting = Waiting::Nothing;
             streams.writable(serial);
         }
     }
 
-    /// Tells streams that waited for the link's window that there is some. Those that still want
-    /// some when it is used up line up again.
+    /// Tells streams that waited for the link's window that there is some, for heads if not for bytes. Those
+    /// that still want some when it is used up line up again.
     pub(super) fn wake(&mut self, streams: &mut impl Streams) {
         if self.link_room() == 0 {
             return;
         }
-        while let Some(serial) = self.blocked.pop_front() {
-            let stream = self.streams.get_mut(serial);
-            if let Some(stream) = stream.filter(|stream| stream.waiting == Waiting::Link) {
-                stream.waiting = Waiting::Nothing;
-                streams.writable(serial);
+        let for_bytes = self.body_room() > 0;
+        for _ in 0..self.blocked.len() {
+            let Some(serial) = self.blocked.pop_front() else {
+                return;
+            };
+            match self.streams.get_mut(serial) {
+                Some(stream) if stream.waiting == Waiting::Link && !for_bytes => {
+                    self.blocked.push_back(serial);
+                }
+                Some(stream) if stream.waiting.is_for_link() => {
+                    stream.waiting = Waiting::Nothing;
+                    streams.writable(serial);
+                }
+                _ => {}
             }
         }
     }

@@ -28,7 +28,8 @@ impl Session {
         now_ms: u64,
         streams: &mut impl Streams,
     ) -> Result<(), LinkError> {
-        let hello = Hello::parse_payload(payload, head.response)?;
+        let mut hello = Hello::parse_payload(payload, head.response)?;
+        hello.limits = hello.limits.heard_by(&self.ours);
         let same = self.begun && hello.token == self.token;
         if same {
             if hello.limits != self.theirs {
@@ -55,6 +56,7 @@ impl Session {
             self.begun = true;
         }
         self.path = Path::Up;
+        self.away_since_ms = None;
         if self.end == End::Server {
             self.pending.hello = true;
         }
@@ -87,6 +89,7 @@ impl Session {
                 waiting.extend(stream.serial());
             }
         }
+        waiting.sort_unstable();
         for serial in waiting {
             self.writable(serial, streams);
         }

@@ -77,6 +77,8 @@ struct View {
     gone: Option<Gone>,
     /// A send took less than it was given, and nothing was told since.
     is_blocked: bool,
+    /// Likewise a head found no room.
+    head_waits: bool,
 }
 
 #[derive(Debug, Default)]
@@ -235,6 +237,11 @@ impl Ledger {
         view.is_blocked |= is_blocked;
     }
 
+    pub(super) fn head_waits(&mut self, id: usize) {
+        let view = self.view_mut(Side::Server, id);
+        (view.is_blocked, view.head_waits) = (true, true);
+    }
+
     pub(super) fn is_blocked(&self, side: Side, id: usize) -> bool {
         self.view(side, id).is_blocked
     }
@@ -315,7 +322,7 @@ impl Ledger {
             "{side:?} was not told of room on {serial:?}"
         );
         let wants_answer = side == Side::Server && self.may_answer(id);
-        assert!(!view.is_blocked || !wants_answer || link_room == 0);
+        assert!(!view.head_waits || !wants_answer || link_room == 0);
         assert!(view.unread <= self.most_unread.max(262_144) as usize);
     }
 
@@ -480,7 +487,8 @@ impl Streams for Teller<'_> {
     }
 
     fn writable(&mut self, serial: Serial) {
-        self.view(serial).is_blocked = false;
+        let view = self.view(serial);
+        (view.is_blocked, view.head_waits) = (false, false);
     }
 
     fn over(&mut self, serial: Serial) {

@@ -84,7 +84,7 @@ impl World<'_> {
         let (code, head) = self.ledger.next_answer(id, interim, long);
         match session.answer(serial, 0, code, &head) {
             Ok(()) => self.ledger.answered(id, interim, code, head),
-            Err(NoStream::Full) => self.ledger.sent(Side::Server, id, 0, true),
+            Err(NoStream::Full) => self.ledger.head_waits(id),
             Err(NoStream::TooLong) => assert!(head.len() > session.theirs.max_head as usize),
             Err(error) => panic!("an answer is not taken: {error:?}"),
         }
