@@ -231,11 +231,9 @@ async fn returned(
         if let Some(side) = link.returned.take() {
             return Poll::Ready(Some(side));
         }
-        // Of what is over nothing is gone on with.
-        let is_over = {
-            let session = link.session.borrow();
-            session.is_idle() || link.closing.get() && session.open_streams() == 0
-        };
+        // Of what is over nothing is gone on with. One that is only idle may be: a request that was under way
+        // when it was cut must find the session, or nobody knows what became of it.
+        let is_over = link.closing.get() && link.session.borrow().open_streams() == 0;
         if is_over || worker.is_cutting() {
             return Poll::Ready(None);
         }

@@ -156,6 +156,8 @@ impl Link {
                 Poll::Ready(Ok(true)) if understood.is_ok() => continue,
                 Poll::Ready(Ok(true)) => {}
                 Poll::Pending => more = false,
+                // Whoever says so has nothing open. What is under way to us when a link is cut nobody knows.
+                Poll::Ready(Ok(false)) if session.open_streams() == 0 => ended = Some(Ended::Over),
                 Poll::Ready(Ok(false)) => ended = Some(Ended::Cut),
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, link = ?self.end, "a link was cut");
