@@ -18,7 +18,7 @@ enum Bar {
 /// A ratio: its name, the figure, whose in whose, of which requests, and its bar.
 type Ratio = (&'static str, &'static str, [Way; 2], Kind, Bar);
 
-const RATIOS: [Ratio; 15] = {
+const RATIOS: [Ratio; 16] = {
     use Bar::{AtLeast, AtMost, None};
     use Way::{Envoy, Http1Mtls, Http2Mtls, LinkMtls};
     const OVERHEAD: &str = "overhead_bytes";
@@ -99,6 +99,14 @@ const RATIOS: [Ratio; 15] = {
             [LinkMtls, Envoy],
             CHANGING,
             AtMost(0.385),
+        ),
+        // Both use all of the CPU that they are given: who needs less for a request carries more.
+        (
+            "cpu_link_vs_envoy_saturated",
+            "qps",
+            [Envoy, LinkMtls],
+            CHANGING,
+            None,
         ),
         (
             "cpu_link_vs_http1",
