@@ -29,7 +29,9 @@ mod yaml;
 mod tests;
 
 pub(crate) use kind::Kind;
-pub(crate) use registered::{Keyed, MAX_REQUESTS_ANNOTATION, SERVICE_LABEL, read_registered};
+#[cfg(feature = "registry")]
+pub(crate) use registered::MAX_REQUESTS_ANNOTATION;
+pub(crate) use registered::{Keyed, SERVICE_LABEL, read_registered};
 
 use decode::{Fault, decode_body, decode_metadata};
 use kind::{Verdict, judge};

@@ -21,6 +21,7 @@ const MAX_VALUES: usize = 2_000;
 /// The label by which a Service can select what registered under its name.
 pub(crate) const SERVICE_LABEL: &str = "heddle.dev/service";
 /// The annotation that says how many requests it takes at a time.
+#[cfg(feature = "registry")]
 pub(crate) const MAX_REQUESTS_ANNOTATION: &str = "heddle.dev/max-requests";
 
 /// What its key says of it.
