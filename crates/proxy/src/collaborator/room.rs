@@ -159,7 +159,7 @@ impl Connection {
             if self.client.has_failed() {
                 return Poll::Ready(Err(Reason::ClientGone.into()));
             }
-            rooms.serve(rooms.ms(self.worker.clock.now()));
+            rooms.look(rooms.ms(self.worker.clock.now()));
             self.plan_look(exchange, rooms, due);
         }
         if let Some(seat) = waiting.take() {

@@ -99,6 +99,43 @@ fn what_is_shut_is_not_handed_over_until_it_is_open_or_all_are_shut() {
 }
 
 #[test]
+fn one_who_waits_looks_for_all() {
+    let rooms = rooms(&[1, 1], 4);
+    let [shut, _open] = [0, 1].map(|i| rooms.each[i].take().unwrap());
+    rooms.each[0].shut(100);
+    let waiting = waits(any(&rooms, Waker::noop()));
+    drop(shut);
+    rooms.look(99);
+    // A thousand others need not look at the same moment.
+    rooms.look(100);
+    assert!(waiting.take().is_none());
+    rooms.look(99 + LOOK_MS);
+    assert!(waiting.take().is_some(), "it is open again");
+}
+
+/// It has seats all the time, and nobody who may choose wants one: looking for one would be to ask all who wait.
+#[test]
+fn a_look_passes_over_what_is_shut_unless_all_are() {
+    let rooms = rooms(&[1, 1], 4);
+    let _taken = [0, 1].map(|i| rooms.each[i].take().unwrap());
+    rooms.each[0].shut(1_000);
+    let one = Wants::One(Arc::clone(&rooms.each[0]));
+    let waiting = waits(join(one, Waker::noop(), 1));
+    rooms.each[0].limit(2);
+    rooms.look(50);
+    assert!(waiting.take().is_none());
+    // That it takes more is told to those as well whose choice was made by somebody else.
+    rooms.serve(50);
+    let seat = waiting.take().unwrap();
+    drop(waiting);
+    let waiting = waits(any(&rooms, Waker::noop()));
+    drop(seat);
+    rooms.each[1].shut(1_000);
+    rooms.look(200);
+    assert!(waiting.take().is_some(), "one is as good as the other");
+}
+
+#[test]
 fn who_waits_may_be_told_of_other_endpoints_and_keeps_the_place() {
     let before = rooms(&[1], 4);
     let _taken = before.each[0].take().unwrap();
