@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod balancing;
+mod blame;
 mod corpus;
 mod elastic;
 mod failures;
