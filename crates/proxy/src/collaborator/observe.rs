@@ -5,6 +5,7 @@
 
 use super::Connection;
 use super::exchange::Exchange;
+use crate::balance::Ewma;
 use crate::failure::{Blame, Failure, Reason};
 use crate::route::Cluster;
 use crate::upstream::Lease;
@@ -42,7 +43,7 @@ impl Connection {
             return begun;
         };
         if cluster.balancer == Balancer::PeakEwma {
-            self.observe_latency(exchange, lease);
+            self.observe_latency(exchange, lease, Ewma::observe);
         }
         let (Some(rooms), Some(seat)) = (&cluster.rooms, lease.seat()) else {
             return begun;
@@ -100,7 +101,7 @@ impl Connection {
             return;
         }
         if cluster.balancer == Balancer::PeakEwma {
-            self.observe_latency(exchange, lease);
+            self.observe_latency(exchange, lease, Ewma::observe_failure);
         }
         let (Some(rooms), Some(seat)) = (&cluster.rooms, lease.seat()) else {
             return;
@@ -141,13 +142,18 @@ impl Connection {
         }
     }
 
-    fn observe_latency(&self, exchange: &Exchange, lease: &Lease) {
+    fn observe_latency(
+        &self,
+        exchange: &Exchange,
+        lease: &Lease,
+        observe: fn(Ewma, u64, u64) -> Ewma,
+    ) {
         let took = self
             .since_us(exchange)
             .saturating_sub(exchange.sent_after_us);
         let latency = &lease.endpoint().latency;
         let now = self.worker.clock.now_us();
-        latency.set(latency.get().observe(u64::from(took), now));
+        latency.set(observe(latency.get(), u64::from(took), now));
     }
 
     fn since_us(&self, exchange: &Exchange) -> u32 {
