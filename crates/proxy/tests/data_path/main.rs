@@ -4,6 +4,7 @@
 
 mod balancing;
 mod blame;
+mod changes;
 mod corpus;
 mod elastic;
 mod failures;
