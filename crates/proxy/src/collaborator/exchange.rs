@@ -105,6 +105,18 @@ impl Exchange {
         }
     }
 
+    /// Goes on by the configuration of now. What the one before led to is nothing here: its numbers are those of
+    /// other ports, its rule's changes are not to be made.
+    pub(super) fn begin_anew(&mut self, worker: &Worker) {
+        self.bound = worker.bound();
+        (self.port, self.target) = (None, None);
+        self.rule = None;
+        self.set_backend(0);
+        if self.attempts == 0 {
+            self.response_head_ms = millis(worker.settings.timeouts.response_head);
+        }
+    }
+
     /// The backend chosen by weight; none when requests go straight to the Service's endpoints.
     pub(super) fn backend(&self) -> Option<&Backend> {
         self.rule

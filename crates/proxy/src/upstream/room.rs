@@ -368,15 +368,23 @@ impl Wants {
         }
     }
 
-    /// Whether a seat of this room is one.
-    fn includes(&self, room: &Arc<Room>, now: Millis) -> bool {
+    /// Whether this room is one of them.
+    fn has(&self, room: &Arc<Room>) -> bool {
         match self {
             Wants::One(one) => Arc::ptr_eq(one, room),
-            Wants::Any(rooms) => {
-                rooms.has(room)
-                    && (room.is_open(now) || rooms.each.iter().all(|room| !room.is_open(now)))
-            }
+            Wants::Any(rooms) => rooms.has(room),
         }
+    }
+
+    /// Whether a seat of this room is one.
+    fn includes(&self, room: &Arc<Room>, now: Millis) -> bool {
+        let is_chosen = || match self {
+            Wants::One(_) => true,
+            Wants::Any(rooms) => {
+                room.is_open(now) || rooms.each.iter().all(|room| !room.is_open(now))
+            }
+        };
+        self.has(room) && is_chosen()
     }
 
     fn is_same(&self, other: &Wants) -> bool {
@@ -476,17 +484,33 @@ impl Waiting {
         lock(&self.slot.seat).take()
     }
 
-    /// Waits in the same place for other endpoints, since the configuration is another one. `false`: that
-    /// line is not this one.
+    /// Waits in the same place for other endpoints, since the configuration is another one. A seat of an endpoint
+    /// that is none of them, handed over at the last moment, goes to somebody else. `false`: that line is not
+    /// this one.
     pub(crate) fn change(&self, wants: &Wants, now: Millis) -> bool {
         if !Arc::ptr_eq(&self.line, wants.line()) {
             return false;
         }
+        let mut unwanted = None;
         let mut queue = lock(&self.line.queue);
-        if let Some(waiter) = queue.get_mut(self.ticket) {
-            waiter.wants = wants.clone();
+        match queue.get_mut(self.ticket) {
+            Some(waiter) => waiter.wants = wants.clone(),
+            None => {
+                let is_none = |seat: &mut Seat| !wants.has(seat.room());
+                unwanted = lock(&self.slot.seat).take_if(is_none);
+                if unwanted.is_some() {
+                    let waiter = Waiter {
+                        wants: wants.clone(),
+                        slot: Arc::clone(&self.slot),
+                    };
+                    queue.put_back(self.ticket, waiter);
+                    self.line.waiting.store(queue.len(), Ordering::Relaxed);
+                }
+            }
         }
         drop(queue);
+        // Whoever gets it is looked for under the lock.
+        drop(unwanted);
         match wants {
             Wants::Any(rooms) => rooms.serve_open(now),
             Wants::One(room) => self.line.serve(room),

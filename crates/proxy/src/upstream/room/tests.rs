@@ -135,6 +135,36 @@ fn a_look_passes_over_what_is_shut_unless_all_are() {
     assert!(waiting.take().is_some(), "one is as good as the other");
 }
 
+/// A place was handed over just before whoever waits is told that the endpoint is gone.
+#[test]
+fn a_place_at_an_endpoint_that_is_gone_is_given_back_and_the_wait_goes_on() {
+    let before = rooms(&[1, 1], 4);
+    let [stays, goes] = [0, 1].map(|i| before.each[i].take().unwrap());
+    let first = waits(any(&before, Waker::noop()));
+    let second = waits(any(&before, Waker::noop()));
+    drop(goes);
+    let after = Arc::new(Rooms {
+        each: [Arc::clone(&before.each[0])].into(),
+        line: Arc::clone(&before.line),
+        ejection: None,
+        slow_start_ms: 0,
+        epoch: before.epoch,
+    });
+    let wants = Wants::Any(Arc::clone(&after));
+    assert!(second.change(&wants, 1));
+    assert!(first.change(&wants, 1));
+    assert!(first.take().is_none() && !before.each[1].is_used());
+    // And its turn is what it was.
+    drop(stays);
+    assert!(second.take().is_none());
+    let seat = first.take().unwrap();
+    assert!(Arc::ptr_eq(seat.room(), &after.each[0]));
+    drop((seat, first));
+    assert!(second.take().is_some());
+    drop(second);
+    assert!(!after.has_line());
+}
+
 #[test]
 fn who_waits_may_be_told_of_other_endpoints_and_keeps_the_place() {
     let before = rooms(&[1], 4);
