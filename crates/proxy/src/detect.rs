@@ -279,7 +279,7 @@ impl Undecided {
             };
             // There is no other endpoint than the one that the client or another node has chosen.
             let again = self.attempts < MAX_ATTEMPTS && !self.door.is_fixed();
-            match connect(&worker, &self.alarm, due, &endpoint, place, &call).await {
+            match connect(&worker, &self.alarm, (due, true), &endpoint, place, &call).await {
                 Ok(upstream) => return Ok((upstream, lease)),
                 Err(reason) if again && reason.is_safe_to_retry() => {}
                 Err(reason) => return Err(reason),

@@ -1,11 +1,17 @@
 //! The choice itself.
 
+use std::cell::Cell;
+
 use super::{Random, Ring, Schedule};
 
 /// The share of an endpoint that nothing is held back from, in parts of 65,536.
 pub(crate) const FULL_SHARE: u32 = 1 << 16;
 /// Turns that are looked at around one that is not to be taken.
 const LOOK_AROUND: u64 = 64;
+/// The same on a ring, where a light endpoint may come after many points of a heavy one.
+const LOOK_ON_RING: usize = 256;
+/// Endpoints that are looked at one by one when all of these were to be avoided.
+const LOOK_ONE_BY_ONE: usize = 512;
 /// Draws in place of endpoints whose share is still small.
 const MAX_REDRAWS: usize = 8;
 
@@ -62,7 +68,8 @@ pub(crate) enum Choice {
 ///
 /// `random` is a fresh random number. An endpoint to avoid is passed over while another is found, as is
 /// one without room; when all are to be avoided the choice falls on one of them that has room, because a try
-/// may succeed where refusing surely fails. While none is full a bounded look around is enough.
+/// may succeed where refusing surely fails. While none is full a bounded look around is enough: first where
+/// turns and points are, which keeps to weights, then by endpoint, since all of those may be a heavy one's.
 pub(crate) fn choose(
     picker: Picker<'_>,
     schedule: &Schedule,
@@ -80,14 +87,17 @@ pub(crate) fn choose(
     if first_load.is_usable() {
         return Choice::At(first);
     }
-    let mut any_full = first_load.full;
-    let mut is_usable = |candidate: &usize| {
+    let any_full = Cell::new(first_load.full);
+    let is_usable = |candidate: &usize| {
         let load = load(*candidate);
-        any_full |= load.full;
+        any_full.set(any_full.get() | load.full);
         load.is_usable()
     };
     let around = match picker {
-        Picker::Ring(ring, hash) => ring.after(hash).find(&mut is_usable),
+        Picker::Ring(ring, hash) => {
+            let mut around = ring.after(hash).take(LOOK_ON_RING);
+            around.find(is_usable)
+        }
         Picker::Turn(_) | Picker::Cheaper => {
             let start = match picker {
                 Picker::Turn(turn) => turn,
@@ -95,12 +105,24 @@ pub(crate) fn choose(
             };
             (1..=schedule.len().min(LOOK_AROUND))
                 .filter_map(|step| schedule.turn(start.wrapping_add(step)))
-                .find(&mut is_usable)
+                .find(is_usable)
         }
     };
-    match around {
+    if let Some(found) = around {
+        return Choice::At(found);
+    }
+    // What has the same hash comes to the same endpoint by this way, too.
+    let seed = match picker {
+        Picker::Ring(_, hash) => hash,
+        Picker::Turn(_) | Picker::Cheaper => random,
+    };
+    let found = (!any_full.get()).then(|| {
+        let mut each = one_by_one(schedule, seed).take(LOOK_ONE_BY_ONE);
+        each.find(is_usable)
+    });
+    match found.flatten() {
         Some(found) => Choice::At(found),
-        None if any_full => exactly(schedule, random, &load),
+        None if any_full.get() => exactly(schedule, seed, &load),
         None => Choice::At(first),
     }
 }
@@ -151,16 +173,18 @@ fn redraw(
     Some(drawn)
 }
 
-/// Looks at every endpoint, from a random one on: nobody waits while there is room anywhere.
-fn exactly(schedule: &Schedule, random: u64, load: &impl Fn(usize) -> Load) -> Choice {
+/// Every endpoint that may be chosen at all, from a random one on.
+fn one_by_one(schedule: &Schedule, random: u64) -> impl Iterator<Item = usize> {
     let endpoints = schedule.endpoints();
     let start = Random::new(random).below(endpoints as u64);
     let start = usize::try_from(start).unwrap_or(0);
-    let all = || {
-        (start..endpoints)
-            .chain(0..start)
-            .filter(|&i| schedule.weight(i) > 0)
-    };
+    let each = (start..endpoints).chain(0..start);
+    each.filter(|&i| schedule.weight(i) > 0)
+}
+
+/// Looks at every endpoint: nobody waits while there is room anywhere.
+fn exactly(schedule: &Schedule, random: u64, load: &impl Fn(usize) -> Load) -> Choice {
+    let all = || one_by_one(schedule, random);
     if let Some(found) = all().find(|&i| load(i).is_usable()) {
         return Choice::At(found);
     }

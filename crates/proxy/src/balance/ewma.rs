@@ -30,6 +30,15 @@ impl Ewma {
         Ewma { us, seen_us }
     }
 
+    /// A failure took so long. That it came quickly does not say that answers would: of an endpoint that fails the
+    /// average does not fall, or all requests would go to whoever refuses them fastest.
+    pub(crate) fn observe_failure(self, took_us: u64, now_us: u64) -> Self {
+        Ewma {
+            us: self.us.max(took_us as f64),
+            seen_us: now_us.max(self.seen_us),
+        }
+    }
+
     /// As of now: without answers it is forgotten too, so that an endpoint that was slow once is tried again.
     fn now(self, now_us: u64) -> f64 {
         self.us * self.kept(now_us)
@@ -72,6 +81,16 @@ mod tests {
         assert!(cost(later, 0, 31 * S) < 30_000);
         // And so does silence.
         assert!(cost(peak, 0, 61 * S) < 2_000);
+    }
+
+    #[test]
+    fn a_failure_only_raises_it() {
+        let calm = Ewma::default().observe(5_000, 0);
+        let quick = (1..=600).fold(calm, |ewma, i| ewma.observe_failure(100, i * 100_000));
+        assert_eq!(cost(quick, 0, 60 * S), 5_000);
+        assert_eq!(cost(quick.observe_failure(S, 61 * S), 0, 61 * S), S);
+        // Left alone it is forgotten all the same, and tried again.
+        assert!(cost(quick, 0, 120 * S) < 50);
     }
 
     #[test]

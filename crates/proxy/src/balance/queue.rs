@@ -1,8 +1,8 @@
 //! Who waits, in the order in which they came. Each takes a ticket and may leave at any time, without a trace.
 //!
 //! ```text
-//!            full: refused
-//!              ▲
+//!            full: refused    ┌───────────────────────┐
+//!              ▲              ▼                       │ put back: not what it wants any more
 //!   push ──────┴──▶ waiting ──┬── first, remove ──▶ served
 //!                             └── remove ─────────▶ gone
 //! ```
@@ -44,6 +44,12 @@ impl<T> Queue<T> {
     /// Leaves the queue. `None`: it is not in it any more.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<T> {
         self.waiting.remove(&ticket.0)
+    }
+
+    /// Comes back to the place that it had, beyond the bound if need be: it was in the queue before whoever is
+    /// in it now.
+    pub(crate) fn put_back(&mut self, ticket: Ticket, one: T) {
+        self.waiting.insert(ticket.0, one);
     }
 
     /// What waits with this ticket.

@@ -2,11 +2,15 @@
 //! ("consistent hashing", Karger et al. 1997; with many points for each endpoint, as in Ketama).
 //!
 //! An endpoint's points depend on its address and weight alone, and so do they on every node: when others come
-//! or go, only the requests of those move, and all nodes send the same request to the same endpoint.
+//! or go, only the requests of those move, and all nodes send the same request to the same endpoint. Weights
+//! count in lowest terms, so that they may be large: where others come or go by which these are different ones,
+//! more requests move.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Points of an endpoint for each unit of its weight.
+use super::schedule::divisor;
+
+/// Points of an endpoint for each unit of its weight in lowest terms.
 const POINTS: u64 = 128;
 /// Points of a ring, beside one for each endpoint. Beyond it, everybody has half as many, or a quarter …
 const MAX_POINTS: u64 = 1 << 16;
@@ -22,6 +26,8 @@ impl Ring {
     /// A ring of these endpoints with their weights. Beyond 65,536 endpoints the rest gets no point.
     pub(crate) fn new(endpoints: &[(SocketAddr, u32)]) -> Self {
         let endpoints = &endpoints[..endpoints.len().min(1 << 16)];
+        let divisor = divisor(endpoints.iter().map(|&(_, weight)| weight));
+        let points = |weight: u32| POINTS * (u64::from(weight) / divisor);
         let wanted: u64 = endpoints.iter().map(|&(_, weight)| points(weight)).sum();
         let halvings = (0..).find(|&n| wanted >> n <= MAX_POINTS).unwrap_or(0);
         let of_one = |(index, &(address, weight)): (u16, &(SocketAddr, u32))| {
@@ -53,10 +59,6 @@ impl Ring {
             .chain(before)
             .map(|&(_, index)| usize::from(index))
     }
-}
-
-fn points(weight: u32) -> u64 {
-    POINTS * u64::from(weight)
 }
 
 /// An address as it is hashed.
@@ -132,10 +134,21 @@ mod tests {
 
     #[test]
     fn heavy_weights_do_not_make_it_longer_than_its_bound() {
-        let endpoints: Vec<_> = (0..300).map(|n| (endpoint(n), 1_000_000)).collect();
+        let weights = |n: u16| 1_000_000 + u32::from(n);
+        let endpoints: Vec<_> = (0..300).map(|n| (endpoint(n), weights(n))).collect();
         let ring = Ring::new(&endpoints);
         assert!(ring.points.len() as u64 <= MAX_POINTS + 300);
         assert!(ring.points.len() as u64 >= MAX_POINTS / 2);
+    }
+
+    #[test]
+    fn weights_count_in_lowest_terms() {
+        let ring = |weights: [u32; 3]| {
+            Ring::new(&[1, 2, 3].map(|n| (endpoint(n), weights[usize::from(n) - 1])))
+        };
+        assert_eq!(ring([1_000, 0, 3_000]), ring([1, 0, 3]));
+        // One more of the same changes nothing for the others, however many requests each takes.
+        assert_eq!(ring([400, 400, 400]).points.len() as u64, 3 * POINTS);
     }
 
     proptest! {

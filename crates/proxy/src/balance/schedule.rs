@@ -1,5 +1,8 @@
 //! Whose turn it is: weighted round robin, worked out in advance.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 /// Longest schedule; weights that would need a longer one are rounded.
 const MAX_SCHEDULE: u64 = 4096;
 
@@ -30,18 +33,17 @@ impl Schedule {
                 weights: weights.into(),
             };
         }
-        let mut current = vec![0i128; weights.len()];
+        let mut groups = groups(&weights);
+        let cost = i64::try_from(total).unwrap_or(i64::MAX);
         let one_turn = |_| {
-            for (current, &weight) in current.iter_mut().zip(&weights) {
-                *current += i128::from(weight);
+            for group in &mut groups {
+                group.current += group.weight;
             }
             // The first of equals, so that the order is that of the endpoints.
-            let best = (0..current.len())
-                .rev()
-                .max_by_key(|&i| current[i])
-                .unwrap_or(0);
-            current[best] -= i128::from(total);
-            u16::try_from(best).unwrap_or(0)
+            let best = groups
+                .iter_mut()
+                .max_by_key(|group| (group.current, Reverse(group.members[group.next])));
+            best.map_or(0, |best| best.take(cost))
         };
         Schedule {
             turns: (0..total).map(one_turn).collect(),
@@ -72,13 +74,59 @@ impl Schedule {
     }
 }
 
-/// Divides by the common divisor, then rounds until the sum fits [`MAX_SCHEDULE`] turns or every
-/// weight is 1.
-fn reduced(weights: &[u32]) -> Vec<u64> {
+/// Endpoints of the same weight. All of them gain as much with each turn, and whoever has had one is the last of
+/// them: they take theirs one after the other, and only the next has to be compared with those of other groups.
+/// Of different weights there are few, since the sum of all is bounded.
+struct Group {
+    weight: i64,
+    members: Vec<u16>,
+    /// Whose turn is next among the members.
+    next: usize,
+    /// What that one has gained and not spent.
+    current: i64,
+}
+
+impl Group {
+    /// The next member takes its turn, which costs so much.
+    fn take(&mut self, cost: i64) -> u16 {
+        let taken = self.members[self.next];
+        self.next += 1;
+        if self.next == self.members.len() {
+            // The first has spent once more by now than it had.
+            self.next = 0;
+            self.current -= cost;
+        }
+        taken
+    }
+}
+
+/// Those that have any weight.
+fn groups(weights: &[u64]) -> Vec<Group> {
+    let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
+    for (index, &weight) in (0..=u16::MAX).zip(weights).filter(|(_, w)| **w > 0) {
+        let group = groups.entry(weight).or_insert_with(|| Group {
+            weight: i64::try_from(weight).unwrap_or(i64::MAX),
+            members: Vec::new(),
+            next: 0,
+            current: 0,
+        });
+        group.members.push(index);
+    }
+    groups.into_values().collect()
+}
+
+/// What all weights can be divided by; 1 if there are none.
+pub(super) fn divisor(weights: impl Iterator<Item = u32>) -> u64 {
     fn gcd(a: u64, b: u64) -> u64 {
         if b == 0 { a } else { gcd(b, a % b) }
     }
-    let divisor = weights.iter().fold(0, |d, &w| gcd(d, u64::from(w))).max(1);
+    weights.fold(0, |d, w| gcd(d, u64::from(w))).max(1)
+}
+
+/// Divides by the common divisor, then rounds until the sum fits [`MAX_SCHEDULE`] turns or every
+/// weight is 1.
+fn reduced(weights: &[u32]) -> Vec<u64> {
+    let divisor = divisor(weights.iter().copied());
     let weights: Vec<u64> = weights.iter().map(|&w| u64::from(w) / divisor).collect();
     let total: u64 = weights.iter().sum();
     if total <= MAX_SCHEDULE || weights.iter().all(|&w| w <= 1) {
@@ -109,7 +157,40 @@ mod tests {
         assert_eq!(turns, [0, 0, 1, 0, 2, 0, 0]);
     }
 
+    #[test]
+    fn one_that_is_heavier_among_very_many_costs_little() {
+        let mut weights = vec![1; 10_000];
+        weights[7] = 5;
+        assert_eq!(Schedule::new(&weights).len(), 10_001);
+        // For each turn these are compared, not the endpoints.
+        assert_eq!(groups(&reduced(&weights)).len(), 2);
+    }
+
+    /// The same with a look at every endpoint for every turn, as nginx has it.
+    fn smooth(weights: &[u64]) -> Vec<u16> {
+        let total: u64 = weights.iter().sum();
+        let mut current = vec![0i128; weights.len()];
+        let one_turn = |_| {
+            for (current, &weight) in current.iter_mut().zip(weights) {
+                *current += i128::from(weight);
+            }
+            let best = (0..current.len()).rev().max_by_key(|&i| current[i]);
+            let best = best.unwrap();
+            current[best] -= i128::from(total);
+            u16::try_from(best).unwrap()
+        };
+        (0..total).map(one_turn).collect()
+    }
+
     proptest! {
+        #[test]
+        fn its_order_is_that_of_smooth_weighted_round_robin(
+            weights in prop::collection::vec(prop_oneof![0u32..4, 0u32..300], 1..20),
+        ) {
+            let schedule = Schedule::new(&weights);
+            prop_assert_eq!(&*schedule.turns, smooth(&reduced(&weights)));
+        }
+
         #[test]
         fn a_schedule_gives_everyone_their_share(weights in prop::collection::vec(0u32..2000, 1..40)) {
             let schedule = Schedule::new(&weights);

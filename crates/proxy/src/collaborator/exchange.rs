@@ -45,6 +45,9 @@ pub(super) struct Exchange {
     pub(super) attempts: u32,
     /// When the attempt under way began, in microseconds after `started`, where latencies are measured.
     pub(super) sent_after_us: u32,
+    /// Whether the attempt under way began with a fair part of the time that the route gives it: if not, that time
+    /// ran out says nothing about the endpoint.
+    pub(super) has_fair_time: bool,
     /// Whether the request went out over a pooled connection, which the endpoint may have closed
     /// while it was on its way.
     pub(super) reused: bool,
@@ -89,6 +92,7 @@ impl Exchange {
             lease: None,
             attempts: 0,
             sent_after_us: 0,
+            has_fair_time: false,
             reused: false,
             upload: Pump::new(Framing::None),
             download: Pump::new(Framing::None),
@@ -98,6 +102,18 @@ impl Exchange {
             ends_at_close: false,
             refused_there: None,
             status: 0,
+        }
+    }
+
+    /// Goes on by the configuration of now. What the one before led to is nothing here: its numbers are those of
+    /// other ports, its rule's changes are not to be made.
+    pub(super) fn begin_anew(&mut self, worker: &Worker) {
+        self.bound = worker.bound();
+        (self.port, self.target) = (None, None);
+        self.rule = None;
+        self.set_backend(0);
+        if self.attempts == 0 {
+            self.response_head_ms = millis(worker.settings.timeouts.response_head);
         }
     }
 
@@ -111,6 +127,20 @@ impl Exchange {
     pub(super) fn set_backend(&mut self, index: usize) {
         // A rule has fewer than four thousand million.
         self.backend = index as u32;
+    }
+
+    /// Whether what is left of the time now is at least half of what the route gives a request, or an attempt
+    /// where that is less.
+    pub(super) fn has_fair_time_left(&self, now: Millis) -> bool {
+        if self.due == Millis::MAX {
+            return true;
+        }
+        let route = self.rule.as_ref().map(|rule| &rule.action.route);
+        let of_request = route.and_then(|route| route.request_timeout_ms);
+        let limits = [of_request.unwrap_or(0), self.attempt_ms];
+        let given = limits.into_iter().filter(|ms| *ms > 0).min();
+        // What is left of a route's time that is none any more was never given to anybody.
+        given.is_some_and(|given| self.due.saturating_sub(now) >= given / 2)
     }
 
     /// Whether a request whose connection broke may be sent again: the connection was an old one,

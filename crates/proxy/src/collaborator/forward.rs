@@ -75,7 +75,6 @@ impl Connection {
         self.authorize(exchange, endpoint.address)?;
         exchange.reuse_upstream = true;
         exchange.lease = Some(lease);
-        self.attempt_begins(exchange);
         if exchange.attempt_ms > 0 {
             let by = self
                 .worker
@@ -85,6 +84,7 @@ impl Connection {
             exchange.due = exchange.request_due.min(by);
         }
         exchange.attempts += 1;
+        self.attempt_begins(exchange);
         let idle = match self.stream(exchange, &endpoint)? {
             Some(stream) => Some(stream),
             None => self.take_idle(exchange, &endpoint),
@@ -197,7 +197,11 @@ impl Connection {
         place: Open,
     ) -> Result<Upstream, Failure> {
         let by = self.worker.after(self.worker.settings.timeouts.connect);
-        let due = by.min(exchange.due);
+        // An endpoint that did not accept in what was left to the request is not to blame for that.
+        let due = (
+            by.min(exchange.due),
+            by <= exchange.due || exchange.has_fair_time,
+        );
         let call = Call {
             door: &self.door,
             kind: Kind::Http,

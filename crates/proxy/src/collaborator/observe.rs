@@ -5,6 +5,7 @@
 
 use super::Connection;
 use super::exchange::Exchange;
+use crate::balance::Ewma;
 use crate::failure::{Blame, Failure, Reason};
 use crate::route::Cluster;
 use crate::upstream::Lease;
@@ -22,6 +23,7 @@ impl Connection {
 
     /// An endpoint was chosen and will be sent the request.
     pub(super) fn attempt_begins(&self, exchange: &mut Exchange) {
+        exchange.has_fair_time = exchange.has_fair_time_left(self.worker.clock.now_ms());
         if cluster(exchange).is_some_and(|cluster| cluster.balancer == Balancer::PeakEwma) {
             exchange.sent_after_us = self.since_us(exchange);
         }
@@ -41,7 +43,7 @@ impl Connection {
             return begun;
         };
         if cluster.balancer == Balancer::PeakEwma {
-            self.observe_latency(exchange, lease);
+            self.observe_latency(exchange, lease, Ewma::observe);
         }
         let (Some(rooms), Some(seat)) = (&cluster.rooms, lease.seat()) else {
             return begun;
@@ -71,6 +73,8 @@ impl Connection {
         if !self.may_retry(exchange, &failure) {
             return Err(failure);
         }
+        // Until another begins nobody has any time: what runs out then is not the last endpoint's fault.
+        exchange.has_fair_time = false;
         let target = exchange.target.ok_or(failure)?;
         let (now, workers) = (self.worker.clock.now_ms(), self.worker.upstreams.workers());
         if !exchange.bound.take_retry(target, now, workers) {
@@ -93,8 +97,11 @@ impl Connection {
         if failure.reason == Reason::UpstreamReset && exchange.reused {
             return;
         }
+        if failure.reason == Reason::RequestTimeout && !self.is_late_itself(exchange) {
+            return;
+        }
         if cluster.balancer == Balancer::PeakEwma {
-            self.observe_latency(exchange, lease);
+            self.observe_latency(exchange, lease, Ewma::observe_failure);
         }
         let (Some(rooms), Some(seat)) = (&cluster.rooms, lease.seat()) else {
             return;
@@ -106,6 +113,15 @@ impl Connection {
             seat.room().shut(now.saturating_add(avoided_for));
         }
         self.endpoint_failed(exchange);
+    }
+
+    /// Whether it is the endpoint for which the request's time ran out: it had a fair part of it, and at the end
+    /// nobody waited for the client, neither to send nor to read.
+    fn is_late_itself(&self, exchange: &Exchange) -> bool {
+        // A head that was not sent yet, and the body behind it, wait for the connection.
+        let has_request =
+            exchange.upload.is_done() || exchange.upload_broken || !exchange.head_taken;
+        exchange.has_fair_time && has_request && !exchange.download.waits_for(&self.client)
     }
 
     fn endpoint_failed(&self, exchange: &Exchange) {
@@ -126,13 +142,18 @@ impl Connection {
         }
     }
 
-    fn observe_latency(&self, exchange: &Exchange, lease: &Lease) {
+    fn observe_latency(
+        &self,
+        exchange: &Exchange,
+        lease: &Lease,
+        observe: fn(Ewma, u64, u64) -> Ewma,
+    ) {
         let took = self
             .since_us(exchange)
             .saturating_sub(exchange.sent_after_us);
         let latency = &lease.endpoint().latency;
         let now = self.worker.clock.now_us();
-        latency.set(latency.get().observe(u64::from(took), now));
+        latency.set(observe(latency.get(), u64::from(took), now));
     }
 
     fn since_us(&self, exchange: &Exchange) -> u32 {

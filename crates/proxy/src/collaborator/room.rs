@@ -159,7 +159,7 @@ impl Connection {
             if self.client.has_failed() {
                 return Poll::Ready(Err(Reason::ClientGone.into()));
             }
-            rooms.serve(rooms.ms(self.worker.clock.now()));
+            rooms.look(rooms.ms(self.worker.clock.now()));
             self.plan_look(exchange, rooms, due);
         }
         if let Some(seat) = waiting.take() {
@@ -230,7 +230,7 @@ impl Connection {
     /// Prepares a request of which nothing was sent yet once more, by the configuration of now. It has no more
     /// time than before.
     fn prepare_anew(&mut self, exchange: &mut Exchange) -> Result<(), Failure> {
-        exchange.bound = self.worker.bound();
+        exchange.begin_anew(&self.worker);
         let due = (exchange.request_due, exchange.due);
         self.prepare_again(exchange)?;
         exchange.request_due = exchange.request_due.min(due.0);

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::remote::{join, join_stream};
-use super::{Endpoint, Open, Place, Upstream, Via, Way};
+use super::{Endpoint, Open, Place, Upstream, Way};
 use crate::failure::{Failure, Reason};
 use crate::io::Side;
 use crate::listener::{Door, Entry};
@@ -38,14 +38,14 @@ pub(crate) struct Call<'a> {
 }
 
 /// Connects to an endpoint in the place that was reserved for it, by `due`. The endpoint remembers how
-/// it went.
+/// it went; that it was not in time only if that `is_fair`, since whoever calls may have had no time itself.
 ///
 /// # Errors
 /// Why there is no connection.
 pub(crate) async fn connect(
     worker: &Rc<Worker>,
     alarm: &Alarm,
-    due: Millis,
+    (due, is_fair): (Millis, bool),
     endpoint: &Endpoint,
     place: Open,
     call: &Call<'_>,
@@ -59,8 +59,10 @@ pub(crate) async fn connect(
     {
         // In a box: it would take room in every connection.
         let joined = Box::pin(join_stream(worker, alarm, (endpoint, via), call)).await;
-        let side = joined.inspect_err(|reason| {
-            endpoint.link_failed(worker, call.door, *reason);
+        let side = joined.inspect_err(|&reason| {
+            if is_fair || reason != Reason::ConnectTimeout {
+                endpoint.link_failed(worker, call.door, reason);
+            }
         })?;
         return Ok(worker.upstreams.opened(endpoint, place, side));
     }
@@ -87,7 +89,13 @@ pub(crate) async fn connect(
                 None if dial.shows_client.get() => Side::of_one_client(stream),
                 None => Side::new(stream),
                 // In a box: it would take room in every connection.
-                Some(via) => Box::pin(remote(worker, alarm, stream, (endpoint, via), call)).await?,
+                Some(via) => {
+                    let joined = join(worker, alarm, stream, (endpoint, via), call);
+                    let joined = Box::pin(joined).await;
+                    joined.map_err(|reason| {
+                        remote_failed(worker, alarm, (endpoint, is_fair), reason)
+                    })?
+                }
             };
             Ok(upstreams.opened(endpoint, place, side))
         }
@@ -101,7 +109,9 @@ pub(crate) async fn connect(
             let reason = worker.rang_for(alarm, Reason::ConnectTimeout);
             if reason == Reason::ConnectTimeout {
                 tracing::debug!(endpoint = %endpoint.label, "cannot connect in time");
-                upstreams.failed(endpoint, now, &"it did not accept in time");
+                if is_fair {
+                    upstreams.failed(endpoint, now, &"it did not accept in time");
+                }
             }
             Err(reason)
         }
@@ -118,27 +128,23 @@ pub(crate) fn is_refused(worker: &Worker, endpoint: &Endpoint, door: &Door) -> b
     })
 }
 
-/// Goes on through another node.
-async fn remote(
+/// Why there is no connection through another node, of which the endpoint is told.
+fn remote_failed(
     worker: &Worker,
     alarm: &Alarm,
-    stream: TcpStream,
-    (endpoint, via): (&Endpoint, &Via),
-    call: &Call<'_>,
-) -> Result<Side, Reason> {
-    let joined = join(worker, alarm, stream, (endpoint, via), call).await;
-    joined.map_err(|reason| {
-        let reason = match reason {
-            Reason::ConnectTimeout => worker.rang_for(alarm, Reason::ConnectTimeout),
-            reason => reason,
-        };
-        if reason.is_safe_to_retry() {
-            let failed = Failure::from(reason);
-            let now = worker.clock.now_ms();
-            worker.upstreams.failed(endpoint, now, &failed.detail());
-        }
-        reason
-    })
+    (endpoint, is_fair): (&Endpoint, bool),
+    reason: Reason,
+) -> Reason {
+    let reason = match reason {
+        Reason::ConnectTimeout => worker.rang_for(alarm, Reason::ConnectTimeout),
+        reason => reason,
+    };
+    if reason.is_safe_to_retry() && (is_fair || reason != Reason::ConnectTimeout) {
+        let failed = Failure::from(reason);
+        let now = worker.clock.now_ms();
+        worker.upstreams.failed(endpoint, now, &failed.detail());
+    }
+    reason
 }
 
 /// A connection in the making.

@@ -28,6 +28,9 @@ use crate::worker::{Millis, millis};
 
 /// The limit of an endpoint that takes any number.
 pub(super) const UNLIMITED: u32 = u32::MAX;
+/// How long nobody else looks after one who waits has looked whether an endpoint is back, in milliseconds: less
+/// than anybody lets pass between two looks, so that one who waits alone never comes too early.
+const LOOK_MS: Millis = 50;
 
 /// The endpoints of a Service's port, as all Workers see them. Made for each configuration, from the same rooms.
 #[derive(Debug)]
@@ -74,6 +77,8 @@ pub(crate) struct Line {
     patience_ms: AtomicU64,
     /// The time when somebody said last what time it is.
     now: AtomicU64,
+    /// From when on somebody may look again. All who wait would see the same, and each look at all of them.
+    next_look: AtomicU64,
     queue: Mutex<Queue<Waiter>>,
 }
 
@@ -170,11 +175,31 @@ impl Rooms {
         self.each.iter().any(|room| !room.is_open(now))
     }
 
-    /// Gives seats that are free to those who wait: where nobody has left, but an endpoint is open again or
-    /// takes more than before.
-    pub(crate) fn serve(&self, now: Millis) {
+    /// Looks for those who wait whether an endpoint is open again, where nobody has left. Nothing is done if
+    /// somebody has just looked.
+    pub(crate) fn look(&self, now: Millis) {
+        if self.line.may_look(now) {
+            self.serve_open(now);
+        }
+    }
+
+    /// Gives every seat that is free to those who wait, since endpoints may take more than before.
+    pub(super) fn serve(&self, now: Millis) {
         self.line.is_now(now);
-        for room in self.each.iter().filter(|room| room.has_seat()) {
+        self.serve_all(|_| true);
+    }
+
+    /// The same where endpoints may be chosen. One that is shut has seats as long as it is, and is nobody's
+    /// choice while another is open: all who wait would be asked in vain, behind the lock.
+    fn serve_open(&self, now: Millis) {
+        let now = self.line.is_now(now);
+        let is_none_open = self.each.iter().all(|room| !room.is_open(now));
+        self.serve_all(|room| is_none_open || room.is_open(now));
+    }
+
+    fn serve_all(&self, is_meant: impl Fn(&Room) -> bool) {
+        let rooms = self.each.iter();
+        for room in rooms.filter(|room| room.has_seat() && is_meant(room)) {
             self.line.serve(room);
         }
     }
@@ -343,15 +368,23 @@ impl Wants {
         }
     }
 
-    /// Whether a seat of this room is one.
-    fn includes(&self, room: &Arc<Room>, now: Millis) -> bool {
+    /// Whether this room is one of them.
+    fn has(&self, room: &Arc<Room>) -> bool {
         match self {
             Wants::One(one) => Arc::ptr_eq(one, room),
-            Wants::Any(rooms) => {
-                rooms.has(room)
-                    && (room.is_open(now) || rooms.each.iter().all(|room| !room.is_open(now)))
-            }
+            Wants::Any(rooms) => rooms.has(room),
         }
+    }
+
+    /// Whether a seat of this room is one.
+    fn includes(&self, room: &Arc<Room>, now: Millis) -> bool {
+        let is_chosen = || match self {
+            Wants::One(_) => true,
+            Wants::Any(rooms) => {
+                room.is_open(now) || rooms.each.iter().all(|room| !room.is_open(now))
+            }
+        };
+        self.has(room) && is_chosen()
     }
 
     fn is_same(&self, other: &Wants) -> bool {
@@ -376,8 +409,21 @@ impl Line {
         self.patience_ms.store(patience_ms, Ordering::Relaxed);
     }
 
-    fn is_now(&self, now: Millis) {
-        self.now.fetch_max(now, Ordering::Relaxed);
+    /// Says what time it is. Returns the latest that was said.
+    fn is_now(&self, now: Millis) -> Millis {
+        self.now.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    /// Whether it is time for somebody to look, which is whoever asks first.
+    fn may_look(&self, now: Millis) -> bool {
+        let next = self.next_look.load(Ordering::Relaxed);
+        let then = now.saturating_add(LOOK_MS);
+        let relaxed = Ordering::Relaxed;
+        let take = || {
+            self.next_look
+                .compare_exchange(next, then, relaxed, relaxed)
+        };
+        now >= next && take().is_ok()
     }
 
     /// Gives the free seats of a room to those who wait for them, first come first served, and wakes them.
@@ -438,19 +484,35 @@ impl Waiting {
         lock(&self.slot.seat).take()
     }
 
-    /// Waits in the same place for other endpoints, since the configuration is another one. `false`: that
-    /// line is not this one.
+    /// Waits in the same place for other endpoints, since the configuration is another one. A seat of an endpoint
+    /// that is none of them, handed over at the last moment, goes to somebody else. `false`: that line is not
+    /// this one.
     pub(crate) fn change(&self, wants: &Wants, now: Millis) -> bool {
         if !Arc::ptr_eq(&self.line, wants.line()) {
             return false;
         }
+        let mut unwanted = None;
         let mut queue = lock(&self.line.queue);
-        if let Some(waiter) = queue.get_mut(self.ticket) {
-            waiter.wants = wants.clone();
+        match queue.get_mut(self.ticket) {
+            Some(waiter) => waiter.wants = wants.clone(),
+            None => {
+                let is_none = |seat: &mut Seat| !wants.has(seat.room());
+                unwanted = lock(&self.slot.seat).take_if(is_none);
+                if unwanted.is_some() {
+                    let waiter = Waiter {
+                        wants: wants.clone(),
+                        slot: Arc::clone(&self.slot),
+                    };
+                    queue.put_back(self.ticket, waiter);
+                    self.line.waiting.store(queue.len(), Ordering::Relaxed);
+                }
+            }
         }
         drop(queue);
+        // Whoever gets it is looked for under the lock.
+        drop(unwanted);
         match wants {
-            Wants::Any(rooms) => rooms.serve(now),
+            Wants::Any(rooms) => rooms.serve_open(now),
             Wants::One(room) => self.line.serve(room),
         }
         true

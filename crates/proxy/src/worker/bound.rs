@@ -98,18 +98,21 @@ impl Bound {
         }
     }
 
-    /// Goes on with what another knew of requests and retries.
+    /// Goes on with what another knew of turns, requests and retries.
     pub(crate) fn remember(&self, before: &Bound) {
         for (port, cluster) in before.snapshot.ports().iter().zip(&before.clusters) {
             let Some((service, number)) = port.name.as_ref() else {
                 continue;
             };
-            let Some(budget) = cluster.budget.take() else {
+            if cluster.turn.get() == 0 && cluster.budget.borrow().is_none() {
+                // Nobody has asked for it.
                 continue;
-            };
+            }
             let found = self.snapshot.find(service, *number);
-            if let Some(cluster) = found.and_then(|found| self.clusters.get(found.get())) {
-                cluster.budget.replace(Some(budget));
+            if let Some(now) = found.and_then(|found| self.clusters.get(found.get())) {
+                // Or the first endpoint had a turn with every change, and the last none.
+                now.turn.set(cluster.turn.get());
+                now.budget.replace(cluster.budget.take());
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::nodes::pair::{Pair, node_name};
 use crate::support::{Bed, Client, PATIENCE, Upstream, mesh, serve};
 
 /// A mesh whose endpoints take so many requests at once.
-fn limited(endpoints: &[(SocketAddr, u32)], line: Line) -> Mesh {
+pub(crate) fn limited(endpoints: &[(SocketAddr, u32)], line: Line) -> Mesh {
     let addresses: Vec<_> = endpoints.iter().map(|(address, _)| *address).collect();
     let mut mesh = mesh(&addresses, None);
     let service = &mut mesh.services[0];
@@ -31,18 +31,18 @@ fn limited(endpoints: &[(SocketAddr, u32)], line: Line) -> Mesh {
     mesh
 }
 
-fn line(max_waiting: u32, max_wait_ms: u64) -> Line {
+pub(crate) fn line(max_waiting: u32, max_wait_ms: u64) -> Line {
     Line {
         max_waiting,
         max_wait_ms,
     }
 }
 
-fn get(path: &str) -> String {
+pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: echo\r\n\r\n")
 }
 
-fn ok(server: &mut Client) {
+pub(crate) fn ok(server: &mut Client) {
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 }
 
@@ -50,7 +50,7 @@ fn path(head: &str) -> &str {
     head.split(' ').nth(1).unwrap()
 }
 
-fn waiting(bed: &Bed, count: u32) {
+pub(crate) fn waiting(bed: &Bed, count: u32) {
     bed.expect_metric("heddle_upstream_requests_waiting", &[], f64::from(count));
 }
 

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod balancing;
+mod blame;
+mod changes;
 mod corpus;
 mod elastic;
 mod failures;

@@ -10,7 +10,7 @@ use heddle_model::{
 };
 use heddle_proxy::{Entry, Settings};
 
-fn to(service: &str, weight: u32) -> Backend {
+pub(crate) fn to(service: &str, weight: u32) -> Backend {
     Backend {
         weight,
         target: BackendTarget::Service {
@@ -21,7 +21,7 @@ fn to(service: &str, weight: u32) -> Backend {
     }
 }
 
-fn rule(path: PathMatch, outcome: Outcome, filters: Filters) -> RouteRule {
+pub(crate) fn rule(path: PathMatch, outcome: Outcome, filters: Filters) -> RouteRule {
     RouteRule {
         name: "test/route".into(),
         rule: 0,
@@ -40,11 +40,11 @@ fn rule(path: PathMatch, outcome: Outcome, filters: Filters) -> RouteRule {
     }
 }
 
-fn prefix(prefix: &str) -> PathMatch {
+pub(crate) fn prefix(prefix: &str) -> PathMatch {
     PathMatch::Prefix(prefix.into())
 }
 
-fn forward(backends: Vec<Backend>) -> Outcome {
+pub(crate) fn forward(backends: Vec<Backend>) -> Outcome {
     Outcome::Forward(backends)
 }
 

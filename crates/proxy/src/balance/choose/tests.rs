@@ -77,6 +77,74 @@ fn endpoints_to_avoid_are_passed_over_unless_there_is_no_other() {
     }
 }
 
+/// The turns around a heavy endpoint's are its own, and so are the points: a light one is found all the same.
+#[test]
+fn a_light_endpoint_stands_in_for_a_heavy_one() {
+    for weights in [[1, 200], [200, 1]] {
+        let schedule = Schedule::new(&weights);
+        let places = [
+            (([127, 0, 0, 1], 1).into(), weights[0]),
+            (([127, 0, 0, 2], 1).into(), weights[1]),
+        ];
+        let ring = Ring::new(&places);
+        let light = usize::from(weights[0] > 1);
+        let load = |i: usize| if i == light { FREE } else { AVOID };
+        let mut random = Random::new(7);
+        for turn in 0..2_000 {
+            let random = random.next();
+            for picker in [
+                Picker::Turn(turn),
+                Picker::Cheaper,
+                Picker::Ring(&ring, random),
+            ] {
+                let chosen = choose(picker, &schedule, random, load);
+                assert_eq!(chosen, Choice::At(light), "{weights:?}, {turn}");
+            }
+        }
+    }
+}
+
+/// It has room, but is only busy: it is waited for rather than the one that fails asked.
+#[test]
+fn a_light_endpoint_that_is_full_is_waited_for() {
+    let schedule = Schedule::new(&[1, 200]);
+    for turn in 0..500 {
+        let chosen = choose(Picker::Turn(turn), &schedule, 1, |i| [FULL, AVOID][i]);
+        assert_eq!(chosen, Choice::Full);
+    }
+}
+
+/// When all are to be avoided a request costs no look at each of very many.
+#[test]
+fn a_look_around_is_bounded() {
+    let weights = [16; 4_000];
+    let places = (0u16..4_000).map(|n| (([127, 0, 0, 1], n).into(), 16));
+    let ring = Ring::new(&places.collect::<Vec<_>>());
+    let schedule = Schedule::new(&weights);
+    for picker in [Picker::Turn(9), Picker::Cheaper, Picker::Ring(&ring, 9)] {
+        let looks = std::cell::Cell::new(0);
+        let load = |_| {
+            looks.set(looks.get() + 1);
+            AVOID
+        };
+        assert!(matches!(choose(picker, &schedule, 9, load), Choice::At(_)));
+        assert!(looks.get() < 1_000, "{} looks", looks.get());
+    }
+}
+
+/// What has the same hash goes to the same endpoint even when none is near on the ring.
+#[test]
+fn what_has_one_hash_stays_together_when_most_are_shut() {
+    let places = (0u16..2_000).map(|n| (([127, 0, 0, 1], n).into(), 1));
+    let ring = Ring::new(&places.collect::<Vec<_>>());
+    let schedule = Schedule::new(&[1; 2_000]);
+    let few = |i: usize| if i.is_multiple_of(199) { FREE } else { AVOID };
+    for hash in (0..200).map(|n: u64| super::super::hash(&n.to_be_bytes())) {
+        let chosen = |random| choose(Picker::Ring(&ring, hash), &schedule, random, few);
+        assert_eq!(chosen(1), chosen(2));
+    }
+}
+
 #[test]
 fn room_is_found_wherever_it_is() {
     let weights = [1; 500];

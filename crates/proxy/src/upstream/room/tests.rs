@@ -99,6 +99,73 @@ fn what_is_shut_is_not_handed_over_until_it_is_open_or_all_are_shut() {
 }
 
 #[test]
+fn one_who_waits_looks_for_all() {
+    let rooms = rooms(&[1, 1], 4);
+    let [shut, _open] = [0, 1].map(|i| rooms.each[i].take().unwrap());
+    rooms.each[0].shut(100);
+    let waiting = waits(any(&rooms, Waker::noop()));
+    drop(shut);
+    rooms.look(99);
+    // A thousand others need not look at the same moment.
+    rooms.look(100);
+    assert!(waiting.take().is_none());
+    rooms.look(99 + LOOK_MS);
+    assert!(waiting.take().is_some(), "it is open again");
+}
+
+/// It has seats all the time, and nobody who may choose wants one: looking for one would be to ask all who wait.
+#[test]
+fn a_look_passes_over_what_is_shut_unless_all_are() {
+    let rooms = rooms(&[1, 1], 4);
+    let _taken = [0, 1].map(|i| rooms.each[i].take().unwrap());
+    rooms.each[0].shut(1_000);
+    let one = Wants::One(Arc::clone(&rooms.each[0]));
+    let waiting = waits(join(one, Waker::noop(), 1));
+    rooms.each[0].limit(2);
+    rooms.look(50);
+    assert!(waiting.take().is_none());
+    // That it takes more is told to those as well whose choice was made by somebody else.
+    rooms.serve(50);
+    let seat = waiting.take().unwrap();
+    drop(waiting);
+    let waiting = waits(any(&rooms, Waker::noop()));
+    drop(seat);
+    rooms.each[1].shut(1_000);
+    rooms.look(200);
+    assert!(waiting.take().is_some(), "one is as good as the other");
+}
+
+/// A place was handed over just before whoever waits is told that the endpoint is gone.
+#[test]
+fn a_place_at_an_endpoint_that_is_gone_is_given_back_and_the_wait_goes_on() {
+    let before = rooms(&[1, 1], 4);
+    let [stays, goes] = [0, 1].map(|i| before.each[i].take().unwrap());
+    let first = waits(any(&before, Waker::noop()));
+    let second = waits(any(&before, Waker::noop()));
+    drop(goes);
+    let after = Arc::new(Rooms {
+        each: [Arc::clone(&before.each[0])].into(),
+        line: Arc::clone(&before.line),
+        ejection: None,
+        slow_start_ms: 0,
+        epoch: before.epoch,
+    });
+    let wants = Wants::Any(Arc::clone(&after));
+    assert!(second.change(&wants, 1));
+    assert!(first.change(&wants, 1));
+    assert!(first.take().is_none() && !before.each[1].is_used());
+    // And its turn is what it was.
+    drop(stays);
+    assert!(second.take().is_none());
+    let seat = first.take().unwrap();
+    assert!(Arc::ptr_eq(seat.room(), &after.each[0]));
+    drop((seat, first));
+    assert!(second.take().is_some());
+    drop(second);
+    assert!(!after.has_line());
+}
+
+#[test]
 fn who_waits_may_be_told_of_other_endpoints_and_keeps_the_place() {
     let before = rooms(&[1], 4);
     let _taken = before.each[0].take().unwrap();

@@ -1,0 +1,128 @@
+//! Whom it is held against when a route's time runs out.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_model::{Ejection, Failing, Filters, Mesh};
+use heddle_proxy::Settings;
+
+use crate::balancing::{get, limited, line, waiting};
+use crate::failures::{GET, answer};
+use crate::routes::{forward, prefix, rule, to};
+use crate::support::{Bed, Client, Upstream};
+
+/// What the route gives a request, in milliseconds; one for `/slow` has as long as it likes.
+const LIMIT_MS: u64 = 600;
+/// More than half of it.
+const MOST_OF_IT: Duration = Duration::from_millis(400);
+
+/// An endpoint that takes one request at a time, and is left out after one failure.
+fn timed(endpoint: SocketAddr) -> Mesh {
+    let rule = |path, limit: Option<u64>| {
+        let backend = forward(vec![to("test/echo", 1)]);
+        let mut rule = rule(prefix(path), backend, Filters::default());
+        Arc::get_mut(&mut rule.action).unwrap().request_timeout_ms = limit;
+        rule
+    };
+    let mut mesh = limited(&[(endpoint, 1)], line(8, 10_000));
+    let service = &mut mesh.services[0];
+    service.ports[0].routes = Some(vec![rule("/slow", None), rule("", Some(LIMIT_MS))]);
+    service.balancing.ejection = Some(Ejection {
+        after: 1,
+        on: Failing::ServerError,
+        base_ms: 30_000,
+        max_percent: 50,
+    });
+    mesh
+}
+
+fn ejections(bed: &Bed) -> f64 {
+    bed.metric("heddle_upstream_ejections_total", &[])
+}
+
+fn pass(time: Duration) {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        thread::park_timeout(left);
+    }
+}
+
+#[test]
+fn a_client_that_withholds_its_body_has_no_endpoint_left_out() {
+    let upstream = Upstream::new();
+    let bed = Bed::with(Settings::default(), &timed(upstream.address));
+    let mut client = bed.client();
+    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 9\r\n\r\nhalf");
+    let mut server = upstream.accept();
+    server.head();
+    assert_eq!(answer(&mut client), (504, "request_timeout".into()));
+    assert_eq!(ejections(&bed), 0.0);
+    // An endpoint that has the whole request and does not answer is another matter.
+    let mut client = bed.client();
+    client.send(GET);
+    assert_eq!(answer(&mut client), (504, "request_timeout".into()));
+    assert_eq!(ejections(&bed), 1.0);
+}
+
+#[test]
+fn a_client_that_does_not_read_has_no_endpoint_left_out() {
+    let upstream = Upstream::new();
+    let bed = Bed::with(Settings::default(), &timed(upstream.address));
+    let mut client = bed.client();
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    client.head();
+    crate::waits::flood(&mut server.stream);
+    bed.expect_metric("heddle_requests_rejected_total", &["request_timeout"], 1.0);
+    assert_eq!(ejections(&bed), 0.0);
+}
+
+#[test]
+fn a_request_that_spent_its_time_in_line_has_no_endpoint_left_out() {
+    let upstream = Upstream::new();
+    let bed = Bed::with(Settings::default(), &timed(upstream.address));
+    let [mut served, mut waits] = [(); 2].map(|()| bed.client());
+    served.send(get("/slow"));
+    let mut server = upstream.accept();
+    server.head();
+    waits.send(GET);
+    waiting(&bed, 1);
+    pass(MOST_OF_IT);
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(served.response().status(), 200);
+    assert_eq!(answer(&mut waits), (504, "request_timeout".into()));
+    assert_eq!(ejections(&bed), 0.0);
+}
+
+/// What is left of a request's time is no measure of whether an endpoint can be connected to.
+#[test]
+fn an_endpoint_that_had_no_time_to_accept_is_not_passed_over() {
+    const FAILURES: &str = "heddle_upstream_connect_failures_total";
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let bed = Bed::with(Settings::default(), &timed(address));
+    let [mut served, mut waits] = [(); 2].map(|()| bed.client());
+    served.send(get("/slow"));
+    let mut server = Client::of(listener.accept().unwrap().0);
+    server.head();
+    // From now on one may connect, and nobody else.
+    rustix::net::listen(&listener, 0).unwrap();
+    let _only = TcpStream::connect(address).unwrap();
+    waits.send(GET);
+    waiting(&bed, 1);
+    pass(MOST_OF_IT);
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    assert_eq!(served.response().status(), 200);
+    assert_eq!(answer(&mut waits), (504, "request_timeout".into()));
+    assert_eq!(bed.metric(FAILURES, &[]), 0.0);
+    assert_eq!(ejections(&bed), 0.0);
+    // With all of a request's time it is.
+    waits.send(GET);
+    assert_eq!(answer(&mut waits), (504, "request_timeout".into()));
+    assert_eq!(bed.metric(FAILURES, &[]), 1.0);
+    assert_eq!(ejections(&bed), 1.0);
+}
