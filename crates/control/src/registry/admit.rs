@@ -6,7 +6,8 @@
 //! (`heddle.dev/registry: allow`): by accounts it is decided who may call whom.
 //!
 //! What is still wrong with the mesh as a whole is found by halving: so one provider that does not fit costs a
-//! few compilations, and no other its place.
+//! few compilations, and no other its place. Of those that do not fit together whoever was there first stays, here
+//! too: they are tried in the order in which their keys came to be.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -35,7 +36,8 @@ pub(crate) struct Candidate {
     pub(crate) object: Object,
 }
 
-/// Leaves out what has no place beside the folder's `objects`; says why.
+/// Leaves out what has no place beside the folder's `objects`; says why. Those that are left are in the order in
+/// which their keys came to be.
 pub(crate) fn candidates(
     objects: &[Object],
     entries: &[Arc<Entry>],
@@ -57,7 +59,6 @@ pub(crate) fn candidates(
             Err(problem) => problems.push(*problem),
         }
     }
-    fit.sort_by(|a, b| a.entry.key.cmp(&b.entry.key));
     problems.sort_by(|a, b| a.file.cmp(&b.file));
     (fit, problems)
 }
@@ -168,7 +169,7 @@ pub(crate) struct Admitted {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Takes the providers with which the mesh has no error. `trial` compiles with these beside the folder's, and
+/// Takes the providers with which the mesh has no error, those first that come first. `trial` compiles with these beside the folder's, and
 /// hands them back with the first error that there is. Without any there is none.
 pub(crate) fn admit(
     candidates: Vec<Candidate>,

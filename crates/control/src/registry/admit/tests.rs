@@ -171,6 +171,42 @@ fn one_that_the_folder_would_not_stand_costs_no_other_its_place() {
 }
 
 #[test]
+fn nobody_is_pushed_out_by_who_registers_another_port_of_its_address() {
+    // What registers under evil/x may be called at port 8080 of wherever it says that it is.
+    let folder = format!(
+        "{SERVICE}apiVersion: v1\nkind: Service\nmetadata: {{name: x, namespace: evil}}\n\
+         spec: {{selector: {{app: x}}, ports: [{{port: 80, targetPort: 8080}}]}}\n"
+    );
+    let evil = Entry {
+        key: Layout::default()
+            .provider(b"/heddle/v1/providers/evil/x/a")
+            .expect("a key"),
+        ..Entry::clone(&provider(
+            "evil",
+            2,
+            "{labels: {app: x}}",
+            "{address: 10.0.0.5, ports: [{port: 9999}]}",
+        ))
+    };
+    let (mesh, report) = compiled(&folder, vec![Arc::new(evil), web("a", 1, "10.0.0.5")]);
+    let services = mesh.expect("a mesh").services;
+    let endpoints = |name: &str| {
+        let service = services
+            .iter()
+            .find(|service| service.name.name.as_str() == name);
+        service.expect("a service").ports[0].endpoints.len()
+    };
+    assert_eq!((endpoints("web"), endpoints("x")), (1, 0));
+    let said: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    let left_out: Vec<&String> = said.iter().filter(|l| l.starts_with("etcd:")).collect();
+    let [evil] = &left_out[..] else {
+        panic!("{said:#?}");
+    };
+    let expected = "etcd:/evil: warning: with it Service evil/x";
+    assert!(evil.starts_with(expected), "{evil}");
+}
+
+#[test]
 fn a_folder_that_is_wrong_is_not_the_providers_fault() {
     let (mesh, report) = compiled(
         &format!("{SERVICE}kind: Oops\n"),
