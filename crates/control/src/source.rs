@@ -11,7 +11,7 @@ use heddle_model::{Mesh, WorkloadName};
 use crate::manifest::Object;
 use crate::problem::{Problem, Report, Severity};
 use crate::registry::Providers;
-use crate::registry::admit::{Candidate, admit, candidates};
+use crate::registry::admit::{Candidate, Tried, candidates};
 use crate::{Options, compile, manifest};
 
 mod folder;
@@ -37,7 +37,8 @@ pub fn load(dir: &Path) -> (Option<Mesh>, Report) {
 
 /// Reads a folder of manifests, as [`load`] does, where what they leave open is not the default.
 pub fn load_with(dir: &Path, options: &Options) -> (Option<Mesh>, Report) {
-    let (mesh, mut report) = read(dir, &folder::scan(dir), &Providers::default(), options);
+    let (nobody, mut tried) = (Providers::default(), Tried::default());
+    let (mesh, mut report) = read(dir, &folder::scan(dir), &nobody, &mut tried, options);
     if is_empty(&report) {
         report.push(holds_nothing(dir, Severity::Warning));
     }
@@ -49,8 +50,9 @@ pub fn load_with(dir: &Path, options: &Options) -> (Option<Mesh>, Report) {
 /// `file` is what problems name; relative commands start from its folder.
 pub fn load_text(file: &Path, text: &[u8]) -> (Option<Mesh>, Report) {
     let base = file.parent().unwrap_or(file);
-    let (scan, nobody) = (Scan::of_text(file, text), Providers::default());
-    read(base, &scan, &nobody, &Options::default())
+    let (nobody, mut tried) = (Providers::default(), Tried::default());
+    let scan = Scan::of_text(file, text);
+    read(base, &scan, &nobody, &mut tried, &Options::default())
 }
 
 /// Compiles the text of one manifest file and the providers beside it.
@@ -59,10 +61,11 @@ pub(crate) fn load_beside(
     file: &Path,
     text: &[u8],
     providers: &Providers,
+    tried: &mut Tried,
 ) -> (Option<Mesh>, Report) {
     let base = file.parent().unwrap_or(file);
     let scan = Scan::of_text(file, text);
-    read(base, &scan, providers, &Options::default())
+    read(base, &scan, providers, tried, &Options::default())
 }
 
 /// Whether there is nothing in a folder that could be right or wrong.
@@ -106,11 +109,13 @@ fn holds_no_byte(file: &Path) -> Problem {
     }
 }
 
-/// Compiles what a scan of a folder found, and the providers that fit beside it.
+/// Compiles what a scan of a folder found, and the providers that fit beside it. What came of trying
+/// those before is known, and what comes of these is remembered.
 fn read(
     dir: &Path,
     scan: &Scan,
     providers: &Providers,
+    tried: &mut Tried,
     options: &Options,
 ) -> (Option<Mesh>, Report) {
     let mut report = Report::default();
@@ -150,7 +155,7 @@ fn read(
         folder: objects.len(),
         objects,
     };
-    let (mesh, mut report) = compiling.with(providers);
+    let (mesh, mut report) = compiling.with(providers, tried);
     report.left_aside = scan.left_aside.clone();
     report.sort();
     ((!report.has_errors()).then_some(mesh), report)
@@ -170,18 +175,20 @@ struct Compiling<'c> {
 impl Compiling<'_> {
     /// Compiles the folder and every provider with which that works. When it does not work without them, the
     /// folder is to blame, and they are left alone.
-    fn with(mut self, providers: &Providers) -> (Mesh, Report) {
+    fn with(mut self, providers: &Providers, tried: &mut Tried) -> (Mesh, Report) {
         let (fit, mut problems) = candidates(&self.objects, &providers.entries);
         problems.extend(providers.problems.iter().cloned());
         let (entries, objects): (Vec<_>, Vec<_>) =
             fit.into_iter().map(|one| (one.entry, one.object)).unzip();
         let (mut mesh, mut report, objects) = self.beside(objects);
-        if report.has_errors() && !objects.is_empty() {
+        if !report.has_errors() {
+            tried.all_fit(entries);
+        } else if !objects.is_empty() {
             (mesh, report, _) = self.beside(Vec::new());
             if !report.has_errors() {
                 let fit = entries.into_iter().zip(objects);
                 let fit = fit.map(|(entry, object)| Candidate { entry, object });
-                let admitted = admit(fit.collect(), |objects| {
+                let admitted = tried.admit(fit.collect(), |objects| {
                     let (_, report, objects) = self.beside(objects);
                     (objects, first_error(report))
                 });

@@ -5,8 +5,9 @@
 //! there. A provider has an account other than `default` only where the folder lets it
 //! (`heddle.dev/registry: allow`): by accounts it is decided who may call whom.
 //!
-//! What is still wrong with the mesh as a whole is found by halving: so one provider that does not fit costs a
-//! few compilations, and no other its place.
+//! What is still wrong with the mesh as a whole is found by halving ([`Tried`]): so one provider that does not fit costs a
+//! few compilations, and no other its place. Of those that do not fit together whoever was there first stays, here
+//! too: they are tried in the order in which their keys came to be.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,17 +15,17 @@ use std::sync::Arc;
 
 use heddle_model::WorkloadName;
 
-use super::value::told;
 use super::{Entry, warning};
 use crate::compile::index::{REGISTRY_ALLOW, REGISTRY_ANNOTATION};
 use crate::manifest::{Body, Kind, Object};
-use crate::problem::{Problem, Severity};
+use crate::problem::Problem;
+
+mod tried;
 
 #[cfg(test)]
 mod tests;
 
-/// How often the mesh is compiled to find providers that do not fit. Beyond, those not yet tried are left out.
-const MAX_TRIALS: usize = 64;
+pub(crate) use tried::Tried;
 
 /// Where something can be called.
 type Socket = (IpAddr, u16);
@@ -35,7 +36,8 @@ pub(crate) struct Candidate {
     pub(crate) object: Object,
 }
 
-/// Leaves out what has no place beside the folder's `objects`; says why.
+/// Leaves out what has no place beside the folder's `objects`; says why. Those that are left are in the order in
+/// which their keys came to be.
 pub(crate) fn candidates(
     objects: &[Object],
     entries: &[Arc<Entry>],
@@ -57,7 +59,6 @@ pub(crate) fn candidates(
             Err(problem) => problems.push(*problem),
         }
     }
-    fit.sort_by(|a, b| a.entry.key.cmp(&b.entry.key));
     problems.sort_by(|a, b| a.file.cmp(&b.file));
     (fit, problems)
 }
@@ -157,78 +158,4 @@ pub(super) fn sockets(object: &Object) -> impl Iterator<Item = Socket> {
         let ports = spec.map_or(&[][..], |spec| &spec.ports).iter();
         ports.filter_map(move |port| Some((address, u16::try_from(port.port).ok()?)))
     })
-}
-
-/// What came of trying providers.
-#[derive(Default)]
-pub(crate) struct Admitted {
-    /// Those with which there is no error.
-    pub(crate) objects: Vec<Object>,
-    /// Why others are left out.
-    pub(crate) problems: Vec<Problem>,
-}
-
-/// Takes the providers with which the mesh has no error. `trial` compiles with these beside the folder's, and
-/// hands them back with the first error that there is. Without any there is none.
-pub(crate) fn admit(
-    candidates: Vec<Candidate>,
-    mut trial: impl FnMut(Vec<Object>) -> (Vec<Object>, Option<Problem>),
-) -> Admitted {
-    let mut admitted = Admitted::default();
-    let mut trials = 0;
-    let mut waiting = vec![candidates];
-    while let Some(mut some) = waiting.pop() {
-        let places: Vec<String> = some.iter().map(|one| one.entry.place.clone()).collect();
-        if trials == MAX_TRIALS {
-            admitted.problems.extend(places.iter().map(|place| {
-                let reason = "too much else in the registry does not fit".to_owned();
-                warning(place, "", reason, "mend or remove that first")
-            }));
-            continue;
-        }
-        trials += 1;
-        let before = admitted.objects.len();
-        let mut together = std::mem::take(&mut admitted.objects);
-        let entries: Vec<Arc<Entry>> = some.iter().map(|one| Arc::clone(&one.entry)).collect();
-        together.extend(some.drain(..).map(|one| one.object));
-        let (mut together, error) = trial(together);
-        let Some(error) = error else {
-            admitted.objects = together;
-            continue;
-        };
-        let tried = together.split_off(before);
-        admitted.objects = together;
-        match &places[..] {
-            [place] => admitted.problems.push(not_fitting(place, error)),
-            _ => {
-                let mut halves: Vec<Candidate> = entries
-                    .into_iter()
-                    .zip(tried)
-                    .map(|(entry, object)| Candidate { entry, object })
-                    .collect();
-                let second = halves.split_off(halves.len() / 2);
-                // The first half is tried first.
-                waiting.push(second);
-                waiting.push(halves);
-            }
-        }
-    }
-    admitted
-}
-
-/// The error that one provider brings. Where it is found in a file, it is that object which would not stand it.
-fn not_fitting(place: &str, error: Problem) -> Problem {
-    if error.file.to_str() == Some(place) {
-        return told(place, error);
-    }
-    let object = error.object.unwrap_or_else(|| "the folder".to_owned());
-    Problem {
-        severity: Severity::Warning,
-        ..warning(
-            place,
-            "",
-            format!("with it {object} would be refused: {}", error.reason),
-            "change either",
-        )
-    }
 }

@@ -20,16 +20,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::value::judge;
-use super::{Entry, Layout, Providers, warning};
+use super::{Entry, Layout, MAX_VALUE_BYTES, Providers, warning};
 use crate::problem::{IN_REGISTRY, Problem, printable};
+
+mod room;
 
 #[cfg(test)]
 mod tests;
 
-/// Keys that are held, right or wrong.
-pub(super) const MAX_HELD: usize = 10_000;
-/// Bytes of all keys and right values that are held.
-pub(super) const MAX_BYTES: usize = 32 << 20;
+use room::{Full, MOST, Room, Share};
+
 /// Problems that are spelled out; of more only the number is.
 const MAX_PROBLEMS: usize = 100;
 /// Bytes of a key, and of what is said of what is wrong with its value, that are shown.
@@ -114,8 +114,10 @@ enum Phase {
         revision: i64,
         /// The store is not the one that was known.
         has_lost: bool,
-        /// There was no room for something on the pages so far.
-        is_full: bool,
+        /// Where there was no room for something on the pages so far.
+        full: BTreeSet<Full>,
+        /// It follows another one at once.
+        is_again: bool,
     },
     Watching,
 }
@@ -125,9 +127,9 @@ pub(super) struct Core {
     layout: Layout,
     phase: Phase,
     held: BTreeMap<Vec<u8>, Held>,
-    bytes: usize,
-    /// There was no room for something that may still be there.
-    is_full: bool,
+    room: Room,
+    /// Where there was no room for something that may still be there.
+    full: BTreeSet<Full>,
     /// The store that was listed last.
     cluster: u64,
     /// Up to which revision everything is known.
@@ -144,8 +146,8 @@ impl Core {
             layout,
             phase: Phase::Away,
             held: BTreeMap::new(),
-            bytes: 0,
-            is_full: false,
+            room: Room::default(),
+            full: BTreeSet::new(),
             cluster: 0,
             revision: 0,
             is_known: false,
@@ -161,11 +163,16 @@ impl Core {
 
     /// There is somebody to ask, or the watch cannot go on: everything is listed.
     pub(super) fn begin(&mut self) -> Next {
+        self.list(false)
+    }
+
+    fn list(&mut self, is_again: bool) -> Next {
         self.phase = Phase::Listing {
             seen: BTreeSet::new(),
             revision: 0,
             has_lost: false,
-            is_full: false,
+            full: BTreeSet::new(),
+            is_again,
         };
         Next::List {
             from: self.layout.providers().into_bytes(),
@@ -184,7 +191,8 @@ impl Core {
             seen,
             revision,
             has_lost,
-            is_full,
+            full,
+            is_again,
         } = &mut self.phase
         else {
             return self.begin();
@@ -194,24 +202,25 @@ impl Core {
             let is_other = page.cluster != self.cluster || page.revision < self.revision;
             *has_lost = self.is_known && is_other;
         }
-        let (at, has_lost, mut is_full) = (*revision, *has_lost, *is_full);
+        let (at, has_lost, is_again) = (*revision, *has_lost, *is_again);
         let last = page.kvs.last().map(|kv| kv.key.clone());
         // What there is no room for is not kept in mind either.
-        let mut seen = std::mem::take(seen);
+        let (mut seen, mut full) = (std::mem::take(seen), std::mem::take(full));
         for kv in page.kvs {
             // A list counts whatever its revisions say: they may be another store's.
             let is_same = self.held.get(&kv.key).is_some_and(|held| held.is(&kv));
-            if is_same || self.put(&kv) {
-                seen.insert(kv.key);
-            } else {
-                is_full = true;
-            }
+            let taken = if is_same { Ok(()) } else { self.put(&kv) };
+            match taken {
+                Ok(()) => seen.insert(kv.key),
+                Err(lacking) => full.insert(lacking),
+            };
         }
         self.phase = Phase::Listing {
             seen,
             revision: at,
             has_lost,
-            is_full,
+            full,
+            is_again,
         };
         match last {
             // With an empty page that has more after it there would be no end.
@@ -226,12 +235,20 @@ impl Core {
         }
     }
 
-    /// The list is read to its end: what is not in it is gone.
+    /// The list is read to its end: what is not in it is gone. Where that makes room for what had none, everything
+    /// is listed once more, and no more than once.
     fn listed(&mut self, now: Instant, revision: i64, has_lost: bool) -> Next {
         let phase = std::mem::replace(&mut self.phase, Phase::Watching);
-        if let Phase::Listing { seen, is_full, .. } = phase {
-            self.has_changed |= self.is_full != is_full;
-            self.is_full = is_full;
+        let mut has_room = false;
+        if let Phase::Listing {
+            seen,
+            full,
+            is_again,
+            ..
+        } = phase
+        {
+            self.has_changed |= self.full != full;
+            self.full = full;
             self.held.retain(|key, held| {
                 if seen.contains(key) {
                     return true;
@@ -243,7 +260,9 @@ impl Core {
                 held.modified = 0;
                 let stays = held.lost_until.is_some_and(|until| now < until);
                 if !stays {
-                    self.bytes -= held.bytes(key);
+                    let share = Share::of(&self.layout, key);
+                    self.room.give_back(&share, held.bytes(key));
+                    has_room |= !is_again && makes_room(&self.full, &self.room, share);
                     self.has_changed = true;
                 }
                 stays
@@ -252,6 +271,9 @@ impl Core {
         self.revision = revision;
         self.has_changed |= !self.is_known;
         self.is_known = true;
+        if has_room {
+            return self.list(true);
+        }
         Next::Watch {
             revision: revision.saturating_add(1),
         }
@@ -263,21 +285,21 @@ impl Core {
         if !matches!(self.phase, Phase::Watching) {
             return None;
         }
-        let was_full = self.is_full;
         let mut has_room = false;
         for change in changes {
             match change {
                 Change::Put(kv) => {
                     let known = self.held.get(&kv.key);
                     if known.is_none_or(|held| held.modified < kv.modified) {
-                        self.put(&kv);
+                        // Where it has no room is kept in mind.
+                        let _lacking = self.put(&kv);
                     }
                 }
                 Change::Delete { key, modified } => has_room |= self.delete(&key, modified),
             }
         }
         self.revision = self.revision.max(revision);
-        (was_full && has_room).then(|| self.begin())
+        has_room.then(|| self.begin())
     }
 
     /// Lets go what a store has lost and nobody has registered anew. Says when to ask again.
@@ -285,7 +307,8 @@ impl Core {
         let mut next: Option<Instant> = None;
         self.held.retain(|key, held| match held.lost_until {
             Some(until) if until <= now => {
-                self.bytes -= held.bytes(key);
+                let share = Share::of(&self.layout, key);
+                self.room.give_back(&share, held.bytes(key));
                 self.has_changed = true;
                 false
             }
@@ -324,13 +347,7 @@ impl Core {
             let reason = format!("{more} more values are wrong");
             problems.push(warning(&place, "", reason, "mend the others first"));
         }
-        if self.is_full {
-            let reason = format!(
-                "there is more than {MAX_HELD} providers or {} MiB: the rest is left out",
-                MAX_BYTES >> 20
-            );
-            problems.push(warning(&place, "", reason, "use a prefix for each mesh"));
-        }
+        problems.extend(self.full.iter().map(|full| self.left_out(full)));
         Some(Providers {
             entries: entries.map(|(entry, _)| Arc::clone(entry)).collect(),
             problems,
@@ -338,16 +355,57 @@ impl Core {
         })
     }
 
-    /// Whether there was room for it.
-    fn put(&mut self, kv: &Kv) -> bool {
-        let known = self.held.get(&kv.key).map(|held| held.bytes(&kv.key));
-        let others = self.bytes - known.unwrap_or(0);
-        let room = others + kv.key.len() + kv.value.len();
-        if (known.is_none() && self.held.len() >= MAX_HELD) || room > MAX_BYTES {
+    /// Says that there was no room.
+    fn left_out(&self, full: &Full) -> Problem {
+        let most = match full {
+            Full::All => MOST,
+            Full::Share(share) => share.most(),
+        };
+        let (keys, mib) = (most.keys, most.bytes >> 20);
+        let (namespace, reason, remedy) = match full {
+            Full::All => (
+                String::new(),
+                format!("there is more than {keys} providers or {mib} MiB: the rest is left out"),
+                "use a prefix for each mesh",
+            ),
+            Full::Share(Share::Namespace(namespace)) => (
+                format!("{namespace}/"),
+                format!(
+                    "one namespace has more than {keys} providers or {mib} MiB: the rest of it is \
+                     left out"
+                ),
+                "remove what is too much, or spread it over several namespaces",
+            ),
+            Full::Share(Share::Stray) => (
+                String::new(),
+                format!(
+                    "more than {keys} keys, or {mib} MiB of them, are no provider's: the rest is not \
+                     looked at"
+                ),
+                "remove them",
+            ),
+        };
+        let place = format!("{}{namespace}", self.layout.providers());
+        warning(&self.shown(place.as_bytes()), "", reason, remedy)
+    }
+
+    /// Takes what stands under a key.
+    ///
+    /// # Errors
+    /// Where there is no room for it.
+    fn put(&mut self, kv: &Kv) -> Result<(), Full> {
+        let share = Share::of(&self.layout, &kv.key);
+        if let Some(before) = self.held.get(&kv.key) {
+            self.room.give_back(&share, before.bytes(&kv.key));
+        }
+        // A value that is too large is not held.
+        let value = Some(kv.value.len()).filter(|bytes| *bytes <= MAX_VALUE_BYTES);
+        let bytes = kv.key.len() + value.unwrap_or(0);
+        if let Some(full) = self.room.lacking(&share, bytes) {
             // What stood there before is not what stands there now.
-            self.remove(&kv.key);
-            self.has_changed |= !std::mem::replace(&mut self.is_full, true);
-            return false;
+            self.has_changed |= self.held.remove(&kv.key).is_some();
+            self.has_changed |= self.full.insert(full.clone());
+            return Err(full);
         }
         let place = self.shown(&kv.key);
         let verdict = self.judge(&place, kv);
@@ -372,8 +430,8 @@ impl Core {
                 self.has_changed = true;
             }
         }
-        self.bytes = others + held.bytes(&kv.key);
-        true
+        self.room.take(share, held.bytes(&kv.key));
+        Ok(())
     }
 
     fn judge(&self, place: &str, kv: &Kv) -> Result<Entry, Box<Problem>> {
@@ -396,22 +454,18 @@ impl Core {
         })
     }
 
-    /// Whether something went.
+    /// Whether that makes room for something that had none.
     fn delete(&mut self, key: &[u8], modified: i64) -> bool {
-        let is_newer = self
-            .held
-            .get(key)
-            .is_none_or(|held| held.modified < modified);
-        is_newer && (self.remove(key) || self.is_full)
-    }
-
-    fn remove(&mut self, key: &[u8]) -> bool {
-        let Some(held) = self.held.remove(key) else {
+        let known = self.held.get(key);
+        if known.is_some_and(|held| modified <= held.modified) {
             return false;
-        };
-        self.bytes -= held.bytes(key);
-        self.has_changed = true;
-        true
+        }
+        let share = Share::of(&self.layout, key);
+        if let Some(held) = self.held.remove(key) {
+            self.room.give_back(&share, held.bytes(key));
+            self.has_changed = true;
+        }
+        makes_room(&self.full, &self.room, share)
     }
 
     /// A key as a place in which something is wrong.
@@ -423,10 +477,12 @@ impl Core {
     /// What holds whatever happens.
     #[cfg(test)]
     fn check_invariants(&self) {
-        let held = self.held.iter();
-        let bytes: usize = held.map(|(key, held)| held.bytes(key)).sum();
-        assert_eq!(self.bytes, bytes, "bytes are counted");
-        assert!(self.held.len() <= MAX_HELD && bytes <= MAX_BYTES, "bounds");
+        let mut room = Room::default();
+        for (key, held) in &self.held {
+            room.take(Share::of(&self.layout, key), held.bytes(key));
+        }
+        assert_eq!(self.room, room, "room is counted");
+        room.check_invariants();
         for held in self.held.values() {
             assert!(
                 held.good.is_some() || held.problem.is_some(),
@@ -437,6 +493,15 @@ impl Core {
                 "what was lost was good"
             );
         }
+    }
+}
+
+/// Whether there may be room for what had none, now that something of a share is gone. That of stray keys has to be
+/// empty: for them alone, not every one that goes is worth another list.
+fn makes_room(full: &BTreeSet<Full>, room: &Room, share: Share) -> bool {
+    match share {
+        Share::Stray => room.is_free(&share) && full.contains(&Full::Share(share)),
+        Share::Namespace(_) => full.contains(&Full::All) || full.contains(&Full::Share(share)),
     }
 }
 

@@ -5,6 +5,7 @@
 //! newest state only, so that a flood of changes costs as many compilations as there is time for.
 
 use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,9 @@ use super::core::{Change, Core, Next};
 use super::{Access, AccessError, Layout, Providers};
 
 mod answer;
+
+#[cfg(test)]
+mod tests;
 
 /// Keys on one page of a list, to begin with.
 const PAGE: i64 = 64;
@@ -97,7 +101,10 @@ impl Follower {
         let runtime = runtime.map_err(no_thread)?;
         std::thread::Builder::new()
             .name("registry".to_owned())
-            .spawn(move || following.run_until(stopped, runtime))
+            .spawn(move || {
+                let seen = following.seen.clone();
+                unless_it_fails(&seen, || following.run_until(stopped, runtime));
+            })
             .map_err(no_thread)?;
         Ok(Follower {
             providers,
@@ -347,6 +354,21 @@ impl Following {
             );
         }
     }
+}
+
+/// Follows, and says so when that panics: what is known goes on, and nobody would notice that nothing comes any more.
+fn unless_it_fails(seen: &watch::Sender<Seen>, follow: impl FnOnce()) {
+    // What panicked is gone; all that is left of it was passed on whole.
+    if catch_unwind(AssertUnwindSafe(follow)).is_ok() {
+        return;
+    }
+    let why = "following it has failed in heddle itself: start heddle again";
+    tracing::error!("the registry is not followed any more, what is known of it goes on: {why}");
+    seen.send_modify(|seen| {
+        seen.connected = false;
+        seen.since = Instant::now();
+        seen.problem = Some(why.to_owned());
+    });
 }
 
 /// Waits for a moment; without one, for ever.

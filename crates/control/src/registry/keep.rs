@@ -13,6 +13,9 @@ use super::backoff::Backoff;
 use super::life::{Life, Written};
 use super::{Access, AccessError, Layout, MAX_TTL, MIN_TTL, News, Provider, value};
 
+#[cfg(test)]
+mod tests;
+
 /// How long one answer may take at least, and at most.
 const ANSWER_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// How long revoking may take at each endpoint.
@@ -187,6 +190,9 @@ impl<N: FnMut(News)> Session<'_, N> {
                 Trouble::NoLease => {
                     *self.lease = None;
                     self.life.lease_ended();
+                    // An etcd that ends every lease at once would be asked without end.
+                    let longest = self.registration.every();
+                    sleep(self.backoff.wait().min(longest)).await;
                 }
                 trouble => return trouble,
             }

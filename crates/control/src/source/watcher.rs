@@ -33,6 +33,7 @@ use super::folder::{self, Identity, Scan, Watched};
 use crate::Options;
 use crate::problem::{Report, Severity};
 use crate::registry::Providers;
+use crate::registry::admit::Tried;
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,8 @@ const QUIET: Duration = Duration::from_millis(100);
 const LONGEST_SETTLING: Duration = Duration::from_millis(400);
 /// How often the folder is read without an event, in case one was lost.
 const SLOW_LOOK: Duration = Duration::from_secs(5);
-/// The same where the kernel grants no watches, so that a change still takes about a second.
+/// The same where the kernel grants no watches, so that a change still takes about a second, and where not all who
+/// registered could be tried.
 const BLIND_LOOK: Duration = Duration::from_millis(800);
 /// How often watches are extended in one look while folders come into being.
 const MAX_EXTENSIONS: usize = 8;
@@ -80,6 +82,8 @@ struct Eyes {
     blind: bool,
     /// What the folder held when it was last right, for as long as a registry is followed.
     good: Option<Scan>,
+    /// Who in the registry fitted the last time.
+    tried: Tried,
 }
 
 /// Which events matter. The folder may stand in a busy place such as /tmp, which has to be watched
@@ -137,6 +141,7 @@ impl Watcher {
             watched: BTreeMap::new(),
             filter,
             good: None,
+            tried: Tried::default(),
         };
         Self {
             eyes: Arc::new(Mutex::new(eyes)),
@@ -183,16 +188,21 @@ impl Watcher {
                 let digest = (scan.digest(), version);
                 let read = (last != Some(digest))
                     .then(|| eyes.read(scan, providers.as_deref(), had_content));
-                (digest, read, eyes.blind)
+                (digest, read, eyes.blind, eyes.tried.is_unfinished())
             };
-            let Ok((digest, read, blind)) = tokio::task::spawn_blocking(look).await else {
+            let Ok((digest, read, blind, is_unfinished)) = tokio::task::spawn_blocking(look).await
+            else {
                 // The runtime is shutting down, or reading panicked: look again later.
                 self.stale = false;
                 continue;
             };
             self.stale = false;
-            self.look_every = if blind { BLIND_LOOK } else { self.slow_look };
-            self.digest = Some(digest);
+            self.look_every = match blind || is_unfinished {
+                true => BLIND_LOOK,
+                false => self.slow_look,
+            };
+            // What was not tried yet is, the next time, though nothing has changed.
+            self.digest = (!is_unfinished).then_some(digest);
             if let Some((mut mesh, report)) = read {
                 if let Some(mesh) = &mut mesh {
                     self.generation += 1;
@@ -258,7 +268,8 @@ impl Eyes {
     ) -> (Option<Mesh>, Report) {
         let nobody = Providers::default();
         let providers = registry.unwrap_or(&nobody);
-        let (mut mesh, mut report) = super::read(&self.root, &scan, providers, &self.options);
+        let (mut mesh, mut report) =
+            super::read(&self.root, &scan, providers, &mut self.tried, &self.options);
         if super::is_empty(&report) {
             let severity = match had_content {
                 true => Severity::Error,
@@ -270,7 +281,8 @@ impl Eyes {
         if registry.is_some() && mesh.is_some() {
             self.good = Some(scan);
         } else if let Some(good) = &self.good {
-            let (last_good, of_good) = super::read(&self.root, good, providers, &self.options);
+            let (last_good, of_good) =
+                super::read(&self.root, good, providers, &mut self.tried, &self.options);
             report.registered = of_good.registered;
             mesh = last_good;
         }

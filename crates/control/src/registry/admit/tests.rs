@@ -5,6 +5,7 @@ use std::path::Path;
 
 use heddle_model::Mesh;
 
+use super::tried::{Admitted, MAX_TRIALS};
 use super::*;
 use crate::problem::Report;
 use crate::registry::{Layout, Providers};
@@ -39,7 +40,13 @@ fn compiled(folder: &str, entries: Vec<Arc<Entry>>) -> (Option<Mesh>, Report) {
         problems: Vec::new(),
         version: 1,
     };
-    load_beside(Path::new("a.yaml"), folder.as_bytes(), &providers)
+    let mut tried = Tried::default();
+    load_beside(
+        Path::new("a.yaml"),
+        folder.as_bytes(),
+        &providers,
+        &mut tried,
+    )
 }
 
 /// The endpoints of the only Service, and what was said.
@@ -171,6 +178,42 @@ fn one_that_the_folder_would_not_stand_costs_no_other_its_place() {
 }
 
 #[test]
+fn nobody_is_pushed_out_by_who_registers_another_port_of_its_address() {
+    // What registers under evil/x may be called at port 8080 of wherever it says that it is.
+    let folder = format!(
+        "{SERVICE}apiVersion: v1\nkind: Service\nmetadata: {{name: x, namespace: evil}}\n\
+         spec: {{selector: {{app: x}}, ports: [{{port: 80, targetPort: 8080}}]}}\n"
+    );
+    let evil = Entry {
+        key: Layout::default()
+            .provider(b"/heddle/v1/providers/evil/x/a")
+            .expect("a key"),
+        ..Entry::clone(&provider(
+            "evil",
+            2,
+            "{labels: {app: x}}",
+            "{address: 10.0.0.5, ports: [{port: 9999}]}",
+        ))
+    };
+    let (mesh, report) = compiled(&folder, vec![Arc::new(evil), web("a", 1, "10.0.0.5")]);
+    let services = mesh.expect("a mesh").services;
+    let endpoints = |name: &str| {
+        let service = services
+            .iter()
+            .find(|service| service.name.name.as_str() == name);
+        service.expect("a service").ports[0].endpoints.len()
+    };
+    assert_eq!((endpoints("web"), endpoints("x")), (1, 0));
+    let said: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    let left_out: Vec<&String> = said.iter().filter(|l| l.starts_with("etcd:")).collect();
+    let [evil] = &left_out[..] else {
+        panic!("{said:#?}");
+    };
+    let expected = "etcd:/evil: warning: with it Service evil/x";
+    assert!(evil.starts_with(expected), "{evil}");
+}
+
+#[test]
 fn a_folder_that_is_wrong_is_not_the_providers_fault() {
     let (mesh, report) = compiled(
         &format!("{SERVICE}kind: Oops\n"),
@@ -185,23 +228,111 @@ fn a_folder_that_is_wrong_is_not_the_providers_fault() {
     );
 }
 
-#[test]
-fn what_is_tried_is_bounded() {
-    let candidate = |n: i64| {
-        let entry = web(&format!("p{n}"), n, "10.0.0.2");
+/// Tries these, where those do not fit that are of no weight; counts how often the mesh is compiled.
+fn tried_with(tried: &mut Tried, entries: &[Arc<Entry>]) -> (Admitted, usize) {
+    let mut entries = entries.to_vec();
+    entries.sort_by_key(|entry| entry.created);
+    let candidates = entries.into_iter().map(|entry| {
         let object = entry.object().expect("an object");
         Candidate { entry, object }
-    };
-    let mut trials = 0;
-    let admitted = admit((0..500).map(candidate).collect(), |objects| {
-        trials += 1;
-        (objects, Some(warning("x", "", "no".to_owned(), "")))
     });
-    assert_eq!(trials, MAX_TRIALS);
-    assert_eq!((admitted.objects.len(), admitted.problems.len()), (0, 500));
-    let too_many = admitted
-        .problems
-        .iter()
-        .filter(|p| p.reason.contains("too much else"));
-    assert!(too_many.count() > 400);
+    let mut trials = 0;
+    let admitted = tried.admit(candidates.collect(), |objects| {
+        trials += 1;
+        let does_not_fit = |object: &Object| match &object.body {
+            Body::LocalWorkload(body) => body.spec.weight == Some(0),
+            _ => false,
+        };
+        let is_wrong = objects.iter().any(does_not_fit);
+        let error = is_wrong.then(|| warning("x", "", "no weight".to_owned(), ""));
+        (objects, error)
+    });
+    assert!(trials <= MAX_TRIALS, "{trials}");
+    (admitted, trials)
+}
+
+/// One that fits beside others or does not.
+fn weighted(name: &str, created: i64, fits: bool) -> Arc<Entry> {
+    let spec = format!(
+        "{{address: 10.0.0.2, ports: [{{port: 80}}], weight: {}}}",
+        u8::from(fits)
+    );
+    provider(name, created, "{}", &spec)
+}
+
+fn counted(admitted: &Admitted, reason: &str) -> usize {
+    let problems = admitted.problems.iter();
+    problems.filter(|p| p.reason.contains(reason)).count()
+}
+
+#[test]
+fn what_is_tried_is_bounded_and_goes_on_the_next_time() {
+    let mut entries: Vec<Arc<Entry>> = (0..100)
+        .map(|n| weighted(&format!("wrong{n}"), n, false))
+        .collect();
+    entries.extend((100..500).map(|n| weighted(&format!("right{n}"), n, true)));
+    let mut tried = Tried::default();
+    let mut rounds = 0;
+    let admitted = loop {
+        let (admitted, _) = tried_with(&mut tried, &entries);
+        assert_eq!(admitted.objects.len() + admitted.problems.len(), 500);
+        let untried = counted(&admitted, "too much else");
+        assert_eq!(tried.is_unfinished(), untried > 0);
+        rounds += 1;
+        assert!(rounds < 20, "{untried} are never tried");
+        if untried == 0 {
+            break admitted;
+        }
+    };
+    assert!(rounds > 1);
+    assert_eq!(admitted.objects.len(), 400);
+    assert_eq!(counted(&admitted, "no weight"), 100);
+    // From here on those that do not fit are in nobody's way, wherever in the order they are.
+    entries.push(weighted("late", 1_000, true));
+    let (admitted, _) = tried_with(&mut tried, &entries);
+    assert_eq!(admitted.objects.len(), 401);
+    assert!(!tried.is_unfinished());
+}
+
+#[test]
+fn one_that_does_not_fit_costs_its_search_once() {
+    let mut entries: Vec<Arc<Entry>> = (1..1_000)
+        .map(|n| weighted(&format!("right{n}"), n, true))
+        .collect();
+    entries.push(weighted("wrong", 0, false));
+    let mut tried = Tried::default();
+    let (_, trials) = tried_with(&mut tried, &entries);
+    assert!(trials > 10, "{trials}");
+    let (admitted, trials) = tried_with(&mut tried, &entries);
+    assert_eq!((admitted.objects.len(), trials), (999, 2));
+    // Mended, it is let in.
+    entries.pop();
+    entries.push(weighted("wrong", 0, true));
+    let (admitted, _) = tried_with(&mut tried, &entries);
+    assert_eq!(
+        (admitted.objects.len(), admitted.problems.len()),
+        (1_000, 0)
+    );
+}
+
+#[test]
+fn whoever_was_let_in_stays_while_too_much_else_does_not_fit() {
+    let entries = |fits: bool| -> Vec<Arc<Entry>> {
+        let one = |n: i64| weighted(&format!("p{n}"), n, fits || n % 100 != 0);
+        (0..1_000).map(one).collect()
+    };
+    let mut tried = Tried::default();
+    tried.all_fit(entries(true));
+    // Ten of them change all at once, and not all of those can be found.
+    let mut now = entries(false);
+    now.push(weighted("new", 2_000, true));
+    let (admitted, _) = tried_with(&mut tried, &now);
+    assert!(tried.is_unfinished());
+    assert_eq!(admitted.objects.len(), 990);
+    for _ in 0..10 {
+        tried_with(&mut tried, &now);
+    }
+    let (admitted, _) = tried_with(&mut tried, &now);
+    assert!(!tried.is_unfinished());
+    assert_eq!(admitted.objects.len(), 991);
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::room::{MOST_OF_NAMESPACE, MOST_OF_STRAY};
 use super::*;
 
 mod simulated;
@@ -316,40 +317,167 @@ fn many_problems_are_counted() {
     assert!(last.contains("50 more values are wrong"), "{last}");
 }
 
+/// Right for itself, in a namespace of its own.
+fn other(namespace: &str, name: &str) -> Kv {
+    let key = format!("/heddle/v1/providers/{namespace}/web/{name}");
+    Kv {
+        key: key.into_bytes(),
+        ..good(name, 4)
+    }
+}
+
+/// What is said of there being too much.
+fn too_much(providers: &Providers) -> Vec<String> {
+    let problems = providers.problems().iter();
+    let too_much = problems.filter(|problem| problem.reason.contains("more than"));
+    too_much.map(ToString::to_string).collect()
+}
+
 #[test]
-fn a_registry_that_is_too_full_is_listed_again_when_there_is_room() {
+fn a_namespace_that_is_too_full_leaves_the_others_their_room() {
     // Wrong values count as well, and are quick to judge.
     let wrong = |n: usize| kv(&format!("a{n:05}"), Vec::new(), 1, 3);
-    let mut kvs: Vec<Kv> = (0..MAX_HELD).map(wrong).collect();
-    kvs.push(good("z", 4));
-    let mut core = listed(kvs);
+    let most = MOST_OF_NAMESPACE.keys;
+    let full = || (0..MOST.keys).map(wrong);
+    let mut core = listed(full().chain([good("z", 4), other("zoo", "a")]).collect());
+    core.check_invariants();
+    let providers = core.providers().expect("a list");
+    assert_eq!(providers.count(), 1);
+    let said = too_much(&providers);
+    let [said] = &said[..] else {
+        panic!("{said:#?}");
+    };
+    let expected = "etcd:/heddle/v1/providers/shop/: warning: one namespace has more than 2000";
+    assert!(said.starts_with(expected), "{said}");
+    // What goes elsewhere makes no room there; and elsewhere there is some.
+    let gone_elsewhere = Change::Delete {
+        key: other("zoo", "a").key,
+        modified: 11,
+    };
+    let changes = vec![gone_elsewhere, Change::Put(other("zoo", "b"))];
+    assert_eq!(core.changed(11, changes), None);
+    assert_eq!(names(&mut core), all(&["b"]));
+    let next = core.changed(12, vec![gone("a00000", 12)]);
+    assert!(matches!(next, Some(Next::List { .. })));
+    let kvs = (1..most).map(wrong).chain([good("z", 4)]).collect();
+    core.page(Instant::now(), list(12, kvs));
+    let providers = core.providers().expect("a change");
+    assert_eq!((providers.count(), too_much(&providers).len()), (1, 0));
+}
+
+#[test]
+fn one_namespace_has_no_more_than_its_share_of_the_bytes() {
+    let large = |n: i64| kv(&format!("a{n:05}"), large_value(), 1, n + 1);
+    let count = i64::try_from(MOST_OF_NAMESPACE.bytes / large_value().len()).expect("few");
+    let kvs = (0..count + 10).map(large).chain([other("zoo", "a")]);
+    let mut core = listed(kvs.collect());
+    core.check_invariants();
+    let providers = core.providers().expect("a list");
+    assert!((1..=count + 1).contains(&i64::try_from(providers.count()).expect("few")));
+    assert_eq!(too_much(&providers).len(), 1);
+    let last = providers.entries.last().expect("one");
+    assert_eq!(last.key.namespace.as_str(), "zoo");
+}
+
+/// Right for itself, and nearly as large as may be.
+fn large_value() -> Vec<u8> {
+    let mut value = value(80);
+    value.resize(MAX_VALUE_BYTES - 1, b' ');
+    value
+}
+
+#[test]
+fn all_namespaces_together_are_bounded() {
+    let namespaces = MOST.keys / MOST_OF_NAMESPACE.keys;
+    let wrong = |n: usize| Kv {
+        value: Vec::new(),
+        ..other(&format!("n{}", n % namespaces), &format!("p{n}"))
+    };
+    let kvs = (0..MOST.keys).map(wrong).chain([other("zoo", "a")]);
+    let mut core = listed(kvs.collect());
+    core.check_invariants();
     let providers = core.providers().expect("a list");
     assert_eq!(providers.count(), 0);
-    let last = providers.problems().last().expect("one").to_string();
-    assert!(last.contains("more than 10000 providers"), "{last}");
-    core.check_invariants();
-    let next = core.changed(11, vec![gone("a00000", 11)]);
+    let said = too_much(&providers);
+    let [said] = &said[..] else {
+        panic!("{said:#?}");
+    };
+    assert!(said.contains("more than 10000 providers"), "{said}");
+    // Whoever goes makes room for everybody.
+    let gone = Change::Delete {
+        key: wrong(0).key,
+        modified: 11,
+    };
+    let next = core.changed(11, vec![gone]);
     assert!(matches!(next, Some(Next::List { .. })));
-    core.page(
-        Instant::now(),
-        list(11, (1..MAX_HELD).map(wrong).chain([good("z", 4)]).collect()),
-    );
+    let kvs = (1..MOST.keys).map(wrong).chain([other("zoo", "a")]);
+    core.page(Instant::now(), list(11, kvs.collect()));
     let providers = core.providers().expect("a change");
+    assert_eq!((providers.count(), too_much(&providers).len()), (1, 0));
+}
+
+#[test]
+fn keys_that_are_no_providers_take_nobodys_room() {
+    let stray = |n: usize| Kv {
+        key: format!("/heddle/v1/providers/junk{n:05}").into_bytes(),
+        ..good("a", 3)
+    };
+    let junk = |from: usize| (from..MOST.keys + 1).map(stray);
+    let mut core = listed(junk(0).chain([good("z", 4)]).collect());
+    core.check_invariants();
+    let providers = core.providers().expect("a list");
     assert_eq!(providers.count(), 1);
-    let is_full = |problem: &Problem| problem.reason.contains("more than 10000");
-    assert!(!providers.problems().iter().any(is_full));
+    assert_eq!(providers.problems().len(), MOST_OF_STRAY.keys + 1);
+    let said = too_much(&providers);
+    let [said] = &said[..] else {
+        panic!("{said:#?}");
+    };
+    assert!(said.contains("more than 100 keys"), "{said}");
+    // Only when all that are held are gone it is looked whether there are more.
+    let gone = |n: usize| Change::Delete {
+        key: stray(n).key,
+        modified: 11,
+    };
+    let held = MOST_OF_STRAY.keys;
+    assert_eq!(core.changed(11, (1..held).map(gone).collect()), None);
+    let next = core.changed(11, vec![gone(0)]);
+    assert!(matches!(next, Some(Next::List { .. })));
+    core.page(Instant::now(), list(11, vec![good("z", 4)]));
+    let providers = core.providers().expect("a change");
+    assert_eq!((providers.count(), providers.problems().len()), (1, 0));
+}
+
+#[test]
+fn a_namespace_that_is_other_providers_now_has_room_for_them() {
+    let all_of = |begin: &str, at: i64| {
+        let begin = begin.to_owned();
+        (0..MOST_OF_NAMESPACE.keys).map(move |n| kv(&format!("{begin}{n}"), Vec::new(), 1, at))
+    };
+    let mut core = listed(all_of("a", 3).collect());
+    core.lost();
+    core.begin();
+    let now = Instant::now();
+    // Those that went while nobody listened are still held when those that came are listed.
+    let came: Vec<Kv> = all_of("b", 12).collect();
+    let next = core.page(now, list(20, came.clone()));
+    assert!(matches!(next, Next::List { revision: 0, .. }), "{next:?}");
+    let next = core.page(now, list(21, came));
+    assert_eq!(next, Next::Watch { revision: 22 });
+    core.check_invariants();
+    assert_eq!(core.held.len(), MOST_OF_NAMESPACE.keys);
+    assert!(too_much(&core.providers().expect("a change")).is_empty());
 }
 
 #[test]
 fn long_keys_and_what_is_said_of_values_are_bounded() {
     let long = |n: u8| Kv {
-        key: [key(&format!("x{n}")), vec![b'y'; 1 << 20]].concat(),
+        key: [key(&format!("x{n}")), vec![b'y'; 100 << 10]].concat(),
         ..good("a", 3)
     };
     let mut core = listed((0..40).map(long).chain([good("z", 4)]).collect());
     let providers = core.providers().expect("a list");
     core.check_invariants();
-    assert_eq!(providers.problems().len(), MAX_BYTES >> 20);
+    assert_eq!(providers.problems().len(), 10 + 1);
     for problem in providers.problems() {
         let said = problem.to_string();
         assert!(said.len() < 4 * MAX_SHOWN, "{} bytes", said.len());

@@ -8,6 +8,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::*;
+use crate::registry::{Entry, Layout};
 
 /// Ends a test that hangs.
 const TOO_LONG: Duration = Duration::from_secs(60);
@@ -294,4 +295,49 @@ async fn a_quiet_folder_is_let_be() {
     assert!(timeout(QUIET * 5, quiet).await.is_err());
     // What the setting up itself caused, at most; nothing of what others do beside the folder.
     assert!(wakes <= 1, "{wakes} events in an idle folder");
+}
+
+#[tokio::test]
+async fn who_could_not_be_tried_is_tried_though_nothing_changes() {
+    let dir = TempDir::new().unwrap();
+    // Port 8080 of the first address is another's; whoever serves the Service there does not fit.
+    write(
+        dir.path().join("a.yaml"),
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n\
+         spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}\n---\n\
+         apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
+         metadata: {name: other, namespace: shop}\n\
+         spec: {address: 10.0.0.7, ports: [{port: 8080}]}\n",
+    );
+    let web = |n: u16, address: &str, port: u16| {
+        let key = format!("/heddle/v1/providers/shop/web/p{n}");
+        let value = format!(
+            "{{apiVersion: heddle.dev/v1alpha1, kind: LocalWorkload, metadata: {{labels: {{app: web}}}}, \
+             spec: {{address: {address}, ports: [{{port: {port}}}]}}}}"
+        );
+        Arc::new(Entry {
+            place: format!("etcd:{key}"),
+            key: Layout::default().provider(key.as_bytes()).unwrap(),
+            value: value.into_bytes(),
+            created: n.into(),
+        })
+    };
+    let mut entries: Vec<Arc<Entry>> = (0..40).map(|n| web(n, "10.0.0.7", 9000 + n)).collect();
+    entries.push(web(100, "10.0.0.8", 8080));
+    let (sender, providers) = watch::channel(Arc::new(Providers {
+        entries,
+        problems: Vec::new(),
+        version: 1,
+    }));
+    let mut watcher = watch(dir.path()).beside(providers);
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let (mesh, _) = next(&mut watcher).await;
+        if !mesh.unwrap().services[0].ports[0].endpoints.is_empty() {
+            break;
+        }
+    }
+    assert!(looks > 1, "there were too many to be tried at once");
+    drop(sender);
 }
