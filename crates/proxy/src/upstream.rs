@@ -125,13 +125,22 @@ impl Upstreams {
 
     /// A connection just made becomes an upstream.
     pub(crate) fn opened(&self, endpoint: &Endpoint, open: Open, side: Side) -> Upstream {
-        endpoint.failures.set(0);
+        if endpoint.place.via().is_none() {
+            self.reached(endpoint);
+        }
+        self.stats.upstream_connections_total.inc();
+        Upstream { side, open }
+    }
+
+    /// An endpoint was connected to, or has answered through another node: it is not passed over any more.
+    pub(crate) fn reached(&self, endpoint: &Endpoint) {
+        if endpoint.failures.replace(0) == 0 {
+            return;
+        }
         endpoint.avoid_until.set(0);
         if endpoint.told.take() {
             tracing::info!(endpoint = %endpoint.label, "an endpoint can be connected to again");
         }
-        self.stats.upstream_connections_total.inc();
-        Upstream { side, open }
     }
 
     /// A connection that was made elsewhere becomes an upstream here, beyond the bound if need be: it
@@ -179,6 +188,7 @@ impl Upstreams {
             endpoint.told.set(true);
             tracing::warn!(
                 endpoint = %endpoint.label,
+                node = endpoint.place.via().map(|via| tracing::field::display(via.node)),
                 %error,
                 "an endpoint cannot be connected to and is passed over while there are others"
             );

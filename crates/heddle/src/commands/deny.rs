@@ -111,7 +111,14 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
             })?;
             asked.show(&added, |added| {
                 let what = printable(&added.what);
-                format!("{what} is refused until {}\n", shown_time(added.until))
+                let until = shown_time(added.until);
+                let workloads = match added.what.contains("/heddle/node/") {
+                    true => {
+                        "its workloads have identities of their own: deny those of their service accounts, too\n"
+                    }
+                    false => "",
+                };
+                format!("{what} is refused until {until}\n{workloads}")
             })
         }
         Command::List { asked } => {

@@ -75,7 +75,10 @@ impl Registry {
             (None, Some(_)) => return Err("a password needs a user: --etcd-user (registry.user)".to_owned()),
         };
         if self.etcd.is_empty() {
-            let is_alone = own.is_none() && credentials.is_none() && self.ca.is_none();
+            let is_alone = own.is_none()
+                && credentials.is_none()
+                && self.ca.is_none()
+                && self.prefix == Prefix::default();
             return match is_alone {
                 true => Ok(None),
                 false => Err(

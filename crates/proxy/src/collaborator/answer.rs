@@ -224,6 +224,44 @@ impl Connection {
         Ok(())
     }
 
+    /// Looks whether another node has answered itself, since it could not connect the endpoint: that one is passed
+    /// over, and the request may go to another.
+    ///
+    /// # Errors
+    /// The reason, if so and it may.
+    pub(super) fn heed(
+        &self,
+        exchange: &mut Exchange,
+        upstream: &mut Upstream,
+        head_bytes: usize,
+    ) -> Result<(), Failure> {
+        exchange.refused_there = None;
+        if !upstream.side.is_to_node() {
+            return Ok(());
+        }
+        let Scratch {
+            response, linear, ..
+        } = &mut *self.worker.scratch.borrow_mut();
+        if response.status < 400 {
+            return Ok(());
+        }
+        let buf = upstream.side.inbox.contiguous(head_bytes, linear);
+        exchange.refused_there = refused_there(response, buf);
+        let (Some(reason), Some(lease)) = (exchange.refused_there, &exchange.lease) else {
+            return Ok(());
+        };
+        if !reason.is_safe_to_retry() {
+            return Ok(());
+        }
+        let failure = Failure::from(reason);
+        let (now, detail) = (self.worker.clock.now_ms(), failure.detail());
+        self.worker.upstreams.failed(lease.endpoint(), now, &detail);
+        match self.may_retry(exchange, &failure) {
+            true => Err(failure),
+            false => Ok(()),
+        }
+    }
+
     /// Sends the head of the response, and with it what has arrived of the body.
     pub(super) fn begin(
         &mut self,
@@ -252,9 +290,6 @@ impl Connection {
             && !self.client.is_ending(worker.clock.now())
             && self.served + 1 < worker.settings.bounds.requests_per_connection;
         let buf = upstream.side.inbox.contiguous(head_bytes, linear);
-        if response.status >= 400 && upstream.side.is_to_node() {
-            exchange.refused_there = refused_there(response, buf);
-        }
         self.encode_response(exchange, response, buf, !exchange.keep_alive, edits, out);
         exchange.reuse_upstream &= response.keep_alive;
         upstream.side.inbox.consume(head_bytes);

@@ -36,6 +36,10 @@ impl Connection {
                 }
                 Err(failure) => Err(failure),
             };
+            let outcome = outcome.and_then(|(mut upstream, head_bytes)| {
+                self.heed(exchange, &mut upstream, head_bytes)?;
+                Ok((upstream, head_bytes))
+            });
             match outcome {
                 Ok((mut upstream, head_bytes)) => {
                     let begin = |cx: &mut Context<'_>| {

@@ -39,6 +39,11 @@ impl Connection {
             self.observe_failure(exchange, failure);
             return begun;
         }
+        if let Some(lease) = &exchange.lease
+            && exchange.refused_there.is_none()
+        {
+            self.worker.upstreams.reached(lease.endpoint());
+        }
         let (Some(cluster), Some(lease)) = (cluster(exchange), &exchange.lease) else {
             return begun;
         };

@@ -61,6 +61,7 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
     };
     let mut tries = 0;
     let mut has_been = false;
+    let mut is_missed = false;
     loop {
         match dial(worker, key, alarm, has_been).await {
             Ok(side) => {
@@ -71,6 +72,9 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                 let (ended, was_heard) = serve(worker, link, alarm, side).await;
                 if was_heard {
                     tries = 0;
+                    if std::mem::take(&mut is_missed) {
+                        tracing::info!(node = %key.node, called = %key.called, "another node was there again");
+                    }
                 }
                 match ended {
                     Ended::Cut | Ended::Ending => {}
@@ -98,7 +102,14 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                     reason => reason,
                 };
             }
-            Err(_) => {}
+            Err(reason) => {
+                if !std::mem::replace(&mut is_missed, true) {
+                    tracing::warn!(
+                        node = %key.node, called = %key.called, reason = reason.code(),
+                        "another node cannot be reached: what is open on a link to it waits"
+                    );
+                }
+            }
         }
         if !wait(worker, link, alarm, tries).await {
             return Reason::LinkLost;

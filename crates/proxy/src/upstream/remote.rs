@@ -110,7 +110,10 @@ async fn hear(
     });
     match reason_for(status.await?) {
         Some(reason) => Err(reason),
-        None => Ok(()),
+        None => {
+            worker.upstreams.reached(endpoint);
+            Ok(())
+        }
     }
 }
 

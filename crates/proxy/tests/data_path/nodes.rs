@@ -1,5 +1,6 @@
 //! Two nodes: what one of them cannot do alone.
 
+mod elsewhere;
 mod http2;
 mod links;
 pub(crate) mod pair;

@@ -215,6 +215,13 @@ impl Pair {
         let reason = response.field("heddle-reason").map(str::to_owned);
         (response.status(), reason)
     }
+
+    /// The body of the answer that a request of its own gets.
+    pub(crate) fn body(&self, caller: &str) -> String {
+        let mut client = self.client(caller);
+        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+        String::from_utf8(client.response().body).unwrap()
+    }
 }
 
 impl Side {
