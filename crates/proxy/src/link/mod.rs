@@ -18,6 +18,8 @@
 //! | [`links`] | a Worker's links to others: found, opened, given up |
 //! | [`call`] | the driver of the end that calls: dials, and dials again when it is cut |
 //! | [`answer`] | the driver of the end that is called: whose link is it, is it a new one? |
+//! | [`places`] | how many links others may have with a Worker, and which of them makes room |
+//! | [`resets`] | how often a caller may reset what it has opened |
 //! | [`carry`] | what both do with a socket |
 //! | [`slots`] | what has come for each stream |
 //! | [`stream`] | a stream as a side of the proxy |
@@ -28,6 +30,8 @@ mod call;
 mod carry;
 mod failure;
 mod links;
+mod places;
+mod resets;
 mod slots;
 mod stream;
 
@@ -44,11 +48,13 @@ use crate::failure::Reason;
 use crate::io::Side;
 use crate::worker::Millis;
 use failure::code_of;
+use resets::Resets;
 use slots::Slots;
 
 pub(crate) use answer::{Called, Resuming, resumed};
 pub(crate) use failure::{Failed, broken, reason_of, unsent};
 pub(crate) use links::{Key, Links, Sessions};
+pub(crate) use places::{Guest, Places};
 pub(crate) use stream::Stream;
 
 /// One end of a link.
@@ -67,6 +73,10 @@ pub(crate) struct Link {
     starved: RefCell<Vec<Waker>>,
     /// Another socket to go on over, at the end that is called.
     returned: RefCell<Option<Side>>,
+    /// It is over then, whatever the other end does; never, mostly.
+    parts_by: Cell<Millis>,
+    /// Streams that the other end has reset before they were answered.
+    resets: Resets,
 }
 
 /// Which end of a link it is.
@@ -97,6 +107,8 @@ impl Link {
             idle_since: Cell::new(now),
             starved: RefCell::default(),
             returned: RefCell::default(),
+            parts_by: Cell::new(Millis::MAX),
+            resets: Resets::default(),
         })
     }
 

@@ -121,6 +121,12 @@ impl Slots {
         self.by_serial.insert(serial, slot);
     }
 
+    /// Whether anybody here has one of the streams that are open.
+    pub(super) fn serve(&self) -> bool {
+        let mut open = self.by_serial.values();
+        open.any(|&slot| self.all.get(slot).is_some_and(|slot| !slot.detached))
+    }
+
     fn of(&mut self, serial: Serial) -> Option<&mut Slot> {
         let slot = *self.by_serial.get(&serial)?;
         self.all.get_mut(slot)
@@ -147,6 +153,12 @@ impl Slots {
 
     pub(super) fn answered(&mut self, slot: usize) {
         self.all[slot].answered = true;
+    }
+
+    /// The same of a stream; of one of bytes nobody knows.
+    pub(super) fn was_answered(&self, serial: Serial) -> bool {
+        let slot = self.by_serial.get(&serial);
+        slot.is_some_and(|&slot| self.all[slot].answered)
     }
 
     pub(super) fn is_between_streams(&self, slot: usize) -> bool {

@@ -5,5 +5,6 @@ mod links;
 pub(crate) mod pair;
 mod refused;
 mod relay;
+mod shares;
 mod traffic;
 mod trust;

@@ -1,0 +1,206 @@
+//! What one node may take of another by links.
+
+use std::net::SocketAddr;
+
+use heddle_model::AppProtocol;
+use heddle_proxy::{Protocol, Settings};
+use heddle_transport::fixture::{DAY, NOW};
+use heddle_wire::link::{Code, Limits, Opened, Serial, Session, Streams};
+
+use super::pair::{Pair, id};
+use super::refused::{Intruder, identities, preface};
+use crate::policy::account;
+use crate::support::{Upstream, count, serve};
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const OVER_SHARE: &str = "heddle_connections_over_share_total";
+
+/// Connects as the shop, whose certificate is as it should be.
+fn intruder(pair: &Pair, protocol: Protocol) -> Intruder {
+    let identities = identities(pair, &pair.authority, &id("shop"), NOW - DAY, NOW + DAY);
+    let session = identities.connect(Some(&account("shop")), &account("echo"), protocol);
+    Intruder::connect(pair.mesh_address, session.unwrap())
+}
+
+/// Waits for the next words, or the end: sessions have things to say of their own.
+fn hear(intruder: &mut Intruder) {
+    while intruder.heard.is_empty() && !intruder.closed {
+        intruder.read();
+    }
+}
+
+/// The calling end of a link that a test has in hand.
+struct Caller {
+    intruder: Intruder,
+    session: Session,
+    told: Told,
+}
+
+/// What it was told.
+#[derive(Default)]
+struct Told {
+    away: Option<Code>,
+}
+
+impl Streams for Told {
+    fn opened(&mut self, _: Serial, _: Opened, _: &[u8], _: Option<u32>) {}
+    fn head(&mut self, _: Serial, _: Code, _: &[u8]) {}
+    fn data(&mut self, _: Serial, _: &[u8]) {}
+    fn ended(&mut self, _: Serial) {}
+    fn reset(&mut self, _: Serial, _: Code) {}
+    fn writable(&mut self, _: Serial) {}
+    fn over(&mut self, _: Serial) {}
+    fn lost(&mut self, _: Serial, _: bool) {}
+    fn going_away(&mut self, code: Code, _: Option<Serial>) {
+        self.away = Some(code);
+    }
+}
+
+impl Caller {
+    /// A link of the shop's, if the other node says anything.
+    fn of(pair: &Pair) -> Option<Caller> {
+        let mut caller = Caller {
+            intruder: intruder(pair, Protocol::Link),
+            session: Session::client(Limits::INITIAL),
+            told: Told::default(),
+        };
+        caller.session.connected(0);
+        caller.send();
+        caller.hear();
+        caller.session.token().map(|_| caller)
+    }
+
+    fn send(&mut self) {
+        while self.session.wants_transmit() {
+            let mut out = Vec::new();
+            self.session.transmit(&mut out, 16_000, 0);
+            self.intruder.send(&out);
+        }
+    }
+
+    /// Waits for the next words.
+    fn hear(&mut self) {
+        hear(&mut self.intruder);
+        let heard = std::mem::take(&mut self.intruder.heard);
+        let _broken = self.session.receive(&heard, 0, &mut self.told);
+    }
+
+    /// With what it is told to go, if it is.
+    fn farewell(&mut self) -> Option<Code> {
+        while self.told.away.is_none() && !self.intruder.closed {
+            self.hear();
+        }
+        self.told.away
+    }
+
+    fn ask(&mut self, destination: &[u8]) -> Option<Serial> {
+        self.session.open(0, destination, REQUEST, true).ok()
+    }
+}
+
+fn wait_for(pair: &Pair, links: usize) {
+    pair.called.expect("heddle_links_active", &[], links as f64);
+}
+
+#[test]
+fn links_of_one_node_leave_connections_for_everybody_else() {
+    let mut settings = Settings::default();
+    settings.bounds.connections = 80;
+    let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
+    // Given a node that makes as many links as it can, and keeps each busy with a stream that leads nowhere …
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        let Some(mut caller) = Caller::of(&pair) else {
+            continue;
+        };
+        let _serial = caller.session.open_flow(b"nowhere");
+        caller.send();
+        held.push(caller);
+    }
+    // … then it has as many connections as are free besides, but for the eighth that is kept …
+    wait_for(&pair, 35);
+    pair.called.expect("heddle_connections_active", &[], 0.0);
+    // … and others find room.
+    for caller in ["intruder", "unidentified"] {
+        assert_eq!(pair.get(caller).0, 200, "{caller}");
+    }
+    drop(held);
+}
+
+#[test]
+fn connections_of_http2_have_the_share_of_links() {
+    let mut settings = Settings::default();
+    settings.bounds.connections = 80;
+    let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
+    let mut held = Vec::new();
+    for _ in 0..60 {
+        let mut caller = intruder(&pair, Protocol::Http2);
+        caller.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+        // SETTINGS, or the end.
+        hear(&mut caller);
+        held.push(caller);
+    }
+    let refused = held.iter().filter(|caller| caller.heard.is_empty());
+    assert_eq!(refused.count(), 25);
+    pair.called.expect(OVER_SHARE, &[], 25.0);
+    drop(held);
+    pair.called.expect("heddle_connections_active", &[], 0.0);
+    assert_eq!(pair.get("intruder").0, 200);
+}
+
+#[test]
+fn of_a_pair_there_are_so_many_links_and_what_serves_nothing_makes_room() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let here = preface(1, upstream.address, "echo");
+    let ask = |destination: &[u8]| {
+        let mut caller = Caller::of(&pair).unwrap();
+        caller.ask(destination);
+        caller.send();
+        caller
+    };
+    // Given as many links as may be of which each serves a request, but for one …
+    let mut held: Vec<Caller> = (0..63).map(|_| ask(&here)).collect();
+    let servers: Vec<_> = (0..63).map(|_| upstream.accept()).collect();
+    let mut idle = ask(b"nowhere");
+    wait_for(&pair, 64);
+    // … when there is another, that one parts …
+    held.push(ask(&here));
+    assert_eq!(idle.farewell(), Some(Code::IDLE));
+    let last = upstream.accept();
+    wait_for(&pair, 64);
+    pair.called.expect(OVER_SHARE, &[], 0.0);
+    // … and where all of them serve, the new one: it is told so, and nothing is done of what it asks.
+    let mut late = Caller::of(&pair).unwrap();
+    assert_eq!(late.farewell(), Some(Code::OVERLOAD));
+    pair.called.expect(OVER_SHARE, &[], 1.0);
+    while !late.intruder.closed {
+        late.hear();
+    }
+    assert!(upstream.is_quiet());
+    drop((servers, last));
+}
+
+#[test]
+fn a_link_whose_streams_are_reset_all_the_time_is_given_up() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    let nobody: SocketAddr = ([127, 0, 0, 9], 9).into();
+    let destination = preface(1, nobody, "echo");
+    let mut caller = Caller::of(&pair).unwrap();
+    let mut reset = 0;
+    while !caller.intruder.closed {
+        for _ in 0..100 {
+            if let Some(serial) = caller.ask(&destination) {
+                caller.session.reset(serial, Code::CANCELLED);
+                reset += 1;
+            }
+        }
+        caller.send();
+        caller.hear();
+        assert!(reset < 100_000, "the link is still there");
+    }
+    assert!(reset > 2_000, "{reset}");
+    wait_for(&pair, 0);
+    assert!(count(&pair.called.registry, "heddle_links_total", &[]) == 1.0);
+    assert_eq!(pair.get("intruder").0, 200);
+}
