@@ -90,7 +90,7 @@ impl Called {
             address: peer.ip(),
         };
         let session = Session::server(token, limits(&worker));
-        let link = Link::new(end, session, worker.clock.now_ms());
+        let link = Link::new(end, session, &worker);
         let place = worker.place(guest, Rc::downgrade(&link));
         let parting = match place {
             Some(_) => None,

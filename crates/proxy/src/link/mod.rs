@@ -22,6 +22,7 @@
 //! | [`resets`] | how often a caller may reset what it has opened |
 //! | [`carry`] | what both do with a socket |
 //! | [`slots`] | what has come for each stream |
+//! | [`hold`] | how much of the pool that may take |
 //! | [`stream`] | a stream as a side of the proxy |
 //! | [`failure`] | codes on the wire, and the reasons that they stand for |
 
@@ -29,6 +30,7 @@ mod answer;
 mod call;
 mod carry;
 mod failure;
+mod hold;
 mod links;
 mod places;
 mod resets;
@@ -46,7 +48,7 @@ use heddle_wire::link::{Code, Session};
 
 use crate::failure::Reason;
 use crate::io::Side;
-use crate::worker::Millis;
+use crate::worker::{Millis, Worker};
 use failure::code_of;
 use resets::Resets;
 use slots::Slots;
@@ -96,11 +98,13 @@ pub(crate) enum End {
 }
 
 impl Link {
-    fn new(end: End, session: Session, now: Millis) -> Rc<Self> {
+    fn new(end: End, session: Session, worker: &Worker) -> Rc<Self> {
+        let now = worker.clock.now_ms();
+        let hold = worker.links.holds.of(&end, &worker.pool);
         Rc::new(Link {
             end,
             session: RefCell::new(session),
-            slots: RefCell::default(),
+            slots: RefCell::new(Slots::new(hold)),
             driver: RefCell::default(),
             stirred: Cell::new(false),
             closing: Cell::new(false),

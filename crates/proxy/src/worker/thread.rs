@@ -200,7 +200,7 @@ impl Worker {
             identities: RefCell::default(),
             pods: RefCell::new(pods),
             sockets: RefCell::default(),
-            links: Links::default(),
+            links: Links::new(),
             http2: Connections::default(),
             sessions,
             called_links,

@@ -1,16 +1,20 @@
 //! What one node may take of another by links.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
 use heddle_proxy::{Protocol, Settings};
 use heddle_transport::fixture::{DAY, NOW};
 use heddle_wire::link::{Code, Limits, Opened, Serial, Session, Streams};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use super::pair::{Pair, id};
 use super::refused::{Intruder, identities, preface};
 use crate::policy::account;
-use crate::support::{Upstream, count, serve};
+use crate::support::{Client, PATIENCE, Upstream, count, serve};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OVER_SHARE: &str = "heddle_connections_over_share_total";
@@ -203,4 +207,74 @@ fn a_link_whose_streams_are_reset_all_the_time_is_given_up() {
     wait_for(&pair, 0);
     assert!(count(&pair.called.registry, "heddle_links_total", &[]) == 1.0);
     assert_eq!(pair.get("intruder").0, 200);
+}
+
+/// An endpoint whose answers never end, but for those to `/short`.
+fn endless() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    if stream.read(&mut byte).unwrap_or(0) == 0 {
+                        return;
+                    }
+                    head.extend(byte);
+                }
+                let short = head.starts_with(b"GET /short ");
+                let length = if short { 2_u64 } else { 1 << 40 };
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+                let _gone = stream.write_all(head.as_bytes());
+                if short {
+                    let _gone = stream.write_all(b"ok");
+                    return;
+                }
+                while stream.write_all(&[b'x'; 16_384]).is_ok() {}
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn downloads_that_nobody_reads_leave_blocks_for_others() {
+    const BLOCKS: usize = 256;
+    let mut settings = Settings::default();
+    settings.bounds.blocks = BLOCKS;
+    let pair = Pair::with(&settings, endless(), AppProtocol::Http);
+    // Given a workload that reads fast for a while, and then no more, of more than there are blocks for …
+    let downloads: Vec<Client> = (0..32)
+        .map(|_| {
+            let mut client = pair.client("shop");
+            set_socket_recv_buffer_size(&client.stream, 65_536).unwrap();
+            client.send("GET /long HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert!(client.head().starts_with("HTTP/1.1 200 "));
+            client
+        })
+        .collect();
+    for _ in 0..8 {
+        for client in &downloads {
+            let _some = (&client.stream).read_exact(&mut [0; 65_536]);
+        }
+    }
+    // … when all that can come has come …
+    let in_use = || count(&pair.calling.registry, "heddle_buffer_blocks_active", &[]);
+    let (mut last, patience) = (-1.0, Instant::now() + PATIENCE);
+    while last != in_use() || last < BLOCKS as f64 / 4.0 {
+        assert!(Instant::now() < patience, "{last} blocks");
+        last = in_use();
+        thread::park_timeout(Duration::from_millis(1_200));
+    }
+    // … then others are served.
+    for _ in 0..20 {
+        let mut client = pair.client("intruder");
+        client.send("GET /short HTTP/1.1\r\nHost: a\r\n\r\n");
+        let response = client.response();
+        assert_eq!(response.status(), 200, "{last} blocks in use");
+    }
+    drop(downloads);
+    pair.calling.expect("heddle_buffer_blocks_active", &[], 0.0);
 }
