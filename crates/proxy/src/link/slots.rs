@@ -145,10 +145,12 @@ impl Slots {
         self.by_serial.insert(serial, slot);
     }
 
-    /// Whether anybody here has one of the streams that are open.
+    /// Whether anything is to be done for one of the streams that are open. Of one that was answered only its end is
+    /// waited for.
     pub(super) fn serve(&self) -> bool {
-        let mut open = self.by_serial.values();
-        open.any(|&slot| self.all.get(slot).is_some_and(|slot| !slot.detached))
+        let open = self.by_serial.values();
+        let mut open = open.filter_map(|&slot| self.all.get(slot));
+        open.any(|slot| !(slot.detached || slot.answered && slot.was_sent))
     }
 
     fn of(&mut self, serial: Serial) -> Option<&mut Slot> {

@@ -19,10 +19,10 @@ use crate::support::{Client, PATIENCE, Upstream, count, serve};
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OVER_SHARE: &str = "heddle_connections_over_share_total";
 
-/// Connects as the shop, whose certificate is as it should be.
-fn intruder(pair: &Pair, protocol: Protocol) -> Intruder {
-    let identities = identities(pair, &pair.authority, &id("shop"), NOW - DAY, NOW + DAY);
-    let session = identities.connect(Some(&account("shop")), &account("echo"), protocol);
+/// Connects as somebody whose certificate is as it should be.
+fn intruder(pair: &Pair, who: &str, protocol: Protocol) -> Intruder {
+    let identities = identities(pair, &pair.authority, &id(who), NOW - DAY, NOW + DAY);
+    let session = identities.connect(Some(&account(who)), &account("echo"), protocol);
     Intruder::connect(pair.mesh_address, session.unwrap())
 }
 
@@ -44,13 +44,16 @@ struct Caller {
 #[derive(Default)]
 struct Told {
     away: Option<Code>,
+    ended: bool,
 }
 
 impl Streams for Told {
     fn opened(&mut self, _: Serial, _: Opened, _: &[u8], _: Option<u32>) {}
     fn head(&mut self, _: Serial, _: Code, _: &[u8]) {}
     fn data(&mut self, _: Serial, _: &[u8]) {}
-    fn ended(&mut self, _: Serial) {}
+    fn ended(&mut self, _: Serial) {
+        self.ended = true;
+    }
     fn reset(&mut self, _: Serial, _: Code) {}
     fn writable(&mut self, _: Serial) {}
     fn over(&mut self, _: Serial) {}
@@ -63,8 +66,12 @@ impl Streams for Told {
 impl Caller {
     /// A link of the shop's, if the other node says anything.
     fn of(pair: &Pair) -> Option<Caller> {
+        Caller::named(pair, "shop")
+    }
+
+    fn named(pair: &Pair, who: &str) -> Option<Caller> {
         let mut caller = Caller {
-            intruder: intruder(pair, Protocol::Link),
+            intruder: intruder(pair, who, Protocol::Link),
             session: Session::client(Limits::INITIAL),
             told: Told::default(),
         };
@@ -138,7 +145,7 @@ fn connections_of_http2_have_the_share_of_links() {
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
     let mut held = Vec::new();
     for _ in 0..60 {
-        let mut caller = intruder(&pair, Protocol::Http2);
+        let mut caller = intruder(&pair, "shop", Protocol::Http2);
         caller.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
         // SETTINGS, or the end.
         hear(&mut caller);
@@ -183,6 +190,47 @@ fn of_a_pair_there_are_so_many_links_and_what_serves_nothing_makes_room() {
     }
     assert!(upstream.is_quiet());
     drop((servers, last));
+}
+
+#[test]
+fn whoever_is_refused_a_link_is_told_and_asks_nobody_twice() {
+    let upstream = Upstream::new();
+    let mut settings = Settings::default();
+    settings.bounds.links = 2;
+    let pair = Pair::with(&settings, upstream.address, AppProtocol::Http);
+    // Given a worker whose four places have links that each serve a request, two of them of one caller …
+    let here = preface(1, upstream.address, "echo");
+    let mut held = Vec::new();
+    for who in ["shop", "shop", "one", "other"] {
+        let mut caller = Caller::named(&pair, who).unwrap();
+        caller.ask(&here);
+        caller.send();
+        held.push((caller, upstream.accept()));
+    }
+    wait_for(&pair, 4);
+    // … then a request that needs another link fails, and it is certain that nobody has seen it.
+    let (status, reason) = pair.get("intruder");
+    assert_eq!(
+        (status, reason.as_deref()),
+        (503, Some("upstream_connect_failed"))
+    );
+    assert!(upstream.is_quiet());
+    assert!(count(&pair.called.registry, OVER_SHARE, &[]) >= 1.0);
+    // When one of them is answered, though its client does not end it, there is room.
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let (caller, server) = held.last_mut().unwrap();
+    server.head();
+    server.send(answer);
+    while !caller.told.ended {
+        assert!(!caller.intruder.closed);
+        caller.hear();
+    }
+    let mut client = pair.client("intruder");
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    // The connection to the endpoint is good for another request.
+    server.head();
+    server.send(answer);
+    assert_eq!(client.response().status(), 200);
 }
 
 #[test]
