@@ -75,6 +75,9 @@ pub(crate) enum Holder {
     Nodes(WorkloadName),
     /// What comes from other nodes and calls nothing that is here.
     Astray,
+    /// What other nodes call by and many streams share: links, and connections of HTTP/2. All of them together, so
+    /// that they leave as many connections to everybody else.
+    Links,
 }
 
 /// What one source holds.
@@ -185,7 +188,12 @@ impl Share {
 
     fn allows(&self, left: usize, held: usize) -> bool {
         let All { bound, fixed, .. } = *self.all;
-        self.holder == Holder::Anybody || may_take(bound, left, held, fixed)
+        match self.holder {
+            Holder::Anybody => true,
+            // They are those of all nodes, not of one pod.
+            Holder::Links => may_take(bound, left, held, None),
+            _ => may_take(bound, left, held, fixed),
+        }
     }
 
     /// Says that a connection was refused since the source has its share, unless that was said a moment ago.
@@ -198,7 +206,8 @@ impl Share {
         let held = self.held.load(Ordering::Relaxed);
         let of = self.all.bound;
         let (workload, whose) = match &self.holder {
-            Holder::Anybody => return,
+            // Of links it is said whose is refused.
+            Holder::Anybody | Holder::Links => return,
             Holder::Caller(workload) => (workload, "connections that a pod opens"),
             Holder::Strangers(workload) => {
                 (workload, "connections to a pod from outside of the mesh")

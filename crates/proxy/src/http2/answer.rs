@@ -12,7 +12,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -35,7 +35,7 @@ use crate::carry::{Spoken, Stage, spoken};
 use crate::failure::{Failure, Reason};
 use crate::inbound::understand;
 use crate::io::{Proof, Side};
-use crate::link::Failed;
+use crate::link::{Failed, Guest};
 use crate::listener::Door;
 use crate::permits::Permit;
 use crate::worker::{Alarm, Millis, Worker};
@@ -82,6 +82,14 @@ impl Called {
         } = self;
         let called = side.called().and_then(SpiffeId::service_account);
         let (Some(proof), Some(called)) = (side.proof(), called) else {
+            return Stage::Over;
+        };
+        let guest = Guest {
+            caller: proof.peer.id.clone(),
+            called: called.clone(),
+            address: peer.ip(),
+        };
+        let Some(_place) = worker.place(guest, Weak::new()) else {
             return Stage::Over;
         };
         let answering = Rc::new(Answering {

@@ -7,8 +7,9 @@
 //!                       └─ of another Worker ─▶ goes there┘◀── waits to come back ◀────┘ cut
 //! ```
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -21,7 +22,7 @@ use heddle_wire::preface::{Kind, Preface};
 use super::carry::Ended;
 use super::failure::{Failed, code_of};
 use super::links::limits;
-use super::{End, Link, Stream};
+use super::{End, Guest, Link, Stream};
 use crate::carry::Stage;
 use crate::failure::Reason;
 use crate::inbound::understand;
@@ -83,18 +84,32 @@ impl Called {
             called: called.clone(),
             peer,
         };
+        let guest = Guest {
+            caller: proof.peer.id.clone(),
+            called: called.clone(),
+            address: peer.ip(),
+        };
         let session = Session::server(token, limits(&worker));
-        let link = Link::new(end, session, worker.clock.now_ms());
+        let link = Link::new(end, session, &worker);
+        let place = worker.place(guest, Rc::downgrade(&link));
+        let parting = match place {
+            Some(_) => None,
+            None => match worker.see_off(&link) {
+                Some(parting) => Some(parting),
+                None => return Stage::Over,
+            },
+        };
         worker.links.add_called(token, &link);
         worker.sessions.add(token, worker.intake.clone());
         worker.stats.links_active.inc();
         worker.stats.links_total.inc();
-        let reason = drive(&worker, &link, &alarm, side).await;
+        let reason = drive_until_it_parts(&worker, &link, &alarm, side).await;
         worker.stats.links_active.dec();
         worker.sessions.remove(token);
         worker.links.forget_called(token);
         link.give_up(reason);
         link.driver.take();
+        drop((place, parting));
         Stage::Over
     }
 
@@ -159,6 +174,29 @@ impl Link {
         self.stirred.set(false);
         self.stir();
     }
+}
+
+/// Drives a link until it is over, or had to be because it was told to part.
+async fn drive_until_it_parts(
+    worker: &Rc<Worker>,
+    link: &Rc<Link>,
+    alarm: &Alarm,
+    side: Side,
+) -> Reason {
+    let mut driving = pin!(drive(worker, link, alarm, side));
+    poll_fn(|cx| {
+        let driven = driving.as_mut().poll(cx);
+        match link.parts_by.get() {
+            Millis::MAX => return driven,
+            by if driven.is_pending() && worker.clock.now_ms() >= by => {
+                return Poll::Ready(Reason::LinkLost);
+            }
+            // Nothing that it waits for matters beside that.
+            by => alarm.set(by),
+        }
+        driven
+    })
+    .await
 }
 
 /// Drives a link until it is over. Returns why whatever is open on it fails.
@@ -329,6 +367,31 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
+    /// Counts a stream that the caller has reset, and gives the link up when those are too many.
+    fn counts_reset(&self) {
+        let (worker, link) = (self.worker, self.link);
+        let End::Called {
+            caller,
+            called,
+            peer,
+        } = &link.end
+        else {
+            return;
+        };
+        if link.resets.count(worker.clock.now_ms()) {
+            return;
+        }
+        link.parts_by.set(0);
+        let mut said = worker.said_of_links.borrow_mut();
+        if said.may_name("resets", worker.clock.now()) {
+            tracing::warn!(
+                %caller, %called, %peer,
+                "a link is given up, and all that was open on it: too many of its streams are reset by the caller \
+                 before they are answered; look what opens and cancels so many"
+            );
+        }
+    }
+
     fn fails(&mut self, serial: Serial, reason: Reason) {
         let failed = Failed {
             reason,
@@ -395,10 +458,13 @@ impl Streams for Receiver<'_> {
     }
 
     fn reset(&mut self, serial: Serial, code: Code) {
-        self.link
-            .slots
-            .borrow_mut()
-            .failed(serial, Failed::by(code));
+        let mut slots = self.link.slots.borrow_mut();
+        let was_answered = slots.was_answered(serial);
+        slots.failed(serial, Failed::by(code));
+        drop(slots);
+        if !was_answered {
+            self.counts_reset();
+        }
     }
 
     fn writable(&mut self, serial: Serial) {

@@ -13,6 +13,7 @@ use heddle_wire::preface::Kind;
 
 use super::call::call;
 use super::failure::cannot_open;
+use super::hold::Holds;
 use super::stream::Opening;
 use super::{End, Link, Stream};
 use crate::failure::Reason;
@@ -41,13 +42,15 @@ pub(crate) struct Key {
 }
 
 /// All links of a Worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Links {
     /// Those that it calls others by.
     to: RefCell<HashMap<Key, Vec<Rc<Link>>, RandomState>>,
     /// Those by which others call it, for as long as their sessions last.
     from: RefCell<HashMap<Token, Weak<Link>, RandomState>>,
     count: Cell<usize>,
+    /// What has come for their streams and was not taken.
+    pub(super) holds: Holds,
 }
 
 /// Which Worker of the process has which session: a link that was cut may come back to any.
@@ -73,6 +76,15 @@ impl Sessions {
 }
 
 impl Links {
+    pub(crate) fn new() -> Self {
+        Links {
+            to: RefCell::default(),
+            from: RefCell::default(),
+            count: Cell::new(0),
+            holds: Holds::new(),
+        }
+    }
+
     /// A stream to an endpoint of another node, for a caller whose templates have the number `scope`. It costs no
     /// wait: where there is no link yet, what is sent waits for one.
     ///
@@ -130,7 +142,7 @@ impl Links {
         }
         let session = Session::client(limits(worker));
         let end = End::Caller(key.clone());
-        let link = Link::new(end, session, worker.clock.now_ms());
+        let link = Link::new(end, session, worker);
         let mut to = self.to.borrow_mut();
         to.entry(key).or_default().push(Rc::clone(&link));
         self.count.set(self.count.get() + 1);

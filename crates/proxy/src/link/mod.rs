@@ -18,8 +18,11 @@
 //! | [`links`] | a Worker's links to others: found, opened, given up |
 //! | [`call`] | the driver of the end that calls: dials, and dials again when it is cut |
 //! | [`answer`] | the driver of the end that is called: whose link is it, is it a new one? |
+//! | [`places`] | how many links others may have with a Worker, and which of them makes room |
+//! | [`resets`] | how often a caller may reset what it has opened |
 //! | [`carry`] | what both do with a socket |
 //! | [`slots`] | what has come for each stream |
+//! | [`hold`] | how much of the pool that may take |
 //! | [`stream`] | a stream as a side of the proxy |
 //! | [`failure`] | codes on the wire, and the reasons that they stand for |
 
@@ -27,7 +30,10 @@ mod answer;
 mod call;
 mod carry;
 mod failure;
+mod hold;
 mod links;
+mod places;
+mod resets;
 mod slots;
 mod stream;
 
@@ -42,13 +48,15 @@ use heddle_wire::link::{Code, Session};
 
 use crate::failure::Reason;
 use crate::io::Side;
-use crate::worker::Millis;
+use crate::worker::{Millis, Worker};
 use failure::code_of;
+use resets::Resets;
 use slots::Slots;
 
 pub(crate) use answer::{Called, Resuming, resumed};
 pub(crate) use failure::{Failed, broken, reason_of, unsent};
 pub(crate) use links::{Key, Links, Sessions};
+pub(crate) use places::{Guest, Places};
 pub(crate) use stream::Stream;
 
 /// One end of a link.
@@ -67,6 +75,10 @@ pub(crate) struct Link {
     starved: RefCell<Vec<Waker>>,
     /// Another socket to go on over, at the end that is called.
     returned: RefCell<Option<Side>>,
+    /// It is over then, whatever the other end does; never, mostly.
+    parts_by: Cell<Millis>,
+    /// Streams that the other end has reset before they were answered.
+    resets: Resets,
 }
 
 /// Which end of a link it is.
@@ -86,17 +98,21 @@ pub(crate) enum End {
 }
 
 impl Link {
-    fn new(end: End, session: Session, now: Millis) -> Rc<Self> {
+    fn new(end: End, session: Session, worker: &Worker) -> Rc<Self> {
+        let now = worker.clock.now_ms();
+        let hold = worker.links.holds.of(&end, &worker.pool);
         Rc::new(Link {
             end,
             session: RefCell::new(session),
-            slots: RefCell::default(),
+            slots: RefCell::new(Slots::new(hold)),
             driver: RefCell::default(),
             stirred: Cell::new(false),
             closing: Cell::new(false),
             idle_since: Cell::new(now),
             starved: RefCell::default(),
             returned: RefCell::default(),
+            parts_by: Cell::new(Millis::MAX),
+            resets: Resets::default(),
         })
     }
 

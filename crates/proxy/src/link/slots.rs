@@ -3,25 +3,31 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use foldhash::fast::RandomState;
 use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::link::heads::NO_SCOPE;
-use heddle_wire::link::{Code, Opened, Serial};
+use heddle_wire::link::{Code, Limits, Opened, Serial};
 use slab::Slab;
 
 use super::failure::Failed;
+use super::hold::{Held, Hold};
 use crate::failure::Reason;
 
 /// Collaborators that wait for another stream of the same destination, at most so many for each link.
 const MAX_WAITING: usize = 64;
 /// Chains that are kept.
 const MAX_SPARE: usize = 64;
+/// Bytes after which a stream's window may grow for the first time.
+const HALF_WINDOW: usize = Limits::INITIAL.stream_window as usize / 2;
 
 /// All streams of one end of a link.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Slots {
+    /// What they hold together, with those of the caller's other links.
+    hold: Rc<Hold>,
     all: Slab<Slot>,
     by_serial: HashMap<Serial, usize, RandomState>,
     /// Those that wait for another stream, by its destination.
@@ -32,7 +38,7 @@ pub(super) struct Slots {
 }
 
 /// One of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
     /// Which stream it is; none before it is opened, and between two.
     serial: Option<Serial>,
@@ -40,8 +46,13 @@ struct Slot {
     destination: Option<u32>,
     /// What has come and was not taken.
     inbox: Chain,
+    held: Held,
     /// Bytes of it that are heads, which no window counts.
     heads: usize,
+    /// Bytes of the stream that were taken, up to where its window may grow.
+    taken: usize,
+    /// A byte that was taken and the session was not told of: a window that leaves anything behind does not grow.
+    kept_back: usize,
     /// The other end has sent everything.
     has_come: bool,
     /// This end has.
@@ -77,12 +88,21 @@ pub(super) struct Left {
 }
 
 impl Slots {
+    pub(super) fn new(hold: Rc<Hold>) -> Self {
+        Slots {
+            hold,
+            all: Slab::new(),
+            by_serial: HashMap::default(),
+            waiting: HashMap::default(),
+            waiting_count: 0,
+            spare: Vec::new(),
+        }
+    }
+
     /// A slot for a stream that will be opened.
     pub(super) fn vacant(&mut self) -> usize {
-        self.all.insert(Slot {
-            inbox: self.spare.pop().unwrap_or_default(),
-            ..Slot::default()
-        })
+        let inbox = self.spare.pop().unwrap_or_default();
+        self.all.insert(Slot::new(inbox, self.hold.share()))
     }
 
     /// Keeps a chain for another stream.
@@ -96,7 +116,7 @@ impl Slots {
     /// Lets go of what is kept for streams to come.
     pub(super) fn trim(&mut self) {
         if self.all.is_empty() {
-            *self = Slots::default();
+            *self = Slots::new(Rc::clone(&self.hold));
         }
     }
 
@@ -118,8 +138,20 @@ impl Slots {
 
     /// The slot's stream is open.
     pub(super) fn opened(&mut self, slot: usize, serial: Serial) {
-        self.all[slot].serial = Some(serial);
+        let entry = &mut self.all[slot];
+        entry.serial = Some(serial);
+        entry.taken = 0;
+        entry.kept_back = 0;
+        entry.held.grows_no_more();
         self.by_serial.insert(serial, slot);
+    }
+
+    /// Whether anything is to be done for one of the streams that are open. Of one that was answered only its end is
+    /// waited for.
+    pub(super) fn serve(&self) -> bool {
+        let open = self.by_serial.values();
+        let mut open = open.filter_map(|&slot| self.all.get(slot));
+        open.any(|slot| !(slot.detached || slot.answered && slot.was_sent))
     }
 
     fn of(&mut self, serial: Serial) -> Option<&mut Slot> {
@@ -148,6 +180,12 @@ impl Slots {
 
     pub(super) fn answered(&mut self, slot: usize) {
         self.all[slot].answered = true;
+    }
+
+    /// The same of a stream; of one of bytes nobody knows.
+    pub(super) fn was_answered(&self, serial: Serial) -> bool {
+        let slot = self.by_serial.get(&serial);
+        slot.is_some_and(|&slot| self.all[slot].answered)
     }
 
     pub(super) fn is_between_streams(&self, slot: usize) -> bool {
@@ -184,14 +222,16 @@ impl Slots {
         let slot = &mut self.all[index];
         slot.is_fresh = false;
         if !slot.inbox.is_empty() {
-            let bytes = slot.inbox.len().min(want.max(1));
+            let want = slot.held.at_once(want.max(1));
+            let bytes = slot.inbox.len().min(want);
             match inbox.is_empty() && bytes == slot.inbox.len() {
                 true => mem::swap(inbox, &mut slot.inbox),
                 false => slot.inbox.move_to(bytes, inbox),
             }
+            slot.held.set(slot.inbox.blocks());
             let heads = slot.heads.min(bytes);
             slot.heads -= heads;
-            let (data, serial) = (bytes - heads, slot.serial);
+            let (data, serial) = (slot.passed_on(bytes - heads), slot.serial);
             return Poll::Ready(Ok(Taken {
                 bytes,
                 data,
@@ -245,6 +285,7 @@ impl Slots {
             return Ok(());
         };
         slot.heads += head.len();
+        // No window counts heads, and nothing can be served without them.
         slot.put(pool, head)
     }
 
@@ -254,7 +295,8 @@ impl Slots {
     /// The same.
     pub(super) fn data(&mut self, serial: Serial, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
         match self.of(serial) {
-            Some(slot) => slot.put(pool, bytes),
+            Some(slot) if slot.has_room(bytes) => slot.put(pool, bytes),
+            Some(_) => Err(io::ErrorKind::OutOfMemory.into()),
             None => Ok(()),
         }
     }
@@ -294,7 +336,7 @@ impl Slots {
             slot.deaf = Some(failure);
         } else {
             slot.failure = Some(failure);
-            slot.inbox.clear();
+            slot.clear();
         }
     }
 
@@ -343,7 +385,7 @@ impl Slots {
         let slot = &mut self.all[index];
         if slot.was_sent && !slot.has_come && slot.serial.is_some() {
             slot.detached = true;
-            slot.inbox.clear();
+            slot.clear();
             slot.waker = None;
         }
     }
@@ -403,11 +445,55 @@ impl Slots {
 }
 
 impl Slot {
+    fn new(inbox: Chain, held: Held) -> Self {
+        Slot {
+            serial: None,
+            destination: None,
+            inbox,
+            held,
+            heads: 0,
+            taken: 0,
+            kept_back: 0,
+            has_come: false,
+            was_sent: false,
+            is_fresh: false,
+            answered: false,
+            failure: None,
+            deaf: None,
+            waker: None,
+            detached: false,
+            is_waiting: false,
+        }
+    }
+
+    /// Whether there is room for bytes of a body.
+    fn has_room(&self, bytes: &[u8]) -> bool {
+        self.detached || bytes.len() <= self.inbox.room() || self.held.may_take()
+    }
+
+    /// How many bytes the session is told of when so many were taken.
+    fn passed_on(&mut self, bytes: usize) -> usize {
+        let all = bytes + mem::take(&mut self.kept_back);
+        self.taken = self.taken.saturating_add(bytes);
+        let may_grow = self.taken < HALF_WINDOW || self.held.may_grow();
+        if all > 0 && self.inbox.is_empty() && !may_grow {
+            self.kept_back = 1;
+        }
+        all - self.kept_back
+    }
+
+    fn clear(&mut self) {
+        self.inbox.clear();
+        self.held.set(self.inbox.blocks());
+        self.held.grows_no_more();
+    }
+
     fn put(&mut self, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
         if self.detached {
             return Ok(());
         }
         let kept = self.inbox.extend_from_slice(pool, bytes);
+        self.held.set(self.inbox.blocks());
         self.wake();
         kept.map_err(|_| io::ErrorKind::OutOfMemory.into())
     }

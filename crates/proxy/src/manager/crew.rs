@@ -19,7 +19,7 @@ use crate::link::Sessions;
 use crate::listener::{Door, Refusing};
 use crate::mailbox::Mailbox;
 use crate::parcel::{Arrival, Parcel};
-use crate::permits::Permits;
+use crate::permits::{Holder, Permits, Share};
 use crate::route::Snapshot;
 use crate::settings::Settings;
 use crate::worker::{self, Command, Intake, Shown};
@@ -46,6 +46,8 @@ pub(super) struct Crew {
     seed: u64,
     /// Which Worker has which session with another node.
     sessions: Sessions,
+    /// What the links by which other nodes call count to, whichever Worker has them.
+    called_links: Arc<Share>,
     snapshot: Option<Arc<Snapshot>>,
     identities: Option<Arc<Identities>>,
     pods: Arc<Pods>,
@@ -79,6 +81,7 @@ impl Crew {
     ) -> Self {
         Crew {
             stats: registry.manager(),
+            called_links: permits.share(Holder::Links),
             permits,
             settings,
             registry,
@@ -152,6 +155,7 @@ impl Crew {
             stats: Arc::clone(&stats),
             log: self.log.clone(),
             sessions: self.sessions.clone(),
+            called_links: Arc::clone(&self.called_links),
             seed: self.seed.wrapping_add(stats.id as u64),
             cpu,
         });

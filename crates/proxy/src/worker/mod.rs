@@ -34,8 +34,9 @@ use crate::collaborator::Scratch;
 use crate::failure::Reason;
 use crate::http2::Connections;
 use crate::intercepted::{Direct, Pods, What};
-use crate::link::{Links, Sessions};
+use crate::link::{Links, Places, Sessions};
 use crate::listener::{Door, Entry};
+use crate::permits::Share;
 use crate::pump::Blocks;
 use crate::route::{Found, PortIndex};
 use crate::settings::Settings;
@@ -77,6 +78,9 @@ pub(crate) struct Worker {
     /// Links to other nodes; which Worker has which session; and the way in to this one.
     pub(crate) links: Links,
     pub(crate) sessions: Sessions,
+    /// What the links by which others call count to, of all Workers together, and how many this one takes.
+    pub(crate) called_links: Arc<Share>,
+    pub(crate) places: Places,
     /// Connections to other nodes that speak HTTP/2.
     pub(crate) http2: Connections,
     pub(crate) intake: Intake,
@@ -98,6 +102,8 @@ pub(crate) struct Worker {
     pub(crate) full: RefCell<Seldom<()>>,
     /// What was said of other nodes that were refused, by its number.
     pub(crate) refused: RefCell<Seldom<usize>>,
+    /// What was said of links by which others call.
+    pub(crate) said_of_links: RefCell<Seldom<&'static str>>,
     /// What was said of callers without an identity.
     pub(crate) no_identity: RefCell<Seldom<NoIdentity>>,
     /// When it was looked last whether a certificate has expired.

@@ -31,10 +31,11 @@ use crate::collaborator::Scratch;
 use crate::http2::Connections;
 use crate::intercepted::Pods;
 use crate::io::count_in;
-use crate::link::{Links, Sessions};
+use crate::link::{Links, Places, Sessions};
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::parcel::Arrival;
+use crate::permits::Share;
 use crate::route::Snapshot;
 use crate::settings::{Bounds, Settings};
 use crate::upstream::Upstreams;
@@ -78,6 +79,8 @@ pub(crate) struct Plan {
     pub(crate) log: Option<AccessLog>,
     /// Which Worker has which session with another node.
     pub(crate) sessions: Sessions,
+    /// What the links by which other nodes call count to, those of all Workers together.
+    pub(crate) called_links: Arc<Share>,
     /// Of its random choices.
     pub(crate) seed: u64,
     /// The processor to run on; `None` for any.
@@ -161,6 +164,7 @@ impl Worker {
             stats,
             log,
             sessions,
+            called_links,
             seed,
             ..
         } = plan;
@@ -196,9 +200,11 @@ impl Worker {
             identities: RefCell::default(),
             pods: RefCell::new(pods),
             sockets: RefCell::default(),
-            links: Links::default(),
+            links: Links::new(),
             http2: Connections::default(),
             sessions,
+            called_links,
+            places: Places::default(),
             intake,
             pace: Pace::default(),
             unproven: RefCell::default(),
@@ -210,6 +216,7 @@ impl Worker {
             cannot_accept: RefCell::default(),
             full: RefCell::default(),
             refused: RefCell::default(),
+            said_of_links: RefCell::default(),
             no_identity: RefCell::default(),
             expires_looked: Cell::new(0),
             draining: Cell::new(false),

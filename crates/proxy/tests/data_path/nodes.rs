@@ -6,5 +6,6 @@ mod links;
 pub(crate) mod pair;
 mod refused;
 mod relay;
+mod shares;
 mod traffic;
 mod trust;

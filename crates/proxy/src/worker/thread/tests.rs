@@ -60,6 +60,7 @@ async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
         stats: Arc::clone(&stats),
         log: None,
         sessions: Sessions::default(),
+        called_links: Permits::new(1, None).share(Holder::Links),
         seed: 1,
         cpu: None,
     };

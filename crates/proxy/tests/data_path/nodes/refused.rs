@@ -16,16 +16,16 @@ use crate::policy::{account, allow};
 use crate::support::{PATIENCE, Upstream, count, serve};
 
 /// A client of the mesh's own protocol that a test has in hand.
-struct Intruder {
+pub(super) struct Intruder {
     stream: TcpStream,
     session: Session,
-    heard: Vec<u8>,
-    closed: bool,
+    pub(super) heard: Vec<u8>,
+    pub(super) closed: bool,
 }
 
 impl Intruder {
     /// Goes through a handshake as far as it gets.
-    fn connect(at: SocketAddr, session: Session) -> Intruder {
+    pub(super) fn connect(at: SocketAddr, session: Session) -> Intruder {
         let stream = TcpStream::connect(at).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut intruder = Intruder {
@@ -42,7 +42,7 @@ impl Intruder {
         intruder
     }
 
-    fn read(&mut self) {
+    pub(super) fn read(&mut self) {
         let mut bytes = [0; 16384];
         let n = self.stream.read(&mut bytes).unwrap_or(0);
         self.closed |= n == 0;
@@ -59,7 +59,7 @@ impl Intruder {
         let _gone = self.stream.write_all(&out);
     }
 
-    fn send(&mut self, plain: &[u8]) {
+    pub(super) fn send(&mut self, plain: &[u8]) {
         let mut out = vec![0; heddle_transport::MAX_SEALED];
         let n = self.session.seal(plain, &mut out).unwrap();
         let _gone = self.stream.write_all(&out[..n]);
@@ -75,7 +75,7 @@ impl Intruder {
 }
 
 /// What a caller that has proven to be the shop says first.
-fn preface(kind: u8, endpoint: SocketAddr, name: &str) -> Vec<u8> {
+pub(super) fn preface(kind: u8, endpoint: SocketAddr, name: &str) -> Vec<u8> {
     use heddle_wire::preface::{Kind, Preface};
     let mut bytes = Vec::new();
     let kind = if kind == 1 { Kind::Http } else { Kind::Bytes };
@@ -91,7 +91,7 @@ fn preface(kind: u8, endpoint: SocketAddr, name: &str) -> Vec<u8> {
     bytes
 }
 
-fn identities(
+pub(super) fn identities(
     pair: &Pair,
     authority: &Authority,
     who: &SpiffeId,

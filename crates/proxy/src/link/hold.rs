@@ -1,0 +1,240 @@
+//! What has come for the streams of links and was not taken: whose it is, and how much of it there may be.
+//!
+//! A socket that nobody reads is full when the kernel says so. What comes by a link is taken off its one socket at
+//! once, and stands in blocks of the Worker's pool until its stream is read: as much as the stream's window allows.
+//! All windows together allow more than there are blocks, so that readers who stop at the same time could take
+//! them from everybody. Two things stand against it:
+//!
+//! - A caller holds at most as many blocks as are free besides, as a pod does of connections ([`crate::permits`]).
+//!   Beyond that streams of its own break, and nobody else's.
+//! - Windows grow while there is room: those that may have grown could fill half of the pool, and none does once
+//!   half of it is in use. What is read then is taken a block at a time.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+
+use foldhash::fast::RandomState;
+use heddle_model::{ServiceAccountName, SpiffeId};
+use heddle_wire::buffer::Pool;
+use heddle_wire::link::Limits;
+
+use super::End;
+
+/// To what a stream's window grows, in bytes.
+const GROWN: usize = Limits::INITIAL.grown_window as usize;
+
+/// Whose streams they are.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Caller {
+    /// One of this node, or those that nobody knows.
+    Own(Option<ServiceAccountName>),
+    /// One of another node.
+    Other(SpiffeId),
+}
+
+/// What all links of a Worker hold.
+#[derive(Debug)]
+pub(super) struct Holds {
+    by_caller: RefCell<HashMap<Caller, Weak<Hold>, RandomState>>,
+    /// Streams whose windows may grow.
+    growing: Rc<Cell<usize>>,
+}
+
+/// What one caller's links hold.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pool: Pool,
+    blocks: Cell<usize>,
+    /// Its streams whose windows may grow, and those of everybody.
+    growing: Cell<usize>,
+    all_growing: Rc<Cell<usize>>,
+}
+
+/// What one stream holds of it.
+#[derive(Debug)]
+pub(super) struct Held {
+    of: Rc<Hold>,
+    blocks: usize,
+    grows: bool,
+}
+
+impl Holds {
+    pub(super) fn new() -> Self {
+        Holds {
+            by_caller: RefCell::default(),
+            growing: Rc::default(),
+        }
+    }
+
+    /// What the caller of a link holds, with all of its other links.
+    pub(super) fn of(&self, end: &End, pool: &Pool) -> Rc<Hold> {
+        let caller = match end {
+            End::Caller(key) => Caller::Own(key.caller.clone()),
+            End::Called { caller, .. } => Caller::Other(caller.clone()),
+        };
+        let mut all = self.by_caller.borrow_mut();
+        if let Some(hold) = all.get(&caller).and_then(Weak::upgrade) {
+            return hold;
+        }
+        all.retain(|_, hold| hold.strong_count() > 0);
+        let hold = Rc::new(Hold::new(pool, &self.growing));
+        all.insert(caller, Rc::downgrade(&hold));
+        hold
+    }
+}
+
+impl Hold {
+    fn new(pool: &Pool, all_growing: &Rc<Cell<usize>>) -> Self {
+        Hold {
+            pool: pool.clone(),
+            blocks: Cell::new(0),
+            growing: Cell::new(0),
+            all_growing: Rc::clone(all_growing),
+        }
+    }
+
+    /// The part of one more stream, which holds nothing yet.
+    pub(super) fn share(self: &Rc<Self>) -> Held {
+        Held {
+            of: Rc::clone(self),
+            blocks: 0,
+            grows: false,
+        }
+    }
+
+    /// Whether one more block leaves as many free as it has.
+    fn may_take(&self) -> bool {
+        self.blocks.get() < self.pool.headroom()
+    }
+
+    /// Whether more than half of the pool is in use.
+    fn is_short(&self) -> bool {
+        self.pool.blocks_in_use() > self.pool.headroom()
+    }
+
+    /// Whether one more window may grow.
+    fn may_grow(&self) -> bool {
+        let blocks = self.pool.blocks_in_use() + self.pool.headroom();
+        let most = blocks * self.pool.block_size() / 2 / GROWN;
+        let free = most.saturating_sub(self.all_growing.get());
+        !self.is_short() && self.growing.get() < free
+    }
+}
+
+impl Held {
+    /// Whether the stream may have another block.
+    pub(super) fn may_take(&self) -> bool {
+        self.of.may_take()
+    }
+
+    /// It holds so many blocks now.
+    pub(super) fn set(&mut self, blocks: usize) {
+        let all = self.of.blocks.get() - self.blocks + blocks;
+        self.of.blocks.set(all);
+        self.blocks = blocks;
+    }
+
+    /// How much of what has come is taken at once, in bytes.
+    pub(super) fn at_once(&self, want: usize) -> usize {
+        match self.of.is_short() {
+            true => want.min(self.of.pool.block_size()),
+            false => want,
+        }
+    }
+
+    /// Whether the stream's window may grow, from now on until it ends.
+    pub(super) fn may_grow(&mut self) -> bool {
+        if !self.grows && self.of.may_grow() {
+            self.grows = true;
+            self.of.growing.set(self.of.growing.get() + 1);
+            self.of.all_growing.set(self.of.all_growing.get() + 1);
+        }
+        self.grows
+    }
+
+    /// The stream has ended.
+    pub(super) fn grows_no_more(&mut self) {
+        if std::mem::take(&mut self.grows) {
+            self.of.growing.set(self.of.growing.get() - 1);
+            self.of.all_growing.set(self.of.all_growing.get() - 1);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.grows_no_more();
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(caller: &str) -> End {
+        let name = |name| ServiceAccountName::new("test", name).unwrap();
+        End::Caller(super::super::Key {
+            caller: Some(name(caller)),
+            called: name("echo"),
+            node: ([127, 0, 0, 1], 1).into(),
+        })
+    }
+
+    /// Takes blocks of the pool as long as it may.
+    fn flood(held: &mut Held, chain: &mut heddle_wire::buffer::Chain, pool: &Pool) {
+        while held.may_take() {
+            chain
+                .extend_from_slice(pool, &vec![0; pool.block_size()])
+                .unwrap();
+            held.set(chain.blocks());
+        }
+    }
+
+    #[test]
+    fn whoever_takes_all_it_can_leaves_as_much_whatever_links_it_has() {
+        let pool = Pool::new(16, 100);
+        let holds = Holds::new();
+        let links = [0, 1].map(|_| holds.of(&end("a"), &pool));
+        let mut chains = [0; 3].map(|_| heddle_wire::buffer::Chain::new());
+        let [first, second, third] = &mut chains;
+        let mut held = links.each_ref().map(Hold::share);
+        flood(&mut held[0], first, &pool);
+        flood(&mut held[1], second, &pool);
+        assert_eq!(pool.headroom(), 50);
+        let mut other = holds.of(&end("b"), &pool).share();
+        flood(&mut other, third, &pool);
+        assert_eq!(pool.headroom(), 25);
+        assert!(!held[0].may_take() && !held[1].may_take());
+        first.clear();
+        held[0].set(0);
+        assert!(
+            held[1].may_take(),
+            "what one link gives back is there for another"
+        );
+    }
+
+    #[test]
+    fn windows_grow_while_there_is_room() {
+        let pool = Pool::new(GROWN, 16);
+        let holds = Holds::new();
+        let (one, other) = (holds.of(&end("a"), &pool), holds.of(&end("b"), &pool));
+        let grown = |hold: &Rc<Hold>| -> Vec<Held> {
+            let streams = std::iter::repeat_with(|| hold.share()).take(20);
+            streams
+                .filter_map(|mut held| held.may_grow().then_some(held))
+                .collect()
+        };
+        let ones = grown(&one);
+        let others = grown(&other);
+        assert_eq!((ones.len(), others.len()), (4, 2));
+        drop((ones, others));
+        let mut chain = heddle_wire::buffer::Chain::new();
+        chain.extend_from_slice(&pool, &vec![0; 9 * GROWN]).unwrap();
+        assert!(grown(&one).is_empty(), "half of the pool is in use");
+        assert_eq!(one.share().at_once(usize::MAX), GROWN);
+        chain.clear();
+        assert_eq!(grown(&one).len(), 4);
+    }
+}

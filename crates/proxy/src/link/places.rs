@@ -1,0 +1,250 @@
+//! How many connections that carry many streams other nodes may have with a Worker: links, and those of HTTP/2.
+//!
+//! ```text
+//!   a new one ─┬─ as many as may be of its pair, of its caller, or of all?
+//!              │     └─ no ─────────────────────────────────────▶ it has a place
+//!              ├─ one that serves nothing is among them ──────────▶ that one parts, and gives its place
+//!              └─ all of them serve ──────────────────────────────▶ the new one parts
+//! ```
+//!
+//! A caller is whoever proved to be at the other end, from whatever address. It has its share of a Worker's places
+//! as a pod has of the node's connections ([`may_take`]); and all of them together have one of the connections
+//! ([`Holder::Links`]). What serves nothing may have streams that are open nevertheless: those that were reset here
+//! and whose client does not end them.
+//!
+//! Whoever parts is told so (GOAWAY) and has a second for it: what it sends until then is refused, so that it is
+//! safe to send it elsewhere.
+//!
+//! [`Holder::Links`]: crate::permits::Holder::Links
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::rc::{Rc, Weak};
+
+use foldhash::fast::RandomState;
+use heddle_model::{ServiceAccountName, SpiffeId};
+use heddle_wire::link::Code;
+use slab::Slab;
+
+use super::Link;
+use crate::permits::{Claim, may_take};
+use crate::worker::{Millis, Worker};
+
+/// Links of one caller with one identity that is called, from one address, on one Worker. A node opens two for each
+/// Worker of its own, wherever they come to here.
+const MAX_OF_A_PAIR: usize = 64;
+/// Places for each link to other nodes that a Worker may have: more nodes may call this one than it calls.
+const FOR_EACH_LINK: usize = 2;
+/// Links that part at a time, beside those that have a place, are one in so many of the node's connections …
+const PARTING: usize = 16;
+/// … and so many at most. Others are closed at once.
+const MAX_PARTING: usize = 64;
+/// How long whoever parts may take, in milliseconds.
+const PART_MS: Millis = 1_000;
+
+/// Who has a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Guest {
+    /// Who proved to be at the other end.
+    pub(crate) caller: SpiffeId,
+    /// Whom it asked for.
+    pub(crate) called: ServiceAccountName,
+    /// From where.
+    pub(crate) address: IpAddr,
+}
+
+/// A Worker's places.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    taken: RefCell<Slab<Taken>>,
+    refused: Cell<usize>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    guest: Guest,
+    /// What has it, if that can give it up.
+    link: Weak<Link>,
+    /// What it counts to among the connections of the node; none when it was given to another.
+    claim: Option<Claim>,
+}
+
+/// One of them, given back when it is dropped.
+pub(crate) struct Place {
+    worker: Rc<Worker>,
+    key: usize,
+}
+
+/// One that parts.
+pub(super) struct Parting(Rc<Worker>);
+
+/// What there is for one more.
+enum Room {
+    Free,
+    /// In the place of this one.
+    Of(usize),
+    None,
+}
+
+impl Worker {
+    /// A place for one more, which is a link or something that gives its place to nobody. `None` is counted and said.
+    pub(crate) fn place(self: &Rc<Self>, guest: Guest, link: Weak<Link>) -> Option<Place> {
+        let place = self.find_place(guest, link);
+        if place.is_none() {
+            self.stats.connections_refused.inc();
+            self.stats.connections_over_share.inc();
+        }
+        place
+    }
+
+    fn find_place(self: &Rc<Self>, guest: Guest, link: Weak<Link>) -> Option<Place> {
+        let places = &self.places;
+        let most = FOR_EACH_LINK.saturating_mul(self.settings.bounds.links);
+        let mut room = places.room(&guest, most);
+        let mut claim = None;
+        if let Room::Free = room {
+            claim = self.called_links.claim();
+            if claim.is_none() {
+                room = places.instead(&guest);
+            }
+        }
+        match room {
+            Room::Free => {}
+            Room::Of(idle) => {
+                let by = self.parts_by().unwrap_or_default();
+                claim = places.give_up(idle, by);
+            }
+            Room::None => {
+                self.say_no_place(&guest, most);
+                return None;
+            }
+        }
+        let mut taken = places.taken.borrow_mut();
+        let key = taken.insert(Taken { guest, link, claim });
+        let worker = Rc::clone(self);
+        Some(Place { worker, key })
+    }
+
+    /// Has a link part that found no place. `None` if too many do already.
+    pub(super) fn see_off(self: &Rc<Self>, link: &Link) -> Option<Parting> {
+        let refused = &self.places.refused;
+        link.part(Code::OVERLOAD, self.parts_by()?);
+        refused.set(refused.get() + 1);
+        Some(Parting(Rc::clone(self)))
+    }
+
+    /// How long one more may take to part. `None` if too many do already.
+    fn parts_by(&self) -> Option<Millis> {
+        let most = (self.settings.bounds.connections / PARTING).clamp(1, MAX_PARTING);
+        (self.places.parting() < most).then(|| self.clock.now_ms() + PART_MS)
+    }
+
+    fn say_no_place(&self, guest: &Guest, most: usize) {
+        let Guest {
+            caller,
+            called,
+            address,
+        } = guest;
+        let now = self.clock.now();
+        if self.said_of_links.borrow_mut().may_name("places", now) {
+            tracing::warn!(
+                %caller, %called, %address, most,
+                "links from other nodes are refused: their caller, or all of them, have as many as may be, and each \
+                 serves something; look what that node does, or raise proxy.bounds.links"
+            );
+        }
+    }
+}
+
+impl Places {
+    fn room(&self, guest: &Guest, most: usize) -> Room {
+        let taken = self.taken.borrow();
+        let of_all = || taken.iter().filter(|(_, taken)| !taken.parts());
+        let of_caller = || of_all().filter(|(_, taken)| taken.guest.caller == guest.caller);
+        let of_pair = || of_caller().filter(|(_, taken)| taken.guest == *guest);
+        if of_pair().count() >= MAX_OF_A_PAIR {
+            return longest_idle(of_pair()).map_or(Room::None, Room::Of);
+        }
+        let free = most.saturating_sub(of_all().count());
+        match may_take(most, free, of_caller().count(), None) {
+            true => Room::Free,
+            false => self.instead(guest),
+        }
+    }
+
+    /// The place of another where there is none left: one of the same caller, or of one that has more.
+    fn instead(&self, guest: &Guest) -> Room {
+        let taken = self.taken.borrow();
+        let of_all = || taken.iter().filter(|(_, taken)| !taken.parts());
+        let mut held: HashMap<&SpiffeId, usize, RandomState> = HashMap::default();
+        for (_, taken) in of_all() {
+            *held.entry(&taken.guest.caller).or_default() += 1;
+        }
+        let own = held.get(&guest.caller).copied().unwrap_or(0);
+        let of_caller = of_all().filter(|(_, taken)| taken.guest.caller == guest.caller);
+        let of_those_with_more = of_all().filter(|(_, taken)| held[&taken.guest.caller] > own);
+        let idle = longest_idle(of_caller).or_else(|| longest_idle(of_those_with_more));
+        idle.map_or(Room::None, Room::Of)
+    }
+
+    /// Has the link of a place part. Returns what it counted to.
+    fn give_up(&self, key: usize, by: Millis) -> Option<Claim> {
+        let mut taken = self.taken.borrow_mut();
+        let place = taken.get_mut(key)?;
+        if let Some(link) = place.link.upgrade() {
+            link.part(Code::IDLE, by);
+        }
+        place.claim.take()
+    }
+
+    /// How many part.
+    fn parting(&self) -> usize {
+        let taken = self.taken.borrow();
+        let given_up = taken.iter().filter(|(_, taken)| taken.parts());
+        self.refused.get() + given_up.count()
+    }
+}
+
+/// Of those that serve nothing, one that keeps streams open nevertheless, or else the one that has had none for
+/// longest.
+fn longest_idle<'a>(all: impl Iterator<Item = (usize, &'a Taken)>) -> Option<usize> {
+    let links = all.filter_map(|(key, taken)| Some((key, taken.link.upgrade()?)));
+    let idle = links.filter(|(_, link)| !link.slots.borrow().serve());
+    let longest = idle.min_by_key(|(_, link)| {
+        let is_empty = link.session.borrow().open_streams() == 0;
+        (is_empty, link.idle_since.get())
+    });
+    longest.map(|(key, _)| key)
+}
+
+impl Taken {
+    /// Whether it gives its place up by itself.
+    fn parts(&self) -> bool {
+        let link = self.link.upgrade();
+        link.is_some_and(|link| link.parts_by.get() != Millis::MAX)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _left = self.worker.places.taken.borrow_mut().try_remove(self.key);
+    }
+}
+
+impl Drop for Parting {
+    fn drop(&mut self) {
+        let refused = &self.0.places.refused;
+        refused.set(refused.get() - 1);
+    }
+}
+
+impl Link {
+    /// Begins nothing more, says so, and is over then, whatever the other end does.
+    fn part(&self, code: Code, by: Millis) {
+        self.closing.set(true);
+        self.parts_by.set(by);
+        self.session.borrow_mut().go_away(code);
+        self.stir();
+    }
+}

@@ -1,0 +1,328 @@
+//! What one node may take of another by links.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_model::AppProtocol;
+use heddle_proxy::{Protocol, Settings};
+use heddle_transport::fixture::{DAY, NOW};
+use heddle_wire::link::{Code, Limits, Opened, Serial, Session, Streams};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+
+use super::pair::{Pair, id};
+use super::refused::{Intruder, identities, preface};
+use crate::policy::account;
+use crate::support::{Client, PATIENCE, Upstream, count, serve};
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const OVER_SHARE: &str = "heddle_connections_over_share_total";
+
+/// Connects as somebody whose certificate is as it should be.
+fn intruder(pair: &Pair, who: &str, protocol: Protocol) -> Intruder {
+    let identities = identities(pair, &pair.authority, &id(who), NOW - DAY, NOW + DAY);
+    let session = identities.connect(Some(&account(who)), &account("echo"), protocol);
+    Intruder::connect(pair.mesh_address, session.unwrap())
+}
+
+/// Waits for the next words, or the end: sessions have things to say of their own.
+fn hear(intruder: &mut Intruder) {
+    while intruder.heard.is_empty() && !intruder.closed {
+        intruder.read();
+    }
+}
+
+/// The calling end of a link that a test has in hand.
+struct Caller {
+    intruder: Intruder,
+    session: Session,
+    told: Told,
+}
+
+/// What it was told.
+#[derive(Default)]
+struct Told {
+    away: Option<Code>,
+    ended: bool,
+}
+
+impl Streams for Told {
+    fn opened(&mut self, _: Serial, _: Opened, _: &[u8], _: Option<u32>) {}
+    fn head(&mut self, _: Serial, _: Code, _: &[u8]) {}
+    fn data(&mut self, _: Serial, _: &[u8]) {}
+    fn ended(&mut self, _: Serial) {
+        self.ended = true;
+    }
+    fn reset(&mut self, _: Serial, _: Code) {}
+    fn writable(&mut self, _: Serial) {}
+    fn over(&mut self, _: Serial) {}
+    fn lost(&mut self, _: Serial, _: bool) {}
+    fn going_away(&mut self, code: Code, _: Option<Serial>) {
+        self.away = Some(code);
+    }
+}
+
+impl Caller {
+    /// A link of the shop's, if the other node says anything.
+    fn of(pair: &Pair) -> Option<Caller> {
+        Caller::named(pair, "shop")
+    }
+
+    fn named(pair: &Pair, who: &str) -> Option<Caller> {
+        let mut caller = Caller {
+            intruder: intruder(pair, who, Protocol::Link),
+            session: Session::client(Limits::INITIAL),
+            told: Told::default(),
+        };
+        caller.session.connected(0);
+        caller.send();
+        caller.hear();
+        caller.session.token().map(|_| caller)
+    }
+
+    fn send(&mut self) {
+        while self.session.wants_transmit() {
+            let mut out = Vec::new();
+            self.session.transmit(&mut out, 16_000, 0);
+            self.intruder.send(&out);
+        }
+    }
+
+    /// Waits for the next words.
+    fn hear(&mut self) {
+        hear(&mut self.intruder);
+        let heard = std::mem::take(&mut self.intruder.heard);
+        let _broken = self.session.receive(&heard, 0, &mut self.told);
+    }
+
+    /// With what it is told to go, if it is.
+    fn farewell(&mut self) -> Option<Code> {
+        while self.told.away.is_none() && !self.intruder.closed {
+            self.hear();
+        }
+        self.told.away
+    }
+
+    fn ask(&mut self, destination: &[u8]) -> Option<Serial> {
+        self.session.open(0, destination, REQUEST, true).ok()
+    }
+}
+
+fn wait_for(pair: &Pair, links: usize) {
+    pair.called.expect("heddle_links_active", &[], links as f64);
+}
+
+#[test]
+fn links_of_one_node_leave_connections_for_everybody_else() {
+    let mut settings = Settings::default();
+    settings.bounds.connections = 80;
+    let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
+    // Given a node that makes as many links as it can, and keeps each busy with a stream that leads nowhere …
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        let Some(mut caller) = Caller::of(&pair) else {
+            continue;
+        };
+        let _serial = caller.session.open_flow(b"nowhere");
+        caller.send();
+        held.push(caller);
+    }
+    // … then it has as many connections as are free besides, but for the eighth that is kept …
+    wait_for(&pair, 35);
+    pair.called.expect("heddle_connections_active", &[], 0.0);
+    // … and others find room.
+    for caller in ["intruder", "unidentified"] {
+        assert_eq!(pair.get(caller).0, 200, "{caller}");
+    }
+    drop(held);
+}
+
+#[test]
+fn connections_of_http2_have_the_share_of_links() {
+    let mut settings = Settings::default();
+    settings.bounds.connections = 80;
+    let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
+    let mut held = Vec::new();
+    for _ in 0..60 {
+        let mut caller = intruder(&pair, "shop", Protocol::Http2);
+        caller.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+        // SETTINGS, or the end.
+        hear(&mut caller);
+        held.push(caller);
+    }
+    let refused = held.iter().filter(|caller| caller.heard.is_empty());
+    assert_eq!(refused.count(), 25);
+    pair.called.expect(OVER_SHARE, &[], 25.0);
+    drop(held);
+    pair.called.expect("heddle_connections_active", &[], 0.0);
+    assert_eq!(pair.get("intruder").0, 200);
+}
+
+#[test]
+fn of_a_pair_there_are_so_many_links_and_what_serves_nothing_makes_room() {
+    let upstream = Upstream::new();
+    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let here = preface(1, upstream.address, "echo");
+    let ask = |destination: &[u8]| {
+        let mut caller = Caller::of(&pair).unwrap();
+        caller.ask(destination);
+        caller.send();
+        caller
+    };
+    // Given as many links as may be of which each serves a request, but for one …
+    let mut held: Vec<Caller> = (0..63).map(|_| ask(&here)).collect();
+    let servers: Vec<_> = (0..63).map(|_| upstream.accept()).collect();
+    let mut idle = ask(b"nowhere");
+    wait_for(&pair, 64);
+    // … when there is another, that one parts …
+    held.push(ask(&here));
+    assert_eq!(idle.farewell(), Some(Code::IDLE));
+    let last = upstream.accept();
+    wait_for(&pair, 64);
+    pair.called.expect(OVER_SHARE, &[], 0.0);
+    // … and where all of them serve, the new one: it is told so, and nothing is done of what it asks.
+    let mut late = Caller::of(&pair).unwrap();
+    assert_eq!(late.farewell(), Some(Code::OVERLOAD));
+    pair.called.expect(OVER_SHARE, &[], 1.0);
+    while !late.intruder.closed {
+        late.hear();
+    }
+    assert!(upstream.is_quiet());
+    drop((servers, last));
+}
+
+#[test]
+fn whoever_is_refused_a_link_is_told_and_asks_nobody_twice() {
+    let upstream = Upstream::new();
+    let mut settings = Settings::default();
+    settings.bounds.links = 2;
+    let pair = Pair::with(&settings, upstream.address, AppProtocol::Http);
+    // Given a worker whose four places have links that each serve a request, two of them of one caller …
+    let here = preface(1, upstream.address, "echo");
+    let mut held = Vec::new();
+    for who in ["shop", "shop", "one", "other"] {
+        let mut caller = Caller::named(&pair, who).unwrap();
+        caller.ask(&here);
+        caller.send();
+        held.push((caller, upstream.accept()));
+    }
+    wait_for(&pair, 4);
+    // … then a request that needs another link fails, and it is certain that nobody has seen it.
+    let (status, reason) = pair.get("intruder");
+    assert_eq!(
+        (status, reason.as_deref()),
+        (503, Some("upstream_connect_failed"))
+    );
+    assert!(upstream.is_quiet());
+    assert!(count(&pair.called.registry, OVER_SHARE, &[]) >= 1.0);
+    // When one of them is answered, though its client does not end it, there is room.
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let (caller, server) = held.last_mut().unwrap();
+    server.head();
+    server.send(answer);
+    while !caller.told.ended {
+        assert!(!caller.intruder.closed);
+        caller.hear();
+    }
+    let mut client = pair.client("intruder");
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    // The connection to the endpoint is good for another request.
+    server.head();
+    server.send(answer);
+    assert_eq!(client.response().status(), 200);
+}
+
+#[test]
+fn a_link_whose_streams_are_reset_all_the_time_is_given_up() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    let nobody: SocketAddr = ([127, 0, 0, 9], 9).into();
+    let destination = preface(1, nobody, "echo");
+    let mut caller = Caller::of(&pair).unwrap();
+    let mut reset = 0;
+    while !caller.intruder.closed {
+        for _ in 0..100 {
+            if let Some(serial) = caller.ask(&destination) {
+                caller.session.reset(serial, Code::CANCELLED);
+                reset += 1;
+            }
+        }
+        caller.send();
+        caller.hear();
+        assert!(reset < 100_000, "the link is still there");
+    }
+    assert!(reset > 2_000, "{reset}");
+    wait_for(&pair, 0);
+    assert!(count(&pair.called.registry, "heddle_links_total", &[]) == 1.0);
+    assert_eq!(pair.get("intruder").0, 200);
+}
+
+/// An endpoint whose answers never end, but for those to `/short`.
+fn endless() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    if stream.read(&mut byte).unwrap_or(0) == 0 {
+                        return;
+                    }
+                    head.extend(byte);
+                }
+                let short = head.starts_with(b"GET /short ");
+                let length = if short { 2_u64 } else { 1 << 40 };
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+                let _gone = stream.write_all(head.as_bytes());
+                if short {
+                    let _gone = stream.write_all(b"ok");
+                    return;
+                }
+                while stream.write_all(&[b'x'; 16_384]).is_ok() {}
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn downloads_that_nobody_reads_leave_blocks_for_others() {
+    const BLOCKS: usize = 256;
+    let mut settings = Settings::default();
+    settings.bounds.blocks = BLOCKS;
+    let pair = Pair::with(&settings, endless(), AppProtocol::Http);
+    // Given a workload that reads fast for a while, and then no more, of more than there are blocks for …
+    let downloads: Vec<Client> = (0..32)
+        .map(|_| {
+            let mut client = pair.client("shop");
+            set_socket_recv_buffer_size(&client.stream, 65_536).unwrap();
+            client.send("GET /long HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert!(client.head().starts_with("HTTP/1.1 200 "));
+            client
+        })
+        .collect();
+    for _ in 0..8 {
+        for client in &downloads {
+            let _some = (&client.stream).read_exact(&mut [0; 65_536]);
+        }
+    }
+    // … when all that can come has come …
+    let in_use = || count(&pair.calling.registry, "heddle_buffer_blocks_active", &[]);
+    let (mut last, patience) = (-1.0, Instant::now() + PATIENCE);
+    while last != in_use() || last < BLOCKS as f64 / 4.0 {
+        assert!(Instant::now() < patience, "{last} blocks");
+        last = in_use();
+        thread::park_timeout(Duration::from_millis(1_200));
+    }
+    // … then others are served.
+    for _ in 0..20 {
+        let mut client = pair.client("intruder");
+        client.send("GET /short HTTP/1.1\r\nHost: a\r\n\r\n");
+        let response = client.response();
+        assert_eq!(response.status(), 200, "{last} blocks in use");
+    }
+    drop(downloads);
+    pair.calling.expect("heddle_buffer_blocks_active", &[], 0.0);
+}
