@@ -16,16 +16,14 @@ use std::task::Poll;
 
 use heddle_model::SpiffeId;
 use heddle_transport::Refusal;
-use heddle_wire::link::{Code, Hello, LinkError, Opened, Serial, Session, Streams, Token, Verdict};
-use heddle_wire::preface::{Kind, Preface};
+use heddle_wire::link::{Hello, LinkError, Session, Token, Verdict};
 
 use super::carry::Ended;
-use super::failure::{Failed, code_of};
 use super::links::limits;
-use super::{End, Guest, Link, Stream};
+use super::receiver::Receiver;
+use super::{End, Guest, Link};
 use crate::carry::Stage;
 use crate::failure::Reason;
-use crate::inbound::understand;
 use crate::io::{Proof, Side};
 use crate::listener::Door;
 use crate::parcel::{Contents, State};
@@ -314,174 +312,5 @@ fn new_token() -> std::io::Result<Token> {
     match n == bytes.len() {
         true => Ok(Token(bytes)),
         false => Err(std::io::ErrorKind::UnexpectedEof.into()),
-    }
-}
-
-/// Takes what a session says of its streams, for those who have them.
-pub(super) struct Receiver<'a> {
-    worker: &'a Rc<Worker>,
-    link: &'a Rc<Link>,
-    /// Streams that are not taken, or broke here, and why: the session cannot be told while it speaks.
-    refused: Vec<(Serial, Code)>,
-}
-
-impl<'a> Receiver<'a> {
-    pub(super) fn new(worker: &'a Rc<Worker>, link: &'a Rc<Link>) -> Self {
-        Receiver {
-            worker,
-            link,
-            refused: Vec::new(),
-        }
-    }
-
-    /// Tells the session what was refused.
-    pub(super) fn refuse(self, session: &mut Session) {
-        for (serial, code) in self.refused {
-            session.reset(serial, code);
-        }
-    }
-
-    /// Begins to serve a stream that the other end has opened.
-    ///
-    /// # Errors
-    /// Why not.
-    fn begin(&self, slot: usize, destination: &[u8], kind: Kind) -> Result<(), Reason> {
-        let (worker, link) = (self.worker, self.link);
-        let End::Called {
-            caller,
-            called,
-            peer,
-        } = &link.end
-        else {
-            return Err(Reason::LinkLost);
-        };
-        let parsed = Preface::parse(destination).ok().flatten();
-        let preface =
-            parsed.filter(|(preface, length)| preface.kind == kind && *length == destination.len());
-        let (preface, _) = preface.ok_or(Reason::EndpointGone)?;
-        let inbound = understand(&preface, called, caller).map_err(|_| Reason::EndpointGone)?;
-        let permit = worker.permit(&inbound)?;
-        let door = Door::inbound_of(inbound, None);
-        let stream = Side::of_link(Stream::at(link, slot, kind == Kind::Http));
-        worker.admit_stream(door, permit, stream, *peer);
-        Ok(())
-    }
-
-    /// Counts a stream that the caller has reset, and gives the link up when those are too many.
-    fn counts_reset(&self) {
-        let (worker, link) = (self.worker, self.link);
-        let End::Called {
-            caller,
-            called,
-            peer,
-        } = &link.end
-        else {
-            return;
-        };
-        if link.resets.count(worker.clock.now_ms()) {
-            return;
-        }
-        link.parts_by.set(0);
-        let mut said = worker.said_of_links.borrow_mut();
-        if said.may_name("resets", worker.clock.now()) {
-            tracing::warn!(
-                %caller, %called, %peer,
-                "a link is given up, and all that was open on it: too many of its streams are reset by the caller \
-                 before they are answered; look what opens and cancels so many"
-            );
-        }
-    }
-
-    fn fails(&mut self, serial: Serial, reason: Reason) {
-        let failed = Failed {
-            reason,
-            was_sent: true,
-        };
-        self.link.slots.borrow_mut().failed(serial, failed);
-        self.refused.push((serial, code_of(reason)));
-    }
-}
-
-impl Streams for Receiver<'_> {
-    fn resumed(&mut self) {
-        self.worker.stats.links_resumed.inc();
-    }
-
-    fn opened(
-        &mut self,
-        serial: Serial,
-        what: Opened,
-        destination: &[u8],
-        destination_id: Option<u32>,
-    ) {
-        let (kind, id) = match what {
-            Opened::Exchange { wants_answer: true } => (Kind::Http, destination_id),
-            Opened::Flow => (Kind::Bytes, None),
-            // What needs no answer has no form in HTTP.
-            Opened::Exchange {
-                wants_answer: false,
-            } => return self.refused.push((serial, Code::MALFORMED)),
-        };
-        let slot = self.link.slots.borrow_mut().welcome(serial, id);
-        // One that has served the same destination goes on with this.
-        let Some(slot) = slot else { return };
-        if let Err(reason) = self.begin(slot, destination, kind) {
-            self.link.slots.borrow_mut().remove(slot);
-            self.refused.push((serial, code_of(reason)));
-        }
-    }
-
-    fn head(&mut self, serial: Serial, _code: Code, head: &[u8]) {
-        let kept = self
-            .link
-            .slots
-            .borrow_mut()
-            .head(serial, &self.worker.pool, head);
-        if kept.is_err() {
-            self.fails(serial, Reason::Memory);
-        }
-    }
-
-    fn data(&mut self, serial: Serial, bytes: &[u8]) {
-        let kept = self
-            .link
-            .slots
-            .borrow_mut()
-            .data(serial, &self.worker.pool, bytes);
-        if kept.is_err() {
-            self.fails(serial, Reason::Memory);
-        }
-    }
-
-    fn ended(&mut self, serial: Serial) {
-        self.link.slots.borrow_mut().ended(serial);
-    }
-
-    fn reset(&mut self, serial: Serial, code: Code) {
-        let mut slots = self.link.slots.borrow_mut();
-        let was_answered = slots.was_answered(serial);
-        slots.failed(serial, Failed::by(code));
-        drop(slots);
-        if !was_answered {
-            self.counts_reset();
-        }
-    }
-
-    fn writable(&mut self, serial: Serial) {
-        self.link.slots.borrow_mut().writable(serial);
-    }
-
-    fn over(&mut self, _serial: Serial) {}
-
-    fn going_away(&mut self, _code: Code, _last: Option<Serial>) {
-        self.link.closing.set(true);
-    }
-
-    fn lost(&mut self, serial: Serial, was_sent: bool) {
-        let failed = Failed {
-            reason: Reason::LinkLost,
-            was_sent,
-        };
-        self.link.slots.borrow_mut().failed(serial, failed);
     }
 }

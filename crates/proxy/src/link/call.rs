@@ -14,8 +14,8 @@ use std::rc::Rc;
 use heddle_transport::Protocol;
 use heddle_wire::link::Verdict;
 
-use super::answer::Receiver;
 use super::carry::Ended;
+use super::receiver::Receiver;
 use super::{End, Key, Link};
 use crate::failure::Reason;
 use crate::io::Side;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use heddle_transport::Refusal;
 use heddle_wire::link::{Code, LinkError, Verdict};
 
-use super::answer::Receiver;
+use super::receiver::Receiver;
 use super::{End, Link};
 use crate::failure::Reason;
 use crate::handshake::Broken;

@@ -21,6 +21,7 @@
 //! | [`places`] | how many links others may have with a Worker, and which of them makes room |
 //! | [`resets`] | how often a caller may reset what it has opened |
 //! | [`carry`] | what both do with a socket |
+//! | [`receiver`] | what a session says of its streams, told to those who have them |
 //! | [`slots`] | what has come for each stream |
 //! | [`hold`] | how much of the pool that may take |
 //! | [`stream`] | a stream as a side of the proxy |
@@ -33,6 +34,7 @@ mod failure;
 mod hold;
 mod links;
 mod places;
+mod receiver;
 mod resets;
 mod slots;
 mod stream;

@@ -1,5 +1,5 @@
 use std::sync::atomic::AtomicU64;
-use std::task::Wake;
+use std::task::{Wake, Waker};
 use std::thread;
 
 use super::testing::rooms;

@@ -1,0 +1,236 @@
+//! Who waits for a seat, and in which order.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+use super::{LOOK_MS, Room, Rooms, Seat, lock};
+use crate::balance::{Queue, Ticket};
+use crate::worker::Millis;
+
+/// Who waits for the endpoints of a Service's port.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    /// How many wait.
+    pub(super) waiting: AtomicUsize,
+    /// How many may.
+    most: AtomicUsize,
+    /// How long each may, in milliseconds.
+    pub(super) patience_ms: AtomicU64,
+    /// The time when somebody said last what time it is.
+    now: AtomicU64,
+    /// From when on somebody may look again. All who wait would see the same, and each look at all of them.
+    next_look: AtomicU64,
+    queue: Mutex<Queue<Waiter>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    wants: Wants,
+    slot: Arc<Slot>,
+}
+
+/// What a request waits for.
+#[derive(Debug, Clone)]
+pub(crate) enum Wants {
+    /// Any of these endpoints.
+    Any(Arc<Rooms>),
+    /// This one: somebody else has chosen it.
+    One(Arc<Room>),
+}
+
+/// Where a seat is put for somebody who waits.
+#[derive(Debug)]
+struct Slot {
+    seat: Mutex<Option<Seat>>,
+    waker: Waker,
+}
+
+/// A request's place in a line; dropped, it has never been there.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    line: Arc<Line>,
+    ticket: Ticket,
+    slot: Arc<Slot>,
+}
+
+/// What comes of joining a line.
+#[derive(Debug)]
+pub(crate) enum Joined {
+    /// There is room by now.
+    Seated(Seat),
+    Waiting(Waiting),
+    /// As many wait as may.
+    Full,
+}
+
+impl Wants {
+    fn find(&self, now: Millis) -> Option<Seat> {
+        match self {
+            Wants::Any(rooms) => rooms.find(now),
+            Wants::One(room) => room.take(),
+        }
+    }
+
+    /// Whether this room is one of them.
+    fn has(&self, room: &Arc<Room>) -> bool {
+        match self {
+            Wants::One(one) => Arc::ptr_eq(one, room),
+            Wants::Any(rooms) => rooms.has(room),
+        }
+    }
+
+    /// Whether a seat of this room is one.
+    fn includes(&self, room: &Arc<Room>, now: Millis) -> bool {
+        let is_chosen = || match self {
+            Wants::One(_) => true,
+            Wants::Any(rooms) => {
+                room.is_open(now) || rooms.each.iter().all(|room| !room.is_open(now))
+            }
+        };
+        self.has(room) && is_chosen()
+    }
+
+    fn is_same(&self, other: &Wants) -> bool {
+        match (self, other) {
+            (Wants::Any(one), Wants::Any(other)) => Arc::ptr_eq(one, other),
+            (Wants::One(one), Wants::One(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    fn line(&self) -> &Arc<Line> {
+        match self {
+            Wants::Any(rooms) => &rooms.line,
+            Wants::One(room) => &room.line,
+        }
+    }
+}
+
+impl Line {
+    pub(in crate::upstream) fn bound(&self, most: usize, patience_ms: Millis) {
+        self.most.store(most, Ordering::Relaxed);
+        self.patience_ms.store(patience_ms, Ordering::Relaxed);
+    }
+
+    /// Says what time it is. Returns the latest that was said.
+    pub(super) fn is_now(&self, now: Millis) -> Millis {
+        self.now.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    /// Whether it is time for somebody to look, which is whoever asks first.
+    pub(super) fn may_look(&self, now: Millis) -> bool {
+        let next = self.next_look.load(Ordering::Relaxed);
+        let then = now.saturating_add(LOOK_MS);
+        let relaxed = Ordering::Relaxed;
+        let take = || {
+            self.next_look
+                .compare_exchange(next, then, relaxed, relaxed)
+        };
+        now >= next && take().is_ok()
+    }
+
+    /// Gives the free seats of a room to those who wait for them, first come first served, and wakes them.
+    pub(super) fn serve(&self, room: &Arc<Room>) {
+        let now = self.now.load(Ordering::Relaxed);
+        let mut seated = Vec::new();
+        let mut queue = lock(&self.queue);
+        while room.has_seat()
+            && let Some(ticket) = queue.first(|waiter| waiter.wants.includes(room, now))
+            && let Some(seat) = room.take()
+        {
+            // It was found there just now, under the same lock.
+            if let Some(waiter) = queue.remove(ticket) {
+                *lock(&waiter.slot.seat) = Some(seat);
+                seated.push(waiter.slot);
+            }
+        }
+        self.waiting.store(queue.len(), Ordering::Relaxed);
+        drop(queue);
+        seated.iter().for_each(|slot| slot.waker.wake_by_ref());
+    }
+}
+
+/// Joins the line for a room at `now`, to be woken by `waker` when there is a seat.
+pub(crate) fn join(wants: Wants, waker: &Waker, now: Millis) -> Joined {
+    let line = Arc::clone(wants.line());
+    line.is_now(now);
+    let mut queue = lock(&line.queue);
+    line.waiting.store(queue.len() + 1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    // Seats that are free while somebody waits for the same are on their way to them.
+    if !queue.has(|waiter| waiter.wants.is_same(&wants))
+        && let Some(seat) = wants.find(now)
+    {
+        line.waiting.store(queue.len(), Ordering::Relaxed);
+        return Joined::Seated(seat);
+    }
+    let slot = Arc::new(Slot {
+        seat: Mutex::default(),
+        waker: waker.clone(),
+    });
+    let waiter = Waiter {
+        wants,
+        slot: Arc::clone(&slot),
+    };
+    let ticket = queue.push(waiter, line.most.load(Ordering::Relaxed));
+    line.waiting.store(queue.len(), Ordering::Relaxed);
+    drop(queue);
+    match ticket {
+        Some(ticket) => Joined::Waiting(Waiting { line, ticket, slot }),
+        None => Joined::Full,
+    }
+}
+
+impl Waiting {
+    /// The seat, once there is one.
+    pub(crate) fn take(&self) -> Option<Seat> {
+        lock(&self.slot.seat).take()
+    }
+
+    /// Waits in the same place for other endpoints, since the configuration is another one. A seat of an endpoint
+    /// that is none of them, handed over at the last moment, goes to somebody else. `false`: that line is not
+    /// this one.
+    pub(crate) fn change(&self, wants: &Wants, now: Millis) -> bool {
+        if !Arc::ptr_eq(&self.line, wants.line()) {
+            return false;
+        }
+        let mut unwanted = None;
+        let mut queue = lock(&self.line.queue);
+        match queue.get_mut(self.ticket) {
+            Some(waiter) => waiter.wants = wants.clone(),
+            None => {
+                let is_none = |seat: &mut Seat| !wants.has(seat.room());
+                unwanted = lock(&self.slot.seat).take_if(is_none);
+                if unwanted.is_some() {
+                    let waiter = Waiter {
+                        wants: wants.clone(),
+                        slot: Arc::clone(&self.slot),
+                    };
+                    queue.put_back(self.ticket, waiter);
+                    self.line.waiting.store(queue.len(), Ordering::Relaxed);
+                }
+            }
+        }
+        drop(queue);
+        // Whoever gets it is looked for under the lock.
+        drop(unwanted);
+        match wants {
+            Wants::Any(rooms) => rooms.serve_open(now),
+            Wants::One(room) => self.line.serve(room),
+        }
+        true
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.line.queue);
+        let gone = queue.remove(self.ticket);
+        self.line.waiting.store(queue.len(), Ordering::Relaxed);
+        drop(queue);
+        drop(gone);
+        // A seat that nobody has taken is given back where it is dropped, without the lock.
+        drop(self.take());
+    }
+}
