@@ -218,6 +218,12 @@ impl Steered {
         }
     }
 
+    /// What metrics come to together.
+    pub(super) fn sum(&self, names: &[&str]) -> f64 {
+        let each = names.iter().map(|name| count(&self.registry, name, &[]));
+        each.sum()
+    }
+
     pub(super) fn expect(&self, metric: &str, labels: &[&str], value: f64) {
         expect(&self.registry, metric, labels, value);
     }

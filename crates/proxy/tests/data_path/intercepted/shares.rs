@@ -28,10 +28,33 @@ fn allow_descriptors() {
     setrlimit(Resource::Nofile, limit).unwrap();
 }
 
-/// Opens connections and holds those that are not reset before one could look at them.
-fn flood(address: SocketAddr, count: usize) -> Vec<TcpStream> {
-    let all = (0..count).map(|_| TcpStream::connect(address));
-    all.filter_map(Result::ok).collect()
+/// Connections of which the proxy has decided what becomes of them.
+const SEEN: [&str; 2] = [
+    "heddle_connections_total",
+    "heddle_connections_refused_total",
+];
+/// Opened at a time: fewer than wait for one worker, beyond which they are refused whosever they are.
+const AT_A_TIME: usize = 100;
+
+/// Opens connections and holds those that are not reset before one could look at them. When it returns all have been
+/// taken or refused.
+fn flood(steered: &Steered, address: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let before = steered.sum(&SEEN);
+    let mut held = Vec::new();
+    for opened in 1..=count {
+        held.extend(TcpStream::connect(address));
+        if opened % AT_A_TIME == 0 || opened == count {
+            let patience = Instant::now() + PATIENCE;
+            while steered.sum(&SEEN) < before + opened as f64 {
+                assert!(
+                    Instant::now() < patience,
+                    "{opened} are not taken or refused"
+                );
+                std::thread::yield_now();
+            }
+        }
+    }
+    held
 }
 
 /// Opens one that is reset.
@@ -73,19 +96,19 @@ fn a_flood_of_one_pod_or_at_one_pod_leaves_room_for_the_others() {
         let (_, shop) = steered.outbound("shop", Some(SERVICE));
         let (_, intruder) = steered.outbound("intruder", Some(SERVICE));
         // Given a pod that holds all it gets, and tries for more …
-        let own = flood(intruder, SHARE + 500);
+        let own = flood(&steered, intruder, SHARE + 500);
         over_share(500);
         held(SHARE);
         assert!(is_reset(intruder));
         goes_on(&steered, shop);
         // … and strangers at another who do the same …
         let (_, arriving) = steered.arriving("echo", endpoint);
-        let strangers = flood(arriving, SHARE);
+        let strangers = flood(&steered, arriving, SHARE);
         goes_on(&steered, shop);
         // … then the others' requests go on, nobody's was refused but theirs, and all of it comes back.
         drop((own, strangers));
         held(0);
-        let again = flood(intruder, SHARE);
+        let again = flood(&steered, intruder, SHARE);
         held(SHARE);
         drop(again);
         held(0);
@@ -102,7 +125,7 @@ fn a_share_may_be_fixed() {
     let steered = Steered::bounded(1, bounds, &mesh(endpoint, AppProtocol::Http), &["echo"]);
     let (_, shop) = steered.outbound("shop", None);
     going_to(shop, SERVICE);
-    let held = flood(shop, 5);
+    let held = flood(&steered, shop, 5);
     steered.expect("heddle_connections_refused_total", &[], 2.0);
     steered.expect("heddle_connections_over_share_total", &[], 2.0);
     steered.expect("heddle_connections_active", &[], 3.0);
