@@ -158,7 +158,7 @@ pub(crate) fn resumed(worker: &Worker, mut side: Side, resuming: &Resuming) {
 impl Link {
     /// Whether the same two are at the ends of a connection: only they go on with a session.
     fn is_between(&self, side: &Side) -> bool {
-        let End::Called { caller, called, .. } = &self.end else {
+        let Some((caller, called, _)) = self.end.called() else {
             return false;
         };
         let peer = side.proof().map(|proof| &proof.peer.id);
@@ -292,12 +292,7 @@ async fn returned(
 
 /// Says in the log that the other end of a link breaks the protocol.
 fn say_broken(link: &Link, error: &LinkError) {
-    let End::Called {
-        caller,
-        called,
-        peer,
-    } = &link.end
-    else {
+    let Some((caller, called, peer)) = link.end.called() else {
         return;
     };
     tracing::warn!(

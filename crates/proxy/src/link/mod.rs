@@ -99,6 +99,20 @@ pub(crate) enum End {
     },
 }
 
+impl End {
+    /// Who calls, whom, and from where, if this is the end that answers.
+    fn called(&self) -> Option<(&SpiffeId, &ServiceAccountName, SocketAddr)> {
+        match self {
+            End::Caller(_) => None,
+            End::Called {
+                caller,
+                called,
+                peer,
+            } => Some((caller, called, *peer)),
+        }
+    }
+}
+
 impl Link {
     fn new(end: End, session: Session, worker: &Worker) -> Rc<Self> {
         let now = worker.clock.now_ms();

@@ -6,7 +6,7 @@ use heddle_wire::link::{Code, Opened, Serial, Session, Streams};
 use heddle_wire::preface::{Kind, Preface};
 
 use super::failure::{Failed, code_of};
-use super::{End, Link, Stream};
+use super::{Link, Stream};
 use crate::failure::Reason;
 use crate::inbound::understand;
 use crate::io::Side;
@@ -43,12 +43,7 @@ impl<'a> Receiver<'a> {
     /// Why not.
     fn begin(&self, slot: usize, destination: &[u8], kind: Kind) -> Result<(), Reason> {
         let (worker, link) = (self.worker, self.link);
-        let End::Called {
-            caller,
-            called,
-            peer,
-        } = &link.end
-        else {
+        let Some((caller, called, peer)) = link.end.called() else {
             return Err(Reason::LinkLost);
         };
         let parsed = Preface::parse(destination).ok().flatten();
@@ -59,19 +54,14 @@ impl<'a> Receiver<'a> {
         let permit = worker.permit(&inbound)?;
         let door = Door::inbound_of(inbound, None);
         let stream = Side::of_link(Stream::at(link, slot, kind == Kind::Http));
-        worker.admit_stream(door, permit, stream, *peer);
+        worker.admit_stream(door, permit, stream, peer);
         Ok(())
     }
 
     /// Counts a stream that the caller has reset, and gives the link up when those are too many.
     fn counts_reset(&self) {
         let (worker, link) = (self.worker, self.link);
-        let End::Called {
-            caller,
-            called,
-            peer,
-        } = &link.end
-        else {
+        let Some((caller, called, peer)) = link.end.called() else {
             return;
         };
         if link.resets.count(worker.clock.now_ms()) {

@@ -46,6 +46,15 @@ fn echo() -> SocketAddr {
     address
 }
 
+/// A request that has arrived: its client, and the endpoint's side.
+fn ask(pair: &Pair, upstream: &Upstream) -> (Client, Client) {
+    let mut client = pair.client("shop");
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    (client, server)
+}
+
 fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let patience = Instant::now() + PATIENCE;
     while !is() {
@@ -124,13 +133,7 @@ fn bodies_of_every_size_arrive_whole() {
 fn an_endpoint_that_talks_too_much_harms_nobody_else() {
     let upstream = Upstream::new();
     let pair = Pair::new(upstream.address, AppProtocol::Http);
-    let ask = || {
-        let mut client = pair.client("shop");
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let mut server = upstream.accept();
-        server.head();
-        (client, server)
-    };
+    let ask = || ask(&pair, &upstream);
     // Given requests that share a link …
     let (mut long, mut patient) = ask();
     let (mut too_long, mut talker) = ask();
@@ -161,13 +164,7 @@ fn an_endpoint_that_talks_too_much_harms_nobody_else() {
 fn heads_that_wait_for_a_link_go_one_by_one() {
     let upstream = Upstream::new();
     let (pair, relay) = relayed(&Settings::default(), upstream.address, AppProtocol::Http);
-    let ask = || {
-        let mut client = pair.client("shop");
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let mut server = upstream.accept();
-        server.head();
-        (client, server)
-    };
+    let ask = || ask(&pair, &upstream);
     let (mut client, mut server) = ask();
     let mut others: Vec<_> = (0..30).map(|_| ask()).collect();
     // Given a link on which more is to be said than may be on its way, bytes and heads …
