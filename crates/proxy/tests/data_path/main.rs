@@ -5,6 +5,7 @@
 mod balancing;
 mod blame;
 mod changes;
+mod choosing;
 mod corpus;
 mod elastic;
 mod failures;

@@ -1,0 +1,190 @@
+//! Which endpoint gets a request: by its answers, its latency, or what the request says.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_model::{Balancer, Ejection, Failing, HashOn, RetryBudget};
+use heddle_proxy::Settings;
+
+use crate::failures::{GET, answer};
+use crate::support::{Bed, Client, PATIENCE, mesh, serve};
+
+/// An endpoint whose answers a test can make failures.
+fn moody(fails: &Arc<AtomicBool>, asked: &Arc<AtomicUsize>) -> SocketAddr {
+    let (fails, asked) = (Arc::clone(fails), Arc::clone(asked));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (fails, asked) = (Arc::clone(&fails), Arc::clone(&asked));
+            thread::spawn(move || {
+                let mut client = Client::of(stream);
+                while client.try_head().is_some() {
+                    asked.fetch_add(1, Ordering::SeqCst);
+                    let status = match fails.load(Ordering::SeqCst) {
+                        true => "500 Not Now",
+                        false => "200 OK",
+                    };
+                    client.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"));
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn an_endpoint_that_fails_is_left_out_and_returns() {
+    const OUT: Duration = Duration::from_secs(3);
+    let (fails, asked) = (Arc::new(AtomicBool::new(true)), Arc::default());
+    let bad = moody(&fails, &asked);
+    let mut mesh = mesh(&[bad, serve(|_| String::new())], None);
+    let service = &mut mesh.services[0];
+    service.ports[0].endpoints.sort_by_key(|one| one.address);
+    service.balancing.ejection = Some(Ejection {
+        after: 3,
+        on: Failing::ServerError,
+        base_ms: 3_000,
+        max_percent: 50,
+    });
+    let bed = Bed::with(Settings::default(), &mesh);
+    let mut client = bed.client();
+    let mut statuses = BTreeMap::<u16, usize>::new();
+    let mut ask = |client: &mut Client| {
+        client.send(GET);
+        let status = client.response().status();
+        *statuses.entry(status).or_default() += 1;
+        status
+    };
+    // In turns: every second request fails, until three have.
+    let began = Instant::now();
+    for _ in 0..6 {
+        ask(&mut client);
+    }
+    bed.expect_metric("heddle_upstream_ejections_total", &[], 1.0);
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    for _ in 0..10 {
+        assert!(ask(&mut client) == 200 || began.elapsed() >= OUT);
+    }
+    fails.store(false, Ordering::SeqCst);
+    // A request that it gets again is answered, and so are all after it.
+    while asked.load(Ordering::SeqCst) == 3 {
+        assert_eq!(ask(&mut client), 200);
+        assert!(began.elapsed() < PATIENCE, "it does not return");
+    }
+    let out = began.elapsed();
+    assert!(out >= OUT, "back after {out:?}");
+    assert_eq!(statuses[&500], 3);
+    bed.expect_metric("heddle_upstream_ejections_total", &[], 1.0);
+}
+
+#[test]
+fn what_one_user_asks_goes_to_one_endpoint() {
+    let endpoints: Vec<SocketAddr> = (0..5u8).map(|n| serve(move |_| n.to_string())).collect();
+    let mesh_of = |endpoints: &[SocketAddr]| {
+        let mut endpoints = endpoints.to_vec();
+        endpoints.sort();
+        let mut mesh = mesh(&endpoints, None);
+        mesh.services[0].balancer = Balancer::RingHash;
+        mesh.services[0].balancing.hash_on = HashOn::Header("x-user".into());
+        mesh
+    };
+    let bed = Bed::with(Settings::default(), &mesh_of(&endpoints));
+    let ask = |user: usize| {
+        let mut client = bed.client();
+        client.send(format!(
+            "GET / HTTP/1.1\r\nHost: echo\r\nX-User: user-{user}\r\n\r\n"
+        ));
+        client.response().body
+    };
+    let before: Vec<_> = (0..40).map(ask).collect();
+    let used: std::collections::BTreeSet<_> = before.iter().collect();
+    assert!(used.len() >= 4, "{used:?}");
+    let again: Vec<_> = (0..40).map(ask).collect();
+    assert_eq!(again, before);
+    // Of those that stay nobody's users move.
+    let mut fewer = mesh_of(&endpoints[1..]);
+    fewer.generation = 2;
+    bed.proxy.apply(&fewer);
+    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    for (user, before) in before.iter().enumerate() {
+        let after = ask(user);
+        assert!(before == b"0" || after == *before, "user {user}");
+        assert_ne!(after, b"0");
+    }
+    // Without the field a request goes anywhere.
+    let mut client = bed.client();
+    let mut anywhere = std::collections::BTreeSet::new();
+    for _ in 0..60 {
+        client.send(GET);
+        anywhere.insert(client.response().body);
+    }
+    assert!(anywhere.len() > 1);
+}
+
+#[test]
+fn a_retry_budget_is_kept() {
+    let nobody = || {
+        TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+    };
+    let mut mesh = mesh(&[nobody(), nobody()], None);
+    mesh.services[0].balancing.retry_budget = RetryBudget {
+        percent: 0,
+        min_per_second: 1,
+    };
+    mesh.services[0].ports[0]
+        .endpoints
+        .sort_by_key(|one| one.address);
+    let bed = Bed::with(Settings::default(), &mesh);
+    let mut client = bed.client();
+    for _ in 0..20 {
+        client.send(GET);
+        assert_eq!(answer(&mut client), (503, "upstream_connect_failed".into()));
+    }
+    // Ten seconds' worth of one a second, however many would have been tried.
+    bed.expect_metric("heddle_upstream_retries_total", &[], 10.0);
+    bed.expect_metric("heddle_upstream_retries_refused_total", &[], 15.0);
+}
+
+#[test]
+fn who_answers_first_gets_more() {
+    let (slow, fast) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let endpoint = |count: &Arc<AtomicUsize>, takes: Duration| {
+        let count = Arc::clone(count);
+        serve(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            let until = Instant::now() + takes;
+            while let Some(left) = until.checked_duration_since(Instant::now()) {
+                thread::park_timeout(left);
+            }
+            String::new()
+        })
+    };
+    let mut endpoints = [
+        // Longer than a busy machine keeps the fast one from answering, which counts as its own.
+        endpoint(&slow, Duration::from_millis(200)),
+        endpoint(&fast, Duration::ZERO),
+    ];
+    endpoints.sort();
+    let mut mesh = mesh(&endpoints, None);
+    mesh.services[0].balancer = Balancer::PeakEwma;
+    let bed = Bed::with(Settings::default(), &mesh);
+    let mut client = bed.client();
+    for _ in 0..60 {
+        client.send(GET);
+        assert_eq!(client.response().status(), 200);
+    }
+    // A quarter of all choices see the slow one twice.
+    let (slow, fast) = (slow.load(Ordering::SeqCst), fast.load(Ordering::SeqCst));
+    assert!(
+        slow < fast,
+        "{slow} to the slow one, {fast} to the fast one"
+    );
+}
