@@ -106,7 +106,7 @@ const RATIOS: [Ratio; 16] = {
             "qps",
             [Envoy, LinkMtls],
             CHANGING,
-            None,
+            AtMost(0.385),
         ),
         (
             "cpu_link_vs_http1",
