@@ -23,6 +23,7 @@ mod attach;
 mod backend;
 mod balancing;
 mod cluster_ip;
+mod endpoint;
 mod filter;
 pub(crate) mod index;
 mod matcher;

@@ -92,6 +92,8 @@ pub(crate) struct Origin {
     pub(crate) file: Rc<Path>,
     pub(crate) label: String,
     pub(crate) key: Key,
+    /// It stands in a registry, where others may write than those who write the folder.
+    pub(crate) is_registered: bool,
     tree: Rc<Node>,
 }
 
@@ -267,6 +269,7 @@ impl Reader<'_> {
             file: Rc::clone(&self.file),
             label: label(kind, &tree),
             key: key(kind, &tree),
+            is_registered: false,
             tree: Rc::new(tree),
         };
         match read_object(kind, &origin) {

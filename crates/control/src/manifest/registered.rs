@@ -84,6 +84,7 @@ pub(crate) fn read_registered(
         file: Rc::from(place),
         label: label(Kind::LocalWorkload, &tree),
         key: key(Kind::LocalWorkload, &tree),
+        is_registered: true,
         tree: Rc::new(tree),
     };
     let mut object = read_object(Kind::LocalWorkload, &origin).map_err(|faults| {
