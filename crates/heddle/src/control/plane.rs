@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_control::Report;
-use heddle_control::authority::{Authority, UnixTime};
+use heddle_control::authority::{Authority, Denied, UnixTime};
 use heddle_control::serve::{Board, Counters, Nodes, Present};
 use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_telemetry::process::Probe;
@@ -131,6 +131,7 @@ impl Plane {
             Question::Config => Answer::json(&Config {
                 settings: &self.parts.settings,
                 mesh: self.parts.board.mesh().unwrap_or_default(),
+                denied: self.denied(),
             }),
             Question::Metrics => self.metrics(),
             Question::Ready if self.is_ready() => Answer::text(200, "ready"),
@@ -201,6 +202,17 @@ impl Plane {
         }
     }
 
+    /// The identities that are refused now, whatever their certificates.
+    fn denied(&self) -> Vec<SpiffeId> {
+        let (now, denied) = (self.now().as_secs(), self.parts.authority.trust().denied);
+        let alive = denied.entries().filter(|(_, entry)| now < entry.expires);
+        let ids = alive.filter_map(|(what, _)| match what {
+            Denied::Identity(id) => Some(id.clone()),
+            Denied::Serial(_) => None,
+        });
+        ids.collect()
+    }
+
     /// Every node that is here, holds a certificate, or has workloads.
     fn nodes(&self, now: UnixTime) -> Vec<NodeStatus> {
         let Parts {
@@ -250,4 +262,6 @@ impl Plane {
 struct Config<'a> {
     settings: &'a Settings,
     mesh: Mesh,
+    /// Identities on the deny-list.
+    denied: Vec<SpiffeId>,
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use heddle_control::Report;
 use heddle_intercept::Event;
-use heddle_model::{Mesh, ServiceName};
+use heddle_model::{Mesh, ServiceName, SpiffeId};
 use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::{AccessLog, Registry, text};
@@ -258,6 +258,10 @@ impl Node {
             Question::Config => Answer::json(&Config {
                 settings: &self.settings,
                 mesh: &self.mesh,
+                denied: self
+                    .identity
+                    .as_ref()
+                    .map_or_else(Vec::new, |own| (own.denied)()),
             }),
             Question::Metrics => self.metrics(),
             Question::Ready if self.is_ready() => Answer::text(200, "ready"),
@@ -371,7 +375,7 @@ impl Node {
             draining: drain.is_some(),
             drain,
             folder: self.source.clone(),
-            identity: self.identity.as_ref().map(|identity| identity()),
+            identity: self.identity.as_ref().map(|own| (own.status)()),
             registry: self.followed.as_ref().map(Followed::status),
             interception: self.pods.as_ref().map(Pods::status),
             metrics: self.metrics_at,
@@ -440,6 +444,8 @@ fn no_longer_served(before: &Mesh, now: &Mesh) -> Option<String> {
 struct Config<'a> {
     settings: &'a Settings,
     mesh: &'a Mesh,
+    /// Identities on the deny-list.
+    denied: Vec<SpiffeId>,
 }
 
 fn proxy_entry(entry: Entry) -> heddle_proxy::Entry {

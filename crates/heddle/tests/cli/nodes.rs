@@ -353,10 +353,22 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
     });
 
     let web = format!("spiffe://cluster.local/ns/{namespace}/sa/web");
+    let one_at = as_str(&folder.path("n1.sock")).to_owned();
     operate(&["deny", "add", &web, "--reason", "test", "--life", "1h"]);
     eventually("the caller is refused", || {
         get(address, "cart", "/").0 == 503
     });
+    for asked in [
+        &["--control", "--socket", as_str(&socket)][..],
+        &["--socket", &one_at],
+    ] {
+        eventually("it is explained", || {
+            let question = ["explain", &caller, &service, "GET", "/"];
+            let said = text(&heddle(&[&question[..], asked].concat()).stdout);
+            let expected = format!("{web} is on the deny-list: no other node talks to it");
+            said.contains("  refused at") && said.contains(&expected)
+        });
+    }
     operate(&["deny", "remove", &web]);
     eventually("the caller is let in again", || {
         get(address, "cart", "/").0 == 200
