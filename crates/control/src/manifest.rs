@@ -128,7 +128,8 @@ impl Origin {
         Problem {
             severity,
             file: self.file.to_path_buf(),
-            line: Some(self.tree.line_of(path)),
+            // A key has no lines.
+            line: (!self.is_registered).then(|| self.tree.line_of(path)),
             object: Some(self.label.clone()),
             field: path.to_string(),
             reason,

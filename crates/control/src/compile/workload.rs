@@ -46,10 +46,14 @@ pub(super) fn compile(
         let mut scope = Scope::of(object, report);
         let node = node(&body.spec, &options.trust_domain, &mut scope);
         if node.is_none() && options.placement == Placement::ByNode {
+            let remedy = match object.origin.is_registered {
+                true => "register it with --node (spec.nodeName)",
+                false => "add nodeName",
+            };
             scope.warn(
                 &FieldPath::of("spec"),
                 "it does not say which node it is on: no node serves it",
-                "add nodeName",
+                remedy,
             );
             continue;
         }
@@ -295,7 +299,11 @@ fn weight(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> u32 {
     match u32::try_from(weight) {
         Ok(valid) if (1..=MAX_WEIGHT).contains(&weight) => valid,
         _ => {
-            let remedy = format!("use 1 to {MAX_WEIGHT}; to take it out, remove its label");
+            let out = match scope.origin.is_registered {
+                true => "stop its registrar",
+                false => "remove its label",
+            };
+            let remedy = format!("use 1 to {MAX_WEIGHT}; to take it out, {out}");
             scope.error(
                 &FieldPath::of("spec.weight"),
                 format!("{weight} is no weight"),

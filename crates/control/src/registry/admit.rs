@@ -132,7 +132,7 @@ impl<'o> Folder<'o> {
         let name = workload_name(object);
         if self.workloads.contains(&name) {
             let reason = "the folder has a LocalWorkload of that name".to_owned();
-            return refuse("", reason, "register under another name");
+            return refuse("", reason, "register it under another name (--name)");
         }
         let account = account(object);
         if account != "default" && !self.open.contains(&(object.namespace.as_str(), account)) {
@@ -146,11 +146,11 @@ impl<'o> Folder<'o> {
             .find_map(|socket| Some((socket, self.sockets.get(socket)?)));
         if let Some(((address, port), other)) = taken {
             let reason = format!("{other} has port {port} of {address} already");
-            let remedy = "register the address that it listens on";
+            let remedy = "register the address that it listens on (--address)";
             return refuse("spec.address", reason, remedy);
         }
         if let Some((field, reason)) = self.elsewhere(object) {
-            let remedy = "register the address and the node that it has";
+            let remedy = "register the address and the node that it has (--address, --node)";
             return refuse(field, reason, remedy);
         }
         let label = &object.origin.label;

@@ -166,6 +166,54 @@ fn what_cannot_work_is_said_at_once() {
         2,
         "is no prefix",
     );
+    for (flag, value, expected) in [
+        (
+            "--weight",
+            "0",
+            "--weight (spec.weight): 0 is no weight (write 1 to 1000000; to take it out, stop this",
+        ),
+        (
+            "--max-requests",
+            "0",
+            "--max-requests (metadata.annotations[heddle.dev/max-requests]): \"0\" is no number of requests (write 1",
+        ),
+        (
+            "--label",
+            "heddle.dev/mode=strict",
+            "--label (metadata.labels[heddle.dev/mode]): labels of heddle.dev",
+        ),
+        (
+            "--port-name",
+            "A B",
+            "--port-name (spec.ports[0].name): \"A B\" is no port name (use a-z",
+        ),
+        ("--node", "A B", "--node (spec.nodeName): "),
+        (
+            "--service-account",
+            "A B",
+            "--service-account (spec.serviceAccountName): ",
+        ),
+        (
+            "--name",
+            "A B",
+            "--name: \"A B\" is no provider's name: use a-z",
+        ),
+    ] {
+        refused(&with(&["--etcd", "http://a:1", flag, value]), 3, expected);
+    }
+    let named = [
+        "register",
+        "We b",
+        "--address",
+        "127.0.0.1:80",
+        "--etcd",
+        "http://a:1",
+    ];
+    refused(
+        &named,
+        3,
+        "[NAMESPACE/]SERVICE: \"We b\" is no Service's name",
+    );
     let any = [
         "register",
         "web",
@@ -174,7 +222,11 @@ fn what_cannot_work_is_said_at_once() {
         "--etcd",
         "http://a:1",
     ];
-    refused(&any, 3, "does not name one place");
+    refused(
+        &any,
+        3,
+        "--address (spec.address): 0.0.0.0 does not name one place",
+    );
     let world = World::new("said");
     let dir = world.folder.manifests();
     refused(
