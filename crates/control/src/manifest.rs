@@ -134,6 +134,7 @@ impl Origin {
             field: path.to_string(),
             reason,
             remedy,
+            cause: None,
         }
     }
 }
@@ -166,6 +167,7 @@ pub(crate) fn read(
             field: String::new(),
             reason: error.reason,
             remedy: error.remedy,
+            cause: None,
         }),
     }
     reader.objects
@@ -286,6 +288,7 @@ impl Reader<'_> {
                         field: fault.path.to_string(),
                         reason: fault.reason,
                         remedy: fault.remedy,
+                        cause: None,
                     });
                 }
             }
@@ -307,6 +310,7 @@ impl Reader<'_> {
             field: field.to_owned(),
             reason: reason.to_owned(),
             remedy: remedy.to_owned(),
+            cause: None,
         });
     }
 }

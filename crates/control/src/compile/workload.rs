@@ -16,6 +16,7 @@ use crate::manifest::local::LocalWorkloadSpec;
 use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object};
 use crate::problem::Report;
+use crate::registry::Cause;
 use crate::{Options, Placement};
 
 /// The account of workloads that name none; it need not be written down.
@@ -46,15 +47,17 @@ pub(super) fn compile(
         let mut scope = Scope::of(object, report);
         let node = node(&body.spec, &options.trust_domain, &mut scope);
         if node.is_none() && options.placement == Placement::ByNode {
-            let remedy = match object.origin.is_registered {
-                true => "register it with --node (spec.nodeName)",
-                false => "add nodeName",
-            };
-            scope.warn(
-                &FieldPath::of("spec"),
+            let (at, reason) = (
+                FieldPath::of("spec"),
                 "it does not say which node it is on: no node serves it",
-                remedy,
             );
+            match object.origin.is_registered {
+                true => {
+                    let remedy = "register it with --node (spec.nodeName)";
+                    scope.leave_out(Cause::Node, &at, reason, remedy);
+                }
+                false => scope.warn(&at, reason, "add nodeName"),
+            }
             continue;
         }
         let Some(address) = address(&body.spec, &mut scope) else {

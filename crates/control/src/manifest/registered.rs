@@ -54,6 +54,7 @@ pub(crate) fn read_registered(
             field: field.to_owned(),
             reason: reason.to_owned(),
             remedy: remedy.to_owned(),
+            cause: None,
         })
     };
     let mut values_left = MAX_VALUES;

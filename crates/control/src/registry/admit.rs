@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use heddle_model::WorkloadName;
 
-use super::{Entry, warning};
+use super::{Cause, Entry, warning};
 use crate::compile::index::{REGISTRY_ALLOW, REGISTRY_ANNOTATION};
 use crate::manifest::local::LocalWorkloadSpec;
 use crate::manifest::{Body, Kind, Object};
@@ -126,19 +126,25 @@ impl<'o> Folder<'o> {
 
     /// Gives a provider its place.
     fn take(&mut self, entry: &Entry, object: &Object) -> Result<(), Box<Problem>> {
-        let refuse = |field: &str, reason: String, remedy: &str| {
-            Err(Box::new(warning(&entry.place, field, reason, remedy)))
+        let refuse = |cause: Cause, field: &str, reason: String, remedy: &str| {
+            let problem = warning(&entry.place, field, reason, remedy);
+            Err(Box::new(problem.because(cause)))
         };
         let name = workload_name(object);
         if self.workloads.contains(&name) {
             let reason = "the folder has a LocalWorkload of that name".to_owned();
-            return refuse("", reason, "register it under another name (--name)");
+            return refuse(
+                Cause::Taken,
+                "",
+                reason,
+                "register it under another name (--name)",
+            );
         }
         let account = account(object);
         if account != "default" && !self.open.contains(&(object.namespace.as_str(), account)) {
             let reason = format!("nothing that registers may be ServiceAccount {account}");
             let remedy = "annotate that ServiceAccount with heddle.dev/registry: allow";
-            return refuse("spec.serviceAccountName", reason, remedy);
+            return refuse(Cause::Account, "spec.serviceAccountName", reason, remedy);
         }
         let mine: Vec<Socket> = sockets(object).collect();
         let taken = mine
@@ -147,11 +153,11 @@ impl<'o> Folder<'o> {
         if let Some(((address, port), other)) = taken {
             let reason = format!("{other} has port {port} of {address} already");
             let remedy = "register the address that it listens on (--address)";
-            return refuse("spec.address", reason, remedy);
+            return refuse(Cause::Taken, "spec.address", reason, remedy);
         }
         if let Some((field, reason)) = self.elsewhere(object) {
             let remedy = "register the address and the node that it has (--address, --node)";
-            return refuse(field, reason, remedy);
+            return refuse(Cause::Taken, field, reason, remedy);
         }
         let label = &object.origin.label;
         let mine = mine.into_iter().map(|socket| (socket, label.clone()));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use heddle_control::Report;
 use heddle_control::authority::{Authority, Denied, UnixTime};
+use heddle_control::registry::Tally;
 use heddle_control::serve::{Board, Counters, Nodes, Present};
 use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_telemetry::process::Probe;
@@ -48,6 +49,8 @@ pub(super) struct Plane {
     started: Instant,
     draining: bool,
     config: ConfigStatus,
+    /// What has become of what registered.
+    tally: Tally,
     /// How many workloads are on each node.
     placed: BTreeMap<NodeName, usize>,
     /// Nodes that are here and of which it was said that nothing is on them.
@@ -63,6 +66,7 @@ impl Plane {
             started: Instant::now(),
             draining: false,
             config: ConfigStatus::default(),
+            tally: Tally::default(),
             placed: BTreeMap::new(),
             said_idle: BTreeSet::new(),
             probe: Probe::open(),
@@ -74,6 +78,7 @@ impl Plane {
         serving::say_new(report, &self.config.problems);
         self.config.problems = report.problems.iter().map(ToString::to_string).collect();
         self.config.stale = report.has_errors();
+        self.tally = report.registry.clone();
         if report.has_errors() {
             tracing::error!(
                 generation = self.config.generation,
@@ -171,6 +176,7 @@ impl Plane {
         let now = self.now();
         let trust = authority.trust();
         let usage = self.probe.read();
+        let registry = self.parts.registry.as_ref();
         ControlStatus {
             role: "control".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -184,7 +190,7 @@ impl Plane {
             folder: self.parts.dir.clone(),
             state: self.parts.state.clone(),
             config: self.config.clone(),
-            registry: self.parts.registry.as_ref().map(Followed::status),
+            registry: registry.map(|registry| registry.status(&self.tally)),
             epoch: self.parts.board.epoch().to_owned(),
             mesh_generation: self.parts.board.generation(),
             root: orders::root_status(authority, nodes, now),

@@ -329,8 +329,8 @@ async fn who_could_not_be_tried_is_tried_though_nothing_changes() {
     entries.push(web(100, "{app: web}"));
     let (sender, providers) = watch::channel(Arc::new(Providers {
         entries,
-        problems: Vec::new(),
         version: 1,
+        ..Providers::default()
     }));
     let mut watcher = watch(dir.path()).beside(providers);
     let mut looks = 0;
