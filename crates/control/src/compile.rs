@@ -18,11 +18,13 @@ use crate::check::Flaw;
 use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object, Origin};
 use crate::problem::{Report, Severity};
+use crate::registry::Cause;
 
 mod attach;
 mod backend;
 mod balancing;
 mod cluster_ip;
+mod endpoint;
 mod filter;
 pub(crate) mod index;
 mod matcher;
@@ -107,6 +109,13 @@ impl<'a> Scope<'a> {
 
     fn warn(&mut self, path: &FieldPath, reason: impl Into<String>, remedy: impl Into<String>) {
         self.push(Severity::Warning, path, reason.into(), remedy.into());
+    }
+
+    /// A provider that registered is left out.
+    fn leave_out(&mut self, cause: Cause, path: &FieldPath, reason: &str, remedy: &str) {
+        let (reason, remedy) = (reason.to_owned(), remedy.to_owned());
+        let problem = self.origin.problem(Severity::Warning, path, reason, remedy);
+        self.report.push(problem.because(cause));
     }
 
     fn push(&mut self, severity: Severity, path: &FieldPath, reason: String, remedy: String) {

@@ -17,6 +17,7 @@ use crate::check;
 use crate::compile::did_you_mean;
 
 mod advice;
+mod denied;
 mod parse;
 mod question;
 mod show;
@@ -24,6 +25,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 
+use denied::Denied;
 use question::{Question, opaque};
 
 /// Endpoints that are explained; the rest is counted.
@@ -152,6 +154,20 @@ pub fn explain(
     destination: &Destination,
     request: Option<&Request>,
 ) -> Result<Explanation, Unexplained> {
+    explain_denying(mesh, &BTreeSet::new(), caller, destination, request)
+}
+
+/// Says it as [`explain`] does, where the deny-list has these identities.
+///
+/// # Errors
+/// As [`explain`].
+pub fn explain_denying(
+    mesh: &Mesh,
+    denied: &BTreeSet<SpiffeId>,
+    caller: &Caller,
+    destination: &Destination,
+    request: Option<&Request>,
+) -> Result<Explanation, Unexplained> {
     let (from, identity) = identify(mesh, caller)?;
     let mut notes = Vec::new();
     let endpoints = endpoints(mesh, destination, request, &mut notes)?;
@@ -173,6 +189,15 @@ pub fn explain(
         destination,
         opaque: &opaque,
     };
+    let denied = Denied {
+        list: denied,
+        trust_domain: &mesh.trust_domain,
+        caller: identity.as_ref(),
+        caller_node: match caller {
+            Caller::Workload(name) => mesh.workload(name).and_then(|one| one.node.as_ref()),
+            Caller::Account(_) | Caller::Anonymous => None,
+        },
+    };
     Ok(Explanation {
         from,
         to: destination.to_string(),
@@ -180,7 +205,7 @@ pub fn explain(
         omitted: endpoints.len().saturating_sub(MAX_EXPLAINED),
         endpoints: explained
             .iter()
-            .map(|endpoint| question.answer(endpoint))
+            .map(|endpoint| denied.over(question.answer(endpoint), endpoint))
             .collect(),
         notes,
         identity,

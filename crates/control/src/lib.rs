@@ -27,6 +27,7 @@ mod source;
 
 pub use explain::{
     Caller, Destination, ExplainedEndpoint, Explanation, Outcome, Request, Unexplained, explain,
+    explain_denying,
 };
 pub use problem::{LeftAside, Problem, Report, Severity, printable};
 pub use source::{Watcher, load, load_text, load_with};

@@ -92,6 +92,8 @@ pub(crate) struct Origin {
     pub(crate) file: Rc<Path>,
     pub(crate) label: String,
     pub(crate) key: Key,
+    /// It stands in a registry, where others may write than those who write the folder.
+    pub(crate) is_registered: bool,
     tree: Rc<Node>,
 }
 
@@ -126,11 +128,13 @@ impl Origin {
         Problem {
             severity,
             file: self.file.to_path_buf(),
-            line: Some(self.tree.line_of(path)),
+            // A key has no lines.
+            line: (!self.is_registered).then(|| self.tree.line_of(path)),
             object: Some(self.label.clone()),
             field: path.to_string(),
             reason,
             remedy,
+            cause: None,
         }
     }
 }
@@ -163,6 +167,7 @@ pub(crate) fn read(
             field: String::new(),
             reason: error.reason,
             remedy: error.remedy,
+            cause: None,
         }),
     }
     reader.objects
@@ -267,6 +272,7 @@ impl Reader<'_> {
             file: Rc::clone(&self.file),
             label: label(kind, &tree),
             key: key(kind, &tree),
+            is_registered: false,
             tree: Rc::new(tree),
         };
         match read_object(kind, &origin) {
@@ -282,6 +288,7 @@ impl Reader<'_> {
                         field: fault.path.to_string(),
                         reason: fault.reason,
                         remedy: fault.remedy,
+                        cause: None,
                     });
                 }
             }
@@ -303,6 +310,7 @@ impl Reader<'_> {
             field: field.to_owned(),
             reason: reason.to_owned(),
             remedy: remedy.to_owned(),
+            cause: None,
         });
     }
 }

@@ -9,6 +9,7 @@ use heddle_model::WorkloadName;
 use serde::{Serialize, Serializer};
 
 use crate::manifest::Kind;
+use crate::registry::{Cause, ProviderKey, Tally};
 
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,9 @@ pub struct Problem {
     pub reason: String,
     /// What to do; empty when the reason says it all.
     pub remedy: String,
+    /// What kind of problem it is, of one with something in the registry.
+    #[serde(skip)]
+    pub cause: Option<Cause>,
 }
 
 /// A text on one line that does nothing to a terminal: control characters but TAB, and those that
@@ -93,6 +97,22 @@ impl Problem {
             .is_some_and(|file| file.starts_with(IN_REGISTRY))
     }
 
+    /// The same, of that kind.
+    pub(crate) fn because(mut self, cause: Cause) -> Self {
+        self.cause = Some(cause);
+        self
+    }
+
+    /// The provider that is left out for it, if it is about one: its key is the problem's place.
+    pub(crate) fn provider(&self) -> Option<ProviderKey> {
+        if matches!(self.cause?, Cause::Key | Cause::Room | Cause::Uncalled) {
+            return None;
+        }
+        let mut parts = self.file.to_str()?.rsplit('/');
+        let (provider, service, namespace) = (parts.next()?, parts.next()?, parts.next()?);
+        ProviderKey::new(namespace, service, provider).ok()
+    }
+
     fn write(&self, f: &mut String) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         if let Some(line) = self.line {
@@ -132,6 +152,9 @@ pub struct Report {
     /// The workloads that registered by themselves: they are called, and nobody calls as them from here.
     #[serde(skip)]
     pub registered: BTreeSet<WorkloadName>,
+    /// What has become of what registered.
+    #[serde(skip)]
+    pub registry: Tally,
     /// How many documents there were that say something, whatever they say.
     #[serde(skip)]
     pub(crate) documents: usize,

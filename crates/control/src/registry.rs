@@ -12,6 +12,7 @@
 //!
 //! `docs/registry.md` is the page for operators.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::problem::{Problem, Severity};
@@ -30,6 +31,7 @@ mod keep;
 mod key;
 #[cfg(feature = "registry")]
 mod life;
+pub(crate) mod tally;
 pub(crate) mod value;
 #[cfg(feature = "registry")]
 mod write;
@@ -43,6 +45,7 @@ pub use keep::{Kept, Registration};
 pub use key::{InvalidKey, Layout, ProviderKey};
 #[cfg(feature = "registry")]
 pub use life::{MAX_TTL, MIN_TTL, News};
+pub use tally::{Providing, Tally};
 #[cfg(feature = "registry")]
 pub use write::Provider;
 
@@ -56,6 +59,10 @@ pub struct Providers {
     pub(crate) entries: Vec<Arc<Entry>>,
     /// What is wrong with others.
     pub(crate) problems: Vec<Problem>,
+    /// The same as numbers, with those that are not spelled out.
+    pub(crate) by_cause: BTreeMap<Cause, usize>,
+    /// Keys of providers under which nothing was right.
+    pub(crate) wrong: Vec<ProviderKey>,
     /// Changes whenever one of the two does.
     pub(crate) version: u64,
 }
@@ -83,6 +90,63 @@ pub(crate) struct Entry {
     pub(crate) created: i64,
 }
 
+/// Why something in the registry is a problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// The key is no provider's.
+    Key,
+    /// The key has no lease.
+    Lease,
+    /// The value is wrong for itself.
+    Value,
+    /// There is no room for more.
+    Room,
+    /// Its name, its address or its place is somebody else's.
+    Taken,
+    /// The folder does not let it have its account.
+    Account,
+    /// It does not say which node it is on, where there are several.
+    Node,
+    /// With it something else would be refused.
+    Unfit,
+    /// So much does not fit that it was not tried yet.
+    Untried,
+    /// It is right, and no Service's endpoint.
+    Uncalled,
+}
+
+impl Cause {
+    /// Every one.
+    pub const ALL: [Cause; 10] = [
+        Cause::Key,
+        Cause::Lease,
+        Cause::Value,
+        Cause::Room,
+        Cause::Taken,
+        Cause::Account,
+        Cause::Node,
+        Cause::Unfit,
+        Cause::Untried,
+        Cause::Uncalled,
+    ];
+
+    /// Its name, for programs.
+    pub fn code(self) -> &'static str {
+        match self {
+            Cause::Key => "invalid_key",
+            Cause::Lease => "no_lease",
+            Cause::Value => "invalid_value",
+            Cause::Room => "no_room",
+            Cause::Taken => "taken",
+            Cause::Account => "account",
+            Cause::Node => "no_node",
+            Cause::Unfit => "unfit",
+            Cause::Untried => "untried",
+            Cause::Uncalled => "uncalled",
+        }
+    }
+}
+
 /// Something in the registry is wrong: never a reason not to serve.
 pub(crate) fn warning(place: &str, field: &str, reason: String, remedy: &str) -> Problem {
     Problem {
@@ -93,5 +157,6 @@ pub(crate) fn warning(place: &str, field: &str, reason: String, remedy: &str) ->
         field: field.to_owned(),
         reason,
         remedy: remedy.to_owned(),
+        cause: None,
     }
 }

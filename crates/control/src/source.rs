@@ -10,8 +10,8 @@ use heddle_model::{Mesh, WorkloadName};
 
 use crate::manifest::Object;
 use crate::problem::{Problem, Report, Severity};
-use crate::registry::Providers;
 use crate::registry::admit::{Candidate, Tried, candidates};
+use crate::registry::{Providers, Tally};
 use crate::{Options, compile, manifest};
 
 mod folder;
@@ -93,6 +93,7 @@ fn holds_nothing(dir: &Path, severity: Severity) -> Problem {
         field: String::new(),
         reason: reason.to_owned(),
         remedy: remedy.to_owned(),
+        cause: None,
     }
 }
 
@@ -106,6 +107,7 @@ fn holds_no_byte(file: &Path) -> Problem {
         field: String::new(),
         reason: "this file is empty: whatever was in it is not served".to_owned(),
         remedy: "put its content back, or remove it".to_owned(),
+        cause: None,
     }
 }
 
@@ -144,6 +146,7 @@ fn read(
                 field: String::new(),
                 reason: format!("with this file there are more than {MAX_OBJECTS} objects"),
                 remedy: "split the mesh over several folders".to_owned(),
+                cause: None,
             });
             break;
         }
@@ -177,7 +180,6 @@ impl Compiling<'_> {
     /// folder is to blame, and they are left alone.
     fn with(mut self, providers: &Providers, tried: &mut Tried) -> (Mesh, Report) {
         let (fit, mut problems) = candidates(&self.objects, &providers.entries);
-        problems.extend(providers.problems.iter().cloned());
         let (entries, objects): (Vec<_>, Vec<_>) =
             fit.into_iter().map(|one| (one.entry, one.object)).unzip();
         let (mut mesh, mut report, objects) = self.beside(objects);
@@ -196,9 +198,14 @@ impl Compiling<'_> {
                 (mesh, report, _) = self.beside(admitted.objects);
             }
         }
-        problems
-            .into_iter()
-            .for_each(|problem| report.push(problem));
+        let of_registry = report.problems.iter().filter(|one| one.cause.is_some());
+        let found: Vec<Problem> = problems.iter().chain(of_registry).cloned().collect();
+        let served = (!report.has_errors()).then_some(&mesh);
+        let (tally, uncalled) = Tally::of(providers, &found, (served, &report.registered));
+        report.registry = tally;
+        let of_values = providers.problems.iter().cloned();
+        let all = problems.into_iter().chain(of_values).chain(uncalled);
+        all.for_each(|problem| report.push(problem));
         (mesh, report)
     }
 

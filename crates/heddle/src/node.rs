@@ -37,7 +37,7 @@ use tokio::sync::mpsc;
 
 use crate::admin::Location;
 use crate::exit::{Exit, Failure};
-use crate::serving::{self, Change, Claimed, Doors, Held, Output, Served};
+use crate::serving::{self, Change, Claimed, Doors, Held, Identity, Output, Served};
 use crate::settings::Settings;
 use crate::state_folder;
 use crate::time::utc;
@@ -193,7 +193,13 @@ async fn serve(
         first: None,
         changes,
         mesh_socket: Some(socket),
-        identity: Some(Box::new(move || view.status())),
+        identity: Some(Identity {
+            denied: {
+                let view = Arc::clone(&view);
+                Box::new(move || view.denied())
+            },
+            status: Box::new(move || view.status()),
+        }),
         registry: None,
         pods,
     };

@@ -32,7 +32,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use heddle_control::Report;
 use heddle_intercept::{Cidr, Client, Event};
-use heddle_model::Mesh;
+use heddle_model::{Mesh, SpiffeId};
 use heddle_proxy::Proxy;
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
@@ -168,7 +168,11 @@ pub(crate) struct Held {
 }
 
 /// Says who this node is.
-pub(crate) type Identity = Box<dyn Fn() -> IdentityStatus>;
+pub(crate) struct Identity {
+    pub(crate) status: Box<dyn Fn() -> IdentityStatus>,
+    /// The identities that it takes from nobody.
+    pub(crate) denied: Box<dyn Fn() -> Vec<SpiffeId>>,
+}
 
 /// What the main loop is told by where the mesh comes from.
 pub(crate) enum Change {

@@ -1,6 +1,7 @@
 //! What a running process says about itself: written by `heddle up`, read by `heddle status` and
 //! by scripts. Fields are only ever added.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -64,6 +65,34 @@ pub(crate) struct RegistryStatus {
     pub(crate) revision: i64,
     /// Providers that are right for themselves.
     pub(crate) providers: usize,
+    /// What in it is wrong, left out, or of no use, by reason.
+    #[serde(default)]
+    pub(crate) problems_by_reason: BTreeMap<String, usize>,
+    /// How many of its providers each Service has.
+    #[serde(default)]
+    pub(crate) services: Vec<ProvidingStatus>,
+    /// Providers that are left out, of which there may be a hundred.
+    #[serde(default)]
+    pub(crate) left_out: Vec<LeftOutStatus>,
+}
+
+/// The providers that registered under the name of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct ProvidingStatus {
+    /// `namespace/name`.
+    pub(crate) service: String,
+    /// Those that are called.
+    pub(crate) called: usize,
+    /// All of them, right or wrong.
+    pub(crate) registered: usize,
+}
+
+/// A provider that registered and is not in the mesh.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct LeftOutStatus {
+    /// The name that its workload would have, `namespace/service.provider`.
+    pub(crate) workload: String,
+    pub(crate) reason: String,
 }
 
 /// The pods whose traffic is intercepted.
@@ -128,6 +157,15 @@ pub(crate) enum ListenerKind {
 pub(crate) struct WorkloadStatus {
     pub(crate) name: String,
     pub(crate) address: std::net::IpAddr,
+    /// The ports that it declares.
+    #[serde(default)]
+    pub(crate) ports: Vec<u16>,
+    /// Whether it registered by itself, and stands in no manifest.
+    #[serde(default)]
+    pub(crate) registered: bool,
+    /// Whether it registered, and no Service calls it.
+    #[serde(default)]
+    pub(crate) uncalled: bool,
     /// Absent when somebody else runs it.
     pub(crate) process: Option<ProcessStatus>,
 }

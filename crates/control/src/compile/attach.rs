@@ -41,6 +41,7 @@ pub(super) fn attach(services: &mut [Service], routes: &[Route], base: &Path, re
             field: String::new(),
             reason: format!("the routes come to {total} rules"),
             remedy: format!("at most {MAX_RULES} are served: attach routes to fewer ports"),
+            cause: None,
         });
         return;
     }

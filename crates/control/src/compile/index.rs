@@ -85,6 +85,12 @@ impl<'o> Index<'o> {
         index
     }
 
+    /// Whether a workload registered by itself: what it says of where it is, it says of nobody else.
+    pub(super) fn is_registered(&self, name: &WorkloadName) -> bool {
+        let written = self.workloads.get(name);
+        written.is_some_and(|(object, _)| object.origin.is_registered)
+    }
+
     fn insert(&mut self, object: &'o Object) {
         let (namespace, name) = (object.namespace.clone(), object.name.clone());
         match &object.body {

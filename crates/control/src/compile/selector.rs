@@ -67,48 +67,64 @@ impl<'w> Selectable<'w> {
 }
 
 /// Workloads by their addresses.
+///
+/// Those of the folder and those that registered by themselves are kept apart: nobody becomes somebody, and nobody
+/// stops being somebody, because a registry says that he is there.
 pub(super) struct Owners<'w> {
     by_port: BTreeMap<SocketAddr, &'w Workload>,
     /// None where several share an address.
     by_address: BTreeMap<IpAddr, Option<&'w Workload>>,
+    /// Of those that registered: where they said that they are called, and nowhere else.
+    registered: BTreeMap<SocketAddr, &'w Workload>,
 }
 
 impl<'w> Owners<'w> {
     /// Takes the workloads of all namespaces.
-    pub(super) fn new(workloads: &'w [Workload]) -> Self {
+    pub(super) fn new(
+        workloads: &'w [Workload],
+        is_registered: impl Fn(&WorkloadName) -> bool,
+    ) -> Self {
         let mut owners = Self {
             by_port: BTreeMap::new(),
             by_address: BTreeMap::new(),
+            registered: BTreeMap::new(),
         };
         for workload in workloads {
+            let is_registered = is_registered(&workload.name);
             for address in workload.all_addresses() {
-                owners
-                    .by_address
-                    .entry(address)
-                    .and_modify(|owner| *owner = None)
-                    .or_insert(Some(workload));
+                if !is_registered {
+                    owners
+                        .by_address
+                        .entry(address)
+                        .and_modify(|owner| *owner = None)
+                        .or_insert(Some(workload));
+                }
+                let declared = match is_registered {
+                    true => &mut owners.registered,
+                    false => &mut owners.by_port,
+                };
                 for port in &workload.ports {
-                    let address = SocketAddr::new(address, port.port);
-                    owners.by_port.insert(address, workload);
+                    declared.insert(SocketAddr::new(address, port.port), workload);
                 }
             }
         }
         owners
     }
 
-    /// The workload that declares this port of its address.
+    /// The workload that declares this port of its address, whoever says so.
     pub(super) fn declaring(&self, address: SocketAddr) -> Option<&'w Workload> {
-        self.by_port.get(&address).copied()
+        let declaring = self.by_port.get(&address);
+        declaring.or_else(|| self.registered.get(&address)).copied()
     }
 
-    /// The workload that listens there: one that declares it, or the only one with that address.
+    /// The folder's workload that listens there: one that declares it, or the only one with that address.
     /// A loopback address is everybody's: there, what nobody declares is nobody's.
     pub(super) fn of(&self, address: SocketAddr) -> Option<&'w Workload> {
         let only = || {
             let owner = self.by_address.get(&address.ip()).copied().flatten();
             owner.filter(|_| !address.ip().is_loopback())
         };
-        self.declaring(address).or_else(only)
+        self.by_port.get(&address).copied().or_else(only)
     }
 }
 

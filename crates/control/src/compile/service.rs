@@ -1,18 +1,15 @@
 //! Services to ports with endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 
-use heddle_model::{
-    AppProtocol, Endpoint, Service, ServiceName, ServicePort, Workload, WorkloadName,
-};
+use heddle_model::{AppProtocol, Service, ServiceName, ServicePort, Workload, WorkloadName};
 
 use super::index::Index;
 use super::selector::{Owners, Selectable};
 use super::slice::SlicePorts;
-use super::{Scope, balancing, did_you_mean, protocol, slice};
+use super::{Scope, balancing, did_you_mean, endpoint, protocol, slice};
 use crate::check;
-use crate::manifest::core::{self, IntOrString, ServicePortSpec, ServiceSpec};
+use crate::manifest::core::{self, ServicePortSpec, ServiceSpec};
 use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object};
 use crate::problem::Report;
@@ -31,7 +28,7 @@ pub(super) fn compile(
     let slices = slice::by_service(index, report);
     let rooms = balancing::of_workloads(index);
     let selectable = Selectable::new(workloads);
-    let owners = Owners::new(workloads);
+    let owners = Owners::new(workloads, |name| index.is_registered(name));
     let mut endpoints_left = MAX_ENDPOINTS;
     index
         .services
@@ -41,6 +38,7 @@ pub(super) fn compile(
             let slices = slices.get(name).map_or(&[][..], Vec::as_slice);
             let left = &mut endpoints_left;
             let context = Context {
+                index,
                 selectable: &selectable,
                 owners: &owners,
                 rooms: &rooms,
@@ -52,12 +50,13 @@ pub(super) fn compile(
 }
 
 /// What a Service's endpoints are found in.
-struct Context<'a> {
+pub(super) struct Context<'a> {
+    pub(super) index: &'a Index<'a>,
     selectable: &'a Selectable<'a>,
-    owners: &'a Owners<'a>,
+    pub(super) owners: &'a Owners<'a>,
     /// How many requests workloads take at once that say so.
-    rooms: &'a BTreeMap<WorkloadName, u32>,
-    slices: &'a [SlicePorts],
+    pub(super) rooms: &'a BTreeMap<WorkloadName, u32>,
+    pub(super) slices: &'a [SlicePorts],
 }
 
 fn service(
@@ -236,7 +235,7 @@ fn ports(
                 name: port_name(written).map(str::to_owned),
                 port,
                 protocol: protocol::of(written, &at, scope),
-                endpoints: endpoints(written, port, selected, context, &at, scope),
+                endpoints: endpoint::of_port(written, port, selected, context, &at, scope),
                 routes: None,
                 consumer_routes: BTreeMap::new(),
             },
@@ -246,7 +245,7 @@ fn ports(
 }
 
 /// A port's name; the API server takes an empty one for none.
-fn port_name(written: &ServicePortSpec) -> Option<&str> {
+pub(super) fn port_name(written: &ServicePortSpec) -> Option<&str> {
     written.name.as_deref().filter(|name| !name.is_empty())
 }
 
@@ -304,112 +303,4 @@ pub(super) fn is_tcp(protocol: Option<&str>, at: &FieldPath, scope: &mut Scope<'
             false
         }
     }
-}
-
-/// Who answers on a port: selected workloads and endpoint slices together, each address once.
-fn endpoints(
-    written: &ServicePortSpec,
-    port: u16,
-    selected: &[&Workload],
-    context: &Context<'_>,
-    at: &FieldPath,
-    scope: &mut Scope<'_>,
-) -> Vec<Endpoint> {
-    let mut found: BTreeMap<SocketAddr, Endpoint> = BTreeMap::new();
-    for slice in context.slices {
-        for address in slice.endpoints(port_name(written)) {
-            // An address that a workload has is that workload, whoever writes it down; whichever of its
-            // addresses it is, it counts once.
-            let owner = context.owners.of(address);
-            let ip = owner.map_or(address.ip(), |workload| workload.address);
-            let address = SocketAddr::new(ip, address.port());
-            found.insert(
-                address,
-                Endpoint {
-                    address,
-                    weight: 1,
-                    max_requests: owner
-                        .and_then(|workload| context.rooms.get(&workload.name).copied())
-                        .or(slice.max_requests),
-                    workload: owner.map(|workload| workload.name.clone()),
-                    account: owner.map(|workload| workload.service_account.clone()),
-                    node: owner.and_then(|workload| workload.node.clone()),
-                },
-            );
-        }
-    }
-    let mut without = Vec::new();
-    for workload in selected {
-        let target = match &written.target_port {
-            None => Some(port),
-            // The API server takes 0 for absent.
-            Some(IntOrString::Int(0)) => Some(port),
-            Some(IntOrString::Int(number)) => {
-                match scope.check(&at.field("targetPort"), check::port(*number)) {
-                    Some(number) => Some(number),
-                    None => break,
-                }
-            }
-            Some(IntOrString::String(name)) => workload
-                .ports
-                .iter()
-                .find(|port| port.name.as_deref() == Some(name))
-                .map(|port| port.port),
-        };
-        match target {
-            Some(port) => {
-                let address = SocketAddr::new(workload.address, port);
-                let owner = context.owners.declaring(address);
-                if let Some(other) = owner.filter(|other| other.name != workload.name) {
-                    scope.error(
-                        &at.field("targetPort"),
-                        format!(
-                            "port {port} of LocalWorkload {} is that of LocalWorkload {}, \
-                             which has the same address",
-                            workload.name, other.name
-                        ),
-                        "write the port of the one that is selected, or select the other",
-                    );
-                    continue;
-                }
-                let (weight, name) = (workload.weight, Some(workload.name.clone()));
-                found.insert(
-                    address,
-                    Endpoint {
-                        address,
-                        weight,
-                        max_requests: context.rooms.get(&workload.name).copied(),
-                        workload: name,
-                        account: Some(workload.service_account.clone()),
-                        node: workload.node.clone(),
-                    },
-                );
-            }
-            // Its port may be the one with the error.
-            None if scope.is_refused(
-                Kind::LocalWorkload,
-                &workload.name.namespace,
-                &workload.name.name,
-            ) => {}
-            None => without.push(*workload),
-        }
-    }
-    if let (Some(first), Some(IntOrString::String(name))) = (without.first(), &written.target_port)
-    {
-        let ports = first.ports.iter().filter_map(|port| port.name.as_deref());
-        let remedy = did_you_mean(name, ports, "name the port there, or give its number here");
-        let more = match without.len() - 1 {
-            0 => String::new(),
-            others => format!(" and {others} more"),
-        };
-        scope.warn(
-            &at.field("targetPort"),
-            format!(
-                "LocalWorkload {}{more} has no port named {name:?} and is left out",
-                first.name
-            ),
-            remedy,
-        );
-    }
-    found.into_values().collect()
 }

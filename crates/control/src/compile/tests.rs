@@ -99,6 +99,29 @@ fn a_program_whose_name_has_a_space_may_be_there() {
     }
 }
 
+#[test]
+fn two_workloads_that_are_one_endpoint_are_said() {
+    let workload = |name: &str| {
+        format!(
+            "---\napiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
+             metadata: {{name: {name}, labels: {{app: web}}}}\nspec: {{address: 127.1.0.1}}\n"
+        )
+    };
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n\
+        spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}\n";
+    let text = format!("{service}{}{}", workload("a"), workload("b"));
+    let (mesh, report) = crate::load_text(Path::new("a.yaml"), text.as_bytes());
+    let endpoints = &mesh.unwrap().services[0].ports[0].endpoints;
+    let counts_as = endpoints[0].workload.as_ref().unwrap().to_string();
+    assert_eq!((endpoints.len(), counts_as.as_str()), (1, "default/b"));
+    let [said] = &report.problems[..] else {
+        panic!("{:?}", report.problems);
+    };
+    let expected = "port 8080 of 127.1.0.1 counts as LocalWorkload default/b's and not as LocalWorkload \
+                    default/a's";
+    assert!(said.reason.starts_with(expected), "{said}");
+}
+
 fn difference(expected: &str, actual: &str) -> String {
     let mut text = String::new();
     for line in expected

@@ -16,6 +16,7 @@ use crate::manifest::local::LocalWorkloadSpec;
 use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object};
 use crate::problem::Report;
+use crate::registry::Cause;
 use crate::{Options, Placement};
 
 /// The account of workloads that name none; it need not be written down.
@@ -46,11 +47,17 @@ pub(super) fn compile(
         let mut scope = Scope::of(object, report);
         let node = node(&body.spec, &options.trust_domain, &mut scope);
         if node.is_none() && options.placement == Placement::ByNode {
-            scope.warn(
-                &FieldPath::of("spec"),
+            let (at, reason) = (
+                FieldPath::of("spec"),
                 "it does not say which node it is on: no node serves it",
-                "add nodeName",
             );
+            match object.origin.is_registered {
+                true => {
+                    let remedy = "register it with --node (spec.nodeName)";
+                    scope.leave_out(Cause::Node, &at, reason, remedy);
+                }
+                false => scope.warn(&at, reason, "add nodeName"),
+            }
             continue;
         }
         let Some(address) = address(&body.spec, &mut scope) else {
@@ -295,7 +302,11 @@ fn weight(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> u32 {
     match u32::try_from(weight) {
         Ok(valid) if (1..=MAX_WEIGHT).contains(&weight) => valid,
         _ => {
-            let remedy = format!("use 1 to {MAX_WEIGHT}; to take it out, remove its label");
+            let out = match scope.origin.is_registered {
+                true => "stop its registrar",
+                false => "remove its label",
+            };
+            let remedy = format!("use 1 to {MAX_WEIGHT}; to take it out, {out}");
             scope.error(
                 &FieldPath::of("spec.weight"),
                 format!("{weight} is no weight"),

@@ -205,8 +205,8 @@ fn programs_read_it_too() {
     assert_eq!(endpoint["rule"], 0);
 }
 
-#[test]
-fn a_node_sends_to_the_node_that_decides() {
+/// The mesh with all of its workloads on one of several nodes.
+fn on_node_one() -> Mesh {
     let mut mesh = mesh();
     let node = |name: &str| Some(NodeName::parse(name).unwrap());
     for workload in &mut mesh.workloads {
@@ -221,6 +221,49 @@ fn a_node_sends_to_the_node_that_decides() {
             endpoint.node = node("one");
         }
     }
+    mesh
+}
+
+#[test]
+fn who_is_on_the_deny_list_is_refused_between_nodes() {
+    let mesh = on_node_one();
+    let (web, default) = ("ns/shop/sa/web", "ns/open/sa/default");
+    let asked = |denied: &[&str], from: &str| {
+        let ids = denied.iter().map(|path| {
+            SpiffeId::parse(&format!("spiffe://cluster.local/{path}")).expect("an identity")
+        });
+        let (from, to) = (from.parse().unwrap(), "open/workload/db".parse().unwrap());
+        let answer = explain_denying(&mesh, &ids.collect(), &from, &to, None).unwrap();
+        answer.endpoints.into_iter().next().unwrap()
+    };
+    let refused = |denied: &[&str], from: &str, whom: &str| {
+        let answer = asked(denied, from);
+        assert_eq!(answer.outcome, Outcome::Refused, "{denied:?} {from}");
+        let expected = format!("spiffe://cluster.local/{whom} is on the deny-list");
+        assert!(answer.reason.starts_with(&expected), "{answer}");
+        assert!(answer.advice[0].contains("heddle deny list"), "{answer}");
+    };
+    assert_eq!(asked(&[], "shop/sa/web").outcome, Outcome::Allowed);
+    refused(&[web], "shop/sa/web", web);
+    // Who is called, and the node where that is.
+    refused(&[default], "shop/sa/web", default);
+    refused(&["heddle/node/one"], "shop/sa/web", "heddle/node/one");
+    // Others are not concerned, and who proves nothing comes by no other node.
+    assert_eq!(asked(&[web], "shop/sa/cart").outcome, Outcome::Allowed);
+    assert_eq!(asked(&[default], "anonymous").outcome, Outcome::Allowed);
+    // On the same node no certificate is asked for.
+    let answer = asked(&[web], "shop/web");
+    assert_eq!(answer.outcome, Outcome::Allowed);
+    let said = answer.advice.iter().find(|line| line.contains("deny-list"));
+    assert!(
+        said.is_some_and(|line| line.contains("other nodes refuse it")),
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_node_sends_to_the_node_that_decides() {
+    let mesh = on_node_one();
     let other = mesh.for_node(&NodeName::parse("two").unwrap());
     let answer = explain(
         &other,

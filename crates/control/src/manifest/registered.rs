@@ -24,6 +24,10 @@ pub(crate) const SERVICE_LABEL: &str = "heddle.dev/service";
 #[cfg(feature = "registry")]
 pub(crate) const MAX_REQUESTS_ANNOTATION: &str = "heddle.dev/max-requests";
 
+/// What to write when a value is something else.
+const WORKLOAD: &str =
+    "write one LocalWorkload of heddle.dev/v1alpha1 in JSON or YAML, as heddle register does";
+
 /// What its key says of it.
 pub(crate) struct Keyed<'k> {
     pub(crate) namespace: &'k str,
@@ -50,20 +54,21 @@ pub(crate) fn read_registered(
             field: field.to_owned(),
             reason: reason.to_owned(),
             remedy: remedy.to_owned(),
+            cause: None,
         })
     };
     let mut values_left = MAX_VALUES;
     let documents = yaml::parse(bytes, &mut values_left)
-        .map_err(|error| problem("", &error.reason, &error.remedy))?;
+        .map_err(|error| problem("", &of_a_value(&error), WORKLOAD))?;
     let Ok([mut tree]) = <[Node; 1]>::try_from(documents) else {
         return Err(problem(
             "",
             "a value is one object, neither none nor several",
-            "write one LocalWorkload",
+            WORKLOAD,
         ));
     };
     let (api_version, kind) =
-        type_of(&tree).map_err(|(reason, remedy)| problem("", reason, remedy))?;
+        type_of(&tree).map_err(|(reason, _)| problem("", reason, WORKLOAD))?;
     match judge(api_version, kind) {
         Verdict::Read(Kind::LocalWorkload) => {}
         Verdict::Refuse {
@@ -73,8 +78,7 @@ pub(crate) fn read_registered(
             ..
         } => return Err(problem(field, &reason, &remedy)),
         Verdict::Read(_) | Verdict::Skip(_) => {
-            let remedy = "write a LocalWorkload";
-            return Err(problem("kind", "only LocalWorkloads register", remedy));
+            return Err(problem("kind", "only LocalWorkloads register", WORKLOAD));
         }
     }
     name_it(&mut tree, keyed).map_err(|(field, reason)| {
@@ -84,6 +88,7 @@ pub(crate) fn read_registered(
         file: Rc::from(place),
         label: label(Kind::LocalWorkload, &tree),
         key: key(Kind::LocalWorkload, &tree),
+        is_registered: true,
         tree: Rc::new(tree),
     };
     let mut object = read_object(Kind::LocalWorkload, &origin).map_err(|faults| {
@@ -109,6 +114,15 @@ pub(crate) fn read_registered(
         .labels
         .insert(SERVICE_LABEL.to_owned(), service);
     Ok(object)
+}
+
+/// Why a value is no YAML: a problem with it has no line, and there is no file.
+fn of_a_value(error: &yaml::SyntaxError) -> String {
+    let reason = error.reason.replace("the file", "the value");
+    match error.line {
+        Some(line) if line > 1 => format!("{reason}, in its line {line}"),
+        _ => reason,
+    }
 }
 
 /// Gives the object the name and namespace of its key. Those that it says itself have to be the same.

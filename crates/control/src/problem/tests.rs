@@ -9,6 +9,7 @@ fn problem(severity: Severity, line: u32) -> Problem {
         field: "spec.rules[0].backendRefs".into(),
         reason: "there are 17".into(),
         remedy: "the Gateway API takes 16".into(),
+        cause: None,
     }
 }
 

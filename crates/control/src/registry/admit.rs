@@ -1,6 +1,7 @@
 //! Which providers fit beside the folder's objects and beside each other.
 //!
-//! The folder comes first: a provider whose name or address a workload of the folder has is left out. Of two
+//! The folder comes first: a provider whose name or address a workload of the folder has is left out, and so is one
+//! that says of such a workload's machine that it is somewhere else. Of two
 //! providers at one address the one that was there first stays, so that nobody can take a place by registering
 //! there. A provider has an account other than `default` only where the folder lets it
 //! (`heddle.dev/registry: allow`): by accounts it is decided who may call whom.
@@ -15,8 +16,9 @@ use std::sync::Arc;
 
 use heddle_model::WorkloadName;
 
-use super::{Entry, warning};
+use super::{Cause, Entry, warning};
 use crate::compile::index::{REGISTRY_ALLOW, REGISTRY_ANNOTATION};
+use crate::manifest::local::LocalWorkloadSpec;
 use crate::manifest::{Body, Kind, Object};
 use crate::problem::Problem;
 
@@ -67,8 +69,19 @@ pub(crate) fn candidates(
 struct Folder<'o> {
     workloads: BTreeSet<WorkloadName>,
     sockets: BTreeMap<Socket, String>,
+    /// The folder's alone, by each of their addresses but loopback, which every node has.
+    hosts: BTreeMap<IpAddr, Host>,
     /// Accounts that may be had: by namespace and name.
     open: BTreeSet<(&'o str, &'o str)>,
+}
+
+/// Where an address of a workload of the folder is.
+struct Host {
+    /// Whose it is.
+    label: String,
+    /// The address by which Services call it.
+    first: IpAddr,
+    node: Option<String>,
 }
 
 impl<'o> Folder<'o> {
@@ -76,6 +89,7 @@ impl<'o> Folder<'o> {
         let mut folder = Folder {
             workloads: BTreeSet::new(),
             sockets: BTreeMap::new(),
+            hosts: BTreeMap::new(),
             open: BTreeSet::new(),
         };
         for object in objects {
@@ -91,26 +105,46 @@ impl<'o> Folder<'o> {
                 for socket in sockets(object) {
                     folder.sockets.insert(socket, object.origin.label.clone());
                 }
+                folder.note_host(object);
             }
         }
         folder
     }
 
+    fn note_host(&mut self, object: &Object) {
+        let Some(first) = addresses(object).next() else {
+            return;
+        };
+        for address in addresses(object).filter(|address| !address.is_loopback()) {
+            self.hosts.entry(address).or_insert_with(|| Host {
+                label: object.origin.label.clone(),
+                first,
+                node: node(object).map(str::to_owned),
+            });
+        }
+    }
+
     /// Gives a provider its place.
     fn take(&mut self, entry: &Entry, object: &Object) -> Result<(), Box<Problem>> {
-        let refuse = |field: &str, reason: String, remedy: &str| {
-            Err(Box::new(warning(&entry.place, field, reason, remedy)))
+        let refuse = |cause: Cause, field: &str, reason: String, remedy: &str| {
+            let problem = warning(&entry.place, field, reason, remedy);
+            Err(Box::new(problem.because(cause)))
         };
         let name = workload_name(object);
         if self.workloads.contains(&name) {
             let reason = "the folder has a LocalWorkload of that name".to_owned();
-            return refuse("", reason, "register under another name");
+            return refuse(
+                Cause::Taken,
+                "",
+                reason,
+                "register it under another name (--name)",
+            );
         }
         let account = account(object);
         if account != "default" && !self.open.contains(&(object.namespace.as_str(), account)) {
             let reason = format!("nothing that registers may be ServiceAccount {account}");
             let remedy = "annotate that ServiceAccount with heddle.dev/registry: allow";
-            return refuse("spec.serviceAccountName", reason, remedy);
+            return refuse(Cause::Account, "spec.serviceAccountName", reason, remedy);
         }
         let mine: Vec<Socket> = sockets(object).collect();
         let taken = mine
@@ -118,13 +152,38 @@ impl<'o> Folder<'o> {
             .find_map(|socket| Some((socket, self.sockets.get(socket)?)));
         if let Some(((address, port), other)) = taken {
             let reason = format!("{other} has port {port} of {address} already");
-            let remedy = "register the address that it listens on";
-            return refuse("spec.address", reason, remedy);
+            let remedy = "register the address that it listens on (--address)";
+            return refuse(Cause::Taken, "spec.address", reason, remedy);
+        }
+        if let Some((field, reason)) = self.elsewhere(object) {
+            let remedy = "register the address and the node that it has (--address, --node)";
+            return refuse(Cause::Taken, field, reason, remedy);
         }
         let label = &object.origin.label;
         let mine = mine.into_iter().map(|socket| (socket, label.clone()));
         self.sockets.extend(mine);
         Ok(())
+    }
+
+    /// What a provider says of where a workload of the folder is, that is not so: what goes to an address must not be
+    /// led away by who registers another port of it.
+    fn elsewhere(&self, object: &Object) -> Option<(&'static str, String)> {
+        let first = addresses(object).next()?;
+        let own = node(object);
+        addresses(object).find_map(|address| {
+            let Host {
+                label,
+                first: is_called_at,
+                node,
+            } = self.hosts.get(&address)?;
+            if *is_called_at != first {
+                let reason = format!("{address} is {label}'s, which is called at {is_called_at}");
+                return Some(("spec.address", reason));
+            }
+            let other = node.as_deref()?;
+            let reason = || format!("{address} is {label}'s, which is on node {other}");
+            (own? != other).then(|| ("spec.nodeName", reason()))
+        })
     }
 }
 
@@ -136,26 +195,37 @@ fn workload_name(object: &Object) -> WorkloadName {
 }
 
 fn account(object: &Object) -> &str {
-    let name = match &object.body {
-        Body::LocalWorkload(body) => body.spec.service_account_name.as_deref(),
-        _ => None,
-    };
+    let name = spec(object).and_then(|spec| spec.service_account_name.as_deref());
     name.filter(|name| !name.is_empty()).unwrap_or("default")
+}
+
+fn spec(object: &Object) -> Option<&LocalWorkloadSpec> {
+    match &object.body {
+        Body::LocalWorkload(body) => Some(&body.spec),
+        _ => None,
+    }
+}
+
+/// The node that a workload says it is on.
+fn node(object: &Object) -> Option<&str> {
+    let name = spec(object)?.node_name.as_deref();
+    name.filter(|name| !name.is_empty())
+}
+
+/// The addresses of a workload as far as they are written as they should be, beginning with the one by which Services
+/// call it.
+fn addresses(object: &Object) -> impl Iterator<Item = IpAddr> {
+    spec(object).into_iter().flat_map(|spec| {
+        let written = std::iter::once(&spec.address).chain(&spec.addresses);
+        // An IPv4 address may be written as one of IPv6.
+        written.filter_map(|text| Some(text.parse::<IpAddr>().ok()?.to_canonical()))
+    })
 }
 
 /// Where a workload listens, as far as it is written as it should be.
 pub(super) fn sockets(object: &Object) -> impl Iterator<Item = Socket> {
-    let spec = match &object.body {
-        Body::LocalWorkload(body) => Some(&body.spec),
-        _ => None,
-    };
-    let addresses = spec.into_iter().flat_map(|spec| {
-        let written = std::iter::once(&spec.address).chain(&spec.addresses);
-        // An IPv4 address may be written as one of IPv6.
-        written.filter_map(|text| Some(text.parse::<IpAddr>().ok()?.to_canonical()))
-    });
-    addresses.flat_map(move |address| {
-        let ports = spec.map_or(&[][..], |spec| &spec.ports).iter();
+    addresses(object).flat_map(move |address| {
+        let ports = spec(object).map_or(&[][..], |spec| &spec.ports).iter();
         ports.filter_map(move |port| Some((address, u16::try_from(port.port).ok()?)))
     })
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::value::judge;
-use super::{Entry, Layout, MAX_VALUE_BYTES, Providers, warning};
+use super::{Cause, Entry, Layout, MAX_VALUE_BYTES, Providers, warning};
 use crate::problem::{IN_REGISTRY, Problem, printable};
 
 mod room;
@@ -335,8 +335,12 @@ impl Core {
         self.version += 1;
         let entries = self.held.values().filter_map(|held| held.good.as_ref());
         let mut problems: Vec<Problem> = Vec::new();
+        let mut by_cause: BTreeMap<Cause, usize> = BTreeMap::new();
         let mut more = 0;
         for problem in self.held.values().filter_map(|held| held.problem.as_ref()) {
+            if let Some(cause) = problem.cause {
+                *by_cause.entry(cause).or_default() += 1;
+            }
             match problems.len() < MAX_PROBLEMS {
                 true => problems.push(problem.clone()),
                 false => more += 1,
@@ -347,10 +351,17 @@ impl Core {
             let reason = format!("{more} more values are wrong");
             problems.push(warning(&place, "", reason, "mend the others first"));
         }
+        if !self.full.is_empty() {
+            by_cause.insert(Cause::Room, self.full.len());
+        }
         problems.extend(self.full.iter().map(|full| self.left_out(full)));
+        let wrong = self.held.iter().filter(|(_, held)| held.good.is_none());
+        let wrong = wrong.filter_map(|(key, _)| self.layout.provider(key).ok());
         Some(Providers {
             entries: entries.map(|(entry, _)| Arc::clone(entry)).collect(),
             problems,
+            by_cause,
+            wrong: wrong.collect(),
             version: self.version,
         })
     }
@@ -386,7 +397,7 @@ impl Core {
             ),
         };
         let place = format!("{}{namespace}", self.layout.providers());
-        warning(&self.shown(place.as_bytes()), "", reason, remedy)
+        warning(&self.shown(place.as_bytes()), "", reason, remedy).because(Cause::Room)
     }
 
     /// Takes what stands under a key.
@@ -438,14 +449,15 @@ impl Core {
         let key = self.layout.provider(&kv.key);
         let key = key.map_err(|error| {
             let remedy = "remove it, or register under such a key";
-            Box::new(warning(place, "", error.to_string(), remedy))
+            Box::new(warning(place, "", error.to_string(), remedy).because(Cause::Key))
         })?;
         if kv.lease == 0 {
             let reason = "it has no lease: it would stay when its provider is gone".to_owned();
             let remedy = "use heddle register, or write what stays into the folder";
-            return Err(Box::new(warning(place, "", reason, remedy)));
+            let problem = warning(place, "", reason, remedy).because(Cause::Lease);
+            return Err(Box::new(problem));
         }
-        judge(place, &key, &kv.value)?;
+        judge(place, &key, &kv.value).map_err(|problem| problem.because(Cause::Value))?;
         Ok(Entry {
             place: place.to_owned(),
             key,

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use heddle_model::{Name, Namespace, is_dns_label};
+use heddle_model::{Name, Namespace, ServiceName, WorkloadName, is_dns_label};
 
 #[cfg(test)]
 mod tests;
@@ -131,6 +131,19 @@ impl ProviderKey {
     /// The name of its workload: unlike that of a Service it may have a dot, so that no two keys share one.
     pub fn workload(&self) -> String {
         format!("{}.{}", self.service, self.provider)
+    }
+
+    /// The same, with its namespace.
+    pub(crate) fn workload_name(&self) -> Option<WorkloadName> {
+        WorkloadName::new(self.namespace.as_str(), &self.workload()).ok()
+    }
+
+    /// The Service under whose name it registered.
+    pub(crate) fn service_name(&self) -> ServiceName {
+        ServiceName {
+            namespace: self.namespace.clone(),
+            name: self.service.clone(),
+        }
     }
 }
 

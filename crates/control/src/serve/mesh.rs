@@ -4,12 +4,14 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bytes::Bytes;
 use heddle_model::{NodeName, ServiceAccountName};
 use heddle_xds::proto::{MeshUpdate, WatchRequest};
 use heddle_xds::{MAX_MESH_BYTES, server};
 use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -22,6 +24,9 @@ use crate::authority::is_reachable;
 
 /// What is left of a message for all but the mesh, in bytes.
 const MESSAGE_MARGIN: usize = 1_024;
+
+/// How long a node may be away before it is said.
+const BACK_WITHIN: Duration = Duration::from_secs(3);
 
 /// What makes a node's part of a mesh.
 pub type ForNode = Box<dyn Fn(&NodeName) -> MeshSlice + Send + Sync>;
@@ -76,8 +81,9 @@ impl server::Mesh for MeshService {
         let presence = shared.nodes.arrive(node, address);
         let presence =
             presence.ok_or_else(|| Status::resource_exhausted("there are too many nodes"))?;
-        info!(%node, %address, "a node is present");
+        // A connection that ends meanwhile takes this call with it, and the presence.
         shared.note_address(node).await?;
+        info!(%node, %address, "a node is present");
         if let [other, ..] = shared.nodes.also_at(node)[..]
             && let Some(unnamed) = shared.may_say(node, "two_addresses")
         {
@@ -101,12 +107,15 @@ impl server::Mesh for MeshService {
         let node = node.clone();
         tokio::spawn(async move {
             let told = shared.clone().tell_mesh(&peer, presence, has, &answers);
-            if let Err(status) = told.await {
+            let told = told.await;
+            if let Err(status) = &told {
                 // Whoever listens is told; otherwise there is nobody to tell.
-                let _ = answers.send(Err(status)).await;
+                let _ = answers.send(Err(status.clone())).await;
             }
+            drop(answers);
             // Where it is now may be where another of its connections said. It fails when we end.
             let _ = shared.note_address(&node).await;
+            shared.say_gone(&peer, &node, told.err()).await;
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
@@ -156,6 +165,33 @@ impl Shared {
                 () = answers.closed() => return Ok(()),
                 () = self.closing() => return Err(Status::unavailable(super::ENDS)),
             }
+        }
+    }
+
+    /// Says that a node is not here any more, and why as far as that is known: `told` is what ended its call, unless
+    /// the node did. One that is back in a moment has only connected anew, to show another certificate.
+    async fn say_gone(&self, peer: &Peer, node: &NodeName, told: Option<Status>) {
+        let denied = self.authority.trust().denied;
+        let why = told.or_else(|| self.admitted(peer, &denied).err());
+        if why.is_none() {
+            tokio::select! {
+                () = sleep(BACK_WITHIN) => {}
+                () = self.closing() => return,
+            }
+        }
+        let is_back = self.nodes.present().contains_key(node);
+        if is_back || *self.closing.borrow() {
+            return;
+        }
+        let certificate = peer.certificate.as_ref();
+        let entry = certificate.and_then(|own| denied.denies(&own.id, own.serial, (self.clock)()));
+        match (entry, why) {
+            (Some(entry), _) => {
+                let reason = entry.reason.as_str();
+                warn!(%node, reason, "a node is gone: it is on the deny-list");
+            }
+            (None, Some(status)) => warn!(%node, "a node is gone: {}", status.message()),
+            (None, None) => warn!(%node, "a node is gone: its connection has ended"),
         }
     }
 

@@ -155,6 +155,7 @@ impl Walk {
             field: String::new(),
             reason: reason.to_owned(),
             remedy: remedy.to_owned(),
+            cause: None,
         });
     }
 

@@ -284,6 +284,7 @@ impl Eyes {
             let (last_good, of_good) =
                 super::read(&self.root, good, providers, &mut self.tried, &self.options);
             report.registered = of_good.registered;
+            report.registry = of_good.registry;
             mesh = last_good;
         }
         (mesh, report)

@@ -1,10 +1,11 @@
 //! `heddle explain`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use heddle_control::{Caller, Destination, Request, explain};
-use heddle_model::Mesh;
+use heddle_control::{Caller, Destination, Request, explain_denying};
+use heddle_model::{Mesh, SpiffeId};
 use serde::Deserialize;
 
 use crate::cli::OutputFormat;
@@ -15,6 +16,8 @@ use crate::settings::Settings;
 ///
 /// Names the policy and the rule that decide at each endpoint of a Service or workload, and what would
 /// change it. Routes are not followed, and nothing is sent.
+///
+/// Who is on the deny-list is refused between nodes, whatever the policies say.
 ///
 /// A control plane knows every workload, a node only its own: of a caller on another node it knows the
 /// service account, and what another node decides has to be asked there.
@@ -67,23 +70,25 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         }
         _ => None,
     };
-    let mesh = match &args.dir {
+    let Config { mesh, denied } = match &args.dir {
         Some(dir) => {
             let settings = args.config.as_deref().map(Settings::load).transpose();
             let settings = settings.map_err(|error| Failure::new(Exit::Refused, error))?;
             let options = settings.unwrap_or_default().mesh.options();
             let (mesh, report) = heddle_control::load_with(dir, &options);
-            mesh.ok_or_else(|| {
+            let mesh = mesh.ok_or_else(|| {
                 for problem in &report.problems {
                     eprintln!("{problem}");
                 }
                 let refused = anyhow!("{} is refused: nothing to explain", dir.display());
                 Failure::new(Exit::Refused, refused)
-            })?
+            })?;
+            let denied = BTreeSet::new();
+            Config { mesh, denied }
         }
         None => served(&args.at)?,
     };
-    let explanation = explain(&mesh, &args.from, &args.to, request.as_ref())
+    let explanation = explain_denying(&mesh, &denied, &args.from, &args.to, request.as_ref())
         .map_err(|error| Failure::from(anyhow!("{error}")))?;
     super::print(&match args.output {
         OutputFormat::Text => format!("{explanation}\n"),
@@ -92,16 +97,21 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// What is asked about.
+#[derive(Deserialize)]
+struct Config {
+    mesh: Mesh,
+    /// Identities on the deny-list.
+    #[serde(default)]
+    denied: BTreeSet<SpiffeId>,
+}
+
 /// The mesh that a running Heddle serves.
-fn served(at: &super::At) -> Result<Mesh, Failure> {
-    #[derive(Deserialize)]
-    struct Config {
-        mesh: Mesh,
-    }
+fn served(at: &super::At) -> Result<Config, Failure> {
     let answer = at.get("/config")?;
     let config: Config = serde_json::from_str(&answer)
         .context("the answer is not understood: is it another version of heddle?")?;
     let checked = config.mesh.check_invariants();
     checked.map_err(|broken| anyhow!("the answer is not understood: {broken}"))?;
-    Ok(config.mesh)
+    Ok(config)
 }

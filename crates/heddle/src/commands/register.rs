@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use heddle_control::Problem;
 use heddle_control::registry::{MAX_TTL, MIN_TTL, Provider, ProviderKey, Registration};
 
 use super::etcd::Etcd;
@@ -117,6 +118,50 @@ fn ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The key of what is said, or what of that makes none.
+fn provider_key(namespace: &str, service: &str, name: &str) -> Result<ProviderKey, String> {
+    // Any name does to judge the others by.
+    let of_service = ProviderKey::new(namespace, service, "x");
+    of_service.map_err(|error| format!("[NAMESPACE/]SERVICE: {error}"))?;
+    ProviderKey::new(namespace, service, name).map_err(|error| format!("--name: {error}"))
+}
+
+/// The flags by which the fields of a value are said, and what to do where that is something else than in a value.
+const FLAGS: [(&str, &str, Option<&str>); 7] = [
+    ("metadata.labels", "--label", None),
+    (
+        "metadata.annotations",
+        "--max-requests",
+        Some("write 1 to 1000000"),
+    ),
+    ("spec.address", "--address", None),
+    ("spec.ports", "--port-name", None),
+    (
+        "spec.weight",
+        "--weight",
+        Some("write 1 to 1000000; to take it out, stop this command"),
+    ),
+    ("spec.serviceAccountName", "--service-account", None),
+    ("spec.nodeName", "--node", None),
+];
+
+/// What is wrong with the value that would be written, as whoever wrote the flags can mend it.
+fn of_flag(problem: &Problem) -> String {
+    let field = problem.field.as_str();
+    let found = FLAGS.iter().find(|(begins, ..)| field.starts_with(begins));
+    let (place, remedy) = match found {
+        Some((_, flag, remedy)) => (format!("{flag} ({field}): "), *remedy),
+        None if field.is_empty() => (String::new(), None),
+        None => (format!("{field}: "), None),
+    };
+    let remedy = remedy.unwrap_or(&problem.remedy);
+    let remedy = match remedy {
+        "" => String::new(),
+        remedy => format!(" ({remedy})"),
+    };
+    format!("{place}{}{remedy}", problem.reason)
+}
+
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let refused = |why: String| Failure::new(Exit::Refused, anyhow!(why));
     let mut settings = super::settings(args.config.as_deref())?;
@@ -134,13 +179,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         None => ("default", args.service.as_str()),
     };
     let name = args.name.unwrap_or_else(|| Provider::name_of(args.address));
-    let key = ProviderKey::new(namespace, service, &name);
+    let key = provider_key(namespace, service, &name).map_err(refused)?;
     let mut labels: BTreeMap<String, String> = args.labels.into_iter().collect();
     if labels.is_empty() {
         labels.insert("app".to_owned(), service.to_owned());
     }
     let provider = Provider {
-        key: key.map_err(|error| refused(error.to_string()))?,
+        key,
         address: args.address,
         port_name: Some(args.port_name).filter(|name| !name.is_empty()),
         weight: args.weight,
@@ -149,17 +194,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         node: args.node,
         labels,
     };
-    provider.check().map_err(|problem| {
-        let field = match problem.field.as_str() {
-            "" => String::new(),
-            field => format!("{field}: "),
-        };
-        let remedy = match problem.remedy.as_str() {
-            "" => String::new(),
-            remedy => format!(" ({remedy})"),
-        };
-        refused(format!("{field}{}{remedy}", problem.reason))
-    })?;
+    let checked = provider.check();
+    checked.map_err(|problem| refused(of_flag(&problem)))?;
     let layout = &settings.registry.prefix.0;
     let registration = Registration::new(access, layout, provider, args.ttl);
     let plan = Plan {

@@ -13,7 +13,8 @@ use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
 use crate::order::ControlStatus;
 use crate::status::{
-    ConfigStatus, DrainStatus, ProcessStatus, Status, UsageStatus, WorkloadStatus,
+    ConfigStatus, DrainStatus, LeftOutStatus, ProcessStatus, ProvidingStatus, RegistryStatus,
+    Status, UsageStatus, WorkloadStatus,
 };
 use crate::table::{self, count};
 use crate::time::duration;
@@ -104,7 +105,7 @@ fn text(status: &Status, brief: bool) -> String {
     }
     out.push_str(&config(&status.config, &source(status)));
     if let Some(registry) = &status.registry {
-        let _infallible = writeln!(out, "{}", super::check::registry(registry));
+        out.push_str(&registered(registry, brief));
     }
     let _infallible = write!(out, "\n{}", workers(&status.proxy));
     if let Some(callers) = callers(&status.proxy) {
@@ -114,8 +115,30 @@ fn text(status: &Status, brief: bool) -> String {
         true => writeln!(out, "{}", count(status.listeners.len(), "listener")),
         false => write!(out, "\n{}", table::listeners(&status.listeners)),
     };
-    if !status.workloads.is_empty() {
-        let _infallible = write!(out, "\n{}", workloads(&status.workloads));
+    let left_out = status.registry.as_ref();
+    let left_out = left_out.map_or(&[][..], |registry| &registry.left_out);
+    if !status.workloads.is_empty() || !left_out.is_empty() {
+        let _infallible = write!(out, "\n{}", workloads(&status.workloads, left_out));
+    }
+    out
+}
+
+/// How the registry is reached, and how many of its providers each Service has: in brief, of those Services alone that
+/// have not all of theirs.
+fn registered(registry: &RegistryStatus, brief: bool) -> String {
+    let mut out = super::check::registry(registry) + "\n";
+    let is_shown = |one: &&ProvidingStatus| !brief || one.called < one.registered;
+    let shown: Vec<&ProvidingStatus> = registry.services.iter().filter(is_shown).collect();
+    for one in shown.iter().take(MAX_PROVIDED) {
+        let (service, of) = (printable(&one.service), count(one.registered, "provider"));
+        let _infallible = writeln!(out, "  {service}: {} of {of}", one.called);
+    }
+    if let Some(more) = shown
+        .len()
+        .checked_sub(MAX_PROVIDED)
+        .filter(|more| *more > 0)
+    {
+        let _infallible = writeln!(out, "  and {more} more");
     }
     out
 }
@@ -221,6 +244,9 @@ fn workers(proxy: &serde_json::Value) -> String {
     table::render(head, rows)
 }
 
+/// Services that are named with their providers.
+const MAX_PROVIDED: usize = 40;
+
 /// Callers that are named; the others are one.
 const CALLERS: usize = 5;
 
@@ -264,15 +290,29 @@ fn percent(part: u64, all: u64) -> f64 {
     part as f64 * 100.0 / all.max(1) as f64
 }
 
-fn workloads(all: &[WorkloadStatus]) -> String {
+/// Those of the mesh, and those that registered and are not in it.
+fn workloads(all: &[WorkloadStatus], left_out: &[LeftOutStatus]) -> String {
     let rows = all.iter().map(|workload| {
         let process = match &workload.process {
+            None if workload.uncalled => "registered, NOT CALLED by any Service".to_owned(),
+            None if workload.registered => "registered".to_owned(),
             None => "not ours".to_owned(),
             Some(process) => state_of(process),
         };
-        [workload.name.clone(), workload.address.to_string(), process]
+        let ports: Vec<String> = workload.ports.iter().map(ToString::to_string).collect();
+        [
+            workload.name.clone(),
+            workload.address.to_string(),
+            ports.join(" "),
+            process,
+        ]
     });
-    table::render(["WORKLOAD", "ADDRESS", "PROCESS"], rows)
+    let left_out = left_out.iter().map(|one| {
+        let why = format!("registered, LEFT OUT: {}", one.reason);
+        [one.workload.clone(), "-".to_owned(), "-".to_owned(), why]
+    });
+    let head = ["WORKLOAD", "ADDRESS", "PORTS", "PROCESS"];
+    table::render(head, rows.chain(left_out))
 }
 
 /// What a process does now, and how it came to that.
@@ -298,8 +338,62 @@ fn state_of(process: &ProcessStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{callers, cost, draining, state_of};
-    use crate::status::{DrainStatus, ProcessStatus, UsageStatus};
+    use super::{callers, cost, draining, registered, state_of, workloads};
+    use crate::status::{
+        DrainStatus, LeftOutStatus, ProcessStatus, ProvidingStatus, RegistryStatus, UsageStatus,
+        WorkloadStatus,
+    };
+
+    #[test]
+    fn who_registered_is_shown_with_what_has_become_of_it() {
+        let workload = |name: &str, registered, uncalled| WorkloadStatus {
+            name: name.to_owned(),
+            address: [10, 0, 0, 1].into(),
+            ports: vec![80, 8080],
+            registered,
+            uncalled,
+            process: None,
+        };
+        let all = [
+            workload("a/own", false, false),
+            workload("a/web.x", true, false),
+            workload("a/web.y", true, true),
+        ];
+        let left_out = [LeftOutStatus {
+            workload: "a/web.z".to_owned(),
+            reason: "it is wrong".to_owned(),
+        }];
+        assert_eq!(
+            workloads(&all, &left_out),
+            "WORKLOAD  ADDRESS   PORTS    PROCESS\n\
+             a/own     10.0.0.1  80 8080  not ours\n\
+             a/web.x   10.0.0.1  80 8080  registered\n\
+             a/web.y   10.0.0.1  80 8080  registered, NOT CALLED by any Service\n\
+             a/web.z   -         -        registered, LEFT OUT: it is wrong\n"
+        );
+    }
+
+    #[test]
+    fn of_services_it_is_shown_how_many_providers_they_have() {
+        let providing = |service: &str, called, registered| ProvidingStatus {
+            service: service.to_owned(),
+            called,
+            registered,
+        };
+        let registry = RegistryStatus {
+            connected: true,
+            endpoint: "http://e:1".to_owned(),
+            prefix: "/p/".to_owned(),
+            providers: 3,
+            services: vec![providing("a/web", 2, 3), providing("a/db", 1, 1)],
+            ..RegistryStatus::default()
+        };
+        let first =
+            "registry http://e:1 /p/: followed for 0 s, 3 providers\n  a/web: 2 of 3 providers\n";
+        assert_eq!(registered(&registry, true), first);
+        let all = format!("{first}  a/db: 1 of 1 provider\n");
+        assert_eq!(registered(&registry, false), all);
+    }
 
     #[test]
     fn what_never_ran_did_not_end_and_was_not_restarted() {

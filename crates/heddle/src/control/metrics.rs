@@ -8,6 +8,7 @@ use heddle_telemetry::text::{Encoder, Kind};
 
 use super::door::Door;
 use crate::order::{ControlStatus, RootStage};
+use crate::registry;
 
 /// Appends them to the exposition.
 pub(super) fn render(out: &mut String, status: &ControlStatus, counters: &Counters, door: &Door) {
@@ -17,6 +18,9 @@ pub(super) fn render(out: &mut String, status: &ControlStatus, counters: &Counte
     encoder.count(name, &[("version", &status.version)], 1);
     gauges(&mut encoder, status, door);
     counts(&mut encoder, counters);
+    if let Some(registry) = &status.registry {
+        registry::render(&mut encoder, registry);
+    }
     let name = "heddle_control_handshakes_refused_total";
     let help = "Handshakes that were refused, by reason: who is not believed, or broke the rules.";
     encoder.family(name, Kind::Counter, help);

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_control::Report;
-use heddle_control::authority::{Authority, UnixTime};
+use heddle_control::authority::{Authority, Denied, UnixTime};
+use heddle_control::registry::Tally;
 use heddle_control::serve::{Board, Counters, Nodes, Present};
 use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_telemetry::process::Probe;
@@ -48,6 +49,8 @@ pub(super) struct Plane {
     started: Instant,
     draining: bool,
     config: ConfigStatus,
+    /// What has become of what registered.
+    tally: Tally,
     /// How many workloads are on each node.
     placed: BTreeMap<NodeName, usize>,
     /// Nodes that are here and of which it was said that nothing is on them.
@@ -63,6 +66,7 @@ impl Plane {
             started: Instant::now(),
             draining: false,
             config: ConfigStatus::default(),
+            tally: Tally::default(),
             placed: BTreeMap::new(),
             said_idle: BTreeSet::new(),
             probe: Probe::open(),
@@ -74,6 +78,7 @@ impl Plane {
         serving::say_new(report, &self.config.problems);
         self.config.problems = report.problems.iter().map(ToString::to_string).collect();
         self.config.stale = report.has_errors();
+        self.tally = report.registry.clone();
         if report.has_errors() {
             tracing::error!(
                 generation = self.config.generation,
@@ -131,6 +136,7 @@ impl Plane {
             Question::Config => Answer::json(&Config {
                 settings: &self.parts.settings,
                 mesh: self.parts.board.mesh().unwrap_or_default(),
+                denied: self.denied(),
             }),
             Question::Metrics => self.metrics(),
             Question::Ready if self.is_ready() => Answer::text(200, "ready"),
@@ -170,6 +176,7 @@ impl Plane {
         let now = self.now();
         let trust = authority.trust();
         let usage = self.probe.read();
+        let registry = self.parts.registry.as_ref();
         ControlStatus {
             role: "control".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -183,7 +190,7 @@ impl Plane {
             folder: self.parts.dir.clone(),
             state: self.parts.state.clone(),
             config: self.config.clone(),
-            registry: self.parts.registry.as_ref().map(Followed::status),
+            registry: registry.map(|registry| registry.status(&self.tally)),
             epoch: self.parts.board.epoch().to_owned(),
             mesh_generation: self.parts.board.generation(),
             root: orders::root_status(authority, nodes, now),
@@ -199,6 +206,17 @@ impl Plane {
                 max_fds: usage.max_fds,
             },
         }
+    }
+
+    /// The identities that are refused now, whatever their certificates.
+    fn denied(&self) -> Vec<SpiffeId> {
+        let (now, denied) = (self.now().as_secs(), self.parts.authority.trust().denied);
+        let alive = denied.entries().filter(|(_, entry)| now < entry.expires);
+        let ids = alive.filter_map(|(what, _)| match what {
+            Denied::Identity(id) => Some(id.clone()),
+            Denied::Serial(_) => None,
+        });
+        ids.collect()
     }
 
     /// Every node that is here, holds a certificate, or has workloads.
@@ -250,4 +268,6 @@ impl Plane {
 struct Config<'a> {
     settings: &'a Settings,
     mesh: Mesh,
+    /// Identities on the deny-list.
+    denied: Vec<SpiffeId>,
 }

@@ -57,6 +57,9 @@ struct Link {
     since: Duration,
     /// Why it is not reached.
     problem: Option<String>,
+    /// Why one of the two did not believe the other, if that was said since it was reached last. What fails after
+    /// that says it no more: a connection that is broken off has no words.
+    refusal: Option<String>,
     address: String,
 }
 
@@ -94,6 +97,7 @@ impl Core {
                 is_up: false,
                 since: now.elapsed,
                 problem: None,
+                refusal: None,
                 address: control,
             },
             certain: (floor, now.elapsed),
@@ -114,16 +118,32 @@ impl Core {
         }
         self.link.is_up = true;
         self.link.problem = None;
+        self.link.refusal = None;
+        self.problem("control", None);
     }
 
-    /// The control plane is not reached, or no longer.
-    pub(crate) fn link_down(&mut self, why: String, now: Moment) {
+    /// The control plane is not reached, or no longer. Says why, and what was said before by who did not believe the
+    /// other.
+    pub(crate) fn link_down(&mut self, why: String, now: Moment) -> String {
         self.keeper.broken();
         if self.link.is_up {
             self.link.since = now.elapsed;
         }
         self.link.is_up = false;
-        self.link.problem = Some(why);
+        let why = match &self.link.refusal {
+            Some(refusal) if *refusal != why => format!("{refusal}; since then: {why}"),
+            _ => why,
+        };
+        self.link.problem = Some(why.clone());
+        why
+    }
+
+    /// The same, because one of the two does not believe the other: it stays a problem until they do.
+    pub(crate) fn link_refused(&mut self, why: String, now: Moment) -> String {
+        let problem = format!("nothing comes of the control plane: {why}");
+        self.problem("control", Some(problem));
+        self.link.refusal = Some(why.clone());
+        self.link_down(why, now)
     }
 
     /// Whether the control plane that is connected is still to be believed.

@@ -86,6 +86,17 @@ impl Trusted {
         entries.filter(|expires| unix_s < *expires).min()
     }
 
+    /// The identities of those entries of the deny-list that have not ended.
+    pub(crate) fn denied_ids(&self, unix_s: u64) -> Vec<SpiffeId> {
+        let alive = self.denied.entries.iter();
+        let alive = alive.filter(|entry| unix_s < entry.expires);
+        let ids = alive.filter_map(|entry| match &entry.what {
+            heddle_xds::Denied::Identity(id) => Some(id.clone()),
+            heddle_xds::Denied::Serial(_) => None,
+        });
+        ids.collect()
+    }
+
     /// Entries of the deny-list that have not ended.
     pub(crate) fn alive(&self, unix_s: u64) -> usize {
         let entries = self.denied.entries.iter();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use heddle_model::NodeName;
+use heddle_model::{NodeName, SpiffeId};
 use heddle_transport::Clock;
 
 use super::core::Core;
@@ -87,6 +87,18 @@ impl View {
         IdentityStatus {
             mesh_address: Some(*mesh_address),
             ..status
+        }
+    }
+
+    /// The identities that are on the deny-list.
+    pub(super) fn denied(&self) -> Vec<SpiffeId> {
+        let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*stage {
+            Stage::Joining(_) => Vec::new(),
+            Stage::Joined(core) => {
+                let core = core.lock().unwrap_or_else(PoisonError::into_inner);
+                core.trusted().denied_ids(self.clock.now())
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use heddle_telemetry::process::Usage;
 use heddle_telemetry::text::{Encoder, Kind};
 
+use crate::registry;
 use crate::status::{IdentityStatus, InterceptionStatus, ProcessStatus, Status};
 
 /// Appends them to the exposition.
@@ -50,6 +51,9 @@ pub(super) fn render(out: &mut String, status: &Status, usage: Usage) {
     workloads(&mut encoder, status);
     if let Some(identity) = &status.identity {
         identities(&mut encoder, identity);
+    }
+    if let Some(registry) = &status.registry {
+        registry::render(&mut encoder, registry);
     }
     if let Some(interception) = &status.interception {
         pods(&mut encoder, interception);

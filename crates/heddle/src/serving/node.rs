@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_control::Report;
+use heddle_control::registry::Tally;
 use heddle_intercept::Event;
-use heddle_model::{Mesh, ServiceName};
+use heddle_model::{Mesh, ServiceName, SpiffeId, WorkloadName};
 use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::{AccessLog, Registry, text};
@@ -84,6 +85,9 @@ pub(super) struct Node {
     applied: Instant,
     listeners: Listeners,
     config: ConfigStatus,
+    /// The workloads that registered, and what has become of all that did.
+    registered: BTreeSet<WorkloadName>,
+    tally: Tally,
     /// Opened while there are descriptors.
     probe: Probe,
     /// Until identities are there.
@@ -116,6 +120,8 @@ impl Node {
                 descriptors: parts.shares.listeners,
             }),
             config: ConfigStatus::default(),
+            registered: BTreeSet::new(),
+            tally: Tally::default(),
             probe: Probe::open(),
             mesh_socket: parts.mesh_socket,
             identity: parts.identity,
@@ -221,7 +227,9 @@ impl Node {
                 "the folder was refused, the last good state is still served"
             );
         }
+        self.tally = report.registry.clone();
         if let Some(mesh) = mesh {
+            self.registered.clone_from(&report.registered);
             self.listeners.only_call(report.registered.clone());
             self.serve(mesh);
         }
@@ -258,6 +266,10 @@ impl Node {
             Question::Config => Answer::json(&Config {
                 settings: &self.settings,
                 mesh: &self.mesh,
+                denied: self
+                    .identity
+                    .as_ref()
+                    .map_or_else(Vec::new, |own| (own.denied)()),
             }),
             Question::Metrics => self.metrics(),
             Question::Ready if self.is_ready() => Answer::text(200, "ready"),
@@ -358,6 +370,7 @@ impl Node {
         let usage = self.probe.read();
         let proxy = self.observer.status();
         let open = |worker: &heddle_proxy::WorkerStatus| worker.connections_active;
+        let followed = self.followed.as_ref();
         let drain = self.draining.as_ref().map(|(until, _)| DrainStatus {
             connections: proxy.workers.iter().map(open).sum(),
             left_ms: u64::try_from(until.saturating_duration_since(Instant::now()).as_millis())
@@ -371,8 +384,8 @@ impl Node {
             draining: drain.is_some(),
             drain,
             folder: self.source.clone(),
-            identity: self.identity.as_ref().map(|identity| identity()),
-            registry: self.followed.as_ref().map(Followed::status),
+            identity: self.identity.as_ref().map(|own| (own.status)()),
+            registry: followed.map(|registry| registry.status(&self.tally)),
             interception: self.pods.as_ref().map(Pods::status),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,
@@ -398,6 +411,9 @@ impl Node {
         let workload = |workload: &heddle_model::Workload| WorkloadStatus {
             name: workload.name.to_string(),
             address: workload.address,
+            ports: workload.ports.iter().map(|port| port.port).collect(),
+            registered: self.registered.contains(&workload.name),
+            uncalled: self.tally.uncalled.contains(&workload.name),
             process: self
                 .supervisor
                 .as_ref()
@@ -440,6 +456,8 @@ fn no_longer_served(before: &Mesh, now: &Mesh) -> Option<String> {
 struct Config<'a> {
     settings: &'a Settings,
     mesh: &'a Mesh,
+    /// Identities on the deny-list.
+    denied: Vec<SpiffeId>,
 }
 
 fn proxy_entry(entry: Entry) -> heddle_proxy::Entry {

@@ -331,7 +331,7 @@ fn a_clock_below_the_floor_is_degraded_and_goes_on() {
 #[test]
 fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
     let (folder, namespace) = mesh(10);
-    let (_control, at) = Heddle::control(&folder, &[]);
+    let (control, at) = Heddle::control(&folder, &[]);
     let one = join(&folder, "n1", at);
     let _two = join(&folder, "n2", at);
     eventually("both have their identities", || {
@@ -353,10 +353,22 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
     });
 
     let web = format!("spiffe://cluster.local/ns/{namespace}/sa/web");
+    let one_at = as_str(&folder.path("n1.sock")).to_owned();
     operate(&["deny", "add", &web, "--reason", "test", "--life", "1h"]);
     eventually("the caller is refused", || {
         get(address, "cart", "/").0 == 503
     });
+    for asked in [
+        &["--control", "--socket", as_str(&socket)][..],
+        &["--socket", &one_at],
+    ] {
+        eventually("it is explained", || {
+            let question = ["explain", &caller, &service, "GET", "/"];
+            let said = text(&heddle(&[&question[..], asked].concat()).stdout);
+            let expected = format!("{web} is on the deny-list: no other node talks to it");
+            said.contains("  refused at") && said.contains(&expected)
+        });
+    }
     operate(&["deny", "remove", &web]);
     eventually("the caller is let in again", || {
         get(address, "cart", "/").0 == 200
@@ -373,8 +385,11 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
     eventually("the node is told nothing any more", || {
         let control = &check(&folder, "n2").1["control"];
         let why = control["problem"].as_str().unwrap_or_default();
-        control["connected"] == false && why.contains("deny-list")
+        // The connections after the one that was refused are broken off without a word.
+        control["connected"] == false && why.contains("deny-list; since then: ")
     });
+    let gone = control.stderr_line("a node is gone: it is on the deny-list");
+    assert!(gone.contains("n2") && gone.contains("lost"), "{gone}");
     let (code, status) = check(&folder, "n2");
     assert!(
         code == Some(6)
@@ -382,6 +397,18 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
                 .to_string()
                 .contains("nothing comes of the control plane")
     );
+}
+
+#[test]
+fn the_control_plane_says_who_comes_and_goes() {
+    let (folder, _) = mesh(14);
+    let (control, at) = Heddle::control(&folder, &[]);
+    let node = join(&folder, "n1", at);
+    control.stderr_line("a node is present");
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+    let gone = control.stderr_line("a node is gone: its connection has ended");
+    assert!(gone.contains("n1"), "{gone}");
 }
 
 #[test]

@@ -318,4 +318,31 @@ fn a_control_plane_places_who_registers_on_a_node() {
         status["nodes"][0]["name"] == "edge-1" && status["nodes"][0]["workloads"] == 1
     });
     assert_eq!(control.status()["registry"]["providers"], 1);
+    // One that does not say where it is, is nowhere.
+    let lost = world.register(backend("x"), &["--name", "lost"]);
+    lost.line("registered");
+    let metrics = || get(control.metrics(), "x", "/metrics").1;
+    eventually("it is left out", || {
+        metrics().contains("\nheddle_registry_problems{reason=\"no_node\"} 1\n")
+    });
+    let metrics = metrics();
+    assert!(metrics.contains("\nheddle_registry_connected 1\n"));
+    assert!(metrics.contains("\nheddle_registry_providers_called 1\n"));
+    const PAGE: &str = include_str!("../../../../docs/operations.md");
+    let families = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "));
+    for line in families.filter(|line| line.starts_with("heddle_registry")) {
+        let (name, kind) = line.split_once(' ').expect("a kind");
+        assert!(PAGE.contains(&format!("| `{name}` | {kind} |")), "{name}");
+    }
+    let status = &control.status()["registry"];
+    assert_eq!(status["left_out"][0]["workload"], "placed/web.lost");
+    assert_eq!(
+        (
+            &status["services"][0]["called"],
+            &status["services"][0]["registered"]
+        ),
+        (&1.into(), &2.into())
+    );
 }

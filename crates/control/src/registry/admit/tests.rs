@@ -37,8 +37,8 @@ fn web(name: &str, created: i64, address: &str) -> Arc<Entry> {
 fn compiled(folder: &str, entries: Vec<Arc<Entry>>) -> (Option<Mesh>, Report) {
     let providers = Providers {
         entries,
-        problems: Vec::new(),
         version: 1,
+        ..Providers::default()
     };
     let mut tried = Tried::default();
     load_beside(
@@ -88,7 +88,12 @@ fn a_selector_matches_who_registered_as_it_matches_the_folders() {
         .collect();
     assert_eq!(endpoints, ["10.0.0.1:80", "10.0.0.2:8080", "10.0.0.3:8080"]);
     assert_eq!(report.registered.len(), 3);
-    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    // One of them has no such label.
+    let [uncalled] = &report.problems[..] else {
+        panic!("{:?}", report.problems);
+    };
+    let expected = "etcd:/c: warning: no Service calls it: Service shop/web selects other labels, or another port";
+    assert!(uncalled.to_string().starts_with(expected), "{uncalled}");
     // By the key alone: whatever labels it gives itself.
     let by_key = SERVICE.replace("app: web}, ports", "heddle.dev/service: web}, ports");
     let (endpoints, _) = outcome(&by_key, vec![web("a", 1, "10.0.0.2")]);
@@ -152,65 +157,173 @@ fn an_account_is_had_only_where_the_folder_lets_it() {
 
 #[test]
 fn one_that_the_folder_would_not_stand_costs_no_other_its_place() {
-    // The Service sends to port 8080 of whom it selects, and there that is somebody else's.
-    let folder = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n\
-        spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}\n---\n\
-        apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
-        metadata: {name: other, namespace: shop}\n\
-        spec: {address: 10.0.0.7, ports: [{port: 8080}]}\n";
+    // A rule on requests cannot be kept where bytes are passed on.
+    let folder = format!(
+        "{SERVICE}apiVersion: v1\nkind: Service\nmetadata: {{name: bytes, namespace: shop}}\n\
+         spec: {{selector: {{app: bytes}}, ports: [{{name: tcp-any, port: 90, targetPort: http}}]}}\n---\n\
+         apiVersion: heddle.dev/v1alpha1\nkind: AuthorizationPolicy\n\
+         metadata: {{name: no-admin, namespace: shop}}\n\
+         spec:\n  targetRefs: [{{kind: Pod, selector: {{matchLabels: {{is: guarded}}}}}}]\n  action: DENY\n  \
+         rules: [{{httpAttributes: {{paths: [{{type: PathPrefix, value: /admin}}]}}}}]\n"
+    );
     let wrong = provider(
         "wrong",
         1,
-        "{labels: {app: web}}",
+        "{labels: {app: bytes, is: guarded}}",
         "{address: 10.0.0.7, ports: [{name: http, port: 9090}]}",
     );
     let mut entries: Vec<Arc<Entry>> = (10..40)
         .map(|n| web(&format!("p{n}"), n, &format!("10.1.0.{n}")))
         .collect();
     entries.push(wrong);
-    let (endpoints, said) = outcome(folder, entries);
-    assert_eq!(endpoints.len(), 30);
-    assert_eq!(said.len(), 1, "{said:#?}");
+    let (mesh, report) = compiled(&folder, entries);
+    let mesh = mesh.expect("a mesh");
+    assert_eq!(endpoints(&mesh, "web").len(), 30);
+    let said: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    let left_out: Vec<&String> = said.iter().filter(|l| l.starts_with("etcd:")).collect();
+    let [wrong] = &left_out[..] else {
+        panic!("{said:#?}");
+    };
+    let expected =
+        "etcd:/wrong: warning: with it AuthorizationPolicy shop/no-admin would be refused";
+    assert!(wrong.starts_with(expected), "{wrong}");
+}
+
+/// The endpoints of a Service's only port, each with the workload that it counts as.
+fn endpoints(mesh: &Mesh, name: &str) -> Vec<String> {
+    let mut services = mesh.services.iter();
+    let service = services.find(|service| service.name.name.as_str() == name);
+    let endpoints = service.expect("a Service").ports[0].endpoints.iter();
+    let shown = endpoints.map(|endpoint| match &endpoint.workload {
+        Some(workload) => format!("{} {workload}", endpoint.address),
+        None => format!("{} outside", endpoint.address),
+    });
+    shown.collect()
+}
+
+/// A Service whose EndpointSlice has an address.
+fn sliced(address: &str) -> String {
+    format!(
+        "{SERVICE}apiVersion: v1\nkind: Service\nmetadata: {{name: sliced, namespace: shop}}\n\
+         spec: {{ports: [{{name: http, port: 80}}]}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{name: sliced-1, namespace: shop, labels: {{kubernetes.io/service-name: sliced}}}}\n\
+         addressType: IPv4\nendpoints: [{{addresses: [{address}]}}]\nports: [{{name: http, port: 9090}}]\n---\n"
+    )
+}
+
+#[test]
+fn nobody_becomes_an_address_of_an_endpoint_slice_by_registering_there() {
+    let folder = sliced("10.0.0.5");
+    for spec in [
+        // The only one with that address, the one that has that port of it, and one that would lead elsewhere.
+        "{address: 10.0.0.5, ports: [{name: http, port: 9999}]}",
+        "{address: 10.0.0.5, ports: [{name: http, port: 9090}]}",
+        "{address: 10.6.6.6, addresses: [10.0.0.5], ports: [{name: http, port: 9090}]}",
+    ] {
+        let evil = provider("evil", 1, "{labels: {app: web}}", spec);
+        let (mesh, _) = compiled(&folder, vec![evil]);
+        let mesh = mesh.expect("a mesh");
+        assert_eq!(
+            endpoints(&mesh, "sliced"),
+            ["10.0.0.5:9090 outside"],
+            "{spec}"
+        );
+    }
+}
+
+#[test]
+fn nobody_stops_being_an_address_of_an_endpoint_slice_because_another_registers_there() {
+    let folder = sliced("10.0.0.5")
+        + "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
+           metadata: {name: owner, namespace: shop}\nspec: {address: 10.0.0.5}\n";
+    for port in [9999, 9090] {
+        let spec = format!("{{address: 10.0.0.5, ports: [{{name: http, port: {port}}}]}}");
+        let other = provider("a", 1, "{labels: {app: web}}", &spec);
+        let (mesh, _) = compiled(&folder, vec![other]);
+        let mesh = mesh.expect("a mesh");
+        assert_eq!(
+            endpoints(&mesh, "sliced"),
+            ["10.0.0.5:9090 shop/owner"],
+            "{port}"
+        );
+    }
+    // Not by being selected beside it either.
+    let both = folder.replace(
+        "spec: {ports: [{name: http, port: 80}]}",
+        "spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 9090}]}",
+    );
+    let spec = "{address: 10.0.0.5, ports: [{name: http, port: 9090}]}";
+    let (mesh, report) = compiled(&both, vec![provider("a", 1, "{labels: {app: web}}", spec)]);
+    let mesh = mesh.expect("a mesh");
+    assert_eq!(endpoints(&mesh, "sliced"), ["10.0.0.5:9090 shop/owner"]);
+    let said: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    let about = said.iter().find(|line| line.starts_with("etcd:/a"));
     assert!(
-        said[0].contains("etcd:/wrong: warning: with it Service shop/web would be refused"),
-        "{said:?}"
+        about.is_some_and(|line| line.contains("that of LocalWorkload shop/owner")),
+        "{said:#?}"
     );
 }
 
 #[test]
-fn nobody_is_pushed_out_by_who_registers_another_port_of_its_address() {
-    // What registers under evil/x may be called at port 8080 of wherever it says that it is.
+fn who_registers_is_called_where_it_registered_and_nowhere_else() {
+    // Any of them may have been there first: none of them is at port 8080.
     let folder = format!(
-        "{SERVICE}apiVersion: v1\nkind: Service\nmetadata: {{name: x, namespace: evil}}\n\
-         spec: {{selector: {{app: x}}, ports: [{{port: 80, targetPort: 8080}}]}}\n"
+        "{SERVICE}apiVersion: v1\nkind: Service\nmetadata: {{name: number, namespace: shop}}\n\
+         spec: {{selector: {{app: number}}, ports: [{{port: 80, targetPort: 8080}}]}}\n"
     );
-    let evil = Entry {
-        key: Layout::default()
-            .provider(b"/heddle/v1/providers/evil/x/a")
-            .expect("a key"),
-        ..Entry::clone(&provider(
-            "evil",
-            2,
-            "{labels: {app: x}}",
-            "{address: 10.0.0.5, ports: [{port: 9999}]}",
-        ))
+    let number = |name: &str, created: i64, port: u16| {
+        let spec = format!("{{address: 10.0.0.5, ports: [{{name: http, port: {port}}}]}}");
+        provider(name, created, "{labels: {app: number}}", &spec)
     };
-    let (mesh, report) = compiled(&folder, vec![Arc::new(evil), web("a", 1, "10.0.0.5")]);
-    let services = mesh.expect("a mesh").services;
-    let endpoints = |name: &str| {
-        let service = services
-            .iter()
-            .find(|service| service.name.name.as_str() == name);
-        service.expect("a service").ports[0].endpoints.len()
-    };
-    assert_eq!((endpoints("web"), endpoints("x")), (1, 0));
+    let others = [number("x", 1, 9001), number("y", 2, 9002)];
+    let (mesh, report) = compiled(&folder, others.to_vec());
+    assert!(endpoints(&mesh.expect("a mesh"), "number").is_empty());
     let said: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
-    let left_out: Vec<&String> = said.iter().filter(|l| l.starts_with("etcd:")).collect();
-    let [evil] = &left_out[..] else {
-        panic!("{said:#?}");
-    };
-    let expected = "etcd:/evil: warning: with it Service evil/x";
-    assert!(evil.starts_with(expected), "{evil}");
+    let expected = "spec.ports[0].targetPort: LocalWorkload shop/web.x and 1 more registered without port 8080 \
+                    and is left out (write the name of the port that it registers: http)";
+    assert!(said.iter().any(|line| line.contains(expected)), "{said:#?}");
+    // Nor do they stand in the way of who is.
+    let [x, y] = others;
+    let (mesh, _) = compiled(&folder, vec![x, y, web("a", 3, "10.0.0.5")]);
+    let mesh = mesh.expect("a mesh");
+    assert_eq!(endpoints(&mesh, "web"), ["10.0.0.5:8080 shop/web.a"]);
+    // Registered, the number is as good as the name.
+    let (mesh, _) = compiled(&folder, vec![number("z", 1, 8080)]);
+    let mesh = mesh.expect("a mesh");
+    assert_eq!(endpoints(&mesh, "number"), ["10.0.0.5:8080 shop/web.z"]);
+}
+
+#[test]
+fn what_goes_to_a_workload_of_the_folder_is_not_led_elsewhere() {
+    let folder = format!(
+        "{SERVICE}apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
+         metadata: {{name: own, namespace: shop}}\n\
+         spec: {{address: 10.0.0.1, addresses: ['fd00::1'], nodeName: edge-1, ports: [{{port: 80}}]}}\n"
+    );
+    for (spec, expected) in [
+        (
+            "{address: 10.6.6.6, addresses: ['fd00::1'], ports: [{name: http, port: 9999}]}",
+            "spec.address: fd00::1 is LocalWorkload shop/own's, which is called at 10.0.0.1",
+        ),
+        (
+            "{address: 'fd00::1', ports: [{name: http, port: 9999}]}",
+            "spec.address: fd00::1 is LocalWorkload shop/own's, which is called at 10.0.0.1",
+        ),
+        (
+            "{address: 10.0.0.1, nodeName: edge-2, ports: [{name: http, port: 9999}]}",
+            "spec.nodeName: 10.0.0.1 is LocalWorkload shop/own's, which is on node edge-1",
+        ),
+    ] {
+        let evil = provider("evil", 1, "{labels: {app: web}}", spec);
+        let (found, said) = outcome(&folder, vec![evil]);
+        assert!(found.is_empty(), "{spec}");
+        assert!(said.iter().any(|line| line.contains(expected)), "{said:#?}");
+    }
+    // Beside it, on the same machine, there is room.
+    let beside = "{address: 10.0.0.1, nodeName: edge-1, ports: [{name: http, port: 9999}]}";
+    let beside = provider("beside", 1, "{labels: {app: web}}", beside);
+    assert_eq!(outcome(&folder, vec![beside]).0, ["10.0.0.1:9999"]);
 }
 
 #[test]

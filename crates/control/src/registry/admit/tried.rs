@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use super::Candidate;
 use crate::manifest::Object;
-use crate::problem::{Problem, Severity};
+use crate::problem::Problem;
 use crate::registry::value::told;
-use crate::registry::{Entry, ProviderKey, warning};
+use crate::registry::{Cause, Entry, ProviderKey, warning};
 
 /// How often the mesh is compiled to find providers that do not fit. Beyond, those not yet tried are left out.
 pub(super) const MAX_TRIALS: usize = 64;
@@ -139,7 +139,8 @@ impl Tried {
                     self.is_unfinished = true;
                     let reason = "too much else in the registry does not fit".to_owned();
                     let remedy = "mend or remove that first";
-                    problems.push(warning(&entry.place, "", reason, remedy));
+                    let problem = warning(&entry.place, "", reason, remedy);
+                    problems.push(problem.because(Cause::Untried));
                 }
             }
             self.unfit.extend(known);
@@ -216,16 +217,9 @@ impl<T: FnMut(Vec<Object>) -> (Vec<Object>, Option<Problem>)> Trials<T> {
 /// The error that one provider brings. Where it is found in a file, it is that object which would not stand it.
 fn not_fitting(place: &str, error: Problem) -> Problem {
     if error.file.to_str() == Some(place) {
-        return told(place, error);
+        return told(place, error).because(Cause::Unfit);
     }
     let object = error.object.unwrap_or_else(|| "the folder".to_owned());
-    Problem {
-        severity: Severity::Warning,
-        ..warning(
-            place,
-            "",
-            format!("with it {object} would be refused: {}", error.reason),
-            "change either",
-        )
-    }
+    let reason = format!("with it {object} would be refused: {}", error.reason);
+    warning(place, "", reason, "change either").because(Cause::Unfit)
 }

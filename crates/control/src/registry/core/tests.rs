@@ -234,6 +234,24 @@ fn what_was_lost_and_is_removed_is_gone_at_once() {
 }
 
 #[test]
+fn what_is_wrong_is_counted_by_why_though_not_all_is_spelled_out() {
+    let mut wrong: Vec<Kv> = (0..120)
+        .map(|n| kv(&format!("wrong{n}"), b"{}".to_vec(), 1, n))
+        .collect();
+    wrong.push(good("a", 3));
+    wrong.push(kv("stays", value(80), 0, 4));
+    wrong.push(Kv {
+        key: b"/heddle/v1/providers/shop/web".to_vec(),
+        ..good("x", 5)
+    });
+    let providers = listed(wrong).providers().expect("news");
+    let expected = [(Cause::Key, 1), (Cause::Lease, 1), (Cause::Value, 120)];
+    assert_eq!(providers.by_cause, BTreeMap::from(expected));
+    assert!(providers.problems().len() < 110);
+    assert_eq!((providers.count(), providers.wrong.len()), (1, 121));
+}
+
+#[test]
 fn the_last_good_value_goes_on_while_its_lease_does() {
     let bad = |lease, modified| Kv {
         created: 3,

@@ -176,6 +176,36 @@ fn a_wrong_value_says_what_is_wrong() {
 }
 
 #[test]
+fn what_to_do_about_a_value_is_said_of_values_and_not_of_files() {
+    let many = format!("a: &a [{}]\nb: [*a, *a]\n", "1, ".repeat(1_500));
+    let broken = workload("{}", SPEC) + "oops: [\n";
+    for value in [
+        "",
+        "[]",
+        "a: 1",
+        "kind: LocalWorkload",
+        "{{{",
+        &many,
+        &broken,
+    ] {
+        let problem = said(value);
+        assert!(problem.contains("(write one LocalWorkload"), "{problem}");
+        let is_of_files = |word: &str| problem.contains(word);
+        assert!(
+            !["file", "folder"].into_iter().any(is_of_files),
+            "{problem}"
+        );
+    }
+    assert!(
+        said(&broken).contains(", in its line "),
+        "{}",
+        said(&broken)
+    );
+    let weight = workload("{}", "{address: 10.0.0.5, ports: [{port: 80}], weight: 0}");
+    assert!(said(&weight).contains("to take it out, stop its registrar"));
+}
+
+#[test]
 fn an_account_that_is_not_there_is_for_others_to_judge() {
     let spec = "{address: 10.0.0.5, ports: [{port: 80}], serviceAccountName: reviews}";
     assert_eq!(

@@ -300,20 +300,22 @@ async fn a_quiet_folder_is_let_be() {
 #[tokio::test]
 async fn who_could_not_be_tried_is_tried_though_nothing_changes() {
     let dir = TempDir::new().unwrap();
-    // Port 8080 of the first address is another's; whoever serves the Service there does not fit.
+    // A rule on requests cannot be kept where bytes are passed on: who is guarded by it does not fit.
     write(
         dir.path().join("a.yaml"),
         "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n\
-         spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}\n---\n\
-         apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
-         metadata: {name: other, namespace: shop}\n\
-         spec: {address: 10.0.0.7, ports: [{port: 8080}]}\n",
+         spec: {selector: {app: web}, ports: [{name: tcp-web, port: 80, targetPort: http}]}\n---\n\
+         apiVersion: heddle.dev/v1alpha1\nkind: AuthorizationPolicy\n\
+         metadata: {name: no-admin, namespace: shop}\n\
+         spec:\n  targetRefs: [{kind: Pod, selector: {matchLabels: {is: guarded}}}]\n  action: DENY\n  \
+         rules: [{httpAttributes: {paths: [{type: PathPrefix, value: /admin}]}}]\n",
     );
-    let web = |n: u16, address: &str, port: u16| {
+    let web = |n: u16, labels: &str| {
         let key = format!("/heddle/v1/providers/shop/web/p{n}");
         let value = format!(
-            "{{apiVersion: heddle.dev/v1alpha1, kind: LocalWorkload, metadata: {{labels: {{app: web}}}}, \
-             spec: {{address: {address}, ports: [{{port: {port}}}]}}}}"
+            "{{apiVersion: heddle.dev/v1alpha1, kind: LocalWorkload, metadata: {{labels: {labels}}}, \
+             spec: {{address: 10.0.0.7, ports: [{{name: http, port: {}}}]}}}}",
+            9000 + n
         );
         Arc::new(Entry {
             place: format!("etcd:{key}"),
@@ -322,12 +324,13 @@ async fn who_could_not_be_tried_is_tried_though_nothing_changes() {
             created: n.into(),
         })
     };
-    let mut entries: Vec<Arc<Entry>> = (0..40).map(|n| web(n, "10.0.0.7", 9000 + n)).collect();
-    entries.push(web(100, "10.0.0.8", 8080));
+    let guarded = "{app: web, is: guarded}";
+    let mut entries: Vec<Arc<Entry>> = (0..40).map(|n| web(n, guarded)).collect();
+    entries.push(web(100, "{app: web}"));
     let (sender, providers) = watch::channel(Arc::new(Providers {
         entries,
-        problems: Vec::new(),
         version: 1,
+        ..Providers::default()
     }));
     let mut watcher = watch(dir.path()).beside(providers);
     let mut looks = 0;

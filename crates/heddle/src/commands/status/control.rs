@@ -5,7 +5,7 @@ use std::fmt::Write;
 use heddle_control::authority::shown_time;
 use heddle_control::printable;
 
-use super::{config, cost, duration};
+use super::{config, cost, duration, registered};
 use crate::commands::root;
 use crate::order::{ControlStatus, NodeStatus};
 use crate::table::{self, count};
@@ -44,7 +44,7 @@ pub(super) fn text(status: &ControlStatus, brief: bool) -> String {
         &status.folder.display().to_string(),
     ));
     if let Some(registry) = &status.registry {
-        let _infallible = writeln!(out, "{}", crate::commands::check::registry(registry));
+        out.push_str(&registered(registry, brief));
     }
     let _infallible = writeln!(
         out,

@@ -36,18 +36,17 @@ impl Agent {
                 self.clock.raise(peer.not_before);
                 let mut core = self.core();
                 core.link_up(now);
-                core.problem("control", None);
                 drop(core);
                 (self.orders, self.peer) = (Some(orders), Some(peer));
             }
             Event::Down(Broken { why, is_refusal }) => {
-                tracing::warn!("the control plane is not reached: {why}");
-                let refused =
-                    is_refusal.then(|| format!("nothing comes of the control plane: {why}"));
                 let mut core = self.core();
-                core.problem("control", refused);
-                core.link_down(why, now);
+                let why = match is_refusal {
+                    true => core.link_refused(why, now),
+                    false => core.link_down(why, now),
+                };
                 drop(core);
+                tracing::warn!("the control plane is not reached: {why}");
                 self.orders = None;
             }
             Event::Trust(update) => self.trust(update),

@@ -44,6 +44,23 @@ fn what_is_wrong_is_a_problem_and_nothing_more() {
         Some(3)
     );
     assert_eq!(workloads(&heddle), ["wrong/web.good"]);
+    let status = heddle.status();
+    assert_eq!(status["registry"]["services"][0]["called"], 1);
+    assert_eq!(status["registry"]["services"][0]["registered"], 3);
+    let (_, metrics) = get(heddle.metrics(), "x", "/metrics");
+    for expected in [
+        "heddle_registry_connected 1",
+        "heddle_registry_providers 1",
+        "heddle_registry_problems{reason=\"invalid_key\"} 1",
+        "heddle_registry_problems{reason=\"invalid_value\"} 1",
+        "heddle_registry_problems{reason=\"no_lease\"} 1",
+        "heddle_registry_problems{reason=\"taken\"} 0",
+    ] {
+        assert!(
+            metrics.lines().any(|line| line == expected),
+            "{expected}\n{metrics}"
+        );
+    }
     world
         .etcd
         .ctl(&["del", "--prefix", "/heddle/v1/providers/wrong/web/bad"]);
@@ -60,6 +77,39 @@ fn what_is_wrong_is_a_problem_and_nothing_more() {
     registrar.signal(Signal::TERM);
     eventually_serves(&heddle, 0);
     assert_eq!(heddle.status()["config"]["stale"], true);
+}
+
+/// Given one that registers with labels that no Service selects, then the log says so once, and the status shows it.
+#[test]
+fn a_provider_that_no_service_calls_is_said() {
+    let world = World::new("uncalled");
+    let heddle = world.up();
+    let called = world.register(backend("x"), &["--name", "a"]);
+    called.line("registered");
+    let other = world.register(backend("x"), &["--name", "b", "--label", "app=other"]);
+    other.line("registered");
+    let expected =
+        "uncalled/web/b: warning: no Service calls it: Service uncalled/web selects other labels";
+    heddle.stderr_line(expected);
+    let socket = world.folder.socket();
+    let shown = || text(&super::heddle(&["status", "--socket", as_str(&socket)]).stdout);
+    eventually("both are shown", || {
+        shown().contains("uncalled/web: 1 of 2 providers")
+    });
+    let shown = shown();
+    assert!(
+        shown.contains("registered, NOT CALLED by any Service"),
+        "{shown}"
+    );
+    // It is said once, however often others come and go.
+    called.signal(Signal::TERM);
+    eventually_serves(&heddle, 1);
+    heddle.signal(Signal::TERM);
+    let after = heddle.stderr_before("stopping");
+    assert!(
+        !after.iter().any(|line| line.contains(expected)),
+        "{after:#?}"
+    );
 }
 
 #[test]
@@ -166,6 +216,54 @@ fn what_cannot_work_is_said_at_once() {
         2,
         "is no prefix",
     );
+    for (flag, value, expected) in [
+        (
+            "--weight",
+            "0",
+            "--weight (spec.weight): 0 is no weight (write 1 to 1000000; to take it out, stop this",
+        ),
+        (
+            "--max-requests",
+            "0",
+            "--max-requests (metadata.annotations[heddle.dev/max-requests]): \"0\" is no number of requests (write 1",
+        ),
+        (
+            "--label",
+            "heddle.dev/mode=strict",
+            "--label (metadata.labels[heddle.dev/mode]): labels of heddle.dev",
+        ),
+        (
+            "--port-name",
+            "A B",
+            "--port-name (spec.ports[0].name): \"A B\" is no port name (use a-z",
+        ),
+        ("--node", "A B", "--node (spec.nodeName): "),
+        (
+            "--service-account",
+            "A B",
+            "--service-account (spec.serviceAccountName): ",
+        ),
+        (
+            "--name",
+            "A B",
+            "--name: \"A B\" is no provider's name: use a-z",
+        ),
+    ] {
+        refused(&with(&["--etcd", "http://a:1", flag, value]), 3, expected);
+    }
+    let named = [
+        "register",
+        "We b",
+        "--address",
+        "127.0.0.1:80",
+        "--etcd",
+        "http://a:1",
+    ];
+    refused(
+        &named,
+        3,
+        "[NAMESPACE/]SERVICE: \"We b\" is no Service's name",
+    );
     let any = [
         "register",
         "web",
@@ -174,7 +272,11 @@ fn what_cannot_work_is_said_at_once() {
         "--etcd",
         "http://a:1",
     ];
-    refused(&any, 3, "does not name one place");
+    refused(
+        &any,
+        3,
+        "--address (spec.address): 0.0.0.0 does not name one place",
+    );
     let world = World::new("said");
     let dir = world.folder.manifests();
     refused(

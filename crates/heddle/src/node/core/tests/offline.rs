@@ -168,3 +168,27 @@ fn the_floor_outlives_the_process_and_is_not_written_all_the_time() {
         .connect(Some(&account("web")), &account("cart"), Protocol::Link);
     assert!(client.is_ok(), "valid for an hour still");
 }
+
+/// Whoever is refused is not told so again: the next connections are broken off without a word.
+#[test]
+fn why_a_node_was_refused_is_said_until_it_is_let_in_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = AuthoritySettings::default();
+    let authority = Authority::open(&dir.path().join("a"), &domain(), settings, at(START)).unwrap();
+    let mut one = Sim::join(&authority, "edge-1", &["web"], Time::new(START));
+    let now = one.now();
+    let problem = |one: &Sim| one.core.status(one.now()).control.problem;
+    one.core.link_refused("on the deny-list".to_owned(), now);
+    assert_eq!(problem(&one).as_deref(), Some("on the deny-list"));
+    for _ in 0..2 {
+        one.core.link_down("transport error".to_owned(), now);
+        let expected = "on the deny-list; since then: transport error";
+        assert_eq!(problem(&one).as_deref(), Some(expected));
+        let expected = "nothing comes of the control plane: on the deny-list".to_owned();
+        assert!(one.problems().contains(&expected), "{:?}", one.problems());
+    }
+    one.core.link_up(now);
+    assert_eq!(problem(&one), None);
+    one.core.link_down("transport error".to_owned(), now);
+    assert_eq!(problem(&one).as_deref(), Some("transport error"));
+}

@@ -1,0 +1,178 @@
+//! Who answers on a port of a Service.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use heddle_model::{Endpoint, Workload, WorkloadName};
+
+use super::service::{Context, port_name};
+use super::{Scope, did_you_mean};
+use crate::check;
+use crate::manifest::Kind;
+use crate::manifest::core::{IntOrString, ServicePortSpec};
+use crate::manifest::node::FieldPath;
+
+/// Who answers on a port: selected workloads and endpoint slices together, each address once.
+pub(super) fn of_port(
+    written: &ServicePortSpec,
+    port: u16,
+    selected: &[&Workload],
+    context: &Context<'_>,
+    at: &FieldPath,
+    scope: &mut Scope<'_>,
+) -> Vec<Endpoint> {
+    let mut found = of_slices(written, context);
+    let mut left_out = LeftOut::default();
+    for workload in selected {
+        let target = match &written.target_port {
+            None => Some(port),
+            // The API server takes 0 for absent.
+            Some(IntOrString::Int(0)) => Some(port),
+            Some(IntOrString::Int(number)) => {
+                match scope.check(&at.field("targetPort"), check::port(*number)) {
+                    Some(number) => Some(number),
+                    None => break,
+                }
+            }
+            Some(IntOrString::String(name)) => workload
+                .ports
+                .iter()
+                .find(|port| port.name.as_deref() == Some(name))
+                .map(|port| port.port),
+        };
+        let Some(port) = target else {
+            // Its port may be the one with the error.
+            let WorkloadName { namespace, name } = &workload.name;
+            if !scope.is_refused(Kind::LocalWorkload, namespace, name) {
+                left_out.unnamed.push(workload);
+            }
+            continue;
+        };
+        let is_registered = context.index.is_registered(&workload.name);
+        if is_registered && workload.ports.iter().all(|own| own.port != port) {
+            left_out.unregistered.push((*workload, port));
+            continue;
+        }
+        let address = SocketAddr::new(workload.address, port);
+        let before = found.get(&address).and_then(|one| one.workload.as_ref());
+        let before = before.filter(|other| **other != workload.name);
+        let owner = context.owners.declaring(address).map(|owner| &owner.name);
+        let owner = owner.filter(|other| **other != workload.name);
+        // What the folder's EndpointSlices say of an address holds, whoever registers there.
+        if let Some(other) = owner.or(before.filter(|_| is_registered)) {
+            scope.error(
+                &at.field("targetPort"),
+                format!(
+                    "port {port} of LocalWorkload {} is that of LocalWorkload {other}, \
+                     which has the same address",
+                    workload.name
+                ),
+                "write the port of the one that is selected, or select the other",
+            );
+            continue;
+        }
+        if let Some(other) = before {
+            scope.warn(
+                &at.field("targetPort"),
+                format!(
+                    "port {port} of {} counts as LocalWorkload {}'s and not as LocalWorkload \
+                     {other}'s: both have that address, and neither declares the port",
+                    address.ip(),
+                    workload.name
+                ),
+                "declare it in spec.ports of the one that listens there",
+            );
+        }
+        found.insert(
+            address,
+            Endpoint {
+                address,
+                weight: workload.weight,
+                max_requests: context.rooms.get(&workload.name).copied(),
+                workload: Some(workload.name.clone()),
+                account: Some(workload.service_account.clone()),
+                node: workload.node.clone(),
+            },
+        );
+    }
+    left_out.say(written, at, scope);
+    found.into_values().collect()
+}
+
+/// Who answers on a port by the Service's EndpointSlices.
+fn of_slices(written: &ServicePortSpec, context: &Context<'_>) -> BTreeMap<SocketAddr, Endpoint> {
+    let mut found = BTreeMap::new();
+    for slice in context.slices {
+        for address in slice.endpoints(port_name(written)) {
+            // An address that a workload has is that workload, whoever writes it down; whichever of its
+            // addresses it is, it counts once.
+            let owner = context.owners.of(address);
+            let ip = owner.map_or(address.ip(), |workload| workload.address);
+            let address = SocketAddr::new(ip, address.port());
+            found.insert(
+                address,
+                Endpoint {
+                    address,
+                    weight: 1,
+                    max_requests: owner
+                        .and_then(|workload| context.rooms.get(&workload.name).copied())
+                        .or(slice.max_requests),
+                    workload: owner.map(|workload| workload.name.clone()),
+                    account: owner.map(|workload| workload.service_account.clone()),
+                    node: owner.and_then(|workload| workload.node.clone()),
+                },
+            );
+        }
+    }
+    found
+}
+
+/// Selected workloads that a port of a Service does not lead to.
+#[derive(Default)]
+struct LeftOut<'w> {
+    /// They have no port of that name.
+    unnamed: Vec<&'w Workload>,
+    /// They registered, and not at that port. Who registers is called where it said that it is: at any other port of
+    /// its address somebody else may be.
+    unregistered: Vec<(&'w Workload, u16)>,
+}
+
+impl LeftOut<'_> {
+    fn say(&self, written: &ServicePortSpec, at: &FieldPath, scope: &mut Scope<'_>) {
+        let more = |all: usize| match all - 1 {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        if let (Some(first), Some(IntOrString::String(name))) =
+            (self.unnamed.first(), &written.target_port)
+        {
+            let ports = first.ports.iter().filter_map(|port| port.name.as_deref());
+            let remedy = did_you_mean(name, ports, "name the port there, or give its number here");
+            let more = more(self.unnamed.len());
+            scope.warn(
+                &at.field("targetPort"),
+                format!(
+                    "LocalWorkload {}{more} has no port named {name:?} and is left out",
+                    first.name
+                ),
+                remedy,
+            );
+        }
+        if let Some((first, port)) = self.unregistered.first() {
+            let more = more(self.unregistered.len());
+            let name = first.ports.iter().find_map(|port| port.name.as_deref());
+            let remedy = match name {
+                Some(name) => format!("write the name of the port that it registers: {name}"),
+                None => "write the port that it registers".to_owned(),
+            };
+            scope.warn(
+                &at.field("targetPort"),
+                format!(
+                    "LocalWorkload {}{more} registered without port {port} and is left out",
+                    first.name
+                ),
+                remedy,
+            );
+        }
+    }
+}

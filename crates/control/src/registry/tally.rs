@@ -1,0 +1,129 @@
+//! What has become of what registered: who is called, who is left out, and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use heddle_model::{Mesh, ServiceName, WorkloadName};
+
+use super::{Cause, Entry, Providers, warning};
+use crate::problem::Problem;
+
+#[cfg(test)]
+mod tests;
+
+/// Providers that nobody calls and that are told one by one; of more only the number is.
+const MAX_TOLD: usize = 20;
+
+/// What has become of what registered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many problems there are, by cause. Of [`Cause::Room`] one for each bound that is reached.
+    pub problems: BTreeMap<Cause, usize>,
+    /// Providers by the Service under whose name they registered, whichever Service selects them.
+    pub services: BTreeMap<ServiceName, Providing>,
+    /// Those that are not in the mesh, and why.
+    pub left_out: BTreeMap<WorkloadName, String>,
+    /// Those that are in the mesh and no Service's endpoint.
+    pub uncalled: BTreeSet<WorkloadName>,
+}
+
+/// The providers of a Service.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Providing {
+    /// Those that are endpoints.
+    pub called: usize,
+    /// All that have registered, right or wrong.
+    pub registered: usize,
+}
+
+impl Tally {
+    /// Counts what `providers` came to. `problems` are those that were found when the mesh was compiled, beside what was
+    /// wrong with values for themselves; `registered` are the workloads that were compiled. Without a mesh nobody is
+    /// called. Returns what is to be said of those that nobody calls, too.
+    pub(crate) fn of(
+        providers: &Providers,
+        problems: &[Problem],
+        (mesh, registered): (Option<&Mesh>, &BTreeSet<WorkloadName>),
+    ) -> (Tally, Vec<Problem>) {
+        let mut tally = Tally {
+            problems: providers.by_cause.clone(),
+            ..Tally::default()
+        };
+        for cause in problems.iter().filter_map(|problem| problem.cause) {
+            tally.count(cause, 1);
+        }
+        let services = mesh.map_or(&[][..], |mesh| &mesh.services);
+        let endpoints = services
+            .iter()
+            .flat_map(|service| &service.ports)
+            .flat_map(|port| &port.endpoints);
+        let called: BTreeSet<&WorkloadName> = endpoints
+            .filter_map(|endpoint| endpoint.workload.as_ref())
+            .collect();
+        let is_here = |name: &WorkloadName| {
+            let known = mesh.and_then(|mesh| mesh.workload(name));
+            known.is_some() && registered.contains(name)
+        };
+        let mut uncalled = Vec::new();
+        for entry in &providers.entries {
+            let name = entry.key.workload_name();
+            let providing = tally.services.entry(entry.key.service_name());
+            let providing = providing.or_default();
+            providing.registered += 1;
+            match name {
+                Some(name) if is_here(&name) && called.contains(&name) => providing.called += 1,
+                Some(name) if is_here(&name) => {
+                    uncalled.push(entry);
+                    tally.uncalled.insert(name);
+                }
+                _ => {}
+            }
+        }
+        for key in &providers.wrong {
+            let providing = tally.services.entry(key.service_name()).or_default();
+            providing.registered += 1;
+        }
+        for problem in providers.problems.iter().chain(problems) {
+            let name = problem.provider().and_then(|key| key.workload_name());
+            // Where the last value that was right goes on, nothing is left out.
+            if let Some(name) = name.filter(|name| !is_here(name)) {
+                tally.left_out.insert(name, problem.reason.clone());
+            }
+        }
+        tally.count(Cause::Uncalled, uncalled.len());
+        let said = mesh.map_or_else(Vec::new, |mesh| say_uncalled(&uncalled, mesh));
+        (tally, said)
+    }
+
+    fn count(&mut self, cause: Cause, more: usize) {
+        if more > 0 {
+            *self.problems.entry(cause).or_default() += more;
+        }
+    }
+}
+
+/// That somebody registered is of no use while nobody is sent there.
+fn say_uncalled(uncalled: &[&Arc<Entry>], mesh: &Mesh) -> Vec<Problem> {
+    let say = |entry: &Entry, reason: String| {
+        let remedy = "register with labels that a Service selects, and the name that its targetPort has (--label, \
+                      --port-name)";
+        warning(&entry.place, "", reason, remedy).because(Cause::Uncalled)
+    };
+    let (told, others) = uncalled.split_at(uncalled.len().min(MAX_TOLD));
+    let told = told.iter().map(|entry| {
+        let service = entry.key.service_name();
+        let why = match mesh.service(&service) {
+            Some(_) => format!("Service {service} selects other labels, or another port"),
+            None => format!("there is no Service {service}, and no other one selects it"),
+        };
+        say(entry, format!("no Service calls it: {why}"))
+    });
+    let rest = others.first().map(|entry| {
+        let reason = match others.len() - 1 {
+            0 => "no Service calls it".to_owned(),
+            more => format!("no Service calls it, nor {more} more"),
+        };
+        say(entry, reason)
+    });
+    told.chain(rest).collect()
+}
