@@ -111,7 +111,7 @@ impl Guards {
             Entry::Direct(direct) => direct.endpoint,
             _ => return false,
         };
-        let mut guards = self.of(door, endpoint).iter();
+        let mut guards = self.of(door, endpoint);
         guards.any(|guard| guard.looks_at_paths())
     }
 
@@ -125,21 +125,23 @@ impl Guards {
     }
 
     /// What stands before an endpoint, for whoever comes by a door.
-    fn of(&self, door: &Door, endpoint: SocketAddr) -> &[Arc<Guard>] {
-        if self.is_empty() {
-            return &[];
-        }
-        if let Some(guards) = self.by_endpoint.get(&endpoint) {
-            return guards;
-        }
-        // What is called by its own address may be no Service's endpoint, and is guarded all the same.
-        let Entry::Direct(direct) = &door.entry else {
-            return &[];
+    fn of(
+        &self,
+        door: &Door,
+        endpoint: SocketAddr,
+    ) -> impl Iterator<Item = &Arc<Guard>> + Clone + use<'_> {
+        let known = self
+            .by_endpoint
+            .get(&endpoint)
+            .map_or(&[][..], Vec::as_slice);
+        // What is called by its own address is guarded by its own policies, whatever Services say of that address.
+        let own = match &door.entry {
+            Entry::Direct(direct) => direct.workload(),
+            _ => None,
         };
-        let guard = direct
-            .workload()
-            .and_then(|name| self.by_workload.get(name));
-        guard.map_or(&[], std::slice::from_ref)
+        let own = own.and_then(|name| self.by_workload.get(name));
+        let own = own.filter(|own| !known.iter().any(|one| Arc::ptr_eq(one, own)));
+        known.iter().chain(own)
     }
 
     /// Who calls by a door: who proved it, or the workload whose listener it is.
@@ -181,7 +183,7 @@ impl Guards {
     ) -> bool {
         let caller = self.identity(door);
         let access = Access::flow(caller, endpoint.port());
-        let mut guards = self.of(door, endpoint).iter();
+        let mut guards = self.of(door, endpoint);
         guards.all(|guard| allows(&guard.decide(&access), caller, endpoint, dry_runs))
     }
 
@@ -198,8 +200,8 @@ impl Guards {
         judged: &mut Judged,
         dry_runs: &Counter,
     ) -> Result<(), Failure> {
-        let guards = self.of(door, endpoint);
-        if guards.is_empty() {
+        let mut guards = self.of(door, endpoint);
+        if guards.clone().next().is_none() {
             return Ok(());
         }
         let caller = self.identity(door);
@@ -215,7 +217,7 @@ impl Guards {
         }
         let Judged { head: parts, path } = judged;
         let target = parts.path.of(head);
-        let look_at_paths = guards.iter().any(|guard| guard.looks_at_paths());
+        let look_at_paths = guards.clone().any(|guard| guard.looks_at_paths());
         if look_at_paths && target.starts_with(b"/") {
             path.clear();
             match path::canonicalise(target, path, true).map_err(Failure::request)? {
@@ -239,7 +241,6 @@ impl Guards {
                 },
             }),
         };
-        let mut guards = guards.iter();
         match guards.all(|guard| allows(&guard.decide(&access), caller, endpoint, dry_runs)) {
             true => Ok(()),
             false => Err(Reason::PolicyDenied.into()),

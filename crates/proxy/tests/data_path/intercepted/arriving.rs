@@ -1,9 +1,9 @@
 //! What arrives at pods from outside of the mesh.
 
-use heddle_model::{AppProtocol, Mesh, Mode, Probe};
+use heddle_model::{AppProtocol, Mesh, Mode, Probe, ServiceName};
 
 use super::bed::{ECHO, Steered, mesh, name};
-use crate::policy::{allow, with};
+use crate::policy::{allow, with, workload};
 use crate::support::{Upstream, serve_at};
 
 fn strict(mut mesh: Mesh) -> Mesh {
@@ -58,6 +58,35 @@ fn a_port_of_no_service_is_found_out_and_guarded_as_well() {
     steered.apply(&strict(open));
     assert_eq!(steered.arrive("echo", own.address).rest(), b"");
     steered.expect_refused("policy_denied");
+}
+
+#[test]
+fn a_pod_guards_a_port_that_somebody_else_says_is_his() {
+    let known = serve_at(ECHO, |_| "ok".into());
+    let own = serve_at(ECHO, |_| "own".into());
+    let mut open = mesh(known, AppProtocol::Http);
+    let mut other = workload("other", own);
+    other.mode = Mode::Strict;
+    other.probes = vec![Probe {
+        port: own.port(),
+        path: Some("/".into()),
+        query: String::new(),
+    }];
+    let mut service = open.services[0].clone();
+    service.name = ServiceName::new("test", "other").unwrap();
+    service.addresses.clear();
+    let endpoint = &mut service.ports[0].endpoints[0];
+    (endpoint.address, endpoint.workload) = (own, Some(other.name.clone()));
+    endpoint.account = Some(other.service_account.clone());
+    open.services.push(service);
+    open.workloads.push(other);
+    open.workloads.sort_by(|a, b| a.name.cmp(&b.name));
+    open.check_invariants().unwrap();
+    let steered = Steered::new(&open, &["echo"]);
+    let get = || steered.get(steered.arrive("echo", own), "/");
+    assert_eq!(get(), 200);
+    steered.apply(&strict(open));
+    assert_eq!(get(), 403, "the pod is asked, too");
 }
 
 #[test]
