@@ -10,7 +10,7 @@ mod gate;
 mod intake;
 mod moves;
 mod pace;
-mod sync;
+pub(crate) mod sync;
 mod thread;
 mod timer;
 mod trust;
