@@ -58,7 +58,7 @@ use slots::Slots;
 pub(crate) use answer::{Called, Resuming, resumed};
 pub(crate) use failure::{Failed, broken, reason_of, unsent};
 pub(crate) use links::{Key, Links, Sessions};
-pub(crate) use places::{Guest, Places};
+pub(crate) use places::{Guest, Occupant, Places};
 pub(crate) use stream::Stream;
 
 /// One end of a link.

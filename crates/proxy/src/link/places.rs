@@ -54,6 +54,16 @@ pub(crate) struct Guest {
     pub(crate) address: IpAddr,
 }
 
+/// What has a place, and gives it up when it serves nothing.
+pub(crate) trait Occupant {
+    /// Whether nothing is open on it, and since when it has served nothing; `None` while it serves.
+    fn idle(&self) -> Option<(bool, Millis)>;
+    /// Begins nothing more, says so, and is over then, whatever the other end does.
+    fn part(&self, by: Millis);
+    /// Whether it was told to.
+    fn parts(&self) -> bool;
+}
+
 /// A Worker's places.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
@@ -64,8 +74,7 @@ pub(crate) struct Places {
 #[derive(Debug)]
 struct Taken {
     guest: Guest,
-    /// What has it, if that can give it up.
-    link: Weak<Link>,
+    occupant: Weak<dyn Occupant>,
     /// What it counts to among the connections of the node; none when it was given to another.
     claim: Option<Claim>,
 }
@@ -88,9 +97,13 @@ enum Room {
 }
 
 impl Worker {
-    /// A place for one more, which is a link or something that gives its place to nobody. `None` is counted and said.
-    pub(crate) fn place(self: &Rc<Self>, guest: Guest, link: Weak<Link>) -> Option<Place> {
-        let place = self.find_place(guest, link);
+    /// A place for one more. `None` is counted and said.
+    pub(crate) fn place(
+        self: &Rc<Self>,
+        guest: Guest,
+        occupant: Weak<dyn Occupant>,
+    ) -> Option<Place> {
+        let place = self.find_place(guest, occupant);
         if place.is_none() {
             self.stats.connections_refused.inc();
             self.stats.connections_over_share.inc();
@@ -98,7 +111,7 @@ impl Worker {
         place
     }
 
-    fn find_place(self: &Rc<Self>, guest: Guest, link: Weak<Link>) -> Option<Place> {
+    fn find_place(self: &Rc<Self>, guest: Guest, occupant: Weak<dyn Occupant>) -> Option<Place> {
         let places = &self.places;
         let most = FOR_EACH_LINK.saturating_mul(self.settings.bounds.links);
         let mut room = places.room(&guest, most);
@@ -121,7 +134,11 @@ impl Worker {
             }
         }
         let mut taken = places.taken.borrow_mut();
-        let key = taken.insert(Taken { guest, link, claim });
+        let key = taken.insert(Taken {
+            guest,
+            occupant,
+            claim,
+        });
         let worker = Rc::clone(self);
         Some(Place { worker, key })
     }
@@ -188,12 +205,12 @@ impl Places {
         idle.map_or(Room::None, Room::Of)
     }
 
-    /// Has the link of a place part. Returns what it counted to.
+    /// Has whoever has a place part. Returns what it counted to.
     fn give_up(&self, key: usize, by: Millis) -> Option<Claim> {
         let mut taken = self.taken.borrow_mut();
         let place = taken.get_mut(key)?;
-        if let Some(link) = place.link.upgrade() {
-            link.part(Code::IDLE, by);
+        if let Some(occupant) = place.occupant.upgrade() {
+            occupant.part(by);
         }
         place.claim.take()
     }
@@ -209,20 +226,16 @@ impl Places {
 /// Of those that serve nothing, one that keeps streams open nevertheless, or else the one that has had none for
 /// longest.
 fn longest_idle<'a>(all: impl Iterator<Item = (usize, &'a Taken)>) -> Option<usize> {
-    let links = all.filter_map(|(key, taken)| Some((key, taken.link.upgrade()?)));
-    let idle = links.filter(|(_, link)| !link.slots.borrow().serve());
-    let longest = idle.min_by_key(|(_, link)| {
-        let is_empty = link.session.borrow().open_streams() == 0;
-        (is_empty, link.idle_since.get())
-    });
+    let idle = all.filter_map(|(key, taken)| Some((key, taken.occupant.upgrade()?.idle()?)));
+    let longest = idle.min_by_key(|(_, idle)| *idle);
     longest.map(|(key, _)| key)
 }
 
 impl Taken {
     /// Whether it gives its place up by itself.
     fn parts(&self) -> bool {
-        let link = self.link.upgrade();
-        link.is_some_and(|link| link.parts_by.get() != Millis::MAX)
+        let occupant = self.occupant.upgrade();
+        occupant.is_some_and(|occupant| occupant.parts())
     }
 }
 
@@ -239,8 +252,24 @@ impl Drop for Parting {
     }
 }
 
+impl Occupant for Link {
+    fn idle(&self) -> Option<(bool, Millis)> {
+        let is_empty = || self.session.borrow().open_streams() == 0;
+        let serves = self.slots.borrow().serve();
+        (!serves).then(|| (is_empty(), self.idle_since.get()))
+    }
+
+    fn part(&self, by: Millis) {
+        self.part(Code::IDLE, by);
+    }
+
+    fn parts(&self) -> bool {
+        self.parts_by.get() != Millis::MAX
+    }
+}
+
 impl Link {
-    /// Begins nothing more, says so, and is over then, whatever the other end does.
+    /// The same for a reason.
     fn part(&self, code: Code, by: Millis) {
         self.closing.set(true);
         self.parts_by.set(by);
