@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::addresses::Slot;
 use super::limits::Shares;
 use super::listeners::{Changes, Entry, Listeners, Most};
+use super::others::others;
 use super::pods::Pods;
 use super::supervisor::Supervisor;
 use super::{Change, Identity, metrics, start};
@@ -357,6 +358,9 @@ impl Node {
     fn status(&self) -> Status {
         let usage = self.probe.read();
         let proxy = self.observer.status();
+        let identity = self.identity.as_ref().map(|identity| identity());
+        let own = identity.as_ref().map(|identity| identity.node.as_str());
+        let nodes = others(&self.mesh, own, &self.observer.peers(), Instant::now());
         let open = |worker: &heddle_proxy::WorkerStatus| worker.connections_active;
         let drain = self.draining.as_ref().map(|(until, _)| DrainStatus {
             connections: proxy.workers.iter().map(open).sum(),
@@ -371,13 +375,14 @@ impl Node {
             draining: drain.is_some(),
             drain,
             folder: self.source.clone(),
-            identity: self.identity.as_ref().map(|identity| identity()),
+            identity,
             registry: self.followed.as_ref().map(Followed::status),
             interception: self.pods.as_ref().map(Pods::status),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,
             connections_refused: self.registry.connections_refused(),
             config: self.config.clone(),
+            nodes,
             listeners: self.listeners.status(&self.mesh),
             workloads: match &self.draining {
                 Some((_, workloads)) => workloads.clone(),

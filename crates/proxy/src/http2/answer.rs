@@ -38,8 +38,9 @@ use crate::inbound::understand;
 use crate::io::{Proof, Side};
 use crate::link::{Failed, Guest, Occupant};
 use crate::listener::Door;
+use crate::peers::PeerStatus;
 use crate::permits::Permit;
-use crate::worker::{Alarm, Millis, Worker};
+use crate::worker::{Alarm, Clock, Millis, Worker};
 
 /// How long those who answer may take to say that the caller is not believed any more, in milliseconds.
 const FAREWELL_MS: Millis = 500;
@@ -338,6 +339,10 @@ impl Occupant for Answering {
 
     fn parts(&self) -> bool {
         self.parts_by.get() != Millis::MAX
+    }
+
+    fn show(&self, _clock: &Clock, shown: &mut PeerStatus) {
+        self.shared.show(shown);
     }
 }
 

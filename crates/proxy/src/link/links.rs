@@ -1,7 +1,7 @@
 //! A Worker's links to other nodes: which there are, which of them carries a new stream, when one is given up.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,11 +15,12 @@ use super::call::call;
 use super::failure::cannot_open;
 use super::hold::Holds;
 use super::stream::Opening;
-use super::{End, Link, Stream};
+use super::{End, Link, Occupant, Stream};
 use crate::failure::Reason;
 use crate::io::Side;
+use crate::peers::{Peer, PeerStatus};
 use crate::upstream::{Endpoint, Via};
-use crate::worker::{Intake, WorkKey, Worker};
+use crate::worker::{Clock, Intake, WorkKey, Worker};
 
 /// Streams on a link from which on another is opened for the same pair: it lands on another Worker there.
 const BUSY_STREAMS: usize = 128;
@@ -183,6 +184,14 @@ impl Links {
             if pair.is_empty() {
                 to.remove(key);
             }
+        }
+    }
+
+    /// Shows those to other nodes.
+    pub(crate) fn show(&self, clock: &Clock, shown: &mut BTreeMap<Peer, PeerStatus>) {
+        for (key, pair) in &*self.to.borrow() {
+            let status = shown.entry(Peer::At(key.node)).or_default();
+            pair.iter().for_each(|link| link.show(clock, status));
         }
     }
 

@@ -18,7 +18,7 @@
 //! [`Holder::Links`]: crate::permits::Holder::Links
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
@@ -28,8 +28,9 @@ use heddle_wire::link::Code;
 use slab::Slab;
 
 use super::Link;
+use crate::peers::{Peer, PeerStatus};
 use crate::permits::{Claim, may_take};
-use crate::worker::{Millis, Worker};
+use crate::worker::{Clock, Millis, Worker};
 
 /// Links of one caller with one identity that is called, from one address, on one Worker. A node opens two for each
 /// Worker of its own, wherever they come to here.
@@ -62,6 +63,8 @@ pub(crate) trait Occupant {
     fn part(&self, by: Millis);
     /// Whether it was told to.
     fn parts(&self) -> bool;
+    /// Adds itself to what is shown of its node.
+    fn show(&self, clock: &Clock, shown: &mut PeerStatus);
 }
 
 /// A Worker's places.
@@ -215,6 +218,16 @@ impl Places {
         place.claim.take()
     }
 
+    /// Shows who has one.
+    pub(crate) fn show(&self, clock: &Clock, shown: &mut BTreeMap<Peer, PeerStatus>) {
+        for (_, taken) in &*self.taken.borrow() {
+            if let Some(occupant) = taken.occupant.upgrade() {
+                let peer = Peer::From(taken.guest.address.to_canonical());
+                occupant.show(clock, shown.entry(peer).or_default());
+            }
+        }
+    }
+
     /// How many part.
     fn parting(&self) -> usize {
         let taken = self.taken.borrow();
@@ -265,6 +278,16 @@ impl Occupant for Link {
 
     fn parts(&self) -> bool {
         self.parts_by.get() != Millis::MAX
+    }
+
+    fn show(&self, clock: &Clock, shown: &mut PeerStatus) {
+        let session = self.session.borrow();
+        shown.streams += session.open_streams();
+        match session.away_since_ms() {
+            _ if session.is_up() => shown.links_up += 1,
+            Some(since) => shown.add_cut(clock.instant(since)),
+            None => shown.links_connecting += 1,
+        }
     }
 }
 

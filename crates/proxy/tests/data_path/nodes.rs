@@ -7,5 +7,6 @@ pub(crate) mod pair;
 mod refused;
 mod relay;
 mod shares;
+mod shown;
 mod traffic;
 mod trust;
