@@ -10,3 +10,4 @@ mod shares;
 mod shown;
 mod traffic;
 mod trust;
+mod waiting;
