@@ -13,7 +13,8 @@
 //! and whose client does not end them.
 //!
 //! Whoever parts is told so (GOAWAY) and has a second for it: what it sends until then is refused, so that it is
-//! safe to send it elsewhere.
+//! safe to send it elsewhere. A link that was cut, and may come back, has its place all the same; with nothing open on
+//! it, it is one that serves nothing, and there is nobody to tell.
 //!
 //! [`Holder::Links`]: crate::permits::Holder::Links
 

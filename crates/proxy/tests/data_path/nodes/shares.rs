@@ -6,13 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
-use heddle_proxy::{Protocol, Settings};
+use heddle_proxy::{Peer, Protocol, Settings};
 use heddle_transport::fixture::{DAY, NOW};
 use heddle_wire::link::{Code, Limits, Opened, Serial, Session, Streams};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use super::pair::{Pair, id};
 use super::refused::{Intruder, identities, preface};
+use super::shown::shows;
 use crate::policy::account;
 use crate::support::{Client, PATIENCE, Upstream, count, serve};
 
@@ -243,6 +244,39 @@ fn a_connection_of_http2_that_is_idle_makes_room() {
     assert!(http2(&pair, "shop").heard.is_empty());
     pair.called.expect(OVER_SHARE, &[], 1.0);
     drop((held, late));
+}
+
+#[test]
+fn a_link_that_was_cut_gives_its_place_up_at_once() {
+    let upstream = Upstream::new();
+    let mut settings = Settings::default();
+    settings.bounds.links = 2;
+    let pair = Pair::with(&settings, upstream.address, AppProtocol::Http);
+    let here = preface(1, upstream.address, "echo");
+    // Given a worker whose four places have links that each serve a request, but for one that is cut …
+    let cut = Caller::named(&pair, "shop").unwrap();
+    let token = cut.session.token();
+    let mut held = Vec::new();
+    for who in ["shop", "one", "other"] {
+        let mut caller = Caller::named(&pair, who).unwrap();
+        caller.ask(&here);
+        caller.send();
+        held.push((caller, upstream.accept()));
+    }
+    drop(cut);
+    let from = Peer::From([127, 0, 0, 1].into());
+    shows(&pair.called, from, "one is cut", |shown| {
+        (shown.links_up, shown.links_cut) == (3, 1)
+    });
+    // … when there is another, then that has a place, long before nobody would come back to the other.
+    let mut late = Caller::named(&pair, "shop").unwrap();
+    assert!(late.session.token() != token);
+    late.ask(&here);
+    late.send();
+    let _served = upstream.accept();
+    pair.called.expect(OVER_SHARE, &[], 0.0);
+    wait_for(&pair, 4);
+    drop(held);
 }
 
 #[test]
