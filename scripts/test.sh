@@ -34,9 +34,9 @@ lints() {
 }
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet; }
 tests() { cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"; }
-# The hand-over between threads, under every interleaving that a model checker finds.
+# What threads hand over, and the line before a full endpoint, under every interleaving that a model checker finds.
 interleavings() {
-    cargo test --locked --quiet --package heddle-proxy --features loom --lib intake
+    cargo test --locked --quiet --package heddle-proxy --features loom --lib -- intake interleavings
 }
 demo() {
     # With --tests the dependencies are those of the tests, so that nothing is built twice.

@@ -18,6 +18,7 @@ pub(crate) mod limits;
 mod listeners;
 mod metrics;
 mod node;
+mod others;
 mod pods;
 pub(crate) mod signals;
 pub(crate) mod start;

@@ -41,6 +41,9 @@ pub(crate) struct Status {
     #[serde(default)]
     pub(crate) connections_refused: u64,
     pub(crate) config: ConfigStatus,
+    /// The other nodes of the mesh, and whoever else there is a connection with.
+    #[serde(default)]
+    pub(crate) nodes: Vec<OtherStatus>,
     pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) workloads: Vec<WorkloadStatus>,
     /// The data plane's own words.
@@ -126,6 +129,41 @@ pub(crate) struct ConfigStatus {
     pub(crate) problems: Vec<String>,
     /// Listeners that could not be opened, one line each.
     pub(crate) listener_problems: Vec<String>,
+}
+
+/// Another node, and what there is between it and this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct OtherStatus {
+    /// Absent where no more than an address is known, or several nodes have it.
+    pub(crate) node: Option<String>,
+    /// Where it takes connections; of one without a name that calls, from where.
+    pub(crate) address: String,
+    /// By which this node calls it.
+    pub(crate) to: ConnectionsStatus,
+    /// By which it calls this node.
+    pub(crate) from: ConnectionsStatus,
+    /// The code of the reason why it could not be spoken to, or a link to it was lost, the last time.
+    pub(crate) failure: Option<String>,
+    /// How long ago that was.
+    pub(crate) failure_ago_s: Option<u64>,
+}
+
+/// Connections between two nodes that one of them has made, of all workers together, as of the last second or so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct ConnectionsStatus {
+    /// Links over which the other node is heard.
+    pub(crate) links_up: usize,
+    /// Those that are being made.
+    pub(crate) links_connecting: usize,
+    /// Those that were cut, and may come back.
+    pub(crate) links_cut: usize,
+    /// For how long the one has been that was cut first.
+    pub(crate) cut_for_s: Option<u64>,
+    /// Requests and flows on links and connections of HTTP/2.
+    pub(crate) streams: usize,
+    pub(crate) http2_connections: usize,
+    /// Of those that carry one request or flow at a time, the ones that this node has made, if it makes no others.
+    pub(crate) http1_connections: usize,
 }
 
 /// One open listener.

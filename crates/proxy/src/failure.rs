@@ -85,6 +85,7 @@ reasons! {
     IdentityRevoked = "identity_revoked", Heddle, 503, Never, "a certificate that the connection rests on has expired or is not believed any more";
     EndpointGone = "endpoint_gone", Heddle, 503, Never, "the endpoint is not on this node, or not a part of the Service any more";
     UpstreamOverflow = "upstream_overflow", Heddle, 503, Never, "every endpoint has as many connections as it may have";
+    LinkFull = "link_full", Heddle, 503, Never, "the link to the other node had no room for another stream for as long as connecting may take";
     QueueFull = "upstream_queue_full", Heddle, 503, Never, "every endpoint has as many requests as it takes, and as many as may are waiting";
     QueueTimeout = "upstream_queue_timeout", Heddle, 503, Never, "every endpoint had as many requests as it takes for as long as a request may wait";
     UpstreamReset = "upstream_reset", Upstream, 502, IfIdempotent, "the endpoint closed the connection before it answered";

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::intercepted::Pods;
 use crate::mailbox::Mailbox;
 use crate::manager::{self, Order, View};
+use crate::peers::{Peer, PeerStatus};
 use crate::permits::{Called, Holder, Permits};
 use crate::route::Snapshot;
 use crate::upstream::Keeper;
@@ -301,6 +302,20 @@ impl Observer {
             workers: workers.map(WorkerStatus::of).collect(),
             workers_limit: self.workers_limit,
         }
+    }
+
+    /// How this node stands with others, as of the last second or so.
+    pub fn peers(&self) -> BTreeMap<Peer, PeerStatus> {
+        let roster = self.roster.lock();
+        let roster = roster.unwrap_or_else(PoisonError::into_inner).clone();
+        let mut all: BTreeMap<Peer, PeerStatus> = BTreeMap::new();
+        for view in roster {
+            let shown = view.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            for (peer, status) in &shown.peers {
+                all.entry(*peer).or_default().add(status);
+            }
+        }
+        all
     }
 }
 

@@ -53,7 +53,7 @@ pub struct Timeouts {
     pub request_head: Duration,
     /// A client's connection between two requests.
     pub client_idle: Duration,
-    /// Connecting to an endpoint, for each attempt.
+    /// Connecting to an endpoint, for each attempt; the wait of bytes for room on a link is a part of it.
     pub connect: Duration,
     /// From the end of the request to the head of the response, where the route sets no limit.
     pub response_head: Duration,

@@ -4,7 +4,7 @@
 //! the configuration changes: a new snapshot touches no connection to an endpoint that is still in it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use foldhash::fast::RandomState;
 use heddle_telemetry::WorkerStats;
 
 use crate::io::Side;
+use crate::peers::{Peer, PeerStatus};
 use crate::settings::Bounds;
 use crate::worker::Millis;
 
@@ -96,6 +97,18 @@ impl Upstreams {
             }
             used
         });
+    }
+
+    /// Shows how many connections there are to other nodes.
+    pub(crate) fn show(&self, shown: &mut BTreeMap<Peer, PeerStatus>) {
+        let by_place = self.by_place.borrow();
+        let open = by_place.values().filter(|endpoint| endpoint.open.get() > 0);
+        for endpoint in open {
+            if let Some(via) = endpoint.place.via() {
+                let status = shown.entry(Peer::At(via.node)).or_default();
+                status.http1_connections += endpoint.open.get() as usize;
+            }
+        }
     }
 
     /// How busy an endpoint is at `now`.

@@ -1,6 +1,7 @@
 //! `heddle status`.
 
 mod control;
+mod nodes;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -110,6 +111,12 @@ fn text(status: &Status, brief: bool) -> String {
     let _infallible = write!(out, "\n{}", workers(&status.proxy));
     if let Some(callers) = callers(&status.proxy) {
         let _infallible = writeln!(out, "{callers}");
+    }
+    if !status.nodes.is_empty() {
+        let _infallible = match brief {
+            true => writeln!(out, "{}", nodes::brief(&status.nodes)),
+            false => write!(out, "\n{}", nodes::table(&status.nodes)),
+        };
     }
     let _infallible = match brief {
         true => writeln!(out, "{}", count(status.listeners.len(), "listener")),

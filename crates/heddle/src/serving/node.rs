@@ -20,6 +20,7 @@ use serde::Serialize;
 use super::addresses::Slot;
 use super::limits::Shares;
 use super::listeners::{Changes, Entry, Listeners, Most};
+use super::others::others;
 use super::pods::Pods;
 use super::supervisor::Supervisor;
 use super::{Change, Identity, metrics, start};
@@ -369,6 +370,9 @@ impl Node {
     fn status(&self) -> Status {
         let usage = self.probe.read();
         let proxy = self.observer.status();
+        let identity = self.identity.as_ref().map(|own| (own.status)());
+        let own = identity.as_ref().map(|identity| identity.node.as_str());
+        let nodes = others(&self.mesh, own, &self.observer.peers(), Instant::now());
         let open = |worker: &heddle_proxy::WorkerStatus| worker.connections_active;
         let followed = self.followed.as_ref();
         let drain = self.draining.as_ref().map(|(until, _)| DrainStatus {
@@ -384,13 +388,14 @@ impl Node {
             draining: drain.is_some(),
             drain,
             folder: self.source.clone(),
-            identity: self.identity.as_ref().map(|own| (own.status)()),
+            identity,
             registry: followed.map(|registry| registry.status(&self.tally)),
             interception: self.pods.as_ref().map(Pods::status),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,
             connections_refused: self.registry.connections_refused(),
             config: self.config.clone(),
+            nodes,
             listeners: self.listeners.status(&self.mesh),
             workloads: match &self.draining {
                 Some((_, workloads)) => workloads.clone(),

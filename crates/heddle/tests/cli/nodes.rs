@@ -81,6 +81,13 @@ fn check(folder: &Folder, name: &str) -> (Option<i32>, Value) {
     (output.status.code(), answer)
 }
 
+/// What a node shows of itself.
+fn status_of(folder: &Folder, name: &str) -> Value {
+    let socket = folder.path(&format!("{name}.sock"));
+    let output = heddle(&["status", "--socket", as_str(&socket), "--output", "json"]);
+    serde_json::from_slice(&output.stdout).unwrap_or_default()
+}
+
 fn is_well(folder: &Folder, name: &str, identities: usize) -> bool {
     let (code, status) = check(folder, name);
     let held = status["identities"].as_array().map_or(0, |all| {
@@ -161,6 +168,24 @@ fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {
     assert!(
         status.contains("node n2 of cluster.local: all is well"),
         "{status}"
+    );
+    // Each shows the other, and what there is between them. Both are at one address, so that nobody knows who calls.
+    let links = |name: &str, node: Option<&str>, way: &str| {
+        let status = status_of(&folder, name);
+        let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
+        let other = nodes.iter().find(|other| other["node"].as_str() == node);
+        other.and_then(|other| other[way]["links_up"].as_u64())
+    };
+    eventually("the link is shown on both", || {
+        links("n1", Some("n2"), "to") >= Some(1) && links("n2", None, "from") >= Some(1)
+    });
+    assert_eq!(links("n1", Some("n1"), "to"), None, "it is no other node");
+    assert_eq!(links("n2", Some("n1"), "to"), Some(0));
+    let n1 = folder.path("n1.sock");
+    let shown = text(&heddle(&["status", "--socket", as_str(&n1)]).stdout);
+    assert!(
+        shown.contains("OTHER NODE") && shown.contains("\nn2 "),
+        "{shown}"
     );
     let (_, metrics) = get(two.metrics(), "x", "/metrics");
     for expected in [

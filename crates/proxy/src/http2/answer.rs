@@ -3,18 +3,19 @@
 //! ```text
 //!   handshake ─▶ the client's first words ─▶ drive ─ the client goes ──────────────────────▶ over
 //!                                              ├── this Worker ends, idle ─▶ GOAWAY ─▶ ──────┤
+//!                                              ├── idle, others need its place: the same ────┤
 //!                                              └── cut, not believed any more ─▶ streams fail┘
 //! ```
 //!
 //! Each request says in the field [`head::DESTINATION`] whom it is for. Whether that is here, and may be called,
 //! is found out as for a connection of its own.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use h2::server::{Builder, Connection, Handshake, SendResponse};
@@ -35,10 +36,11 @@ use crate::carry::{Spoken, Stage, spoken};
 use crate::failure::{Failure, Reason};
 use crate::inbound::understand;
 use crate::io::{Proof, Side};
-use crate::link::{Failed, Guest};
+use crate::link::{Failed, Guest, Occupant};
 use crate::listener::Door;
+use crate::peers::PeerStatus;
 use crate::permits::Permit;
-use crate::worker::{Alarm, Millis, Worker};
+use crate::worker::{Alarm, Clock, Millis, Worker};
 
 /// How long those who answer may take to say that the caller is not believed any more, in milliseconds.
 const FAREWELL_MS: Millis = 500;
@@ -66,7 +68,11 @@ pub(super) struct Answering {
     /// That is not believed any more: who answers says so to the caller.
     revoked: Cell<Option<Reason>>,
     /// It has little time left.
-    parts: Cell<bool>,
+    is_ending: Cell<bool>,
+    /// It is over then, whatever the other end does; never, mostly.
+    parts_by: Cell<Millis>,
+    /// Its driver.
+    driver: RefCell<Option<Waker>>,
 }
 
 type Http2 = Connection<Wire, Bytes>;
@@ -89,9 +95,6 @@ impl Called {
             called: called.clone(),
             address: peer.ip(),
         };
-        let Some(_place) = worker.place(guest, Weak::new()) else {
-            return Stage::Over;
-        };
         let answering = Rc::new(Answering {
             shared: Shared::new(worker.clock.now_ms()),
             seats: Seats::default(),
@@ -100,14 +103,20 @@ impl Called {
             peer,
             proof: Arc::clone(proof),
             revoked: Cell::new(None),
-            parts: Cell::new(false),
+            is_ending: Cell::new(false),
+            parts_by: Cell::new(Millis::MAX),
+            driver: RefCell::default(),
         });
+        let occupant = Rc::downgrade(&answering);
+        let Some(_place) = worker.place(guest, occupant) else {
+            return Stage::Over;
+        };
         alarm.clear();
         alarm.rests_on(&side);
         let wire = Wire::default();
         wire.plug(side);
         alarm.set(worker.after(worker.settings.timeouts.request_head));
-        let Some(mut connection) = begin(&wire, &alarm).await else {
+        let Some(mut connection) = answering.begin(&wire, &alarm).await else {
             return Stage::Over;
         };
         let reason =
@@ -123,37 +132,45 @@ impl Called {
     }
 }
 
-/// Waits for the client's first words, while the alarm does not ring.
-async fn begin(wire: &Wire, alarm: &Alarm) -> Option<Http2> {
-    let mut builder = Builder::new();
-    builder
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_pending_accept_reset_streams(MAX_STREAMS as usize)
-        .max_send_buffer_size(SEND_BUFFER)
-        .max_header_list_size(MAX_HEADER_LIST)
-        .data_frame_budget(SMALL_FRAMES);
-    let handshake: Handshake<Wire, Bytes> = builder.handshake(wire.clone());
-    // In a box: the driver of an idle connection has no room for it.
-    let mut handshake = Box::pin(handshake);
-    poll_fn(|cx| {
-        if alarm.rang() {
-            return Poll::Ready(None);
-        }
-        wire.begin_turn();
-        let begun = handshake.as_mut().poll(cx);
-        match wire.poll_sent(cx) {
-            Poll::Ready(Err(_)) => Poll::Ready(None),
-            _ => begun.map(Result::ok),
-        }
-    })
-    .await
-}
-
 impl Answering {
     pub(super) fn proof(&self) -> &Arc<Proof> {
         &self.proof
+    }
+
+    /// Waits for the client's first words, while the alarm does not ring.
+    async fn begin(&self, wire: &Wire, alarm: &Alarm) -> Option<Http2> {
+        let mut builder = Builder::new();
+        builder
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_pending_accept_reset_streams(MAX_STREAMS as usize)
+            .max_send_buffer_size(SEND_BUFFER)
+            .max_header_list_size(MAX_HEADER_LIST)
+            .data_frame_budget(SMALL_FRAMES);
+        let handshake: Handshake<Wire, Bytes> = builder.handshake(wire.clone());
+        // In a box: the driver of an idle connection has no room for it.
+        let mut handshake = Box::pin(handshake);
+        poll_fn(|cx| {
+            // The task keeps its waker.
+            self.driver
+                .borrow_mut()
+                .get_or_insert_with(|| cx.waker().clone());
+            if alarm.rang() {
+                return Poll::Ready(None);
+            }
+            if self.parts() {
+                // Whoever has begun to ask is told that nobody has looked at it.
+                alarm.set(self.parts_by.get());
+            }
+            wire.begin_turn();
+            let begun = handshake.as_mut().poll(cx);
+            match wire.poll_sent(cx) {
+                Poll::Ready(Err(_)) => Poll::Ready(None),
+                _ => begun.map(Result::ok),
+            }
+        })
+        .await
     }
 
     /// Ready with why whatever is open fails.
@@ -173,6 +190,12 @@ impl Answering {
             if worker.is_cutting() {
                 return Poll::Ready(Reason::Draining);
             }
+        }
+        if worker.clock.now_ms() >= self.parts_by.get() {
+            return Poll::Ready(Reason::LinkLost);
+        }
+        if self.parts() {
+            self.close(connection);
         }
         wire.begin_turn();
         let over = loop {
@@ -198,12 +221,15 @@ impl Answering {
         match self.revoked.get() {
             // Until then it is said to whoever waits for an answer.
             Some(_) if self.shared.open.get() > 0 => {
-                if !self.parts.replace(true) {
+                if !self.is_ending.replace(true) {
                     alarm.set(worker.clock.now_ms() + FAREWELL_MS);
                 }
             }
             Some(revoked) => return Poll::Ready(revoked),
-            None => alarm.set(worker.clock.now_ms() + LOOK_MS),
+            None => {
+                let look = worker.clock.now_ms() + LOOK_MS;
+                alarm.set(look.min(self.parts_by.get()));
+            }
         }
         Poll::Pending
     }
@@ -219,16 +245,24 @@ impl Answering {
         let keep = worker.settings.timeouts.client_idle;
         let is_old = !keep.is_zero() && u128::from(idle) >= keep.as_millis();
         if (leaves || is_old || self.revoked.get().is_some() || wire.is_ending(worker.clock.now()))
-            && !self.shared.closing.replace(true)
+            && self.close(connection)
         {
-            self.seats.dismiss();
-            connection.graceful_shutdown();
             // Said in the next turn.
             worker
                 .gate
                 .current()
                 .inspect(|&task| worker.gate.wake(task));
         }
+    }
+
+    /// Takes nothing new, and says so. False if that was done before.
+    fn close(&self, connection: &mut Http2) -> bool {
+        let first = !self.shared.closing.replace(true);
+        if first {
+            self.seats.dismiss();
+            connection.graceful_shutdown();
+        }
+        first
     }
 
     /// Gives a request to a Collaborator that waits for one like it, or to a new one.
@@ -239,6 +273,10 @@ impl Answering {
         };
         if let Some(revoked) = self.revoked.get() {
             return refuse(&mut respond, revoked);
+        }
+        if self.parts() {
+            // Nobody has looked at it: it may be sent elsewhere.
+            return respond.send_reset(h2::Reason::REFUSED_STREAM);
         }
         self.shared.opened();
         let Some(arrived) = self.seats.give(&destination, (request, respond)) else {
@@ -281,6 +319,30 @@ impl Answering {
             // By what this node knows its port carries something else.
             Spoken::Opaque | Spoken::Unknown => Err(Reason::CarriesBytes),
         }
+    }
+}
+
+impl Occupant for Answering {
+    fn idle(&self) -> Option<(bool, Millis)> {
+        let Shared {
+            open, idle_since, ..
+        } = &self.shared;
+        (open.get() == 0).then_some((true, idle_since.get()))
+    }
+
+    fn part(&self, by: Millis) {
+        self.parts_by.set(by);
+        if let Some(driver) = &*self.driver.borrow() {
+            driver.wake_by_ref();
+        }
+    }
+
+    fn parts(&self) -> bool {
+        self.parts_by.get() != Millis::MAX
+    }
+
+    fn show(&self, _clock: &Clock, shown: &mut PeerStatus) {
+        self.shared.show(shown);
     }
 }
 

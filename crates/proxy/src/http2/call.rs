@@ -83,6 +83,10 @@ pub(super) async fn call(
             driven.await
         }
     };
+    if !failed.was_sent || calling.shared.open.get() > 0 {
+        let now = worker.clock.now_ms();
+        worker.peers.failed(calling.key.node, failed.reason, now);
+    }
     calling.shared.failure.set(Some(failed));
     worker.http2.forget(&calling);
 }

@@ -1,7 +1,7 @@
 //! A Worker's connections to other nodes: which there are, when one is opened, when one is given up.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -18,6 +18,7 @@ use super::{Exchange, Shared, head};
 use crate::failure::Reason;
 use crate::io::Side;
 use crate::link::Key;
+use crate::peers::{Peer, PeerStatus};
 use crate::upstream::{Endpoint, Via};
 use crate::worker::{WorkKey, Worker};
 
@@ -128,6 +129,14 @@ impl Connections {
         let oldest = oldest.map(Rc::clone);
         drop(all);
         oldest.inspect(|calling| self.forget(calling)).is_some()
+    }
+
+    /// Shows them.
+    pub(crate) fn show(&self, shown: &mut BTreeMap<Peer, PeerStatus>) {
+        for (key, calling) in &*self.0.borrow() {
+            let status = shown.entry(Peer::At(key.node)).or_default();
+            calling.shared.show(status);
+        }
     }
 
     /// Begins nothing more on a connection.

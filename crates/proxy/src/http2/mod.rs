@@ -41,6 +41,7 @@ use std::io;
 
 use crate::failure::Reason;
 use crate::link::{Failed, broken};
+use crate::peers::PeerStatus;
 use crate::worker::Millis;
 
 pub(crate) use answer::Called;
@@ -100,6 +101,12 @@ impl Shared {
             self.idle_since.set(now);
         }
         now.saturating_sub(self.idle_since.get())
+    }
+
+    /// Adds the connection to what is shown of its node.
+    fn show(&self, shown: &mut PeerStatus) {
+        shown.http2_connections += 1;
+        shown.streams += self.open.get();
     }
 
     /// What an error of a stream means.

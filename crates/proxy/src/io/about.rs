@@ -41,6 +41,14 @@ impl Side {
         }
     }
 
+    /// Whether it is a stream that waits until there is room for it on its link.
+    pub(crate) fn waits_for_link(&self) -> bool {
+        match &self.carrier {
+            Carrier::Stream(stream) => stream.is_to_be_opened(),
+            Carrier::Socket(_) | Carrier::Session(..) | Carrier::Exchange(_) => false,
+        }
+    }
+
     /// Whether it can go to another Worker: a stream stays where its link is.
     pub(crate) fn may_move(&self) -> bool {
         !matches!(self.carrier, Carrier::Stream(_) | Carrier::Exchange(_))

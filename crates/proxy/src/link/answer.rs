@@ -89,7 +89,8 @@ impl Called {
         };
         let session = Session::server(token, limits(&worker));
         let link = Link::new(end, session, &worker);
-        let place = worker.place(guest, Rc::downgrade(&link));
+        let occupant = Rc::downgrade(&link);
+        let place = worker.place(guest, occupant);
         let parting = match place {
             Some(_) => None,
             None => match worker.see_off(&link) {

@@ -59,11 +59,13 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
     let End::Caller(key) = &link.end else {
         return Reason::LinkLost;
     };
+    let failed = |reason| worker.peers.failed(key.node, reason, worker.clock.now_ms());
     let mut tries = 0;
     let mut has_been = false;
     let mut is_missed = false;
     loop {
-        match dial(worker, key, alarm, has_been).await {
+        let dialled = dial(worker, key, alarm, has_been).await;
+        match dialled.inspect_err(|&reason| failed(reason)) {
             Ok(side) => {
                 if !has_been {
                     has_been = true;
@@ -77,17 +79,26 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                     }
                 }
                 match ended {
-                    Ended::Cut | Ended::Ending => {}
+                    Ended::Cut => failed(Reason::LinkLost),
+                    Ended::Ending => {}
                     Ended::Over => return Reason::LinkLost,
                     Ended::Broken(error) => {
+                        failed(Reason::LinkLost);
                         tracing::warn!(
                             node = %key.node, called = %key.called, %error,
                             "a link is given up, and all that was open on it; do both nodes have the same version?"
                         );
                         return Reason::LinkLost;
                     }
-                    Ended::Refused(broken) => return say_refused(worker, &key.node, &broken),
-                    Ended::Revoked(reason) => return reason,
+                    Ended::Refused(broken) => {
+                        let reason = say_refused(worker, &key.node, &broken);
+                        failed(reason);
+                        return reason;
+                    }
+                    Ended::Revoked(reason) => {
+                        failed(reason);
+                        return reason;
+                    }
                 }
                 if link.session.borrow().open_streams() == 0 {
                     return Reason::LinkLost;

@@ -64,10 +64,15 @@ pub(crate) fn broken(failed: Failed) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, Broken(failed))
 }
 
-/// An error of a stream that was never opened.
-pub(crate) fn unsent(reason: Reason) -> io::Error {
+/// Why a stream broke that was never opened.
+pub(super) fn unopened(reason: Reason) -> Failed {
     let was_sent = false;
-    broken(Failed { reason, was_sent })
+    Failed { reason, was_sent }
+}
+
+/// An error of such a stream.
+pub(crate) fn unsent(reason: Reason) -> io::Error {
+    broken(unopened(reason))
 }
 
 /// An error of a stream that is over.

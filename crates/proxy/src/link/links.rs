@@ -1,7 +1,7 @@
 //! A Worker's links to other nodes: which there are, which of them carries a new stream, when one is given up.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,14 +12,14 @@ use heddle_wire::link::{Code, Limits, Session, Token};
 use heddle_wire::preface::Kind;
 
 use super::call::call;
-use super::failure::cannot_open;
 use super::hold::Holds;
 use super::stream::Opening;
-use super::{End, Link, Stream};
+use super::{End, Link, Occupant, Stream};
 use crate::failure::Reason;
 use crate::io::Side;
+use crate::peers::{Peer, PeerStatus};
 use crate::upstream::{Endpoint, Via};
-use crate::worker::{Intake, WorkKey, Worker};
+use crate::worker::{Clock, Intake, WorkKey, Worker};
 
 /// Streams on a link from which on another is opened for the same pair: it lands on another Worker there.
 const BUSY_STREAMS: usize = 128;
@@ -86,10 +86,11 @@ impl Links {
     }
 
     /// A stream to an endpoint of another node, for a caller whose templates have the number `scope`. It costs no
-    /// wait: where there is no link yet, what is sent waits for one.
+    /// wait: it is opened with its first head, one of bytes when it is first read from, and where there is no link
+    /// yet, what is sent waits for one.
     ///
     /// # Errors
-    /// When there are as many links or streams as may be.
+    /// When there are as many links as may be.
     pub(crate) fn stream(
         &self,
         worker: &Rc<Worker>,
@@ -108,18 +109,9 @@ impl Links {
             }
         };
         let destination = endpoint.destination(via, kind)?;
-        if kind == Kind::Http {
-            let opening = Opening { destination, scope };
-            return Ok(Side::of_link(Stream::opening(&link, opening)));
-        }
-        let opened = link.session.borrow_mut().open_flow(&destination);
-        let serial = opened.map_err(cannot_open)?;
-        let mut slots = link.slots.borrow_mut();
-        let slot = slots.vacant();
-        slots.opened(slot, serial);
-        drop(slots);
-        link.stir();
-        Ok(Side::of_link(Stream::at(&link, slot, false)))
+        let opening = Opening { destination, scope };
+        let stream = Stream::opening(&link, opening, kind == Kind::Http);
+        Ok(Side::of_link(stream))
     }
 
     /// The link of a pair that has the fewest streams, or a new one.
@@ -183,6 +175,14 @@ impl Links {
             if pair.is_empty() {
                 to.remove(key);
             }
+        }
+    }
+
+    /// Shows those to other nodes.
+    pub(crate) fn show(&self, clock: &Clock, shown: &mut BTreeMap<Peer, PeerStatus>) {
+        for (key, pair) in &*self.to.borrow() {
+            let status = shown.entry(Peer::At(key.node)).or_default();
+            pair.iter().for_each(|link| link.show(clock, status));
         }
     }
 

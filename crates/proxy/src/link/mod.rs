@@ -25,6 +25,7 @@
 //! | [`slots`] | what has come for each stream |
 //! | [`hold`] | how much of the pool that may take |
 //! | [`stream`] | a stream as a side of the proxy |
+//! | [`openings`] | who waits to open one |
 //! | [`failure`] | codes on the wire, and the reasons that they stand for |
 
 mod answer;
@@ -33,6 +34,7 @@ mod carry;
 mod failure;
 mod hold;
 mod links;
+mod openings;
 mod places;
 mod receiver;
 mod resets;
@@ -52,13 +54,14 @@ use crate::failure::Reason;
 use crate::io::Side;
 use crate::worker::{Millis, Worker};
 use failure::code_of;
+use openings::Openings;
 use resets::Resets;
 use slots::Slots;
 
 pub(crate) use answer::{Called, Resuming, resumed};
 pub(crate) use failure::{Failed, broken, reason_of, unsent};
 pub(crate) use links::{Key, Links, Sessions};
-pub(crate) use places::{Guest, Places};
+pub(crate) use places::{Guest, Occupant, Places};
 pub(crate) use stream::Stream;
 
 /// One end of a link.
@@ -74,7 +77,7 @@ pub(crate) struct Link {
     /// Since when there has been no stream.
     idle_since: Cell<Millis>,
     /// Who waits until the other end has acknowledged enough for another stream.
-    starved: RefCell<Vec<Waker>>,
+    openings: RefCell<Openings>,
     /// Another socket to go on over, at the end that is called.
     returned: RefCell<Option<Side>>,
     /// It is over then, whatever the other end does; never, mostly.
@@ -125,7 +128,7 @@ impl Link {
             stirred: Cell::new(false),
             closing: Cell::new(false),
             idle_since: Cell::new(now),
-            starved: RefCell::default(),
+            openings: RefCell::default(),
             returned: RefCell::default(),
             parts_by: Cell::new(Millis::MAX),
             resets: Resets::default(),
@@ -142,11 +145,10 @@ impl Link {
         }
     }
 
-    /// Wakes those that wait to open a stream, if one can be opened or never will be.
+    /// Calls the first who waits to open a stream, if one can be opened or never will be.
     fn feed(&self, session: &Session) {
-        let mut starved = self.starved.borrow_mut();
-        if !starved.is_empty() && !session.is_full() {
-            starved.drain(..).for_each(Waker::wake);
+        if !session.is_full() {
+            self.openings.borrow().call();
         }
     }
 
@@ -158,7 +160,7 @@ impl Link {
         self.session
             .borrow_mut()
             .fail_all(&mut slots.failing(reason));
-        self.starved.borrow_mut().drain(..).for_each(Waker::wake);
+        self.openings.borrow_mut().dismiss();
     }
 
     /// Ends every stream for a reason that the other end is told, too.

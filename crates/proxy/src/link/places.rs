@@ -13,12 +13,13 @@
 //! and whose client does not end them.
 //!
 //! Whoever parts is told so (GOAWAY) and has a second for it: what it sends until then is refused, so that it is
-//! safe to send it elsewhere.
+//! safe to send it elsewhere. A link that was cut, and may come back, has its place all the same; with nothing open on
+//! it, it is one that serves nothing, and there is nobody to tell.
 //!
 //! [`Holder::Links`]: crate::permits::Holder::Links
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
@@ -28,8 +29,9 @@ use heddle_wire::link::Code;
 use slab::Slab;
 
 use super::Link;
+use crate::peers::{Peer, PeerStatus};
 use crate::permits::{Claim, may_take};
-use crate::worker::{Millis, Worker};
+use crate::worker::{Clock, Millis, Worker};
 
 /// Links of one caller with one identity that is called, from one address, on one Worker. A node opens two for each
 /// Worker of its own, wherever they come to here.
@@ -54,6 +56,18 @@ pub(crate) struct Guest {
     pub(crate) address: IpAddr,
 }
 
+/// What has a place, and gives it up when it serves nothing.
+pub(crate) trait Occupant {
+    /// Whether nothing is open on it, and since when it has served nothing; `None` while it serves.
+    fn idle(&self) -> Option<(bool, Millis)>;
+    /// Begins nothing more, says so, and is over then, whatever the other end does.
+    fn part(&self, by: Millis);
+    /// Whether it was told to.
+    fn parts(&self) -> bool;
+    /// Adds itself to what is shown of its node.
+    fn show(&self, clock: &Clock, shown: &mut PeerStatus);
+}
+
 /// A Worker's places.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
@@ -64,8 +78,7 @@ pub(crate) struct Places {
 #[derive(Debug)]
 struct Taken {
     guest: Guest,
-    /// What has it, if that can give it up.
-    link: Weak<Link>,
+    occupant: Weak<dyn Occupant>,
     /// What it counts to among the connections of the node; none when it was given to another.
     claim: Option<Claim>,
 }
@@ -88,9 +101,13 @@ enum Room {
 }
 
 impl Worker {
-    /// A place for one more, which is a link or something that gives its place to nobody. `None` is counted and said.
-    pub(crate) fn place(self: &Rc<Self>, guest: Guest, link: Weak<Link>) -> Option<Place> {
-        let place = self.find_place(guest, link);
+    /// A place for one more. `None` is counted and said.
+    pub(crate) fn place(
+        self: &Rc<Self>,
+        guest: Guest,
+        occupant: Weak<dyn Occupant>,
+    ) -> Option<Place> {
+        let place = self.find_place(guest, occupant);
         if place.is_none() {
             self.stats.connections_refused.inc();
             self.stats.connections_over_share.inc();
@@ -98,7 +115,7 @@ impl Worker {
         place
     }
 
-    fn find_place(self: &Rc<Self>, guest: Guest, link: Weak<Link>) -> Option<Place> {
+    fn find_place(self: &Rc<Self>, guest: Guest, occupant: Weak<dyn Occupant>) -> Option<Place> {
         let places = &self.places;
         let most = FOR_EACH_LINK.saturating_mul(self.settings.bounds.links);
         let mut room = places.room(&guest, most);
@@ -121,7 +138,11 @@ impl Worker {
             }
         }
         let mut taken = places.taken.borrow_mut();
-        let key = taken.insert(Taken { guest, link, claim });
+        let key = taken.insert(Taken {
+            guest,
+            occupant,
+            claim,
+        });
         let worker = Rc::clone(self);
         Some(Place { worker, key })
     }
@@ -188,14 +209,24 @@ impl Places {
         idle.map_or(Room::None, Room::Of)
     }
 
-    /// Has the link of a place part. Returns what it counted to.
+    /// Has whoever has a place part. Returns what it counted to.
     fn give_up(&self, key: usize, by: Millis) -> Option<Claim> {
         let mut taken = self.taken.borrow_mut();
         let place = taken.get_mut(key)?;
-        if let Some(link) = place.link.upgrade() {
-            link.part(Code::IDLE, by);
+        if let Some(occupant) = place.occupant.upgrade() {
+            occupant.part(by);
         }
         place.claim.take()
+    }
+
+    /// Shows who has one.
+    pub(crate) fn show(&self, clock: &Clock, shown: &mut BTreeMap<Peer, PeerStatus>) {
+        for (_, taken) in &*self.taken.borrow() {
+            if let Some(occupant) = taken.occupant.upgrade() {
+                let peer = Peer::From(taken.guest.address.to_canonical());
+                occupant.show(clock, shown.entry(peer).or_default());
+            }
+        }
     }
 
     /// How many part.
@@ -209,20 +240,16 @@ impl Places {
 /// Of those that serve nothing, one that keeps streams open nevertheless, or else the one that has had none for
 /// longest.
 fn longest_idle<'a>(all: impl Iterator<Item = (usize, &'a Taken)>) -> Option<usize> {
-    let links = all.filter_map(|(key, taken)| Some((key, taken.link.upgrade()?)));
-    let idle = links.filter(|(_, link)| !link.slots.borrow().serve());
-    let longest = idle.min_by_key(|(_, link)| {
-        let is_empty = link.session.borrow().open_streams() == 0;
-        (is_empty, link.idle_since.get())
-    });
+    let idle = all.filter_map(|(key, taken)| Some((key, taken.occupant.upgrade()?.idle()?)));
+    let longest = idle.min_by_key(|(_, idle)| *idle);
     longest.map(|(key, _)| key)
 }
 
 impl Taken {
     /// Whether it gives its place up by itself.
     fn parts(&self) -> bool {
-        let link = self.link.upgrade();
-        link.is_some_and(|link| link.parts_by.get() != Millis::MAX)
+        let occupant = self.occupant.upgrade();
+        occupant.is_some_and(|occupant| occupant.parts())
     }
 }
 
@@ -239,8 +266,34 @@ impl Drop for Parting {
     }
 }
 
+impl Occupant for Link {
+    fn idle(&self) -> Option<(bool, Millis)> {
+        let is_empty = || self.session.borrow().open_streams() == 0;
+        let serves = self.slots.borrow().serve();
+        (!serves).then(|| (is_empty(), self.idle_since.get()))
+    }
+
+    fn part(&self, by: Millis) {
+        self.part(Code::IDLE, by);
+    }
+
+    fn parts(&self) -> bool {
+        self.parts_by.get() != Millis::MAX
+    }
+
+    fn show(&self, clock: &Clock, shown: &mut PeerStatus) {
+        let session = self.session.borrow();
+        shown.streams += session.open_streams();
+        match session.away_since_ms() {
+            _ if session.is_up() => shown.links_up += 1,
+            Some(since) => shown.add_cut(clock.instant(since)),
+            None => shown.links_connecting += 1,
+        }
+    }
+}
+
 impl Link {
-    /// Begins nothing more, says so, and is over then, whatever the other end does.
+    /// The same for a reason.
     fn part(&self, code: Code, by: Millis) {
         self.closing.set(true);
         self.parts_by.set(by);

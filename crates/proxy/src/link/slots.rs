@@ -340,6 +340,11 @@ impl Slots {
         }
     }
 
+    /// The slot's stream cannot be opened.
+    pub(super) fn refuse(&mut self, slot: usize, failure: Failed) {
+        self.all[slot].failure = Some(failure);
+    }
+
     /// Breaks all streams that are open. Returns which those are.
     pub(super) fn fail_all(&mut self, failure: Failed) -> Vec<Serial> {
         let open: Vec<Serial> = self.by_serial.keys().copied().collect();

@@ -1,7 +1,8 @@
 //! A stream of a link, in place of a socket.
 //!
 //! ```text
-//!   caller:   made ─ head ─▶ open ─ both ends ended ─▶ over
+//!   caller:   made ─ head, or of bytes who waits for an answer ─▶ open ─ both ends ended ─▶ over
+//!               └─ no room: waits for its turn ──────────────────▲
 //!   called:   waiting ─ head arrives ─▶ open ─ both ends ended ─▶ waiting, for another of the same destination
 //! ```
 
@@ -13,7 +14,7 @@ use std::task::{Context, Poll};
 use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::link::{Code, NoStream, Serial};
 
-use super::failure::{broken, cannot_open, over, unsent};
+use super::failure::{broken, cannot_open, over, unopened, unsent};
 use super::slots::Left;
 use super::{End, Link};
 use crate::failure::Reason;
@@ -43,10 +44,10 @@ pub(super) struct Opening {
 }
 
 impl Stream {
-    /// A stream that its first head opens.
-    pub(super) fn opening(link: &Rc<Link>, opening: Opening) -> Self {
+    /// A stream that its first head opens; one of bytes, whoever waits for what comes on it.
+    pub(super) fn opening(link: &Rc<Link>, opening: Opening, has_heads: bool) -> Self {
         let slot = link.slots.borrow_mut().vacant();
-        let mut stream = Stream::at(link, slot, true);
+        let mut stream = Stream::at(link, slot, has_heads);
         stream.opening = Some(opening);
         stream
     }
@@ -73,6 +74,9 @@ impl Stream {
         inbox: &mut Chain,
         want: usize,
     ) -> Poll<io::Result<usize>> {
+        if self.is_to_be_opened() && !self.has_heads && self.open(cx, &[])?.is_none() {
+            return Poll::Pending;
+        }
         let mut slots = self.link.slots.borrow_mut();
         if self.link.closing.get() && slots.is_between_streams(self.slot) {
             return Poll::Ready(Ok(0));
@@ -120,6 +124,11 @@ impl Stream {
     pub(crate) fn why_broken(&self) -> Option<Reason> {
         let failed = self.link.slots.borrow().failure(self.slot)?;
         Some(failed.reason).filter(|reason| *reason != Reason::UpstreamReset)
+    }
+
+    /// Whether it waits for room on its link, or for its turn.
+    pub(crate) fn is_to_be_opened(&self) -> bool {
+        self.opening.is_some()
     }
 
     /// Whether it broke.
@@ -213,41 +222,68 @@ impl Stream {
         if head.is_empty() {
             return Ok(Some(self.serial()?.ok_or_else(over)?));
         }
-        let sent = match &self.opening {
-            Some(Opening { destination, scope }) => {
-                let mut session = self.link.session.borrow_mut();
-                session.open(*scope, destination, head, true)
-            }
-            None => {
-                let serial = self.serial()?.ok_or_else(over)?;
-                let mut slots = self.link.slots.borrow_mut();
-                let scope = slots.scope(self.slot);
-                slots.answered(self.slot);
-                let mut session = self.link.session.borrow_mut();
-                let answered = session.answer(serial, scope, Code::OK, head);
-                answered.map(|()| serial)
-            }
-        };
-        match sent {
-            Ok(serial) => {
-                if self.opening.take().is_some() {
-                    self.link.slots.borrow_mut().opened(self.slot, serial);
-                }
+        if self.is_to_be_opened() {
+            return self.open(cx, head);
+        }
+        let serial = self.serial()?.ok_or_else(over)?;
+        let mut slots = self.link.slots.borrow_mut();
+        let scope = slots.scope(self.slot);
+        slots.answered(self.slot);
+        let mut session = self.link.session.borrow_mut();
+        let answered = session.answer(serial, scope, Code::OK, head);
+        drop(session);
+        match answered {
+            Ok(()) => {
+                drop(slots);
                 self.link.stir();
                 Ok(Some(serial))
             }
             Err(NoStream::Full) => {
-                if self.opening.is_some() {
-                    let mut starved = self.link.starved.borrow_mut();
-                    if !starved.iter().any(|known| known.will_wake(cx.waker())) {
-                        starved.push(cx.waker().clone());
-                    }
-                }
-                self.link.slots.borrow_mut().wakes(self.slot, cx);
+                slots.wakes(self.slot, cx);
                 Ok(None)
             }
-            Err(why) if self.opening.is_some() => Err(unsent(cannot_open(why))),
             Err(_) => Err(over()),
+        }
+    }
+
+    /// Opens the stream, with its head if it has heads. `None`: it has to wait for room, or for those that have waited
+    /// for longer.
+    fn open(&mut self, cx: &Context<'_>, head: &[u8]) -> io::Result<Option<Serial>> {
+        let Some(Opening { destination, scope }) = &self.opening else {
+            return Ok(Some(self.serial()?.ok_or_else(over)?));
+        };
+        let mut openings = self.link.openings.borrow_mut();
+        let mut session = self.link.session.borrow_mut();
+        // Where nothing is opened any more nobody waits for a turn.
+        let opens = session.may_open() || session.is_full();
+        let opened = match self.has_heads {
+            _ if opens && openings.has_before(self.slot) => Err(NoStream::Full),
+            true => session.open(*scope, destination, head, true),
+            false => session.open_flow(destination),
+        };
+        let mut slots = self.link.slots.borrow_mut();
+        if opened == Err(NoStream::Full) {
+            openings.wait(self.slot, cx.waker());
+            slots.wakes(self.slot, cx);
+            return Ok(None);
+        }
+        if openings.leave(self.slot) && !session.is_full() {
+            openings.call();
+        }
+        match opened {
+            Ok(serial) => {
+                slots.opened(self.slot, serial);
+                drop((openings, session, slots));
+                self.opening = None;
+                self.link.stir();
+                Ok(Some(serial))
+            }
+            Err(why) => {
+                let reason = cannot_open(why);
+                // Whoever reads learns of it, too.
+                slots.refuse(self.slot, unopened(reason));
+                Err(unsent(reason))
+            }
         }
     }
 
@@ -303,6 +339,10 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if self.is_to_be_opened() && self.link.openings.borrow_mut().leave(self.slot) {
+            // There may be room that only it was told of.
+            self.link.feed(&self.link.session.borrow());
+        }
         let left = self.link.slots.borrow_mut().remove(self.slot);
         let Some(left) = left else { return };
         let mut session = self.link.session.borrow_mut();

@@ -102,6 +102,7 @@ pub(crate) async fn connect(
         Some(Err(error)) if is_ours(&error) => Err(Reason::Descriptors),
         Some(Err(error)) => {
             tracing::debug!(endpoint = %endpoint.label, %error, "cannot connect");
+            node_failed(worker, endpoint, Reason::ConnectFailed);
             upstreams.failed(endpoint, now, &error);
             Err(Reason::ConnectFailed)
         }
@@ -109,6 +110,7 @@ pub(crate) async fn connect(
             let reason = worker.rang_for(alarm, Reason::ConnectTimeout);
             if reason == Reason::ConnectTimeout {
                 tracing::debug!(endpoint = %endpoint.label, "cannot connect in time");
+                node_failed(worker, endpoint, reason);
                 if is_fair {
                     upstreams.failed(endpoint, now, &"it did not accept in time");
                 }
@@ -139,12 +141,24 @@ fn remote_failed(
         Reason::ConnectTimeout => worker.rang_for(alarm, Reason::ConnectTimeout),
         reason => reason,
     };
+    // What else there may be is the endpoint's.
+    if matches!(reason, Reason::PeerRefused | Reason::IdentityMissing) {
+        node_failed(worker, endpoint, reason);
+    }
     if reason.is_safe_to_retry() && (is_fair || reason != Reason::ConnectTimeout) {
         let failed = Failure::from(reason);
         let now = worker.clock.now_ms();
         worker.upstreams.failed(endpoint, now, &failed.detail());
     }
     reason
+}
+
+/// The endpoint's node could not be spoken to, if it is another one.
+fn node_failed(worker: &Worker, endpoint: &Endpoint, reason: Reason) {
+    if let Some(via) = endpoint.place.via() {
+        let now = worker.clock.now_ms();
+        worker.peers.failed(via.node, reason, now);
+    }
 }
 
 /// A connection in the making.

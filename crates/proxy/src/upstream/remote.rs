@@ -94,7 +94,8 @@ pub(super) async fn join_stream(
     Ok(side)
 }
 
-/// Waits until the other node has said whether it has connected the endpoint.
+/// Waits until the other node has said whether it has connected the endpoint. A stream is opened by that, when there
+/// is room on its link.
 ///
 /// # Errors
 /// Why it has not.
@@ -104,9 +105,11 @@ async fn hear(
     (endpoint, door): (&Endpoint, &Door),
     side: &mut Side,
 ) -> Result<(), Reason> {
-    let status = poll_fn(|cx| match alarm.rang() {
-        true => Poll::Ready(Err(worker.rang_for(alarm, Reason::ConnectTimeout))),
-        false => poll_status(cx, worker, (endpoint, door), side),
+    let status = poll_fn(|cx| match (alarm.rang(), side.waits_for_link()) {
+        (false, _) => poll_status(cx, worker, (endpoint, door), side),
+        // Nobody was asked: it says nothing about the endpoint.
+        (true, true) => Poll::Ready(Err(worker.rang_for(alarm, Reason::LinkFull))),
+        (true, false) => Poll::Ready(Err(worker.rang_for(alarm, Reason::ConnectTimeout))),
     });
     match reason_for(status.await?) {
         Some(reason) => Err(reason),

@@ -16,13 +16,14 @@
 //! frees the seat first and looks then whether anybody waits. One of the two sees the other.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use heddle_model::{Ejection, Failing};
 
 use crate::balance::{self, FULL_SHARE, Outlier};
+use crate::worker::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, fence, lock};
 use crate::worker::{Millis, millis};
 
 mod line;
@@ -307,11 +308,8 @@ impl Drop for Seat {
     }
 }
 
-/// Locks. Nobody who holds one of these locks does anything that panics half-way.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
+#[cfg(all(test, feature = "loom"))]
+mod interleavings;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

@@ -10,13 +10,13 @@ mod gate;
 mod intake;
 mod moves;
 mod pace;
-mod sync;
+pub(crate) mod sync;
 mod thread;
 mod timer;
 mod trust;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -36,6 +36,7 @@ use crate::http2::Connections;
 use crate::intercepted::{Direct, Pods, What};
 use crate::link::{Links, Places, Sessions};
 use crate::listener::{Door, Entry};
+use crate::peers::{Peer, PeerStatus, Peers};
 use crate::permits::Share;
 use crate::pump::Blocks;
 use crate::route::{Found, PortIndex};
@@ -83,6 +84,8 @@ pub(crate) struct Worker {
     pub(crate) places: Places,
     /// Connections to other nodes that speak HTTP/2.
     pub(crate) http2: Connections,
+    /// What is shown of other nodes.
+    pub(crate) peers: Peers,
     pub(crate) intake: Intake,
     pub(crate) pace: Pace,
     /// Connections from other nodes that have not proven who they are, and how many there may be.
@@ -119,6 +122,8 @@ pub(crate) struct Worker {
 pub(crate) struct Shown {
     /// Nanoseconds of work by the caller on whose account it was.
     pub(crate) costs: Vec<(Arc<str>, u64)>,
+    /// How it stands with other nodes.
+    pub(crate) peers: BTreeMap<Peer, PeerStatus>,
 }
 
 impl Worker {

@@ -1,8 +1,12 @@
-//! The locks of what several threads share, or a model checker's in their place
-//! (`cargo test -p heddle-proxy --features loom --lib intake`).
+//! The locks and numbers of what several threads share, or a model checker's in their place
+//! (`cargo test -p heddle-proxy --features loom --lib -- intake interleavings`).
 
 #[cfg(feature = "loom")]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
+#[cfg(feature = "loom")]
 pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+#[cfg(not(feature = "loom"))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 #[cfg(not(feature = "loom"))]
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 

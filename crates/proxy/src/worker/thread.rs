@@ -35,6 +35,7 @@ use crate::link::{Links, Places, Sessions};
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::parcel::Arrival;
+use crate::peers::Peers;
 use crate::permits::Share;
 use crate::route::Snapshot;
 use crate::settings::{Bounds, Settings};
@@ -202,6 +203,7 @@ impl Worker {
             sockets: RefCell::default(),
             links: Links::new(),
             http2: Connections::default(),
+            peers: Peers::default(),
             sessions,
             called_links,
             places: Places::default(),
@@ -280,6 +282,7 @@ impl Worker {
         );
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         self.gate.costs(&mut shown.costs);
+        self.show_peers(&mut shown.peers);
         drop(shown);
         if let Some(log) = &self.log {
             log.borrow_mut().flush();
@@ -341,6 +344,7 @@ impl Worker {
         // Pooled connections, blocks and log lines are given up even when nobody calls.
         let left = self.upstreams.has_idle()
             || (self.identities.borrow().is_some() && self.alarms.has_any())
+            || self.peers.is_stale()
             || self.pool.blocks_free() > KEEP_BLOCKS
             || self.wide_pool.blocks_free() > KEEP_WIDE_BLOCKS
             || self

@@ -7,5 +7,7 @@ pub(crate) mod pair;
 mod refused;
 mod relay;
 mod shares;
+mod shown;
 mod traffic;
 mod trust;
+mod waiting;

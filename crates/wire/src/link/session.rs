@@ -311,6 +311,13 @@ impl Session {
         self.path == Path::Up
     }
 
+    /// Since when the other end has not been heard, on the owner's clock: when the last connection ended on which it was,
+    /// or, if it never was, the first one. `None` while it is.
+    #[must_use]
+    pub fn away_since_ms(&self) -> Option<u64> {
+        self.away_since_ms
+    }
+
     fn forget_connection(&mut self) {
         self.partial.clear();
         self.pending = Pending {

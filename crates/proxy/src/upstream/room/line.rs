@@ -1,12 +1,13 @@
 //! Who waits for a seat, and in which order.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use super::{LOOK_MS, Room, Rooms, Seat, lock};
+use super::{LOOK_MS, Room, Rooms, Seat};
 use crate::balance::{Queue, Ticket};
 use crate::worker::Millis;
+use crate::worker::sync::{AtomicU64, AtomicUsize, Mutex, fence, lock};
 
 /// Who waits for the endpoints of a Service's port.
 #[derive(Debug, Default)]

@@ -19,7 +19,11 @@ use crate::policy::guarded;
 use crate::support::{Client, PATIENCE, Upstream, count, serve};
 
 /// A pair whose nodes reach each other through a relay.
-fn relayed(settings: &Settings, endpoint: SocketAddr, protocol: AppProtocol) -> (Pair, Relay) {
+pub(super) fn relayed(
+    settings: &Settings,
+    endpoint: SocketAddr,
+    protocol: AppProtocol,
+) -> (Pair, Relay) {
     let mut relay = None;
     let pair = Pair::by(settings, guarded(endpoint, protocol), |called| {
         let between = Relay::to(called);
@@ -31,7 +35,7 @@ fn relayed(settings: &Settings, endpoint: SocketAddr, protocol: AppProtocol) -> 
 }
 
 /// An upstream that sends back whatever it gets, and then says that it ends.
-fn echo() -> SocketAddr {
+pub(super) fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {

@@ -239,7 +239,8 @@ fn placed(mut mesh: Mesh, mesh_address: SocketAddr) -> Mesh {
     for workload in &mut mesh.workloads {
         workload.node = Some(node_of(workload.name.name.as_str()));
     }
-    for endpoint in &mut mesh.services[0].ports[0].endpoints {
+    let ports = mesh.services[0].ports.iter_mut();
+    for endpoint in ports.flat_map(|port| &mut port.endpoints) {
         endpoint.node = Some(node_name("called"));
     }
     mesh.nodes = vec![

@@ -66,7 +66,7 @@ impl Intruder {
     }
 
     /// What is said until the connection ends.
-    fn rest(mut self) -> Vec<u8> {
+    pub(super) fn rest(mut self) -> Vec<u8> {
         while !self.closed {
             self.read();
         }

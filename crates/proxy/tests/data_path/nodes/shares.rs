@@ -6,13 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
-use heddle_proxy::{Protocol, Settings};
+use heddle_proxy::{Peer, Protocol, Settings};
 use heddle_transport::fixture::{DAY, NOW};
 use heddle_wire::link::{Code, Limits, Opened, Serial, Session, Streams};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use super::pair::{Pair, id};
 use super::refused::{Intruder, identities, preface};
+use super::shown::shows;
 use crate::policy::account;
 use crate::support::{Client, PATIENCE, Upstream, count, serve};
 
@@ -138,25 +139,144 @@ fn links_of_one_node_leave_connections_for_everybody_else() {
     drop(held);
 }
 
+/// A connection of HTTP/2, of which the other node has said its first words, or that it has closed.
+fn http2(pair: &Pair, who: &str) -> Intruder {
+    let mut caller = intruder(pair, who, Protocol::Http2);
+    caller.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    hear(&mut caller);
+    caller
+}
+
+/// Asks for a path by stream 1, in the fewest words of HPACK (RFC 7541 appendix A, section 6.2.2).
+fn ask_http2(caller: &mut Intruder, path: &str, endpoint: SocketAddr) {
+    const HEADERS: u8 = 1;
+    const END_STREAM_AND_HEADERS: u8 = 5;
+    let destination: String = preface(1, endpoint, "echo")
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    // GET, http; then a path and an authority by the numbers of their names, and a field by its own.
+    let mut block = vec![0x82, 0x86];
+    let mut text = |name: &[u8], value: &str| {
+        block.extend_from_slice(name);
+        block.push(u8::try_from(value.len()).unwrap());
+        block.extend_from_slice(value.as_bytes());
+    };
+    text(&[0x04], path);
+    text(&[0x01], "a");
+    text(b"\0\x12heddle-destination", &destination);
+    let length = u8::try_from(block.len()).unwrap();
+    let head = [0, 0, length, HEADERS, END_STREAM_AND_HEADERS, 0, 0, 0, 1];
+    caller.send(&[&head[..], &block].concat());
+}
+
+/// The kinds of the frames that came.
+fn kinds(mut heard: &[u8]) -> Vec<u8> {
+    let mut kinds = Vec::new();
+    while let [a, b, c, kind, ..] = *heard {
+        kinds.push(kind);
+        let length = 9 + u32::from_be_bytes([0, a, b, c]) as usize;
+        heard = heard.get(length..).unwrap_or_default();
+    }
+    kinds
+}
+
+/// An endpoint that answers everything but `/hold`.
+fn holding() -> SocketAddr {
+    serve(|head| {
+        while head.starts_with("GET /hold ") {
+            thread::park();
+        }
+        "ok".into()
+    })
+}
+
 #[test]
 fn connections_of_http2_have_the_share_of_links() {
     let mut settings = Settings::default();
     settings.bounds.connections = 80;
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
+    // Of a node that makes as many as it can, and asks for nothing, the oldest make room for each other …
+    let held: Vec<Intruder> = (0..60).map(|_| http2(&pair, "shop")).collect();
+    assert!(held.iter().all(|caller| !caller.heard.is_empty()));
+    pair.called.expect("heddle_connections_active", &[], 35.0);
+    // … and for others.
+    assert_eq!(pair.get("intruder").0, 200);
+    pair.called.expect(OVER_SHARE, &[], 0.0);
+    drop(held);
+    pair.called.expect("heddle_connections_active", &[], 1.0);
+}
+
+#[test]
+fn a_connection_of_http2_that_is_idle_makes_room() {
+    const RST_STREAM: u8 = 3;
+    const GOAWAY: u8 = 7;
+    let mut settings = Settings::default();
+    settings.bounds.links = 2;
+    let endpoint = holding();
+    let pair = Pair::with(&settings, endpoint, AppProtocol::Http);
+    let active = |requests| {
+        pair.called.expect("heddle_requests_active", &[], requests);
+    };
+    // Given a worker whose four places have connections that each serve a request, but for one …
     let mut held = Vec::new();
-    for _ in 0..60 {
-        let mut caller = intruder(&pair, "shop", Protocol::Http2);
-        caller.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
-        // SETTINGS, or the end.
-        hear(&mut caller);
+    let mut idle = http2(&pair, "shop");
+    for (asked, who) in [(1.0, "shop"), (2.0, "one"), (3.0, "other")] {
+        let mut caller = http2(&pair, who);
+        ask_http2(&mut caller, "/hold", endpoint);
+        active(asked);
         held.push(caller);
     }
-    let refused = held.iter().filter(|caller| caller.heard.is_empty());
-    assert_eq!(refused.count(), 25);
-    pair.called.expect(OVER_SHARE, &[], 25.0);
+    // … when there is another, that one is told to go, and nothing that it still asks is looked at …
+    let mut late = http2(&pair, "shop");
+    assert!(!late.heard.is_empty());
+    ask_http2(&mut idle, "/hold", endpoint);
+    let said = kinds(&idle.rest());
+    assert!(
+        said.contains(&GOAWAY) && said.contains(&RST_STREAM),
+        "{said:?}"
+    );
+    active(3.0);
+    ask_http2(&mut late, "/hold", endpoint);
+    active(4.0);
+    pair.called.expect(OVER_SHARE, &[], 0.0);
+    // … and where all of them serve, the new one is closed.
+    assert!(http2(&pair, "shop").heard.is_empty());
+    pair.called.expect(OVER_SHARE, &[], 1.0);
+    drop((held, late));
+}
+
+#[test]
+fn a_link_that_was_cut_gives_its_place_up_at_once() {
+    let upstream = Upstream::new();
+    let mut settings = Settings::default();
+    settings.bounds.links = 2;
+    let pair = Pair::with(&settings, upstream.address, AppProtocol::Http);
+    let here = preface(1, upstream.address, "echo");
+    // Given a worker whose four places have links that each serve a request, but for one that is cut …
+    let cut = Caller::named(&pair, "shop").unwrap();
+    let token = cut.session.token();
+    let mut held = Vec::new();
+    for who in ["shop", "one", "other"] {
+        let mut caller = Caller::named(&pair, who).unwrap();
+        caller.ask(&here);
+        caller.send();
+        held.push((caller, upstream.accept()));
+    }
+    drop(cut);
+    let from = Peer::From([127, 0, 0, 1].into());
+    shows(&pair.called, from, "one is cut", |shown| {
+        (shown.links_up, shown.links_cut) == (3, 1)
+    });
+    // … when there is another, then that has a place, long before nobody would come back to the other.
+    let mut late = Caller::named(&pair, "shop").unwrap();
+    assert!(late.session.token() != token);
+    late.ask(&here);
+    late.send();
+    let _served = upstream.accept();
+    pair.called.expect(OVER_SHARE, &[], 0.0);
+    wait_for(&pair, 4);
     drop(held);
-    pair.called.expect("heddle_connections_active", &[], 0.0);
-    assert_eq!(pair.get("intruder").0, 200);
 }
 
 #[test]

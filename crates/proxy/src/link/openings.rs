@@ -1,0 +1,108 @@
+//! Who waits to open a stream until the other end of a link has acknowledged enough, in the order in which they came.
+//!
+//! ```text
+//!   no room, or others wait ──▶ waiting ──▶ the first, and there is room ──▶ opened ──┐
+//!                                  └── gone, or nothing is opened any more ──────────┴──▶ the next is called
+//! ```
+//!
+//! Only the first is called, and calls the next when it has had its turn: nobody is overtaken, and of a thousand that
+//! wait one looks at room for one.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+/// Those that wait.
+#[derive(Debug, Default)]
+pub(super) struct Openings(VecDeque<Waiter>);
+
+#[derive(Debug)]
+struct Waiter {
+    /// What its stream will have.
+    slot: usize,
+    waker: Waker,
+}
+
+impl Openings {
+    /// Whether it is somebody else's turn.
+    pub(super) fn has_before(&self, slot: usize) -> bool {
+        self.0.front().is_some_and(|first| first.slot != slot)
+    }
+
+    /// Goes to the end, or goes on waiting where it is.
+    pub(super) fn wait(&mut self, slot: usize, waker: &Waker) {
+        match self.0.iter_mut().find(|waiter| waiter.slot == slot) {
+            Some(known) => known.waker.clone_from(waker),
+            None => {
+                let waker = waker.clone();
+                self.0.push_back(Waiter { slot, waker });
+            }
+        }
+    }
+
+    /// Does not wait any more. Returns whether that makes it somebody else's turn.
+    pub(super) fn leave(&mut self, slot: usize) -> bool {
+        let Some(at) = self.0.iter().position(|waiter| waiter.slot == slot) else {
+            return false;
+        };
+        self.0.remove(at);
+        at == 0 && !self.0.is_empty()
+    }
+
+    /// Has the first one look whether there is room.
+    pub(super) fn call(&self) {
+        if let Some(first) = self.0.front() {
+            first.waker.wake_by_ref();
+        }
+    }
+
+    /// Lets everybody go: nothing is opened any more.
+    pub(super) fn dismiss(&mut self) {
+        self.0.drain(..).for_each(|waiter| waiter.waker.wake());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn whoever_came_first_is_called_first_and_alone() {
+        let bells: [Arc<Bell>; 3] = Default::default();
+        let wakers = bells.each_ref().map(|bell| Waker::from(Arc::clone(bell)));
+        let rung = || bells.each_ref().map(|bell| bell.0.load(Ordering::Relaxed));
+        let mut line = Openings::default();
+        assert!(!line.has_before(7), "nobody waits");
+        for (slot, waker) in [7, 3, 5].into_iter().zip(&wakers) {
+            line.wait(slot, waker);
+        }
+        // Who looks in vain keeps its place.
+        line.wait(7, &wakers[0]);
+        assert!(!line.has_before(7) && line.has_before(3) && line.has_before(9));
+        line.call();
+        assert_eq!(rung(), [1, 0, 0]);
+        // One in the middle that goes changes nothing for the others; the first does.
+        assert!(!line.leave(3) && !line.leave(3));
+        assert!(line.leave(7));
+        line.call();
+        assert_eq!(rung(), [1, 0, 1]);
+        assert!(!line.leave(5), "nobody is left");
+        line.wait(3, &wakers[1]);
+        line.wait(5, &wakers[2]);
+        line.dismiss();
+        assert_eq!(rung(), [1, 1, 2]);
+        assert!(!line.has_before(9));
+    }
+}

@@ -1,0 +1,142 @@
+//! Every interleaving of those who leave an endpoint, wait for it and give up: nobody is forgotten, no place is given
+//! twice, none is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+use loom::thread::spawn;
+
+use super::testing::rooms;
+use super::*;
+
+/// How often threads are stopped in the middle of something, wherever that may be.
+const PREEMPTIONS: usize = 3;
+
+fn model(test: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(PREEMPTIONS);
+    model.check(test);
+}
+
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// One who waits.
+struct Waiter {
+    bell: Arc<Bell>,
+    joined: Joined,
+}
+
+impl Waiter {
+    fn of(rooms: &Arc<Rooms>) -> Waiter {
+        let bell = Arc::new(Bell::default());
+        let waker = Waker::from(Arc::clone(&bell));
+        let joined = join(Wants::Any(Arc::clone(rooms)), &waker, 1);
+        Waiter { bell, joined }
+    }
+
+    /// The place that it must have by now, and was told of.
+    fn seat(self) -> Seat {
+        match self.joined {
+            Joined::Seated(seat) => seat,
+            Joined::Waiting(waiting) => {
+                assert!(self.bell.0.load(Ordering::SeqCst) > 0, "nobody was woken");
+                waiting.take().expect("it was forgotten")
+            }
+            Joined::Full => panic!("the line is not that long"),
+        }
+    }
+}
+
+/// Nobody waits, and every place is free.
+fn is_empty(rooms: &Rooms) {
+    assert!(!rooms.has_line(), "somebody waits");
+    assert!(rooms.each.iter().all(|room| !room.is_used()), "one is lost");
+}
+
+#[test]
+fn whoever_comes_while_a_place_is_given_back_gets_it() {
+    model(|| {
+        let rooms = rooms(&[1], 2);
+        let seat = rooms.each[0].take().unwrap();
+        let leaves = spawn(move || drop(seat));
+        let waiter = Waiter::of(&rooms);
+        leaves.join().unwrap();
+        drop(waiter.seat());
+        is_empty(&rooms);
+    });
+}
+
+#[test]
+fn a_place_that_is_given_back_while_the_first_gives_up_goes_to_the_next() {
+    model(|| {
+        let rooms = rooms(&[1], 2);
+        let seat = rooms.each[0].take().unwrap();
+        let [first, second] = [0, 1].map(|_| Waiter::of(&rooms));
+        let leaves = spawn(move || drop(seat));
+        let gives_up = spawn(move || drop(first));
+        leaves.join().unwrap();
+        gives_up.join().unwrap();
+        drop(second.seat());
+        is_empty(&rooms);
+    });
+}
+
+#[test]
+fn two_places_that_are_given_back_go_to_two_who_wait() {
+    model(|| {
+        let rooms = rooms(&[2], 2);
+        let [one, other] = [0, 1].map(|_| rooms.each[0].take().unwrap());
+        let first = Waiter::of(&rooms);
+        let leave = [one, other].map(|seat| spawn(move || drop(seat)));
+        let second = Waiter::of(&rooms);
+        for leaves in leave {
+            leaves.join().unwrap();
+        }
+        let seats = [first.seat(), second.seat()];
+        assert!(rooms.each[0].take().is_none(), "one is given twice");
+        drop(seats);
+        is_empty(&rooms);
+    });
+}
+
+#[test]
+fn no_place_is_taken_from_under_one_who_waits() {
+    model(|| {
+        let rooms = rooms(&[1], 2);
+        let seat = rooms.each[0].take().unwrap();
+        let theirs = Arc::clone(&rooms);
+        // Whoever comes looks whether anybody waits, and tries if not.
+        let passes = spawn(move || {
+            let free = !theirs.has_line();
+            drop(free.then(|| theirs.each[0].take()));
+        });
+        let leaves = spawn(move || drop(seat));
+        let waiter = Waiter::of(&rooms);
+        leaves.join().unwrap();
+        passes.join().unwrap();
+        drop(waiter.seat());
+        is_empty(&rooms);
+    });
+}
+
+#[test]
+fn a_limit_that_rises_while_one_gives_up_is_told_to_the_next() {
+    model(|| {
+        let rooms = rooms(&[0], 2);
+        let [first, second] = [0, 1].map(|_| Waiter::of(&rooms));
+        let gives_up = spawn(move || drop(first));
+        rooms.each[0].limit(1);
+        rooms.serve(1);
+        gives_up.join().unwrap();
+        drop(second.seat());
+        is_empty(&rooms);
+    });
+}

@@ -1,0 +1,116 @@
+//! What a node shows of others.
+
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_model::AppProtocol;
+use heddle_proxy::{Peer, PeerStatus, Protocol, Settings};
+
+use super::links::{echo, relayed};
+use super::pair::{Pair, Side};
+use crate::policy::guarded;
+use crate::support::{PATIENCE, serve};
+
+/// Waits until a node shows this of another.
+pub(super) fn shows(side: &Side, peer: Peer, what: &str, is: impl Fn(&PeerStatus) -> bool) {
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        let shown = side.proxy.observer().peers();
+        let status = shown.get(&peer).copied().unwrap_or_default();
+        if is(&status) {
+            return;
+        }
+        assert!(Instant::now() < patience, "{what}: {status:?}");
+        thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn links_are_shown_as_they_are() {
+    let mut settings = Settings::default();
+    settings.timeouts.upstream_idle = Duration::from_millis(500);
+    let (pair, relay) = relayed(&settings, echo(), AppProtocol::Tcp);
+    let other = Peer::At(relay.address);
+    let caller = Peer::From(IpAddr::from(Ipv4Addr::LOCALHOST));
+    assert!(pair.calling.proxy.observer().peers().is_empty());
+    let mut client = pair.client("shop");
+    client.send("hello");
+    assert_eq!(client.exact(5), b"hello");
+    let is_up = |shown: &PeerStatus| (shown.links_up, shown.links_cut, shown.streams) == (1, 0, 1);
+    for (side, peer) in [(&pair.calling, other), (&pair.called, caller)] {
+        shows(side, peer, "a link is up", is_up);
+    }
+    // One that is cut and cannot come back for a while is shown as such, on both nodes …
+    relay.is_dead(true);
+    relay.cut();
+    let is_cut = |shown: &PeerStatus| {
+        let links = (shown.links_up, shown.links_cut, shown.streams);
+        links == (0, 1, 1) && shown.cut_since.is_some()
+    };
+    for (side, peer) in [(&pair.calling, other), (&pair.called, caller)] {
+        shows(side, peer, "a link is cut", is_cut);
+    }
+    shows(&pair.calling, other, "why", |shown| {
+        shown
+            .failure
+            .is_some_and(|failure| failure.code == "link_lost")
+    });
+    // … and when it is back, why it was away is still known.
+    relay.is_dead(false);
+    client.send("again");
+    assert_eq!(client.exact(5), b"again");
+    shows(&pair.calling, other, "it is back", |shown| {
+        is_up(shown) && shown.cut_since.is_none() && shown.failure.is_some()
+    });
+    shows(&pair.called, caller, "it is back", is_up);
+    // What is over is not shown any longer, though nothing else happens.
+    drop(client);
+    shows(&pair.calling, other, "it is over", |shown| {
+        !shown.is_connected() && shown.failure.is_some()
+    });
+    shows(&pair.called, caller, "it is over", |shown| {
+        *shown == PeerStatus::default()
+    });
+}
+
+#[test]
+fn a_node_that_is_not_there_is_shown_with_the_reason() {
+    for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
+        let settings = Settings {
+            between_nodes,
+            ..Settings::default()
+        };
+        let nobody = {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap()
+        };
+        let mesh = guarded(echo(), AppProtocol::Http);
+        let pair = Pair::by(&settings, mesh, |_| nobody);
+        assert_eq!(pair.get("shop").0, 503);
+        shows(&pair.calling, Peer::At(nobody), "why", |shown| {
+            let code = shown.failure.map(|failure| failure.code);
+            code == Some("upstream_connect_failed") && !shown.is_connected()
+        });
+    }
+}
+
+#[test]
+fn connections_of_other_kinds_are_shown_too() {
+    for between_nodes in [Protocol::Http1, Protocol::Http2] {
+        let settings = Settings {
+            between_nodes,
+            ..Settings::default()
+        };
+        let endpoint = serve(|_| "ok".into());
+        let (pair, relay) = relayed(&settings, endpoint, AppProtocol::Http);
+        assert_eq!(pair.get("shop").0, 200);
+        shows(&pair.calling, Peer::At(relay.address), "one", |shown| {
+            let expected = match between_nodes {
+                Protocol::Http1 => (1, 0),
+                _ => (0, 1),
+            };
+            (shown.http1_connections, shown.http2_connections) == expected
+        });
+    }
+}

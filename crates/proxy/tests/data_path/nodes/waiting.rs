@@ -1,0 +1,166 @@
+//! Links that are full: what begins on them waits for its turn.
+
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_model::{AppProtocol, ServiceName, WorkloadName};
+use heddle_proxy::{Entry, Settings};
+use heddle_transport::Denied;
+use heddle_transport::fixture::{Authority, DAY, NOW};
+
+use super::links::echo;
+use super::pair::Pair;
+use super::relay::Relay;
+use crate::policy::guarded;
+use crate::support::{Client, PATIENCE, count, serve};
+
+/// Of one request, in bytes: a head and a body.
+const HEAD: usize = 20_000;
+const BODY: usize = 40_000;
+/// Requests that have more to say than may be on its way on a link, in heads alone more than is kept for these.
+const REQUESTS: u64 = 40;
+
+/// A pair with something between its nodes, whose echo Service takes requests at one port and bytes at another.
+struct Bed {
+    pair: Pair,
+    relay: Relay,
+    /// Where the shop's bytes go in.
+    bytes: SocketAddr,
+}
+
+impl Bed {
+    fn with(settings: &Settings) -> Bed {
+        let mut mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
+        let mut port = mesh.services[0].ports[0].clone();
+        (port.port, port.protocol) = (81, AppProtocol::Tcp);
+        port.endpoints[0].address = echo();
+        mesh.services[0].ports.push(port);
+        let mut relay = None;
+        let pair = Pair::by(settings, mesh, |called| {
+            relay.insert(Relay::to(called)).address
+        });
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let bytes = socket.local_addr().unwrap();
+        let entry = Entry::Service {
+            caller: Some(WorkloadName::new("test", "shop").unwrap()),
+            service: ServiceName::parse("test/echo").unwrap(),
+            port: 81,
+        };
+        pair.calling.proxy.listen(20, socket, entry);
+        let relay = relay.unwrap();
+        Bed { pair, relay, bytes }
+    }
+
+    /// Stops the way between the nodes, and asks until nothing more may be on it. Some have not begun then.
+    fn fill(&self) -> Vec<Client> {
+        assert_eq!(self.pair.get("shop").0, 200);
+        self.relay.is_dead(true);
+        let requests = (0..REQUESTS).map(|number| {
+            let mut client = self.pair.client("shop");
+            let noise = noise(number);
+            client.send(format!(
+                "POST / HTTP/1.1\r\nHost: a\r\nX-Noise: {noise}\r\nContent-Length: {BODY}\r\n\r\n"
+            ));
+            client.send([b'x'; BODY]);
+            client
+        });
+        let requests = requests.collect();
+        let sent = || {
+            let registry = &self.pair.calling.registry;
+            count(registry, "heddle_node_bytes_total", &["sent"])
+        };
+        let (mut last, patience) = (-1.0, Instant::now() + PATIENCE);
+        while last != sent() || last < 500_000.0 {
+            assert!(Instant::now() < patience, "{last} bytes");
+            last = sent();
+            thread::park_timeout(Duration::from_millis(300));
+        }
+        requests
+    }
+
+    fn failed(&self, reason: &str) -> f64 {
+        let name = "heddle_tcp_connections_failed_total";
+        count(&self.pair.calling.registry, name, &[reason])
+    }
+}
+
+/// A value that no template makes shorter.
+fn noise(seed: u64) -> String {
+    let mut state = seed;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        char::from(b'a' + (state >> 59) as u8 % 26)
+    };
+    (0..HEAD).map(|_| next()).collect()
+}
+
+#[test]
+fn a_flow_waits_for_room_on_its_link_as_requests_do() {
+    // Given a link on which as much is on its way as may be, while requests wait to begin …
+    let bed = Bed::with(&Settings::default());
+    let mut requests = bed.fill();
+    // … when bytes are to go there, too …
+    let mut flow = Client::connect(bed.bytes);
+    flow.send("hello");
+    thread::park_timeout(Duration::from_millis(300));
+    bed.relay.is_dead(false);
+    // … then they do as soon as there is room, and so does everything else.
+    assert_eq!(flow.exact(5), b"hello");
+    for client in &mut requests {
+        assert_eq!(client.response().status(), 200);
+    }
+    assert_eq!(bed.failed("reason"), 0.0);
+    bed.pair.calling.expect("heddle_links_total", &[], 1.0);
+}
+
+#[test]
+fn a_flow_for_which_there_is_no_room_in_time_says_so() {
+    let mut settings = Settings::default();
+    settings.timeouts.connect = Duration::from_millis(1_500);
+    let bed = Bed::with(&settings);
+    let mut requests = bed.fill();
+    let mut flow = Client::connect(bed.bytes);
+    flow.send("hello");
+    assert_eq!(flow.rest(), b"");
+    let calling = &bed.pair.calling;
+    let reason = ["reason=\"link_full\""];
+    calling.expect("heddle_tcp_connections_failed_total", &reason, 1.0);
+    calling.expect("heddle_requests_rejected_total", &reason, 1.0);
+    // That says nothing about the endpoint, and others go on.
+    calling.expect("heddle_upstream_connect_failures_total", &[], 0.0);
+    bed.relay.is_dead(false);
+    for client in &mut requests {
+        assert_eq!(client.response().status(), 200);
+    }
+    let mut flow = Client::connect(bed.bytes);
+    flow.send("again");
+    assert_eq!(flow.exact(5), b"again");
+}
+
+#[test]
+fn whoever_waits_for_room_on_a_link_that_is_given_up_is_told() {
+    let bed = Bed::with(&Settings::default());
+    let mut requests = bed.fill();
+    let pair = &bed.pair;
+    // When the other node does not believe us any more …
+    let trust = pair.trust(&[&Authority::new()], Denied::default());
+    let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
+    pair.give(&pair.called, identities);
+    bed.relay.cut();
+    bed.relay.is_dead(false);
+    // … then it is known of each whether it may have been heard.
+    let mut unheard = 0;
+    for client in &mut requests {
+        let response = client.response();
+        let reason = response.field("heddle-reason");
+        match (response.status(), reason) {
+            (502, Some("link_lost")) => {}
+            (503, Some("upstream_connect_failed" | "peer_refused")) => unheard += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(unheard > 0);
+}
