@@ -4,24 +4,28 @@ use std::collections::HashMap;
 use std::io;
 use std::mem;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use foldhash::fast::RandomState;
 use heddle_wire::buffer::{Chain, Pool};
+use heddle_wire::link::Serial;
 use heddle_wire::link::heads::NO_SCOPE;
-use heddle_wire::link::{Code, Limits, Opened, Serial};
 use slab::Slab;
 
 use super::failure::Failed;
-use super::hold::{Held, Hold};
+use super::hold::Hold;
 use crate::failure::Reason;
+
+mod failing;
+mod slot;
+
+use failing::Failing;
+use slot::Slot;
 
 /// Collaborators that wait for another stream of the same destination, at most so many for each link.
 const MAX_WAITING: usize = 64;
 /// Chains that are kept.
 const MAX_SPARE: usize = 64;
-/// Bytes after which a stream's window may grow for the first time.
-const HALF_WINDOW: usize = Limits::INITIAL.stream_window as usize / 2;
 
 /// All streams of one end of a link.
 #[derive(Debug)]
@@ -35,39 +39,6 @@ pub(super) struct Slots {
     waiting_count: usize,
     /// Empty chains that have room for blocks: a stream for each request allocates nothing.
     spare: Vec<Chain>,
-}
-
-/// One of them.
-#[derive(Debug)]
-struct Slot {
-    /// Which stream it is; none before it is opened, and between two.
-    serial: Option<Serial>,
-    /// What it is good for, at the end that is called.
-    destination: Option<u32>,
-    /// What has come and was not taken.
-    inbox: Chain,
-    held: Held,
-    /// Bytes of it that are heads, which no window counts.
-    heads: usize,
-    /// Bytes of the stream that were taken, up to where its window may grow.
-    taken: usize,
-    /// A byte that was taken and the session was not told of: a window that leaves anything behind does not grow.
-    kept_back: usize,
-    /// The other end has sent everything.
-    has_come: bool,
-    /// This end has.
-    was_sent: bool,
-    /// A stream was given to it of which nothing was taken yet.
-    is_fresh: bool,
-    /// The request was answered, at least for the time being.
-    answered: bool,
-    failure: Option<Failed>,
-    /// The other end takes no more, though all that it said has come.
-    deaf: Option<Failed>,
-    waker: Option<Waker>,
-    /// Nobody has it any more: it is there until the other end has ended.
-    detached: bool,
-    is_waiting: bool,
 }
 
 /// What was taken.
@@ -446,96 +417,5 @@ impl Slots {
             slots: self,
             reason,
         }
-    }
-}
-
-impl Slot {
-    fn new(inbox: Chain, held: Held) -> Self {
-        Slot {
-            serial: None,
-            destination: None,
-            inbox,
-            held,
-            heads: 0,
-            taken: 0,
-            kept_back: 0,
-            has_come: false,
-            was_sent: false,
-            is_fresh: false,
-            answered: false,
-            failure: None,
-            deaf: None,
-            waker: None,
-            detached: false,
-            is_waiting: false,
-        }
-    }
-
-    /// Whether there is room for bytes of a body.
-    fn has_room(&self, bytes: &[u8]) -> bool {
-        self.detached || bytes.len() <= self.inbox.room() || self.held.may_take()
-    }
-
-    /// How many bytes the session is told of when so many were taken.
-    fn passed_on(&mut self, bytes: usize) -> usize {
-        let all = bytes + mem::take(&mut self.kept_back);
-        self.taken = self.taken.saturating_add(bytes);
-        let may_grow = self.taken < HALF_WINDOW || self.held.may_grow();
-        if all > 0 && self.inbox.is_empty() && !may_grow {
-            self.kept_back = 1;
-        }
-        all - self.kept_back
-    }
-
-    fn clear(&mut self) {
-        self.inbox.clear();
-        self.held.set(self.inbox.blocks());
-        self.held.grows_no_more();
-    }
-
-    fn put(&mut self, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
-        if self.detached {
-            return Ok(());
-        }
-        let kept = self.inbox.extend_from_slice(pool, bytes);
-        self.held.set(self.inbox.blocks());
-        self.wake();
-        kept.map_err(|_| io::ErrorKind::OutOfMemory.into())
-    }
-
-    fn wake(&self) {
-        if let Some(waker) = &self.waker {
-            waker.wake_by_ref();
-        }
-    }
-}
-
-/// Ends streams whose link is given up.
-pub(super) struct Failing<'a> {
-    slots: &'a mut Slots,
-    reason: Reason,
-}
-
-impl heddle_wire::link::Streams for Failing<'_> {
-    fn opened(&mut self, _: Serial, _: Opened, _: &[u8], _: Option<u32>) {}
-    fn head(&mut self, _: Serial, _: Code, _: &[u8]) {}
-    fn data(&mut self, _: Serial, _: &[u8]) {}
-    fn ended(&mut self, _: Serial) {}
-    fn writable(&mut self, _: Serial) {}
-    fn over(&mut self, _: Serial) {}
-    fn going_away(&mut self, _: Code, _: Option<Serial>) {}
-
-    fn lost(&mut self, serial: Serial, was_sent: bool) {
-        self.slots.failed(
-            serial,
-            Failed {
-                reason: self.reason,
-                was_sent,
-            },
-        );
-    }
-
-    fn reset(&mut self, serial: Serial, code: Code) {
-        self.slots.failed(serial, Failed::by(code));
     }
 }

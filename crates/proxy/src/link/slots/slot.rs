@@ -1,0 +1,108 @@
+//! One stream of a link as its end sees it: what has come for it, and how far it is.
+
+use std::io;
+use std::mem;
+use std::task::Waker;
+
+use heddle_wire::buffer::{Chain, Pool};
+use heddle_wire::link::{Limits, Serial};
+
+use crate::link::failure::Failed;
+use crate::link::hold::Held;
+
+/// Bytes after which a stream's window may grow for the first time.
+const HALF_WINDOW: usize = Limits::INITIAL.stream_window as usize / 2;
+
+/// A place for a stream, or for one after the other.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// Which stream it is; none before it is opened, and between two.
+    pub(super) serial: Option<Serial>,
+    /// What it is good for, at the end that is called.
+    pub(super) destination: Option<u32>,
+    /// What has come and was not taken.
+    pub(super) inbox: Chain,
+    pub(super) held: Held,
+    /// Bytes of it that are heads, which no window counts.
+    pub(super) heads: usize,
+    /// Bytes of the stream that were taken, up to where its window may grow.
+    pub(super) taken: usize,
+    /// A byte that was taken and the session was not told of: a window that leaves anything behind does not grow.
+    pub(super) kept_back: usize,
+    /// The other end has sent everything.
+    pub(super) has_come: bool,
+    /// This end has.
+    pub(super) was_sent: bool,
+    /// A stream was given to it of which nothing was taken yet.
+    pub(super) is_fresh: bool,
+    /// The request was answered, at least for the time being.
+    pub(super) answered: bool,
+    pub(super) failure: Option<Failed>,
+    /// The other end takes no more, though all that it said has come.
+    pub(super) deaf: Option<Failed>,
+    pub(super) waker: Option<Waker>,
+    /// Nobody has it any more: it is there until the other end has ended.
+    pub(super) detached: bool,
+    pub(super) is_waiting: bool,
+}
+
+impl Slot {
+    pub(super) fn new(inbox: Chain, held: Held) -> Self {
+        Slot {
+            serial: None,
+            destination: None,
+            inbox,
+            held,
+            heads: 0,
+            taken: 0,
+            kept_back: 0,
+            has_come: false,
+            was_sent: false,
+            is_fresh: false,
+            answered: false,
+            failure: None,
+            deaf: None,
+            waker: None,
+            detached: false,
+            is_waiting: false,
+        }
+    }
+
+    /// Whether there is room for bytes of a body.
+    pub(super) fn has_room(&self, bytes: &[u8]) -> bool {
+        self.detached || bytes.len() <= self.inbox.room() || self.held.may_take()
+    }
+
+    /// How many bytes the session is told of when so many were taken.
+    pub(super) fn passed_on(&mut self, bytes: usize) -> usize {
+        let all = bytes + mem::take(&mut self.kept_back);
+        self.taken = self.taken.saturating_add(bytes);
+        let may_grow = self.taken < HALF_WINDOW || self.held.may_grow();
+        if all > 0 && self.inbox.is_empty() && !may_grow {
+            self.kept_back = 1;
+        }
+        all - self.kept_back
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.inbox.clear();
+        self.held.set(self.inbox.blocks());
+        self.held.grows_no_more();
+    }
+
+    pub(super) fn put(&mut self, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
+        if self.detached {
+            return Ok(());
+        }
+        let kept = self.inbox.extend_from_slice(pool, bytes);
+        self.held.set(self.inbox.blocks());
+        self.wake();
+        kept.map_err(|_| io::ErrorKind::OutOfMemory.into())
+    }
+
+    pub(super) fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+}
