@@ -99,7 +99,7 @@ impl Side {
     pub(crate) fn end_message(&mut self) {
         match &mut self.carrier {
             Carrier::Socket(_) | Carrier::Session(..) => return,
-            Carrier::Stream(stream) => stream.end(),
+            Carrier::Stream(stream) => stream.end_message(),
             Carrier::Exchange(exchange) => exchange.end_message(),
         }
         debug_assert!(self.outbox.is_empty());

@@ -100,6 +100,7 @@ impl Slots {
         }
         let entry = &mut self.all[slot];
         entry.is_waiting = false;
+        entry.goes_on = false;
         entry.answered = false;
         entry.is_fresh = destination.is_some();
         entry.destination = destination;
@@ -160,7 +161,8 @@ impl Slots {
     }
 
     pub(super) fn is_between_streams(&self, slot: usize) -> bool {
-        self.all[slot].serial.is_none() && self.all[slot].destination.is_some()
+        let slot = &self.all[slot];
+        slot.serial.is_none() && slot.goes_on
     }
 
     /// Whether a request has come of which nothing was taken yet.
@@ -212,10 +214,9 @@ impl Slots {
         if let Some(failure) = slot.failure {
             return Poll::Ready(Err(failure));
         }
-        let no_more = match (slot.serial, slot.destination) {
-            (Some(_), _) => slot.has_come,
-            (None, Some(_)) => !self.wait(index),
-            (None, None) => self.all[index].has_come,
+        let no_more = match (slot.serial, slot.goes_on) {
+            (None, true) => !self.wait(index),
+            _ => slot.has_come,
         };
         // Even after its end a stream can be given up.
         self.wakes(index, cx);
@@ -325,6 +326,13 @@ impl Slots {
         open
     }
 
+    /// The slot takes another stream of the same destination when this one is over. One that does not say so, since
+    /// it gives up what is left of a request or carries something else by now, is told only that its own has ended.
+    pub(super) fn goes_on(&mut self, index: usize) {
+        let slot = &mut self.all[index];
+        slot.goes_on = slot.destination.is_some();
+    }
+
     /// This end has sent everything. Returns which stream that is to be said of.
     pub(super) fn end(&mut self, index: usize) -> Option<Serial> {
         let slot = &mut self.all[index];
@@ -336,7 +344,7 @@ impl Slots {
         Some(serial)
     }
 
-    /// Makes a slot free for another stream when both ends have ended.
+    /// Lets go of a stream when both ends have ended, and makes its slot free for another if it goes on.
     fn settle(&mut self, index: usize) {
         let slot = &mut self.all[index];
         if !(slot.has_come && slot.was_sent) {
@@ -347,7 +355,7 @@ impl Slots {
         }
         if slot.detached {
             self.all.remove(index);
-        } else if slot.destination.is_some() {
+        } else if slot.goes_on {
             slot.serial = None;
             slot.was_sent = false;
             slot.has_come = false;
@@ -399,6 +407,7 @@ impl Slots {
         for index in mem::take(&mut self.waiting).into_values().flatten() {
             let slot = &mut self.all[index];
             slot.is_waiting = false;
+            slot.goes_on = false;
             slot.destination = None;
             slot.has_come = true;
             slot.wake();

@@ -314,6 +314,13 @@ impl Stream {
         }
     }
 
+    /// Says that this end has sent everything of a message, and takes another stream of the same destination when
+    /// this one is over.
+    pub(crate) fn end_message(&mut self) {
+        self.link.slots.borrow_mut().goes_on(self.slot);
+        self.end();
+    }
+
     /// Says that this end has sent everything.
     pub(crate) fn end(&mut self) {
         let mut slots = self.link.slots.borrow_mut();

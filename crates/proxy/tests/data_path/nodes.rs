@@ -1,6 +1,7 @@
 //! Two nodes: what one of them cannot do alone.
 
 mod elsewhere;
+mod endings;
 mod http2;
 mod links;
 pub(crate) mod pair;

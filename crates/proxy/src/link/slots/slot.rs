@@ -43,6 +43,8 @@ pub(super) struct Slot {
     pub(super) waker: Option<Waker>,
     /// Nobody has it any more: it is there until the other end has ended.
     pub(super) detached: bool,
+    /// When its stream is over it takes another of the same destination.
+    pub(super) goes_on: bool,
     pub(super) is_waiting: bool,
 }
 
@@ -64,6 +66,7 @@ impl Slot {
             deaf: None,
             waker: None,
             detached: false,
+            goes_on: false,
             is_waiting: false,
         }
     }

@@ -27,7 +27,7 @@ fn pair(upstream: &Upstream) -> Pair {
 }
 
 /// Reads a body that comes in chunks.
-fn chunked(client: &mut Client) -> Vec<u8> {
+pub(super) fn chunked(client: &mut Client) -> Vec<u8> {
     let mut body = Vec::new();
     loop {
         let mut line = Vec::new();

@@ -1,0 +1,401 @@
+//! What one exchange leaves for the next: every way in which an exchange between two nodes can end, and what the
+//! caller's next exchanges with the same workload meet then.
+//!
+//! Exchanges of a caller share what there is between two nodes: a link and what waits at its other end, a connection
+//! of HTTP/2, connections of HTTP/1.1 that are kept. However one of them ends, the next must not notice.
+
+mod endpoint;
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::thread;
+use std::time::Duration;
+
+use heddle_model::{AppProtocol, HttpMatch, PathMatch, Policy, PolicyAction, PolicyRule};
+use heddle_proxy::{Protocol, Settings};
+
+use super::http2::chunked;
+use super::pair::Pair;
+use super::traffic::{bytes, reset_on_drop};
+use crate::policy::{from, guarded, policy, with};
+use crate::support::{Client, field};
+use endpoint::Endpoint;
+
+/// Two nodes, and an endpoint that does what it is asked for.
+struct Nodes {
+    pair: Pair,
+    endpoint: Endpoint,
+}
+
+impl Nodes {
+    fn client(&self) -> Client {
+        self.pair.client("shop")
+    }
+}
+
+/// Bytes of a body that fits into no buffer on its way.
+const LARGE: usize = 1_500_000;
+
+/// How an exchange ends. Where its client may go on with another, that one is returned.
+type Ending = fn(&Nodes) -> Option<Client>;
+
+const ENDINGS: [(&str, Ending); 33] = [
+    ("a whole answer", |nodes| answered(nodes, "GET", "/", 200)),
+    ("an answer without a body", |nodes| {
+        answered(nodes, "GET", "/empty", 204)
+    }),
+    ("an answer to HEAD", |nodes| {
+        let mut client = nodes.client();
+        client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        Some(client)
+    }),
+    ("chunks and trailers", |nodes| {
+        let mut client = nodes.client();
+        client.send("GET /chunks HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        let mut chunks = Vec::new();
+        while !chunks.ends_with(b"\r\n\r\n") {
+            chunks.extend(client.exact(1));
+        }
+        Some(client)
+    }),
+    ("an answer that ends with its connection", |nodes| {
+        let mut client = nodes.client();
+        client.send("GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n");
+        let head = client.head();
+        assert!(head.starts_with("HTTP/1.1 200 "));
+        // What cannot end with a connection has chunks.
+        if field(&head, "transfer-encoding").is_some() {
+            assert_eq!(chunked(&mut client), b"whole");
+            return Some(client);
+        }
+        assert_eq!(client.rest(), b"whole");
+        None
+    }),
+    ("bytes behind the answer", |nodes| {
+        answered(nodes, "GET", "/talkative", 200)
+    }),
+    ("an early answer, and a close", |nodes| {
+        early(nodes, "/early", 405, 1_000)
+    }),
+    ("an early answer to a large body, and a close", |nodes| {
+        early(nodes, "/early", 405, LARGE)
+    }),
+    ("an early answer after an interim one", |nodes| {
+        let mut client = posting(nodes, "/early-interim", LARGE);
+        // The interim answer comes first, where it comes at all.
+        let heads = (0..2).map(|_| client.head());
+        assert!(
+            heads
+                .into_iter()
+                .any(|head| head.starts_with("HTTP/1.1 405 "))
+        );
+        None
+    }),
+    ("an early answer, and a reset", |nodes| {
+        let mut client = posting(nodes, "/early-reset", LARGE);
+        // The reset may overtake the answer.
+        let head = client.try_head();
+        assert!(head.is_none_or(|head| head.starts_with("HTTP/1.1 ")));
+        None
+    }),
+    ("a policy's answer", |nodes| {
+        answered(nodes, "GET", "/denied", 403)
+    }),
+    ("a policy's answer to a body of its own segment", |nodes| {
+        let mut client = nodes.client();
+        client.send("POST /denied HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
+        assert_eq!(client.response().status(), 403);
+        client.send(bytes(1_000));
+        None
+    }),
+    ("a policy's answer to a body", |nodes| {
+        early(nodes, "/denied", 403, 1_000)
+    }),
+    ("a policy's answer to a large body", |nodes| {
+        early(nodes, "/denied", 403, LARGE)
+    }),
+    (
+        "a policy's answer to an offer of another protocol",
+        |nodes| {
+            let mut client = offering(nodes, "/denied");
+            assert_eq!(client.response().status(), 403);
+            None
+        },
+    ),
+    (
+        "an answer after the client has said that it sends no more",
+        |nodes| {
+            let mut client = nodes.client();
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.stream.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(client.response().status(), 200);
+            None
+        },
+    ),
+    ("a client that ends within its body", |nodes| {
+        let client = half_posted(nodes);
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        None
+    }),
+    ("a client that resets within its body", |nodes| {
+        reset_on_drop(&half_posted(nodes));
+        None
+    }),
+    ("a body whose chunks are malformed", |nodes| {
+        let mut client = nodes.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n");
+        thread::park_timeout(Duration::from_millis(2));
+        client.send("no size\r\n");
+        assert_eq!(client.response().status(), 400);
+        None
+    }),
+    ("a client that resets instead of waiting", |nodes| {
+        let mut client = nodes.client();
+        client.send("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n");
+        thread::park_timeout(Duration::from_millis(5));
+        reset_on_drop(&client);
+        None
+    }),
+    ("a client that resets within the answer", |nodes| {
+        let mut client = nodes.client();
+        client.send("GET /long HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.exact(100);
+        reset_on_drop(&client);
+        None
+    }),
+    ("an endpoint that resets", |nodes| {
+        answered(nodes, "POST", "/reset", 502)
+    }),
+    ("an endpoint that closes", |nodes| {
+        answered(nodes, "POST", "/close", 502)
+    }),
+    ("an endpoint that speaks something else", |nodes| {
+        answered(nodes, "POST", "/garbage", 502)
+    }),
+    ("an endpoint that resets within the answer", |nodes| {
+        truncated(nodes, "/reset-in-body")
+    }),
+    ("an endpoint that closes within the answer", |nodes| {
+        truncated(nodes, "/close-in-body")
+    }),
+    ("an endpoint that is gone", |nodes| {
+        nodes.endpoint.goes();
+        let client = early(nodes, "/", 503, 1_000);
+        nodes.endpoint.comes_back();
+        client
+    }),
+    ("an endpoint that does not answer in time", |nodes| {
+        answered(nodes, "POST", "/silent", 504)
+    }),
+    ("a policy that ends it", |nodes| {
+        let mut client = nodes.client();
+        client.send("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n");
+        thread::park_timeout(Duration::from_millis(5));
+        nodes
+            .pair
+            .apply(&with(nodes.pair.mesh.clone(), vec![deny(from("shop"))]));
+        let status = client.try_head();
+        assert!(status.is_none_or(|head| head.starts_with("HTTP/1.1 403 ")));
+        nodes.pair.apply(&nodes.pair.mesh);
+        None
+    }),
+    ("another protocol that the client ends", |nodes| {
+        let mut client = switched(nodes, "/upgrade");
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(client.rest(), b"");
+        None
+    }),
+    ("another protocol that the endpoint ends", |nodes| {
+        let mut client = switched(nodes, "/upgrade-ends");
+        assert_eq!(client.rest(), b"");
+        None
+    }),
+    ("another protocol that the client resets", |nodes| {
+        reset_on_drop(&switched(nodes, "/upgrade"));
+        None
+    }),
+    ("another protocol that the endpoint resets", |nodes| {
+        let mut client = offering(nodes, "/upgrade-resets");
+        assert!(client.head().starts_with("HTTP/1.1 101 "));
+        client.send(b"hi");
+        // A reset may overtake what was said before it.
+        assert!(b"hi".starts_with(&client.rest()[..]));
+        None
+    }),
+];
+
+/// What comes next.
+const NEXT: [(&str, fn(&Nodes)); 5] = [
+    ("a request", |nodes| {
+        answered(nodes, "GET", "/", 200);
+    }),
+    ("a request with a body", |nodes| posted(nodes, 3_000)),
+    ("a request with a large body", |nodes| {
+        posted(nodes, 400_000)
+    }),
+    ("several at once", |nodes| {
+        let mut clients: Vec<Client> = (0..4).map(|_| nodes.client()).collect();
+        for client in &mut clients {
+            client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+        }
+        for client in &mut clients {
+            let response = client.response();
+            assert_eq!((response.status(), &response.body[..]), (200, &b"body"[..]));
+        }
+    }),
+    ("another protocol", |nodes| {
+        let mut client = switched(nodes, "/upgrade");
+        client.send(b"more");
+        assert_eq!(client.exact(4), b"more");
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(client.rest(), b"");
+    }),
+];
+
+/// A request with an empty body, and the status that it gets.
+fn answered(nodes: &Nodes, method: &str, path: &str, status: u16) -> Option<Client> {
+    let mut client = nodes.client();
+    client.send(format!(
+        "{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+    ));
+    let response = client.response();
+    assert_eq!(response.status(), status, "{}", response.head);
+    Some(client).filter(|_| response.field("connection") != Some("close"))
+}
+
+/// A request with a body that nothing waits for.
+fn posting(nodes: &Nodes, path: &str, length: usize) -> Client {
+    let mut client = nodes.client();
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
+    ));
+    let mut half = client.stream.try_clone().unwrap();
+    // The other end may listen no more.
+    thread::spawn(move || half.write_all(&bytes(length)));
+    client
+}
+
+/// A request whose answer does not wait for its body.
+fn early(nodes: &Nodes, path: &str, status: u16, length: usize) -> Option<Client> {
+    let response = posting(nodes, path, length).response();
+    assert_eq!(response.status(), status, "{}", response.head);
+    None
+}
+
+/// A request with a body that comes back.
+fn posted(nodes: &Nodes, length: usize) {
+    let response = posting(nodes, "/", length).response();
+    assert_eq!(response.status(), 200, "{}", response.head);
+    assert!(response.body == bytes(length), "what was sent comes back");
+}
+
+/// A request of whose body a part has arrived.
+fn half_posted(nodes: &Nodes) -> Client {
+    let mut client = nodes.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nbegun");
+    thread::park_timeout(Duration::from_millis(5));
+    client
+}
+
+/// A request that gets the beginning of an answer.
+fn truncated(nodes: &Nodes, path: &str) -> Option<Client> {
+    let mut client = nodes.client();
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+    ));
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    let rest = client.rest();
+    assert!(b"begun".starts_with(&rest[..]), "{rest:?}");
+    None
+}
+
+fn offering(nodes: &Nodes, path: &str) -> Client {
+    let mut client = nodes.client();
+    client.send(format!(
+        "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n"
+    ));
+    client
+}
+
+/// A connection that speaks something else by now, in which a word has gone to and fro.
+fn switched(nodes: &Nodes, path: &str) -> Client {
+    let mut client = offering(nodes, path);
+    let head = client.head();
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    client.send(b"hi");
+    assert_eq!(client.exact(2), b"hi");
+    client
+}
+
+fn deny(rule: PolicyRule) -> Policy {
+    policy("denied", PolicyAction::Deny, vec![rule])
+}
+
+/// Goes through the table.
+fn every_ending_leaves_nothing(between_nodes: Protocol) {
+    let mut settings = Settings {
+        between_nodes,
+        ..Settings::default()
+    };
+    settings.timeouts.response_head = Duration::from_millis(1_500);
+    let endpoint = Endpoint::new();
+    let rule = PolicyRule {
+        http: Some(HttpMatch {
+            paths: vec![PathMatch::Exact("/denied".into())],
+            ..HttpMatch::default()
+        }),
+        ..from("shop")
+    };
+    let mesh = with(
+        guarded(endpoint.address, AppProtocol::Http),
+        vec![deny(rule)],
+    );
+    let nodes = Nodes {
+        pair: Pair::of(&settings, mesh),
+        endpoint,
+    };
+    let mut wrong = Vec::new();
+    for (ending, end) in ENDINGS {
+        for (next, go_on) in NEXT {
+            let case = || {
+                let same = end(&nodes);
+                go_on(&nodes);
+                go_on(&nodes);
+                if let Some(mut client) = same {
+                    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+                    assert_eq!(client.response().status(), 200, "on the same connection");
+                }
+            };
+            // All that fail are named, not the first one alone.
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(case)).is_err() {
+                wrong.push(format!("{next} after {ending}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{between_nodes:?}: {wrong:#?}");
+    // Nothing is left of any of them, and none has cost the link.
+    for side in [&nodes.pair.calling, &nodes.pair.called] {
+        side.expect("heddle_requests_active", &[], 0.0);
+        side.expect("heddle_tcp_connections_active", &[], 0.0);
+        if between_nodes == Protocol::Link {
+            side.expect("heddle_links_total", &[], 1.0);
+        }
+    }
+}
+
+#[test]
+fn over_links_every_ending_leaves_nothing_to_the_next() {
+    every_ending_leaves_nothing(Protocol::Link);
+}
+
+#[test]
+fn over_http2_every_ending_leaves_nothing_to_the_next() {
+    every_ending_leaves_nothing(Protocol::Http2);
+}
+
+#[test]
+fn over_http1_every_ending_leaves_nothing_to_the_next() {
+    every_ending_leaves_nothing(Protocol::Http1);
+}
