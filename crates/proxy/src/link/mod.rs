@@ -38,6 +38,8 @@ mod openings;
 mod places;
 mod receiver;
 mod resets;
+#[cfg(test)]
+mod simulation;
 mod slots;
 mod stream;
 

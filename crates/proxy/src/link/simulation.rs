@@ -1,0 +1,495 @@
+//! Streams of both ends of a link, by chance: every way to end one, and what the next one of its slot meets.
+//!
+//! ```text
+//!   Caller ─ Stream ─ Link ══ up ═══▶ Link ─ Stream ─ Server, which takes one request after the other
+//!                          ◀═ down ══
+//! ```
+//!
+//! The sessions and the streams are the real ones; callers and servers send, read, end and let go as Collaborators
+//! do. A request is served once and whole, or its caller is told; an answer belongs to the request that it answers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use heddle_wire::buffer::{Chain, Pool};
+use heddle_wire::link::{Code, Limits, Opened, Serial, Session, Streams, Token, Verdict};
+
+use super::hold::Holds;
+use super::stream::{Opening, Stream};
+use super::{End, Failed, Key, Link, Openings, Resets, Slots, reason_of};
+use crate::failure::Reason;
+use crate::worker::Millis;
+
+/// Bytes of a body, at most: more than a window.
+const LONGEST: usize = 100_000;
+/// Steps in which everything has to come to its end when nothing is begun any more.
+const PATIENCE: usize = 200_000;
+
+/// SplitMix64.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut number = self.0;
+        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (number ^ (number >> 31)) as usize % most
+    }
+
+    fn one_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}
+
+fn link(end: End, session: Session, pool: &Pool) -> Rc<Link> {
+    let hold = Holds::new().of(&end, pool);
+    Rc::new(Link {
+        end,
+        session: RefCell::new(session),
+        slots: RefCell::new(Slots::new(hold)),
+        driver: RefCell::default(),
+        stirred: Cell::new(false),
+        closing: Cell::new(false),
+        idle_since: Cell::new(0),
+        openings: RefCell::new(Openings::default()),
+        returned: RefCell::default(),
+        parts_by: Cell::new(Millis::MAX),
+        resets: Resets::default(),
+    })
+}
+
+/// What an end's session says, as [`super::receiver`] passes it on.
+struct Teller<'a> {
+    link: &'a Rc<Link>,
+    pool: &'a Pool,
+    begun: Vec<Server>,
+}
+
+impl Streams for Teller<'_> {
+    fn opened(&mut self, serial: Serial, _: Opened, _: &[u8], id: Option<u32>) {
+        if let Some(slot) = self.link.slots.borrow_mut().welcome(serial, id) {
+            let stream = Stream::at(self.link, slot, true);
+            self.begun.push(Server::new(stream));
+        }
+    }
+
+    fn head(&mut self, serial: Serial, _: Code, head: &[u8]) {
+        let mut slots = self.link.slots.borrow_mut();
+        slots.head(serial, self.pool, head).expect("a block");
+    }
+
+    fn data(&mut self, serial: Serial, bytes: &[u8]) {
+        let mut slots = self.link.slots.borrow_mut();
+        slots.data(serial, self.pool, bytes).expect("a block");
+    }
+
+    fn ended(&mut self, serial: Serial) {
+        self.link.slots.borrow_mut().ended(serial);
+    }
+
+    fn reset(&mut self, serial: Serial, code: Code) {
+        let mut slots = self.link.slots.borrow_mut();
+        slots.failed(serial, Failed::by(code));
+    }
+
+    fn writable(&mut self, _: Serial) {}
+    fn over(&mut self, _: Serial) {}
+    fn going_away(&mut self, _: Code, _: Option<Serial>) {}
+    fn lost(&mut self, _: Serial, _: bool) {}
+}
+
+/// A message with a head that says whose it is, and a body of as many bytes.
+fn message(begin: &str, id: usize, length: usize) -> Vec<u8> {
+    let mut message = format!("{begin}\r\nX-Id: {id} {length}\r\n\r\n").into_bytes();
+    message.resize(message.len() + length, id as u8);
+    message
+}
+
+fn answer(id: usize, length: usize) -> Vec<u8> {
+    message("HTTP/1.1 200 OK", id, length)
+}
+
+/// The id and the body's length that a whole head names, and how long that is.
+fn parse(heard: &[u8]) -> Option<(usize, usize, usize)> {
+    let end = heard.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&heard[..end]).expect("a head is text");
+    let (_, named) = head
+        .split_once("X-Id: ")
+        .expect("every head names its message");
+    let (id, length) = named.trim().split_once(' ').expect("two numbers");
+    Some((id.parse().ok()?, length.parse().ok()?, end))
+}
+
+/// What is read of a stream, and what is still to be written.
+struct Half {
+    stream: Stream,
+    heard: Vec<u8>,
+    outbox: Chain,
+    /// The other end takes no more.
+    is_deaf: bool,
+}
+
+impl Half {
+    fn new(stream: Stream) -> Self {
+        Half {
+            stream,
+            heard: Vec::new(),
+            outbox: Chain::new(),
+            is_deaf: false,
+        }
+    }
+
+    /// Sends a message, or as much of it as there is room for; the rest is kept.
+    fn say(&mut self, pool: &Pool, message: &[u8]) {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let kept = (pool, &mut self.outbox);
+        let head = message.windows(4).position(|four| four == b"\r\n\r\n");
+        let (head, body) = message.split_at(head.expect("a head") + 4);
+        let sent = self.stream.send(cx, kept, head, &Chain::new(), 0);
+        self.is_deaf |= sent.is_err();
+        self.outbox.extend_from_slice(pool, body).expect("a block");
+    }
+
+    /// Whether everything was sent, or can never be.
+    fn flushed(&mut self) -> bool {
+        let cx = &mut Context::from_waker(Waker::noop());
+        while !self.is_deaf && !self.outbox.is_empty() {
+            match self.stream.poll_write(cx, &self.outbox, usize::MAX) {
+                Poll::Ready(Ok(sent)) => self.outbox.consume(sent),
+                Poll::Ready(Err(_)) => self.is_deaf = true,
+                Poll::Pending => return false,
+            }
+        }
+        true
+    }
+
+    /// Reads: how the stream ended, if it did.
+    fn read(&mut self) -> Option<std::io::Result<()>> {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let mut inbox = Chain::new();
+        match self.stream.poll_fill(cx, &mut inbox, 8_192) {
+            Poll::Ready(Ok(0)) => return Some(Ok(())),
+            Poll::Ready(Err(error)) => return Some(Err(error)),
+            Poll::Ready(Ok(_)) => inbox.runs().for_each(|run| self.heard.extend(run)),
+            Poll::Pending => {}
+        }
+        None
+    }
+}
+
+/// One request.
+struct Caller {
+    id: usize,
+    length: usize,
+    half: Half,
+    ended: bool,
+}
+
+/// What a server does with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plan {
+    /// Answers when everything has come, and takes the next.
+    Serve,
+    /// Answers at once, and reads on until the other end has ended.
+    Early,
+    /// Answers when the other end has ended, as a protocol does that the connection was changed to.
+    Switch,
+    /// Lets go of it.
+    Drop,
+    /// The same, as of one that was cut.
+    Cut,
+}
+
+/// One that takes requests, one after the other.
+struct Server {
+    half: Half,
+    request: Option<(usize, usize, Plan)>,
+    answered: bool,
+    ended: bool,
+}
+
+impl Server {
+    fn new(stream: Stream) -> Self {
+        Server {
+            half: Half::new(stream),
+            request: None,
+            answered: false,
+            ended: false,
+        }
+    }
+}
+
+struct World {
+    chance: Chance,
+    pool: Pool,
+    ends: [Rc<Link>; 2],
+    /// Bytes on their way up and down.
+    ways: [Vec<u8>; 2],
+    now_ms: u64,
+    callers: Vec<Caller>,
+    servers: Vec<Server>,
+    /// What was done with the requests that a server has looked at: whether they were answered whole.
+    fates: HashMap<usize, bool>,
+    begun: usize,
+    /// Requests that one server took after another, and that were answered whole.
+    reused: usize,
+    whole: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let pool = Pool::new(1024, 100_000);
+        let name = |name| heddle_model::ServiceAccountName::new("test", name).expect("a name");
+        let key = Key {
+            caller: Some(name("shop")),
+            called: name("echo"),
+            node: ([127, 0, 0, 1], 1).into(),
+        };
+        let called = End::Called {
+            caller: heddle_model::SpiffeId::workload(
+                heddle_model::Mesh::default().trust_domain,
+                name("shop"),
+            ),
+            called: name("echo"),
+            peer: ([127, 0, 0, 1], 2).into(),
+        };
+        let client = Session::client(Limits::INITIAL);
+        let server = Session::server(Token([7; 16]), Limits::INITIAL);
+        let ends = [
+            link(End::Caller(key), client, &pool),
+            link(called, server, &pool),
+        ];
+        for end in &ends {
+            end.session.borrow_mut().connected(0);
+        }
+        World {
+            chance: Chance(seed),
+            pool,
+            ends,
+            ways: Default::default(),
+            now_ms: 0,
+            callers: Vec::new(),
+            servers: Vec::new(),
+            fates: HashMap::new(),
+            begun: 0,
+            reused: 0,
+            whole: 0,
+        }
+    }
+
+    fn open(&mut self) {
+        let id = self.begun;
+        self.begun += 1;
+        let length = match self.chance.below(3) {
+            0 => 0,
+            1 => self.chance.below(300),
+            _ => self.chance.below(LONGEST),
+        };
+        let destination = format!("service {}", self.chance.below(2)).into_bytes();
+        let opening = Opening {
+            destination: destination.into(),
+            scope: 0,
+        };
+        let mut half = Half::new(Stream::opening(&self.ends[0], opening, true));
+        half.say(&self.pool, &message("POST / HTTP/1.1", id, length));
+        self.callers.push(Caller {
+            id,
+            length,
+            half,
+            ended: false,
+        });
+    }
+
+    /// Goes on with a request; gives it up by chance, if it may.
+    fn call(&mut self, index: usize, may_leave: bool) {
+        let caller = &mut self.callers[index];
+        let half = &mut caller.half;
+        if half.flushed() && !half.is_deaf && !caller.ended {
+            caller.ended = true;
+            half.stream.end_message();
+        }
+        let over = half.read();
+        match over {
+            None if may_leave && self.chance.one_in(40) => {
+                let cut = self.chance.one_in(2);
+                half.stream.reset_on_close(cut);
+            }
+            None => return,
+            Some(Ok(())) => {
+                let expected = answer(caller.id, caller.length);
+                assert!(
+                    half.heard == expected,
+                    "the answer to {} is its own",
+                    caller.id
+                );
+                assert_eq!(self.fates.get(&caller.id), Some(&true));
+                self.whole += 1;
+                if self.chance.one_in(2) {
+                    half.stream.detach(Chain::new());
+                }
+            }
+            Some(Err(error)) => {
+                let unseen = reason_of(&error) == Some(Reason::ConnectFailed);
+                match self.fates.get(&caller.id) {
+                    None => assert!(unseen, "{}: no server has looked at it: {error}", caller.id),
+                    Some(whole) => assert!(!whole && !unseen, "{}: {error}", caller.id),
+                }
+            }
+        }
+        self.callers.swap_remove(index);
+    }
+
+    /// Goes on with what a server has in hand.
+    fn serve(&mut self, index: usize, may_leave: bool) {
+        let stays = self.serves(index, may_leave);
+        if !stays {
+            self.servers.swap_remove(index);
+        }
+    }
+
+    fn serves(&mut self, index: usize, may_leave: bool) -> bool {
+        let server = &mut self.servers[index];
+        let half = &mut server.half;
+        let over = half.read();
+        let Some((id, length, plan)) = server.request else {
+            let Some((id, length, end)) = parse(&half.heard) else {
+                // Between two requests it may leave, whatever is on its way.
+                return over.is_none() && !(may_leave && self.chance.one_in(200));
+            };
+            half.heard.drain(..end);
+            let plans = [
+                Plan::Serve,
+                Plan::Serve,
+                Plan::Early,
+                Plan::Switch,
+                Plan::Drop,
+                Plan::Cut,
+            ];
+            let plan = plans[self.chance.below(plans.len())];
+            server.request = Some((id, length, plan));
+            let again = self.fates.insert(id, false);
+            assert_eq!(again, None, "{id} is served once");
+            return true;
+        };
+        assert!(half.heard.len() <= length, "{id} ends where it does");
+        assert!(
+            half.heard.iter().all(|&byte| byte == id as u8),
+            "a body is its own"
+        );
+        let is_due = match plan {
+            Plan::Drop => return false,
+            Plan::Cut => {
+                half.stream.reset_on_close(true);
+                return false;
+            }
+            Plan::Early => true,
+            Plan::Serve => half.heard.len() == length,
+            Plan::Switch => matches!(over, Some(Ok(()))),
+        };
+        if is_due && !server.answered {
+            server.answered = true;
+            half.say(&self.pool, &answer(id, length));
+        }
+        if server.answered && !server.ended && half.flushed() {
+            if half.is_deaf {
+                return false;
+            }
+            server.ended = true;
+            self.fates.insert(id, true);
+            if plan == Plan::Serve {
+                half.stream.end_message();
+                half.heard.clear();
+                self.reused += 1;
+                (server.request, server.answered, server.ended) = (None, false, false);
+                return true;
+            }
+            half.stream.end();
+        }
+        // The other end's is waited for, or not.
+        match over {
+            None => !(server.ended && may_leave && self.chance.one_in(20)),
+            // It is looked at once more, as one does whose other side has not ended yet.
+            Some(Ok(())) => !server.ended || !self.chance.one_in(4),
+            Some(Err(_)) => false,
+        }
+    }
+
+    /// Brings bytes from an end to the other.
+    fn carry(&mut self, from: usize, most: usize) {
+        let (sender, receiver) = (&self.ends[from], &self.ends[1 - from]);
+        let way = &mut self.ways[from];
+        sender.session.borrow_mut().transmit(way, most, self.now_ms);
+        let bytes: Vec<u8> = way.drain(..most.min(way.len())).collect();
+        let mut teller = Teller {
+            link: receiver,
+            pool: &self.pool,
+            begun: Vec::new(),
+        };
+        let mut session = receiver.session.borrow_mut();
+        let received = session.receive(&bytes, self.now_ms, &mut teller);
+        assert_eq!(received, Ok(()));
+        assert_eq!(session.tick(self.now_ms, &mut teller), Verdict::GoOn);
+        self.servers.append(&mut teller.begun);
+    }
+
+    fn step(&mut self, may_leave: bool) {
+        self.now_ms += 1;
+        match self.chance.below(8) {
+            0 | 1 if !self.callers.is_empty() => {
+                let index = self.chance.below(self.callers.len());
+                self.call(index, may_leave);
+            }
+            2..5 if !self.servers.is_empty() => {
+                let index = self.chance.below(self.servers.len());
+                self.serve(index, may_leave);
+            }
+            _ => {
+                let (from, most) = (self.chance.below(2), 1 + self.chance.below(20_000));
+                self.carry(from, most);
+            }
+        }
+    }
+
+    fn run(mut self, requests: usize) -> (usize, usize) {
+        while self.begun < requests {
+            if self.callers.len() < 12 && self.chance.one_in(10) {
+                self.open();
+            }
+            self.step(true);
+        }
+        let mut left = PATIENCE;
+        while !self.callers.is_empty()
+            || self.ends.iter().any(|end| !end.session.borrow().is_idle())
+        {
+            left -= 1;
+            assert!(left > 0, "{} requests never end", self.callers.len());
+            self.step(false);
+        }
+        // Those that wait for another request are all that is left.
+        assert!(!self.ends[0].slots.borrow().serve());
+        self.servers.clear();
+        for end in &self.ends {
+            assert!(!end.slots.borrow().has_waiting());
+        }
+        assert_eq!(self.pool.blocks_in_use(), 0, "no block is left behind");
+        (self.whole, self.reused)
+    }
+}
+
+#[test]
+fn however_a_stream_ends_the_next_of_its_slot_is_served() {
+    let (mut whole, mut reused) = (0, 0);
+    for seed in 0..20 {
+        let ran = World::new(seed).run(150);
+        whole += ran.0;
+        reused += ran.1;
+    }
+    // Chance reaches what it is about.
+    assert!(
+        whole > 1_000 && reused > 500,
+        "{whole} whole, {reused} reused"
+    );
+}
