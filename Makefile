@@ -39,7 +39,7 @@ dist: ## stripped static binaries with their checksums, in dist/
 	@$(SETUP) build
 	@scripts/dist.sh
 
-soak: ## slow proofs: ten gigabytes through a connection that moves a thousand times, links cut a thousand times, two thousand idle links
+soak: ## slow proofs: ten gigabytes through a connection that moves a thousand times, links cut a thousand times, two thousand idle links, valid requests among 40,000 broken connections
 	@$(SETUP) build
 	@cargo test --locked --release --package heddle-proxy --test data_path --test links_memory -- --ignored --nocapture
 

@@ -3,7 +3,9 @@
 //! ```text
 //!   caller:   made ─ head, or of bytes who waits for an answer ─▶ open ─ both ends ended ─▶ over
 //!               └─ no room: waits for its turn ──────────────────▲
-//!   called:   waiting ─ head arrives ─▶ open ─ both ends ended ─▶ waiting, for another of the same destination
+//!   called:   waiting ─ head arrives ─▶ open ─ both ends ended ─▶ waiting, for another of the same destination, if
+//!                                         │                       a message was served to its end; else over
+//!                                         └─ given up, or of another protocol by now ─▶ over
 //! ```
 
 use std::cell::Cell;

@@ -18,3 +18,4 @@ mod routes;
 mod support;
 mod upgrade;
 mod waits;
+mod websocket;

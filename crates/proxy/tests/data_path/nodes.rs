@@ -4,6 +4,7 @@ mod elsewhere;
 mod endings;
 mod http2;
 mod links;
+mod mixed;
 pub(crate) mod pair;
 mod refused;
 mod relay;

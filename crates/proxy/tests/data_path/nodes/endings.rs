@@ -19,7 +19,7 @@ use super::pair::Pair;
 use super::traffic::{bytes, reset_on_drop};
 use crate::policy::{from, guarded, policy, with};
 use crate::support::{Client, field};
-use endpoint::Endpoint;
+pub(super) use endpoint::Endpoint;
 
 /// Two nodes, and an endpoint that does what it is asked for.
 struct Nodes {
@@ -227,13 +227,15 @@ const ENDINGS: [(&str, Ending); 33] = [
 ];
 
 /// What comes next.
-const NEXT: [(&str, fn(&Nodes)); 5] = [
+type Next = fn(&Nodes);
+
+const NEXT: [(&str, Next); 5] = [
     ("a request", |nodes| {
         answered(nodes, "GET", "/", 200);
     }),
     ("a request with a body", |nodes| posted(nodes, 3_000)),
     ("a request with a large body", |nodes| {
-        posted(nodes, 400_000)
+        posted(nodes, 400_000);
     }),
     ("several at once", |nodes| {
         let mut clients: Vec<Client> = (0..4).map(|_| nodes.client()).collect();

@@ -12,14 +12,14 @@ use crate::support::field;
 /// Bytes of an answer that is too long to be on its way at once.
 const LONG: usize = 3_000_000;
 
-pub(super) struct Endpoint {
-    pub(super) address: SocketAddr,
+pub(in crate::nodes) struct Endpoint {
+    pub(in crate::nodes) address: SocketAddr,
     gone: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<Weak<TcpStream>>>>,
 }
 
 impl Endpoint {
-    pub(super) fn new() -> Endpoint {
+    pub(in crate::nodes) fn new() -> Endpoint {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = Endpoint {
             address: listener.local_addr().unwrap(),
