@@ -18,6 +18,7 @@ fuzz_version=0.13.2
 # Programs whose traffic the tests have the mesh carry, and their packages.
 carried=(curl:curl wget:wget nginx:nginx-light redis-server:redis-server redis-cli:redis-tools
     memcached:memcached sshd:openssh-server ssh:openssh-client iperf3:iperf3 git:git fcgiwrap:fcgiwrap
+    apache2:apache2-bin ab:apache2-utils haproxy:haproxy
     psql:postgresql-client java:default-jre-headless javac:default-jdk-headless go:golang-go)
 
 packages=()    # Debian packages

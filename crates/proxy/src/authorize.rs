@@ -115,6 +115,12 @@ impl Guards {
         guards.any(|guard| guard.looks_at_paths())
     }
 
+    /// Whether a rule before an endpoint looks at a header of this name, in any spelling of it.
+    pub(crate) fn look_at_header(&self, door: &Door, endpoint: SocketAddr, name: &[u8]) -> bool {
+        self.of(door, endpoint)
+            .any(|guard| guard.looks_at_header(name))
+    }
+
     /// Whether something that is under way may go on.
     pub(crate) fn allow_live(&self, door: &Door, flow: Live) -> bool {
         match flow.bytes {
@@ -233,11 +239,10 @@ impl Guards {
                 method: parts.method_span.of(head),
                 path: target,
                 query: parts.query.map(|query| query.of(head)).unwrap_or_default(),
-                fields: |name: &[u8], each: &mut dyn FnMut(&[u8])| {
-                    let named = parts.fields.iter();
-                    named
-                        .filter(|field| field.name.of(head).eq_ignore_ascii_case(name))
-                        .for_each(|field| each(field.value.of(head)));
+                fields: |each: &mut dyn FnMut(&[u8], &[u8])| {
+                    for field in &parts.fields {
+                        each(field.name.of(head), field.value.of(head));
+                    }
                 },
             }),
         };

@@ -4,12 +4,15 @@
 //! sender through the kernel's own windows, and one direction of one message never holds more
 //! than its window. The window begins at one block and doubles while reads fill it, first into a
 //! wide block, so that short bodies stay cheap and long ones take few system calls.
+//!
+//! What is plain goes from the source's inbox as it is. A chunk's size that is not plain, and what comes after
+//! the last chunk, is written anew into the sink's outbox, and so is what stands between two such lines.
 
-use std::io;
+use std::io::{self, Write};
 use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::{Chain, Pool};
-use heddle_wire::http1::{BodyTracker, Framing, Reject};
+use heddle_wire::http1::{BodyTracker, Framing, Line, Reject};
 
 use crate::io::Side;
 
@@ -32,6 +35,8 @@ pub(crate) struct Pump {
     tracker: BodyTracker,
     /// Bytes at the front of the source's inbox that belong to the body.
     approved: usize,
+    /// What stands there behind them and does not pass as it is.
+    cut: Option<Cut>,
     /// Bytes read at a time.
     window: usize,
     /// Bytes of the body seen so far, framing included.
@@ -42,6 +47,17 @@ pub(crate) struct Pump {
     /// Chunks are taken apart, for a client that does not know them.
     decode: bool,
 }
+
+/// Bytes of the inbox that are left out.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    bytes: usize,
+    /// Whether the tracker has a line to be written in their place.
+    write: bool,
+}
+
+/// Which trailers go on, by their names: those of which the function says so.
+pub(crate) type Keeps<'a> = dyn Fn(&[u8]) -> bool + 'a;
 
 /// Why a pump stopped.
 #[derive(Debug)]
@@ -61,6 +77,7 @@ impl Pump {
         Pump {
             tracker: BodyTracker::from_framing(framing),
             approved: 0,
+            cut: None,
             window: 0,
             bytes: 0,
             until_close: framing == Framing::UntilClose,
@@ -98,17 +115,23 @@ impl Pump {
     }
 
     /// Looks at what stands in the inbox after what was approved, and approves what belongs to
-    /// the body. Returns how many bytes may be sent from the front.
+    /// the body and passes as it is. Returns how many bytes may be sent from the front.
     pub(crate) fn approve(&mut self, inbox: &Chain) -> Result<usize, Reject> {
         debug_assert_eq!(self.approved, 0, "everything approved was written");
         for run in inbox.runs() {
             if self.is_read() {
                 break;
             }
-            let advance = self.tracker.advance(run)?;
-            self.approved += advance.consumed;
-            self.bytes += advance.consumed as u64;
-            if advance.consumed < run.len() {
+            let step = self.tracker.forward(run)?;
+            self.approved += step.pass;
+            self.bytes += (step.pass + step.skip) as u64;
+            if step.skip > 0 {
+                self.cut = Some(Cut {
+                    bytes: step.skip,
+                    write: step.write,
+                });
+            }
+            if step.pass < run.len() {
                 break;
             }
         }
@@ -137,6 +160,7 @@ impl Pump {
         blocks: &Blocks<'_>,
         source: &mut Side,
         sink: &mut Side,
+        keeps: &Keeps<'_>,
         progress: &mut bool,
     ) -> Poll<Result<(), Broken>> {
         let start = self.bytes;
@@ -150,6 +174,11 @@ impl Pump {
                 let n = ready!(write).map_err(|_| Broken::Sink)?;
                 *progress = true;
                 self.sent(&mut source.inbox, n);
+            }
+            if self.cut.is_some() {
+                let (inbox, outbox) = (&mut source.inbox, &mut sink.outbox);
+                self.rewrite(blocks.usual, inbox, outbox, keeps)?;
+                continue;
             }
             if self.is_read() {
                 return Poll::Ready(Ok(()));
@@ -177,6 +206,41 @@ impl Pump {
             }
             self.take(blocks.usual, source, sink)?;
         }
+    }
+
+    /// Leaves out what does not pass, and writes what takes its place, up to the last such line that is there.
+    /// What stands before one is copied: there may be many of them, and a call for each would cost more.
+    #[cold]
+    fn rewrite(
+        &mut self,
+        pool: &Pool,
+        inbox: &mut Chain,
+        outbox: &mut Chain,
+        keeps: &Keeps<'_>,
+    ) -> Result<(), Broken> {
+        while let Some(cut) = self.cut.take() {
+            while self.approved > 0 {
+                let front = inbox.front();
+                let n = front.len().min(self.approved);
+                put(pool, outbox, &front[..n])?;
+                self.sent(inbox, n);
+            }
+            inbox.consume(cut.bytes);
+            match self.tracker.line().filter(|_| cut.write) {
+                Some(Line::Size(size)) => {
+                    let mut text = [0; "7fffffffffffffff\r\n".len()];
+                    let mut rest = &mut text[..];
+                    // It has room for the longest.
+                    let _ = write!(rest, "{size:x}\r\n");
+                    let left = rest.len();
+                    put(pool, outbox, &text[..text.len() - left])?;
+                }
+                Some(Line::Trailer { name, line }) if keeps(name) => put(pool, outbox, line)?,
+                Some(Line::Trailer { .. }) | None => {}
+            }
+            self.approve(inbox).map_err(Broken::Framing)?;
+        }
+        Ok(())
     }
 
     /// Settles how much to read at a time, and into what.
@@ -223,4 +287,10 @@ impl Pump {
         }
         Ok(())
     }
+}
+
+/// Copies bytes behind those that wait to be written.
+fn put(pool: &Pool, outbox: &mut Chain, bytes: &[u8]) -> Result<(), Broken> {
+    let put = outbox.extend_from_slice(pool, bytes);
+    put.map_err(|_| Broken::Memory)
 }

@@ -8,9 +8,9 @@
 //! ```text
 //!             ┌───────────────────────── keep-alive ────────────────────────┐
 //!             ▼                                                             │
-//!   bytes ─▶ RequestHead::parse ─▶ Edits (cut, replace, append) ─▶ BodyTracker::advance
+//!   bytes ─▶ RequestHead::parse ─▶ Edits (cut, replace, append) ─▶ BodyTracker::forward
 //!             │      │                   │                            │
-//!             │      └─ path, authority  └─ write_to: verbatim copy   └─ raw bytes, verbatim
+//!             │      └─ path, authority  └─ write_to: verbatim copy   └─ bytes as they are, or a Line
 //!             ▼                                                       ▼
 //!           Reject ── answered once, connection closed ◀──────────────┘
 //! ```
@@ -18,7 +18,7 @@
 //! * [`RequestHead`] and [`ResponseHead`] are tables of offsets into the caller's bytes, reused
 //!   from message to message.
 //! * [`Edits`] turns the received head into the head that is sent on.
-//! * [`BodyTracker`] finds where the body ends, without changing a byte.
+//! * [`BodyTracker`] finds where the body ends, and what of its framing is to be written anew.
 //! * [`path`] and [`authority`] bring what routes match on into one canonical form.
 //!
 //! ```
@@ -59,17 +59,19 @@ mod reject;
 mod request;
 mod response;
 mod target;
+mod trailer;
 mod upgrade;
 
 pub use beginning::{Beginning, beginning};
-pub use body::{Advance, BodyTracker};
+pub use body::{Advance, BodyTracker, Forward, Line};
 pub use edits::Edits;
-pub use field::{Field, FieldKind, Span};
+pub use field::{Field, FieldKind, Span, same_name};
 pub use framing::Framing;
 pub use reject::{REJECTS, Reject};
 pub use request::{Method, RequestHead, Version};
 pub use response::ResponseHead;
 pub use target::TargetForm;
+pub use trailer::may_be_trailer;
 pub use upgrade::{may_be_offered, protocols};
 
 /// Most fields that a head can have, whatever [`Limits::max_fields`] says: the size of the table

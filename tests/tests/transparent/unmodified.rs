@@ -4,6 +4,7 @@
 //! only (`near6`, `far6`). All tests share a lab, which is up while one of them needs it.
 
 mod languages;
+mod old;
 mod shells;
 mod stores;
 mod web;
@@ -38,6 +39,7 @@ fn scene() -> Scene {
     for (name, port) in [
         ("web", "{port: 80, appProtocol: http}"),
         ("git", "{port: 80, appProtocol: http}"),
+        ("old", "{port: 80, appProtocol: http}"),
         // Passed on as bytes, since that is said …
         ("redis", "{name: tcp-redis, port: 6379}"),
         // … or since that is found out, also for those whose server speaks first or whose bytes look like HTTP.

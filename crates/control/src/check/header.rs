@@ -70,10 +70,17 @@ pub(crate) fn match_value(value: &str, longest: usize) -> Result<(), Flaw> {
     no_controls(value)
 }
 
+/// A name in lower case with hyphens, whatever stands between its words: servers that make variables of
+/// names take all spellings for the same.
+fn plain(name: &str) -> String {
+    name.to_ascii_lowercase()
+        .replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+}
+
 /// What the name of a header that a policy looks at may be beside what [`match_name`] asks. What the proxy removes or writes itself says nothing
-/// of the caller.
+/// of the caller, however it is spelt.
 pub(crate) fn policy_header(name: &str) -> Result<(), Flaw> {
-    let lower = name.to_ascii_lowercase();
+    let lower = plain(name);
     let is_forwarding = FORWARDING.contains(&lower.as_str())
         || lower.starts_with("x-forwarded-")
         || lower == "x-real-ip";
@@ -95,7 +102,7 @@ pub(crate) fn policy_header(name: &str) -> Result<(), Flaw> {
 /// The name of a header that a filter sets, adds or removes.
 pub(crate) fn edit_name(name: &str, direction: Direction) -> Result<(), Flaw> {
     token(name, "header")?;
-    let lower = name.to_ascii_lowercase();
+    let lower = plain(name);
     if OWN.contains(&lower.as_str()) {
         return Err(Flaw::new(
             format!(

@@ -143,9 +143,11 @@ fn names_of_edited_headers() {
             ("Connection", "belongs to the connection"),
             ("transfer-encoding", "belongs to the connection"),
             ("Content-Length", "belongs to the connection"),
+            ("Content_Length", "belongs to the connection"),
             ("TE", "belongs to the connection"),
             ("Host", "Host"),
             ("X-Forwarded-For", "where a request came from"),
+            ("X.Forwarded_For", "where a request came from"),
         ],
     );
     assert!(edit_name("x-forwarded-for", Direction::Response).is_ok());

@@ -39,7 +39,7 @@ pub(super) fn opaque(mesh: &Mesh, endpoints: &[Endpoint]) -> BTreeSet<SocketAddr
 }
 
 /// A request of which no header is known.
-fn no_field(_: &[u8], _: &mut dyn FnMut(&[u8])) {}
+fn no_field(_: &mut dyn FnMut(&[u8], &[u8])) {}
 
 impl<'q> Question<'q> {
     fn access(&self, request: Option<&'q Request>, port: u16) -> Access<'q> {

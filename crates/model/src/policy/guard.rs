@@ -41,12 +41,12 @@ pub struct HttpAccess<'a, F> {
     pub path: &'a [u8],
     /// The query without the question mark; empty when there is none.
     pub query: &'a [u8],
-    /// Calls back with the value of each field line of a name, in order. Names are lower case.
+    /// Calls back with the name and the value of each field line, in order.
     pub fields: F,
 }
 
 /// The type of an [`Access`] without a request.
-pub type NoHeader = fn(&[u8], &mut dyn FnMut(&[u8]));
+pub type NoHeader = fn(&mut dyn FnMut(&[u8], &[u8]));
 
 impl<'a> Access<'a> {
     /// A flow of bytes.
@@ -202,16 +202,26 @@ impl Guard {
             })
     }
 
+    /// Whether the outcome may depend on a header of this name, in any spelling of it.
+    pub fn looks_at_header(&self, name: &[u8]) -> bool {
+        self.enforced()
+            .flat_map(|policy| &policy.rules)
+            .any(|rule| {
+                let http = rule.http.as_ref();
+                http.is_some_and(|http| http.looks_at_header(name))
+            })
+    }
+
     /// Decides one access.
     ///
     /// Rules of `Allow` policies match to the letter. Rules of `Deny` policies match in every
     /// reading that a server may have: methods without regard to case, paths also without
-    /// parameters (`/admin;x`), a header also when one of its lines or one element of a list has the
-    /// value. A flow of bytes never meets a condition on requests of an `Allow` policy, and always
+    /// parameters (`/admin;x`), a header in any spelling of its name (`x_role` for `x-role`), by any
+    /// element of a list, without regard to quotes, parameters and case. A flow of bytes never meets a condition on requests of an `Allow` policy, and always
     /// one of a `Deny` policy: what cannot be judged is refused.
     pub fn decide<F>(&self, access: &Access<'_, F>) -> Decision<'_>
     where
-        F: Fn(&[u8], &mut dyn FnMut(&[u8])),
+        F: Fn(&mut dyn FnMut(&[u8], &[u8])),
     {
         let Verdict { allowed, by } = self.verdict(access, false);
         let has_dry_runs = self.policies.iter().any(|policy| policy.dry_run);
@@ -261,7 +271,7 @@ impl Guard {
 
     fn verdict<F>(&self, access: &Access<'_, F>, with_dry_runs: bool) -> Verdict<'_>
     where
-        F: Fn(&[u8], &mut dyn FnMut(&[u8])),
+        F: Fn(&mut dyn FnMut(&[u8], &[u8])),
     {
         let allowed = |by| Verdict { allowed: true, by };
         let refused = |by| Verdict { allowed: false, by };
@@ -366,7 +376,7 @@ impl PolicyRule {
     /// What keeps a rule of an `Allow` policy from matching, for whoever explains a decision.
     pub fn unmet<F>(&self, access: &Access<'_, F>) -> Unmet
     where
-        F: Fn(&[u8], &mut dyn FnMut(&[u8])),
+        F: Fn(&mut dyn FnMut(&[u8], &[u8])),
     {
         let mut unmet = Unmet {
             port: !self.takes_port(access.port),
@@ -398,7 +408,7 @@ impl PolicyRule {
 
     fn matches<F>(&self, access: &Access<'_, F>, action: PolicyAction) -> bool
     where
-        F: Fn(&[u8], &mut dyn FnMut(&[u8])),
+        F: Fn(&mut dyn FnMut(&[u8], &[u8])),
     {
         self.takes_port(access.port)
             && self.takes_caller(access.caller)

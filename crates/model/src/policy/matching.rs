@@ -2,7 +2,8 @@
 //!
 //! Two readings of one condition. To *allow*, it must hold to the letter. To *deny*, it is enough
 //! that some server could take the request for what is denied: the letters of a method in another
-//! case, parameters on a path's segments, one of several values of a header.
+//! case, parameters on a path's segments, a header by another spelling of its name, one of several
+//! values in it.
 
 use super::guard::HttpAccess;
 use super::{HttpMatch, PolicyAction};
@@ -18,24 +19,26 @@ impl HttpMatch {
     /// Whether a request meets every condition, in the reading of this action.
     pub(super) fn matches<F>(&self, request: &HttpAccess<'_, F>, action: PolicyAction) -> bool
     where
-        F: Fn(&[u8], &mut dyn FnMut(&[u8])),
+        F: Fn(&mut dyn FnMut(&[u8], &[u8])),
     {
         self.takes_method(request.method, action)
             && self.takes_path(request.path, action)
             && self.takes_headers(&request.fields, action)
     }
 
+    /// Whether a header of this name makes a difference, in any spelling of it.
+    pub(super) fn looks_at_header(&self, name: &[u8]) -> bool {
+        let mut known = self.headers.iter().map(|(known, _)| known.as_bytes());
+        known.any(|known| is_spelling(name, known))
+    }
+
     pub(super) fn takes_headers<F>(&self, fields: &F, action: PolicyAction) -> bool
     where
-        F: Fn(&[u8], &mut dyn FnMut(&[u8])),
+        F: Fn(&mut dyn FnMut(&[u8], &[u8])),
     {
-        self.headers.iter().all(|(name, value)| {
-            let mut lines = Lines::new(value.as_bytes());
-            fields(name.as_bytes(), &mut |line| lines.add(line));
-            match action {
-                PolicyAction::Allow => lines.joined_is_equal(),
-                PolicyAction::Deny => lines.one_is_equal || lines.joined_is_equal(),
-            }
+        self.headers.iter().all(|(name, value)| match action {
+            PolicyAction::Allow => is_exactly(fields, name.as_bytes(), value.as_bytes()),
+            PolicyAction::Deny => may_be(fields, name.as_bytes(), value.as_bytes()),
         })
     }
 
@@ -94,56 +97,82 @@ fn name_of(segment: &[u8]) -> &[u8] {
         .unwrap_or(segment)
 }
 
-/// The lines of one field, compared with a value while they are called out.
-struct Lines<'v> {
-    value: &'v [u8],
-    /// What is left of the value for further lines joined by `", "` (RFC 9110 section 5.2).
-    left: &'v [u8],
-    count: usize,
-    joined: bool,
-    /// A line, or an element of a line's list (RFC 9110 section 5.6.1), is the value.
-    one_is_equal: bool,
+/// Whether two names are the same to a server that makes variables of them: `x_role`, `X.Role` and
+/// `X-Role` become `X_ROLE`.
+fn is_spelling(name: &[u8], known: &[u8]) -> bool {
+    let folded = |byte: &u8| match byte.is_ascii_alphanumeric() {
+        true => byte.to_ascii_lowercase(),
+        false => b'-',
+    };
+    name.len() == known.len() && name.iter().map(folded).eq(known.iter().map(folded))
 }
 
-impl<'v> Lines<'v> {
-    fn new(value: &'v [u8]) -> Self {
-        Self {
-            value,
-            left: value,
-            count: 0,
-            joined: true,
-            one_is_equal: false,
+/// Whether the lines of a field, joined by `", "` (RFC 9110 section 5.2), are the value, and no other
+/// spelling of its name stands beside it, which a server might read instead.
+fn is_exactly<F>(fields: &F, name: &[u8], value: &[u8]) -> bool
+where
+    F: Fn(&mut dyn FnMut(&[u8], &[u8])),
+{
+    let (mut left, mut equal, mut count) = (value, true, 0);
+    let mut take = |part: &[u8]| match left.strip_prefix(part) {
+        Some(rest) => left = rest,
+        None => equal = false,
+    };
+    let mut spelt_otherwise = false;
+    fields(&mut |known, line| {
+        if known.eq_ignore_ascii_case(name) {
+            if count > 0 {
+                take(b", ");
+            }
+            take(line);
+            count += 1;
+        } else {
+            spelt_otherwise |= is_spelling(known, name);
         }
-    }
-
-    fn add(&mut self, line: &[u8]) {
-        if self.count > 0 {
-            self.take(b", ");
-        }
-        self.take(line);
-        self.count += 1;
-        let mut elements = line.split(|byte| *byte == b',').map(trimmed);
-        self.one_is_equal |= line == self.value || elements.any(|element| element == self.value);
-    }
-
-    fn take(&mut self, part: &[u8]) {
-        match self.left.strip_prefix(part) {
-            Some(rest) => self.left = rest,
-            None => self.joined = false,
-        }
-    }
-
-    fn joined_is_equal(&self) -> bool {
-        self.count > 0 && self.joined && self.left.is_empty()
-    }
+    });
+    count > 0 && equal && left.is_empty() && !spelt_otherwise
 }
 
-fn trimmed(element: &[u8]) -> &[u8] {
-    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let start = element.iter().position(|byte| !is_space(byte));
-    let end = element.iter().rposition(|byte| !is_space(byte));
+/// Whether some server may find the value in the field: every piece of it is one of the field's, in
+/// any of its lines and in any spelling of its name.
+fn may_be<F>(fields: &F, name: &[u8], value: &[u8]) -> bool
+where
+    F: Fn(&mut dyn FnMut(&[u8], &[u8])),
+{
+    let is_there = |wanted: Option<&[u8]>| {
+        let mut found = false;
+        fields(&mut |known, line| {
+            found = found
+                || is_spelling(known, name)
+                    && wanted.is_none_or(|wanted| pieces(line).any(|piece| is_same(piece, wanted)));
+        });
+        found
+    };
+    is_there(None) && pieces(value).all(|wanted| is_there(Some(wanted)))
+}
+
+/// The elements of a list, and their parameters (RFC 9110 sections 5.6.1 and 5.6.6), without the quotes
+/// and whitespace around them.
+fn pieces(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| matches!(byte, b',' | b';')).map(bare)
+}
+
+fn bare(piece: &[u8]) -> &[u8] {
+    let is_around = |byte: &u8| matches!(byte, b' ' | b'\t' | b'"');
+    let start = piece.iter().position(|byte| !is_around(byte));
+    let end = piece.iter().rposition(|byte| !is_around(byte));
     match (start, end) {
-        (Some(start), Some(end)) => element.get(start..=end).unwrap_or_default(),
+        (Some(start), Some(end)) => piece.get(start..=end).unwrap_or_default(),
         _ => &[],
     }
+}
+
+/// Equal but for case, and for the backslashes that quoted text may have anywhere.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    letters(one).eq(letters(other))
+}
+
+fn letters(piece: &[u8]) -> impl Iterator<Item = u8> {
+    let letters = piece.iter().filter(|byte| **byte != b'\\');
+    letters.map(u8::to_ascii_lowercase)
 }

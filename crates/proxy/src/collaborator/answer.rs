@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use heddle_wire::buffer::Chain;
 use heddle_wire::http1::{FieldKind, Framing, ResponseHead, protocols};
 
+use super::encode::cut_reason;
 use super::exchange::Exchange;
 use super::{Connection, Scratch};
 use crate::failure::{Failure, Reason};
@@ -111,11 +112,13 @@ impl Connection {
         }
         let mut progress = false;
         let blocks = self.worker.stream_blocks();
-        let pushed = exchange.upload.poll(
+        let (upload, trailers) = exchange.upload(&self.door);
+        let pushed = upload.poll(
             cx,
             &blocks,
             &mut self.client,
             &mut upstream.side,
+            &|name| trailers.keep_of_request(name),
             &mut progress,
         );
         match pushed {
@@ -214,6 +217,7 @@ impl Connection {
             let buf = upstream.side.inbox.contiguous(head_bytes, linear);
             edits.clear();
             response.strip_hop_by_hop(buf, edits);
+            cut_reason(response, edits);
             out.clear();
             edits.write_to(buf, out);
             self.client
@@ -236,7 +240,8 @@ impl Connection {
         head_bytes: usize,
     ) -> Result<(), Failure> {
         exchange.refused_there = None;
-        if !upstream.side.is_to_node() {
+        exchange.from_node = upstream.side.is_to_node();
+        if !exchange.from_node {
             return Ok(());
         }
         let Scratch {
@@ -348,11 +353,13 @@ impl Connection {
         self.push(cx, exchange, upstream)?;
         let mut progress = false;
         let blocks = self.worker.stream_blocks();
-        let pulled = exchange.download.poll(
+        let (download, trailers) = exchange.download(&self.door);
+        let pulled = download.poll(
             cx,
             &blocks,
             &mut upstream.side,
             &mut self.client,
+            &|name| trailers.keep_of_response(name),
             &mut progress,
         );
         if progress {

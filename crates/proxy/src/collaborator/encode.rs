@@ -7,7 +7,7 @@ use std::io::Write;
 
 use heddle_model::{HeaderEdits, PathMatch, PathRewrite, Redirect};
 use heddle_wire::http1::{
-    Edits, Field, FieldKind, Framing, RequestHead, ResponseHead, TargetForm, Version,
+    Edits, Field, FieldKind, Framing, RequestHead, ResponseHead, TargetForm, Version, same_name,
 };
 
 use super::exchange::Exchange;
@@ -60,7 +60,7 @@ impl Connection {
             edits.replace(request.target, value);
         }
 
-        // Host: what the rule says, else the canonical form of what the client said.
+        // Host: what the rule says, else the canonical form of what the client said, else what it dialled.
         let hostname = filters
             .iter()
             .rev()
@@ -68,6 +68,12 @@ impl Connection {
             .find_map(|filters| filters.rewrite.as_ref()?.hostname.as_deref());
         let host = hostname.map_or(authority.as_slice(), str::as_bytes);
         match request.host {
+            Some(span) if span.is_empty() => {
+                let lines = request.fields.iter();
+                let empty = lines.filter(|field| field.kind == FieldKind::Host);
+                empty.for_each(|field| edits.cut(field.line));
+                edits.append(b"Host", host);
+            }
             Some(span) if span.of(buf) != host => edits.replace(span, host),
             Some(_) => {}
             None => edits.append(b"Host", host),
@@ -156,13 +162,9 @@ impl Connection {
                 }
             }
         }
-        if self.door.inbound().is_some() {
-            // The caller's node takes it for ours.
-            for field in &response.fields {
-                if field.kind == FieldKind::HeddleReason {
-                    edits.cut(field.line);
-                }
-            }
+        // Another node says it of itself, and takes it out of what endpoints say.
+        if !exchange.from_node {
+            cut_reason(response, edits);
         }
         // A 426 says what the server would speak instead (RFC 9110 section 15.5.22).
         if response.status == 101 || (response.status == 426 && response.upgrades()) {
@@ -185,6 +187,15 @@ impl Connection {
         apply_both(backend_edits, rule_edits, &response.fields, buf, edits);
         out.clear();
         edits.write_to(buf, out);
+    }
+}
+
+/// Takes out the field by which nodes say why they answer themselves: callers take it for ours.
+pub(super) fn cut_reason(response: &ResponseHead, edits: &mut Edits) {
+    for field in &response.fields {
+        if field.kind == FieldKind::HeddleReason {
+            edits.cut(field.line);
+        }
     }
 }
 
@@ -238,11 +249,11 @@ fn apply_edits(
     }
 }
 
-/// Whether the changes replace or remove the lines of this name.
-fn takes_out(changes: &HeaderEdits, name: &[u8]) -> bool {
+/// Whether the changes replace or remove the lines of this name, in any spelling of it.
+pub(super) fn takes_out(changes: &HeaderEdits, name: &[u8]) -> bool {
     let set = changes.set.iter().map(|(name, _)| name);
     set.chain(&changes.remove)
-        .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+        .any(|known| same_name(known.as_bytes(), name))
 }
 
 /// Writes the path that takes the place of `path`, which `matched` matched.

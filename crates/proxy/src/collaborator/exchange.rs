@@ -29,7 +29,7 @@ pub(super) struct Exchange {
     pub(super) port: Option<PortIndex>,
     pub(super) rule: Option<Arc<Rule>>,
     /// Which of the rule's backends; in few bytes, since every connection has room for an exchange.
-    backend: u32,
+    pub(super) backend: u32,
     /// The port whose endpoints are asked.
     pub(super) target: Option<PortIndex>,
     /// When the whole request must be over, as its route says.
@@ -64,6 +64,8 @@ pub(super) struct Exchange {
     /// Only the end of the connection tells the client that the answer is whole. Until it is,
     /// closing resets the connection, whatever the reason.
     pub(super) ends_at_close: bool,
+    /// Whether the answer came through another node, which has taken out what only nodes say.
+    pub(super) from_node: bool,
     /// Why another node has answered itself.
     pub(super) refused_there: Option<Reason>,
     /// Status of the response that was begun; 0 before.
@@ -100,6 +102,7 @@ impl Exchange {
             reuse_upstream: false,
             interim: 0,
             ends_at_close: false,
+            from_node: false,
             refused_there: None,
             status: 0,
         }

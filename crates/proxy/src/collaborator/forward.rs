@@ -175,7 +175,7 @@ impl Connection {
         let via = endpoint.place.via();
         let guards = &exchange.bound.snapshot.guards;
         let caller = via.and_then(|_| guards.account(&self.door));
-        let now = self.worker.clock.now();
+        let now = (self.worker.clock.now_ms(), self.worker.clock.now());
         self.worker.upstreams.take_idle(endpoint, caller, now)
     }
 
@@ -326,7 +326,13 @@ impl Connection {
             self.client.reset_on_close(false);
         }
         let whole = exchange.upload.is_done() && !exchange.upload_broken;
-        let clean = upstream.side.inbox.is_empty() && upstream.side.outbox.is_empty();
+        let said_more = !upstream.side.inbox.is_empty();
+        let out_of_turn = said_more && exchange.reuse_upstream && !exchange.from_node;
+        if let Some(lease) = exchange.lease.as_ref().filter(|_| out_of_turn) {
+            let now = self.worker.clock.now_ms();
+            lease.endpoint().spoke_out_of_turn(now);
+        }
+        let clean = !said_more && upstream.side.outbox.is_empty();
         if let Some(lease) = exchange
             .lease
             .as_ref()

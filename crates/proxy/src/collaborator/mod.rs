@@ -29,6 +29,7 @@ mod observe;
 mod prepare;
 mod respond;
 mod room;
+mod trailers;
 
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
@@ -299,7 +300,7 @@ impl Connection {
         let upstream = last.and_then(|endpoint| {
             let via = endpoint.place.via();
             let caller = via.and_then(|_| bound.snapshot.guards.account(&self.door));
-            let now = self.worker.clock.now();
+            let now = (self.worker.clock.now_ms(), self.worker.clock.now());
             self.worker.upstreams.let_go(endpoint, caller, now)
         });
         let Ok(client) = self.client.pack() else {

@@ -3,6 +3,8 @@
 //! Nothing here waits. What is decided goes into the [`Exchange`]; the request as it will be sent
 //! goes into the scratch.
 
+use std::io::Write;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use heddle_model::{AppProtocol, Outcome};
@@ -15,6 +17,8 @@ use super::encode;
 use super::exchange::Exchange;
 use super::{Connection, Scratch};
 use crate::failure::{Failure, Reason};
+use crate::inbound::Inbound;
+use crate::intercepted::Direct;
 use crate::listener::Entry;
 use crate::pump::Pump;
 use crate::route::{HTTP_PORT, PortIndex, Request, Snapshot, Target};
@@ -56,14 +60,19 @@ impl Connection {
 
         let named = match (request.target_authority, request.host) {
             (Some(target), _) => Some(target.of(buf)),
-            (None, Some(field)) => Some(field.of(buf)),
-            (None, None) => None,
+            (None, Some(field)) if !field.is_empty() => Some(field.of(buf)),
+            _ => None,
         };
         let named = named.map(|raw| self.called.learn(raw)).transpose()?;
         host.clear();
-        if named.is_some() {
-            host.extend_from_slice(&self.called.canonical);
-        }
+        // Without the port.
+        let host_len = match named {
+            Some(named) => {
+                host.extend_from_slice(&self.called.canonical);
+                named.host_len
+            }
+            None => dialled(&self.door.entry, host),
+        };
 
         // Which port of which Service.
         let bound = exchange.bound.clone();
@@ -160,14 +169,8 @@ impl Connection {
                 Entry::Service { port, .. } => *port,
                 _ => HTTP_PORT,
             };
-            if let (None, Entry::Service { service, .. }) = (&named, &self.door.entry) {
-                // A client that does not say whom it calls (HTTP/1.0) is told the Service's name.
-                host.extend_from_slice(service.name.as_str().as_bytes());
-                host.push(b'.');
-                host.extend_from_slice(service.namespace.as_str().as_bytes());
-            }
             let called = encode::Called {
-                host: &host[..named.map_or(host.len(), |named| named.host_len)],
+                host: &host[..host_len],
                 path: new_path,
                 query: request.query.map(|query| query.of(buf)),
             };
@@ -267,6 +270,37 @@ impl LastCalled {
         self.parts = Some(parts);
         Ok(parts)
     }
+}
+
+/// Writes the authority of what was dialled, for a client that does not say whom it calls (HTTP/1.0): the
+/// Service's name as callers of every namespace may say it, or the address. Returns how long it is without
+/// the port.
+#[cold]
+fn dialled(entry: &Entry, out: &mut Vec<u8>) -> usize {
+    // Writing to a vector cannot fail.
+    let (host_len, port) = match entry {
+        Entry::Service { service, port, .. } => {
+            let (name, namespace) = (&service.name, &service.namespace);
+            let _ = write!(out, "{name}.{namespace}");
+            (out.len(), *port)
+        }
+        Entry::Direct(Direct { endpoint, .. }) | Entry::Inbound(Inbound { endpoint, .. }) => {
+            let _ = match endpoint.ip() {
+                IpAddr::V4(address) => write!(out, "{address}"),
+                IpAddr::V6(address) => write!(out, "[{address}]"),
+            };
+            (out.len(), endpoint.port())
+        }
+        // A forward proxy does not know, and requests come by none of the others.
+        Entry::ForwardProxy { .. }
+        | Entry::Mesh
+        | Entry::Outbound { .. }
+        | Entry::Arriving { .. } => return 0,
+    };
+    if port != HTTP_PORT {
+        let _ = write!(out, ":{port}");
+    }
+    host_len
 }
 
 /// Writes the protocols that the client offers to change to (RFC 9110 section 7.8) and that may be

@@ -116,6 +116,11 @@ impl Side {
         }
     }
 
+    /// Whether there are bytes to read from it, and not just an end. Asks the kernel; only for sockets.
+    pub(crate) fn has_spoken(&self) -> bool {
+        self.peek(&mut [0]) > 0
+    }
+
     /// Whether there is nothing to read from it: neither the end of the stream nor bytes that nobody asked
     /// for. Asks the runtime, and the kernel only for what a session says of its own.
     pub(crate) fn is_silent(&mut self) -> bool {

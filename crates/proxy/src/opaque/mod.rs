@@ -156,7 +156,10 @@ impl Direction {
         if self.ended {
             return Ok(());
         }
-        if let Poll::Ready(moved) = self.pump.poll(cx, blocks, source, sink, progress) {
+        if let Poll::Ready(moved) = self
+            .pump
+            .poll(cx, blocks, source, sink, &|_| true, progress)
+        {
             moved?;
             self.ended = sink.poll_shutdown(cx).is_ready();
         }

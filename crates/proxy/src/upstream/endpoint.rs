@@ -15,6 +15,9 @@ use crate::worker::Millis;
 
 /// How long a handshake that was refused is not tried again for the same caller, in milliseconds.
 const REFUSED_MS: Millis = 500;
+/// For how long no connection is used again to an endpoint that has said something on an idle one, in
+/// milliseconds.
+const DISTRUST_MS: Millis = 60_000;
 /// Callers of which that is remembered, for each endpoint.
 const MAX_REFUSALS: usize = 64;
 
@@ -43,6 +46,8 @@ pub(crate) struct Endpoint {
     pub(super) told: Cell<bool>,
     /// The configuration names it. Of others, which callers name, the log does not speak.
     pub(super) configured: Cell<bool>,
+    /// It has said what no request asked for: until when none of its connections is used again.
+    pub(super) distrusted_until: Cell<Millis>,
     /// The pod that it was reached in is none any more: no connection there is kept.
     pub(super) gone: Cell<bool>,
     /// How it is named on links.
@@ -68,6 +73,7 @@ impl Endpoint {
             said: Cell::new(0),
             told: Cell::new(false),
             configured: Cell::new(false),
+            distrusted_until: Cell::new(0),
             gone: Cell::new(false),
             linked: Linked::default(),
             reached: Reached::default(),
@@ -82,6 +88,25 @@ impl Endpoint {
     /// The configuration names it.
     pub(crate) fn is_configured(&self) {
         self.configured.set(true);
+    }
+
+    /// It has said something between two requests, such as a second answer. The next time that may come at the
+    /// moment when another request is on its way, whose client would take it for its own.
+    pub(crate) fn spoke_out_of_turn(&self, now: Millis) {
+        let until = now.saturating_add(DISTRUST_MS);
+        let before = self.distrusted_until.replace(until);
+        if before <= now {
+            tracing::warn!(
+                endpoint = %self.label,
+                seconds = DISTRUST_MS / 1000,
+                "an endpoint has sent what no request asked for: its connections are not used again for a while"
+            );
+        }
+    }
+
+    /// Whether a connection that is between two requests may carry another one.
+    pub(super) fn may_keep(&self, now: Millis) -> bool {
+        !self.gone.get() && self.distrusted_until.get() <= now
     }
 
     /// Whether a handshake in the name of a caller was refused a moment ago. Each costs both nodes more than

@@ -24,6 +24,17 @@ pub(super) struct Idle {
     since: Millis,
 }
 
+impl Idle {
+    /// Whether the endpoint has said nothing since the last answer. If it has, that is remembered.
+    fn is_silent(&mut self, endpoint: &Endpoint, now: Millis) -> bool {
+        let silent = self.side.is_silent();
+        if !silent && self.side.has_spoken() {
+            endpoint.spoke_out_of_turn(now);
+        }
+        silent
+    }
+}
+
 impl Upstreams {
     /// Takes the idle connection used last that is still alive; towards another node, of those that were
     /// made in the name of this caller.
@@ -31,7 +42,7 @@ impl Upstreams {
         &self,
         endpoint: &Endpoint,
         caller: Option<&ServiceAccountName>,
-        now: Instant,
+        now: (Millis, Instant),
     ) -> Option<Upstream> {
         loop {
             let mut idle = match endpoint.place.via() {
@@ -43,7 +54,10 @@ impl Upstreams {
                 }
             };
             self.stats.upstream_connections_idle.dec();
-            if idle.side.is_silent() && !idle.side.is_ending(now) {
+            if !idle.is_silent(endpoint, now.0) {
+                continue;
+            }
+            if endpoint.may_keep(now.0) && !idle.side.is_ending(now.1) {
                 return Some(Upstream {
                     side: idle.side,
                     open: idle.open,
@@ -57,7 +71,7 @@ impl Upstreams {
         &self,
         endpoint: &Endpoint,
         caller: Option<&ServiceAccountName>,
-        now: Instant,
+        now: (Millis, Instant),
     ) -> Option<parcel::Idle> {
         pack(endpoint, self.take_idle(endpoint, caller, now)?)
     }
@@ -99,7 +113,7 @@ impl Upstreams {
         if upstream.side.part_with_stream() {
             return;
         }
-        if endpoint.gone.get() || upstream.side.is_one_clients() {
+        if !endpoint.may_keep(now) || upstream.side.is_one_clients() {
             return;
         }
         let mut idle = endpoint.idle.borrow_mut();
@@ -128,7 +142,9 @@ impl Upstreams {
         };
         for endpoint in self.by_place.borrow().values() {
             self.drop_idle(endpoint, |idle| {
-                idle.since < oldest || idle.side.is_ending(instant) || !idle.side.is_silent()
+                idle.since < oldest
+                    || idle.side.is_ending(instant)
+                    || !idle.is_silent(endpoint, now)
             });
         }
     }

@@ -98,13 +98,13 @@ pub(crate) fn allow(caller: &str) -> Vec<Policy> {
 }
 
 /// A bed with a listener for each caller.
-struct Guarded {
-    bed: Bed,
+pub(crate) struct Guarded {
+    pub(crate) bed: Bed,
     doors: BTreeMap<&'static str, SocketAddr>,
 }
 
 impl Guarded {
-    fn new(mesh: &Mesh) -> Guarded {
+    pub(crate) fn new(mesh: &Mesh) -> Guarded {
         let bed = Bed::with(Settings::default(), mesh);
         let mut doors = BTreeMap::new();
         for (id, caller) in (10..).zip(CALLERS) {
@@ -120,12 +120,12 @@ impl Guarded {
         Guarded { bed, doors }
     }
 
-    fn client(&self, caller: &str) -> Client {
+    pub(crate) fn client(&self, caller: &str) -> Client {
         Client::connect(*self.doors.get(caller).unwrap_or(&self.bed.address))
     }
 
     /// The status that a request of its own gets.
-    fn status(&self, caller: &str, line: &str, fields: &str) -> u16 {
+    pub(crate) fn status(&self, caller: &str, line: &str, fields: &str) -> u16 {
         let mut client = self.client(caller);
         client.send(format!(
             "{line} HTTP/1.1\r\nHost: echo.test\r\n{fields}\r\n"

@@ -273,7 +273,7 @@ fn a_rule_on_host_sees_the_host_that_is_forwarded() {
             "GET / HTTP/1.1\r\nHost: admin.internal:81\r\n\r\n",
             "admin.internal:81",
         ),
-        ("GET / HTTP/1.0\r\n\r\n", ""),
+        ("GET / HTTP/1.0\r\n\r\n", "echo.test"),
     ] {
         let (met, head) = meets(&bed, request);
         assert_eq!(field(&head, "host"), Some(host), "{request:?}");

@@ -1,4 +1,4 @@
-//! Where a body ends, found without changing a byte of it.
+//! Where a body ends, and what of it passes as it is.
 
 mod chunked;
 
@@ -16,7 +16,7 @@ use super::{Framing, Limits, Reject};
 ///   UntilClose ── everything, never done: the caller sees the connection close
 /// ```
 ///
-/// What [`advance`](Self::advance) accepts may be sent on as it is. When it refuses, nothing of
+/// [`forward`](Self::forward) says what may be sent on as it is. When it refuses, nothing of
 /// that input may be: the receiver then has an incomplete message, which it cannot take for
 /// another, as long as its connection is closed.
 #[derive(Debug)]
@@ -39,6 +39,34 @@ pub struct Advance {
     pub consumed: usize,
     /// Whether the body ends there.
     pub done: bool,
+}
+
+/// How far a call to [`BodyTracker::forward`] came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forward {
+    /// Bytes of the input that go on as they are.
+    pub pass: usize,
+    /// Bytes behind them that do not. What follows those has not been looked at.
+    pub skip: usize,
+    /// Whether a [`Line`](BodyTracker::line) takes the place of what was skipped, now or before.
+    pub write: bool,
+    /// Whether the body ends there.
+    pub done: bool,
+}
+
+/// A line of a chunked body's framing that does not go on as it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// A chunk's size that was not plain hexadecimal digits, or came in pieces: it goes on without
+    /// extensions and zeros in front.
+    Size(u64),
+    /// A trailer, of which the sender decides whether it goes on.
+    Trailer {
+        /// Its name.
+        name: &'a [u8],
+        /// The line, with its CRLF.
+        line: &'a [u8],
+    },
 }
 
 impl BodyTracker {
@@ -109,6 +137,43 @@ impl BodyTracker {
             consumed,
             done: self.is_done(),
         })
+    }
+
+    /// Takes the next bytes of the connection on their way to another one, up to the first line that
+    /// does not pass as it came. Data is skipped by length, never looked at.
+    ///
+    /// # Errors
+    /// As for [`advance`](Self::advance).
+    #[inline]
+    pub fn forward(&mut self, input: &[u8]) -> Result<Forward, Reject> {
+        let State::Chunked(chunked) = &mut self.state else {
+            let Advance { consumed, done } = self.advance(input)?;
+            return Ok(Forward {
+                pass: consumed,
+                skip: 0,
+                write: false,
+                done,
+            });
+        };
+        let reach = chunked.forward(input, &mut |_| ())?;
+        if chunked.is_done() {
+            self.state = State::Done;
+        }
+        Ok(Forward {
+            pass: reach.passed,
+            skip: reach.skipped,
+            write: reach.rewritten,
+            done: self.is_done(),
+        })
+    }
+
+    /// The line to be written when [`forward`](Self::forward) has just said so.
+    #[must_use]
+    pub fn line(&self) -> Option<Line<'_>> {
+        match &self.state {
+            State::Chunked(chunked) => Some(chunked.line()),
+            State::Done | State::Length(_) | State::UntilClose => None,
+        }
     }
 
     /// Whether the body has ended.

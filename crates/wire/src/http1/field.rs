@@ -90,20 +90,42 @@ pub enum FieldKind {
     /// Any other field whose name begins with `X-Forwarded-`.
     XForwardedOther,
     XRealIp,
-    /// Content-Length or Transfer-Encoding spelt with underscores. Servers that turn names into
-    /// environment variables take both spellings for the same field, so heads with such a field
+    /// Content-Length or Transfer-Encoding in another [spelling](same_name): heads with such a field
     /// are refused.
     FramingAlias,
 }
 
 const X_FORWARDED: &[u8] = b"x-forwarded-";
 
+/// What each byte of a name is to a server that turns names into variables: a letter in lower case, a
+/// digit, or a hyphen.
+static FOLDED: [u8; 256] = {
+    let mut table = [b'-'; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        if (byte as u8).is_ascii_alphanumeric() {
+            table[byte] = (byte as u8).to_ascii_lowercase();
+        }
+        byte += 1;
+    }
+    table
+};
+
+/// Whether some server takes two names for the same field: equal but for case, and for what stands
+/// between letters and digits. Servers that make variables of names (CGI, WSGI, PHP) take
+/// `X_Role` for `X-Role`, and some of them `X.Role` and `X~Role` as well.
+#[must_use]
+pub fn same_name(one: &[u8], other: &[u8]) -> bool {
+    let fold = |&byte: &u8| FOLDED[usize::from(byte)];
+    one.len() == other.len() && one.iter().map(fold).eq(other.iter().map(fold))
+}
+
 impl FieldKind {
     /// The kind of the field called `name`, which is a token, in any case.
     ///
     /// Length and first byte leave one candidate or two, so an unknown name costs one comparison
-    /// of two bytes. A forwarding field spelt with underscores is that forwarding field, for the
-    /// reason given at [`FramingAlias`](Self::FramingAlias).
+    /// of two bytes. In another [spelling](same_name) a name is of the same kind, but for those
+    /// of framing: see [`FramingAlias`](Self::FramingAlias).
     #[must_use]
     #[inline]
     pub fn of(name: &[u8]) -> Self {
@@ -156,14 +178,13 @@ impl FieldKind {
         }
     }
 
-    /// What this kind becomes if `name` is `full` spelt with underscores.
+    /// What this kind becomes if `name` is another spelling of `full`.
     #[cold]
     fn if_alias(self, name: &[u8], full: &[u8]) -> Self {
         match self {
-            _ if !same_with_underscores(name, full) => Self::Other,
+            _ if !same_name(name, full) => Self::Other,
             Self::ContentLength | Self::TransferEncoding => Self::FramingAlias,
-            Self::XRealIp | Self::XForwardedClientCert => self,
-            _ => Self::Other,
+            _ => self,
         }
     }
 
@@ -171,7 +192,7 @@ impl FieldKind {
         let Some((prefix, rest)) = name.split_at_checked(X_FORWARDED.len()) else {
             return Self::Other;
         };
-        if !same_with_underscores(prefix, X_FORWARDED) {
+        if !same_name(prefix, X_FORWARDED) {
             return Self::Other;
         }
         let kind = match rest.len() {
@@ -241,21 +262,6 @@ impl FieldKind {
                     | Self::TransferEncoding
             )
     }
-
-    /// Fields that may not come after the body (RFC 9110 section 6.5.1): framing, routing,
-    /// authentication, control, and whatever a proxy has already acted on.
-    #[must_use]
-    pub(crate) fn is_forbidden_trailer(self) -> bool {
-        self.is_protected() || self.is_hop_by_hop() || matches!(self, Self::Te | Self::Trailer)
-    }
-}
-
-/// Equal but for case and for underscores where `full` has hyphens. `full` is in lower case.
-fn same_with_underscores(name: &[u8], full: &[u8]) -> bool {
-    name.len() == full.len()
-        && name.iter().zip(full).all(|(&byte, &want)| {
-            byte.to_ascii_lowercase() == want || (byte == b'_' && want == b'-')
-        })
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! What fields say about the connection and about where the message ends, the same for requests
 //! and responses.
 
-use super::{Field, FieldKind, Reject, Span};
+use std::io::Write;
+
+use super::{Edits, Field, FieldKind, Reject, Span};
 
 /// Where a body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,6 +28,8 @@ const MAX_NOMINATED: usize = 16;
 pub(super) struct Facts {
     pub(super) content_length: Option<u64>,
     pub(super) chunked: bool,
+    /// Whether one of the two does not stand there in its plainest form.
+    anew: bool,
     /// Connection options.
     pub(super) close: bool,
     pub(super) keep_alive: bool,
@@ -38,6 +42,7 @@ impl Facts {
     pub(super) fn clear(&mut self) {
         self.content_length = None;
         self.chunked = false;
+        self.anew = false;
         self.close = false;
         self.keep_alive = false;
         self.upgrade = false;
@@ -48,8 +53,15 @@ impl Facts {
     #[inline]
     pub(super) fn note(&mut self, buf: &[u8], field: &Field) -> Result<(), Reject> {
         match field.kind {
-            FieldKind::ContentLength => self.content_length(field.value.of(buf)),
-            FieldKind::TransferEncoding => self.transfer_encoding(field.value.of(buf)),
+            FieldKind::ContentLength => {
+                let rest = after_colon(buf, field);
+                self.anew |= !matches!(rest, [b' ', b'1'..=b'9', ..] | b" 0");
+                self.content_length(field.value.of(buf))
+            }
+            FieldKind::TransferEncoding => {
+                self.anew |= after_colon(buf, field) != b" chunked";
+                self.transfer_encoding(field.value.of(buf))
+            }
             FieldKind::Connection => self.connection(buf, field.value),
             FieldKind::FramingAlias => Err(Reject::FIELD_ALIAS),
             _ => Ok(()),
@@ -117,6 +129,35 @@ impl Facts {
         Ok(())
     }
 
+    /// Writes framing fields anew if they do not stand there in the one form that every reader knows:
+    /// `Transfer-Encoding: chunked`, `Content-Length: 5`.
+    #[inline]
+    pub(super) fn write_anew(&self, fields: &[Field], edits: &mut Edits) {
+        if self.anew {
+            self.write(fields, edits);
+        }
+    }
+
+    #[cold]
+    fn write(&self, fields: &[Field], edits: &mut Edits) {
+        for field in fields {
+            match (field.kind, self.content_length) {
+                (FieldKind::TransferEncoding, _) => {
+                    edits.replace(field.line, b"Transfer-Encoding: chunked\r\n");
+                }
+                (FieldKind::ContentLength, Some(length)) => {
+                    let mut text = [0; "Content-Length: 18446744073709551615\r\n".len()];
+                    let mut rest = &mut text[..];
+                    // It has room for the longest.
+                    let _ = write!(rest, "Content-Length: {length}\r\n");
+                    let left = rest.len();
+                    edits.replace(field.line, &text[..text.len() - left]);
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// The framing that the fields declare, before status and method have their say.
     pub(super) fn declared(&self, http_10: bool) -> Result<Option<Framing>, Reject> {
         match (self.chunked, self.content_length) {
@@ -138,6 +179,20 @@ impl Facts {
         self.nominated
             .iter()
             .any(|span| span.of(buf).eq_ignore_ascii_case(name))
+    }
+}
+
+/// What stands between a field's colon and the end of its value, if the line ends there and the value
+/// begins after one byte.
+#[inline]
+fn after_colon<'a>(buf: &'a [u8], field: &Field) -> &'a [u8] {
+    let Field {
+        line, name, value, ..
+    } = *field;
+    let bare = value.start.wrapping_sub(name.end) == 2 && line.end.wrapping_sub(value.end) == 2;
+    match bare {
+        true => &buf[usize::from(value.start) - 1..usize::from(value.end)],
+        false => b"",
     }
 }
 

@@ -72,7 +72,7 @@ rejects! {
     EMPTY_FIELD_NAME = 400 "empty_field_name" "a field has no name";
     SPACE_BEFORE_COLON = 400 "space_before_colon" "whitespace between a field's name and its colon";
     FIELD_NAME_NOT_TOKEN = 400 "field_name_not_token" "a field's name is not a token";
-    FIELD_ALIAS = 400 "field_alias" "a field's name is that of a framing field, with underscores";
+    FIELD_ALIAS = 400 "field_alias" "a field's name is another spelling of a framing field's";
 
     // Framing
     CONTENT_LENGTH_WITH_TRANSFER_ENCODING = 400 "content_length_with_transfer_encoding" "both Content-Length and Transfer-Encoding";
@@ -107,7 +107,6 @@ rejects! {
     CHUNK_DATA_END = 400 "chunk_data_end" "a chunk's data is not followed by CRLF";
     TRAILERS_TOO_LARGE = 431 "trailers_too_large" "the trailer section is longer than allowed";
     MALFORMED_TRAILER = 400 "malformed_trailer" "a trailer field does not follow the grammar";
-    FORBIDDEN_TRAILER = 400 "forbidden_trailer" "a field that may not be sent as a trailer";
 
     // Path
     MALFORMED_PERCENT = 400 "malformed_percent" "a percent sign without two hexadecimal digits";

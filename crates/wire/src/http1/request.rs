@@ -85,7 +85,8 @@ pub struct RequestHead {
     /// The target's authority in absolute and authority form. It replaces Host (RFC 9112 section
     /// 3.2.2).
     pub target_authority: Option<Span>,
-    /// The value of Host; HTTP/1.1 requests always have one.
+    /// The value of Host: HTTP/1.1 requests always have one; in HTTP/1.0 it may be empty, which says
+    /// as much as none.
     pub host: Option<Span>,
     /// The version.
     pub version: Version,
@@ -186,6 +187,7 @@ impl RequestHead {
             fields,
             facts,
             host,
+            version,
             ..
         } = self;
         let mut expect = false;
@@ -196,7 +198,9 @@ impl RequestHead {
                     if host.replace(field.value).is_some() {
                         return Err(Reject::DUPLICATE_HOST);
                     }
-                    authority::parse(field.value.of(buf))?;
+                    if *version == Version::Http11 || !field.value.is_empty() {
+                        authority::parse(field.value.of(buf))?;
+                    }
                 }
                 FieldKind::Expect => {
                     if !field.value.of(buf).eq_ignore_ascii_case(b"100-continue") {
@@ -224,7 +228,8 @@ impl RequestHead {
     /// Cuts what must not go further than this connection: the fields of RFC 9110 section 7.6.1,
     /// those that `Connection` names, and empty lines before the request line.
     ///
-    /// `TE: trailers` stays, since trailers are passed on; any other TE goes.
+    /// `TE: trailers` stays, since trailers are passed on; any other TE goes. Framing fields are written
+    /// anew where they do not stand in their plainest form.
     pub fn strip_hop_by_hop(&self, buf: &[u8], edits: &mut Edits) {
         if self.start > 0 {
             edits.cut(Span {
@@ -237,6 +242,7 @@ impl RequestHead {
                 edits.cut(field.line);
             }
         }
+        self.facts.write_anew(&self.fields, edits);
     }
 
     /// Whether a field of this head goes no further than this connection.

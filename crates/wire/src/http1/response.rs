@@ -139,7 +139,8 @@ impl ResponseHead {
     }
 
     /// Cuts what must not go further than this connection, as for a request. Content-Length and
-    /// Transfer-Encoding of a 1xx or 204, which may have neither, go too (RFC 9110 section 8.6).
+    /// Transfer-Encoding of a 1xx or 204, which may have neither, go too (RFC 9110 section 8.6); elsewhere
+    /// they are written anew where they do not stand in their plainest form.
     pub fn strip_hop_by_hop(&self, buf: &[u8], edits: &mut Edits) {
         if self.start > 0 {
             edits.cut(Span {
@@ -158,6 +159,9 @@ impl ResponseHead {
             if ends_here {
                 edits.cut(field.line);
             }
+        }
+        if !unframed {
+            self.facts.write_anew(&self.fields, edits);
         }
     }
 

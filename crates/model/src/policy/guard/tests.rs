@@ -38,10 +38,9 @@ fn unmet(rule: &PolicyRule, request: &Request) -> Unmet {
             method: request.method.as_bytes(),
             path: request.path.as_bytes(),
             query: b"",
-            fields: |name: &[u8], line: &mut dyn FnMut(&[u8])| {
-                let fields = request.fields.iter();
-                for (_, value) in fields.filter(|(known, _)| known.as_bytes() == name) {
-                    line(value.as_bytes());
+            fields: |line: &mut dyn FnMut(&[u8], &[u8])| {
+                for (name, value) in &request.fields {
+                    line(name.as_bytes(), value.as_bytes());
                 }
             },
         }),
@@ -56,9 +55,9 @@ fn decide<'g>(
 ) -> Decision<'g> {
     let fields = |request: &Request| {
         let fields = request.fields.clone();
-        move |name: &[u8], line: &mut dyn FnMut(&[u8])| {
-            for (_, value) in fields.iter().filter(|(known, _)| known.as_bytes() == name) {
-                line(value.as_bytes());
+        move |line: &mut dyn FnMut(&[u8], &[u8])| {
+            for (name, value) in &fields {
+                line(name.as_bytes(), value.as_bytes());
             }
         }
     };
@@ -311,6 +310,73 @@ fn a_value_with_commas_may_come_in_several_lines() {
     ] {
         let request = Request { fields, ..get("/") };
         assert_eq!(decide(&guard, None, 80, Some(&request)).allowed, allowed);
+    }
+}
+
+/// What servers take for `x-role: admin` is denied; what is exactly that, and nothing else, is allowed.
+#[test]
+fn spellings_of_a_header_are_denied_and_not_allowed() {
+    let conditions = HttpMatch {
+        headers: vec![("x-role".into(), "admin".into())],
+        ..HttpMatch::default()
+    };
+    let with = |action| {
+        let rules = vec![about(conditions.clone())];
+        guard(Mode::Permissive, vec![policy("p", action, rules)])
+    };
+    let (allow, deny) = (with(PolicyAction::Allow), with(PolicyAction::Deny));
+    for (fields, allowed, denied) in [
+        (vec![("x-role", "admin")], true, true),
+        (vec![("X-ROLE", "admin")], true, true),
+        (vec![("x_role", "admin")], false, true),
+        (vec![("X.Role", "admin")], false, true),
+        (vec![("x~role", "admin")], false, true),
+        (vec![("x-role", "Admin")], false, true),
+        (vec![("x-role", "\"admin\"")], false, true),
+        (vec![("x-role", "\"ad\\min\"")], false, true),
+        (vec![("x-role", "admin;level=1")], false, true),
+        (vec![("x-role", "\"admin\" ; q=0.5")], false, true),
+        (vec![("x-role", "user, admin")], false, true),
+        (vec![("x-role", "user,\t\"ADMIN\";v=1,guest")], false, true),
+        (vec![("x-role", "user"), ("x-role", "admin")], false, true),
+        (vec![("x-role", "user"), ("X_Role", "admin")], false, true),
+        (vec![("x-role", "admin"), ("X_Role", "user")], false, true),
+        (vec![("x-role", "administrator")], false, false),
+        (vec![("x-role", "user")], false, false),
+        (vec![("xrole", "admin")], false, false),
+        (vec![("x-role", "")], false, false),
+        (vec![], false, false),
+    ] {
+        let request = Request { fields, ..get("/") };
+        let said = decide(&allow, None, 80, Some(&request));
+        assert_eq!(said.allowed, allowed, "allow {request:?}");
+        let said = decide(&deny, None, 80, Some(&request));
+        assert_eq!(!said.allowed, denied, "deny {request:?}");
+    }
+    for (name, looks) in [("X_Role", true), ("x.role", true), ("x-rule", false)] {
+        assert_eq!(deny.looks_at_header(name.as_bytes()), looks, "{name}");
+    }
+}
+
+/// A value that is a list is denied when all of it is there, in whatever order.
+#[test]
+fn a_list_is_denied_by_its_elements() {
+    let conditions = HttpMatch {
+        headers: vec![("x".into(), "a, \"B\"".into())],
+        ..HttpMatch::default()
+    };
+    let deny = policy("p", PolicyAction::Deny, vec![about(conditions)]);
+    let guard = guard(Mode::Permissive, vec![deny]);
+    for (fields, denied) in [
+        (vec![("x", "a, \"B\"")], true),
+        (vec![("x", "b;q=1,A")], true),
+        (vec![("x", "b"), ("X", "c"), ("x", "a")], true),
+        (vec![("x", "a")], false),
+        (vec![("y", "a, b")], false),
+    ] {
+        let request = Request { fields, ..get("/") };
+        let said = decide(&guard, None, 80, Some(&request));
+        assert_eq!(!said.allowed, denied, "{request:?}");
     }
 }
 

@@ -6,6 +6,7 @@ use heddle_model::{AppProtocol, Endpoint, ServiceName};
 use heddle_proxy::Entry;
 
 use super::bed::{ECHO, SERVICE, Steered, going_to, mesh, name};
+use crate::dialled::{WITHOUT_HOST, host_seen};
 use crate::policy::{account, allow, with};
 use crate::support::{Client, Upstream, serve_at, service};
 
@@ -20,6 +21,28 @@ fn a_services_address_is_the_service() {
     steered.expect("heddle_http_requests_total", &labels, 1.0);
     // Requests share connections: nobody's address is theirs.
     steered.expect_asked(&[(1, None)]);
+}
+
+#[test]
+fn a_request_without_host_gets_what_was_dialled() {
+    let endpoint = serve_at(ECHO, |head| head.to_owned());
+    for protocol in [AppProtocol::Http, AppProtocol::Undeclared] {
+        let steered = Steered::new(&mesh(endpoint, protocol), &["echo"]);
+        for request in WITHOUT_HOST {
+            let host = host_seen(steered.dial("shop", SERVICE), request);
+            assert_eq!(host, "echo.test", "{request:?}");
+            let host = host_seen(steered.dial("shop", endpoint), request);
+            assert_eq!(host, endpoint.to_string(), "{request:?}");
+            let host = host_seen(steered.arrive("echo", endpoint), request);
+            assert_eq!(host, endpoint.to_string(), "{request:?}");
+        }
+    }
+    // What is outside of the mesh gets the bytes as they are.
+    let outside = Upstream::at("127.0.0.1:0");
+    let steered = Steered::new(&mesh(endpoint, AppProtocol::Http), &["shop"]);
+    let mut client = steered.dial("shop", outside.address);
+    client.send(WITHOUT_HOST[0]);
+    assert_eq!(outside.accept().head(), WITHOUT_HOST[0]);
 }
 
 #[test]

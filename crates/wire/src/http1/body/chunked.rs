@@ -2,12 +2,14 @@
 //!
 //! Stricter than what a recipient must accept in one place: whitespace in chunk extensions, which
 //! the grammar calls bad and which readers treat differently, is refused.
+//!
+//! What is passed on is in one form. Data and size lines of plain digits pass as they are; any other
+//! size line, and every trailer, is left out and written anew, see [`Line`]. A size line that comes in
+//! two pieces counts as another, since nothing of it may have been passed on when its rest comes.
 
+use super::Line;
 use crate::http1::framing::is_token_byte;
-use crate::http1::{FieldKind, Limits, Reject};
-
-/// Bytes of a trailer's name that are kept to tell its kind: more than the longest known name.
-const NAME_BYTES: usize = 32;
+use crate::http1::{Limits, Reject};
 
 /// Digits in a chunk size: what 64 bits need.
 const MAX_SIZE_DIGITS: u8 = 16;
@@ -53,15 +55,27 @@ pub(super) struct Chunked {
     /// The size being read, then what is left of the chunk's data.
     size: u64,
     digits: u8,
-    name_len: u8,
     /// Bytes in the present size line.
     line_bytes: u16,
     trailer_bytes: u16,
     max_line_bytes: u16,
     max_trailer_bytes: u16,
+    /// Bytes of `trailer` that are the name.
+    name_len: u16,
     /// Framing beyond what is free.
     excess: u64,
-    name: [u8; NAME_BYTES],
+    /// The trailer line being read, or read last; at most `max_trailer_bytes`.
+    trailer: Vec<u8>,
+}
+
+/// How far a look came.
+pub(super) struct Reach {
+    /// Bytes that pass as they are.
+    pub(super) passed: usize,
+    /// Bytes behind them that do not.
+    pub(super) skipped: usize,
+    /// Whether a line ends there that is to be written in their place.
+    pub(super) rewritten: bool,
 }
 
 impl Chunked {
@@ -70,13 +84,13 @@ impl Chunked {
             phase: Phase::Size,
             size: 0,
             digits: 0,
-            name_len: 0,
             line_bytes: 0,
             trailer_bytes: 0,
             max_line_bytes: limits.max_chunk_line_bytes,
             max_trailer_bytes: limits.max_trailer_bytes,
+            name_len: 0,
             excess: 0,
-            name: [0; NAME_BYTES],
+            trailer: Vec::new(),
         }
     }
 
@@ -89,51 +103,116 @@ impl Chunked {
     }
 
     /// Takes input up to the end of the body, and returns how much that was.
+    #[inline(never)]
     pub(super) fn advance(
         &mut self,
         input: &[u8],
         data: &mut impl FnMut(&[u8]),
     ) -> Result<usize, Reject> {
-        let mut at = 0;
-        while at < input.len() && self.phase != Phase::Done {
+        let mut taken = 0;
+        while taken < input.len() && !self.is_done() {
+            let reach = self.forward(&input[taken..], data)?;
+            taken += reach.passed + reach.skipped;
+        }
+        Ok(taken)
+    }
+
+    /// Takes input up to the end of the body, or of the first line that does not pass as it is.
+    pub(super) fn forward(
+        &mut self,
+        input: &[u8],
+        data: &mut impl FnMut(&[u8]),
+    ) -> Result<Reach, Reject> {
+        let mut passed = 0;
+        while passed < input.len() && self.phase != Phase::Done {
             if self.phase == Phase::Data {
-                let rest = &input[at..];
+                let rest = &input[passed..];
                 let take = usize::try_from(self.size)
                     .unwrap_or(usize::MAX)
                     .min(rest.len());
                 data(&rest[..take]);
-                at += take;
+                passed += take;
                 self.size -= take as u64;
                 if self.size == 0 {
                     self.phase = Phase::DataCr;
                 }
                 continue;
             }
-            if let Some(taken) = self.plain_size_line(&input[at..]) {
-                at += taken;
+            if let Some(taken) = self.plain_size_line(&input[passed..]) {
+                passed += taken;
                 continue;
             }
-            match self.step(input[at]) {
-                Ok(next) => self.phase = next,
-                Err(reject) => {
-                    self.phase = Phase::Refused(reject);
-                    return Err(reject);
-                }
+            if !self.passes(input[passed]) {
+                return self.skip_line(input, passed);
             }
-            at += 1;
+            self.take(input[passed])?;
+            passed += 1;
         }
-        Ok(at)
+        Ok(Reach {
+            passed,
+            skipped: 0,
+            rewritten: false,
+        })
+    }
+
+    /// Whether a byte of framing passes as it is: the end of a chunk's data, and that of the body.
+    fn passes(&self, byte: u8) -> bool {
+        match self.phase {
+            Phase::TrailerStart => byte == b'\r',
+            phase => matches!(phase, Phase::DataCr | Phase::DataLf | Phase::EndLf),
+        }
+    }
+
+    /// Takes what has come of a line that does not pass as it is.
+    #[cold]
+    fn skip_line(&mut self, input: &[u8], passed: usize) -> Result<Reach, Reject> {
+        let mut reach = Reach {
+            passed,
+            skipped: 0,
+            rewritten: false,
+        };
+        for &byte in &input[passed..] {
+            reach.rewritten = matches!(self.phase, Phase::SizeLf | Phase::TrailerLf);
+            self.take(byte)?;
+            reach.skipped += 1;
+            if reach.rewritten {
+                break;
+            }
+        }
+        Ok(reach)
+    }
+
+    /// The line that ends where the last look did.
+    pub(super) fn line(&self) -> Line<'_> {
+        match self.phase {
+            Phase::Data => Line::Size(self.size),
+            _ if self.trailer.is_empty() => Line::Size(0),
+            _ => Line::Trailer {
+                name: &self.trailer[..usize::from(self.name_len)],
+                line: &self.trailer,
+            },
+        }
+    }
+
+    /// Takes one byte of framing.
+    fn take(&mut self, byte: u8) -> Result<(), Reject> {
+        let next = self.step(byte);
+        self.phase = next.unwrap_or_else(Phase::Refused);
+        next.map(drop)
     }
 
     /// Takes what stands between two chunks' data, the end of the one and the size of the next, in
-    /// one go. Only in its plainest form: what is split between reads, has extensions, ends the
-    /// body or is wrong is left to [`step`](Self::step).
+    /// one go. Only in its plainest form: what is split between reads, has extensions or zeros in
+    /// front, or is wrong is left to [`step`](Self::step).
     fn plain_size_line(&mut self, input: &[u8]) -> Option<usize> {
         let line = match self.phase {
             Phase::Size if self.digits == 0 => input,
             Phase::DataCr => input.strip_prefix(b"\r\n")?,
             _ => return None,
         };
+        if line.first() == Some(&b'0') {
+            return self.plain_last_line(input, line);
+        }
         let mut size = 0;
         let mut digits = 0;
         // Seven digits are chunks of 256 MiB, and far from any overflow.
@@ -152,6 +231,18 @@ impl Chunked {
         self.account(digits as u64);
         self.phase = Phase::Data;
         Some(input.len() - line.len() + digits + 2)
+    }
+
+    /// The same for the size that ends the body.
+    fn plain_last_line(&mut self, input: &[u8], line: &[u8]) -> Option<usize> {
+        let rest = line.strip_prefix(b"0\r\n")?;
+        if self.max_line_bytes == 0 {
+            return None;
+        }
+        self.size = 0;
+        self.account(1);
+        self.phase = Phase::TrailerStart;
+        Some(input.len() - rest.len())
     }
 
     /// The phase after one byte of framing.
@@ -258,30 +349,27 @@ impl Chunked {
             .checked_add(1)
             .filter(|&bytes| bytes <= self.max_trailer_bytes)
             .ok_or(Reject::TRAILERS_TOO_LARGE)?;
+        if self.phase == Phase::TrailerStart {
+            self.trailer.clear();
+        }
+        if self.phase != Phase::TrailerStart || byte != b'\r' {
+            self.trailer.push(byte);
+        }
         match (self.phase, byte) {
             (Phase::TrailerLf, b'\n') => Ok(Phase::TrailerStart),
             (Phase::TrailerLf, _) => Err(Reject::BARE_CR),
             (_, b'\n') => Err(Reject::BARE_LF),
             (Phase::TrailerStart, b'\r') => Ok(Phase::EndLf),
             (Phase::TrailerStart, byte) if is_token_byte(byte) => {
-                self.name[0] = byte;
                 self.name_len = 1;
                 Ok(Phase::TrailerName)
             }
             (Phase::TrailerName, byte) if is_token_byte(byte) => {
-                if let Some(slot) = self.name.get_mut(usize::from(self.name_len)) {
-                    *slot = byte;
-                    self.name_len += 1;
-                }
+                // The section is shorter than that.
+                self.name_len = self.name_len.saturating_add(1);
                 Ok(Phase::TrailerName)
             }
-            (Phase::TrailerName, b':') => {
-                let name = &self.name[..usize::from(self.name_len)];
-                if FieldKind::of(name).is_forbidden_trailer() {
-                    return Err(Reject::FORBIDDEN_TRAILER);
-                }
-                Ok(Phase::TrailerValue)
-            }
+            (Phase::TrailerName, b':') => Ok(Phase::TrailerValue),
             (Phase::TrailerValue, b'\r') => Ok(Phase::TrailerLf),
             (Phase::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => Ok(Phase::TrailerValue),
             _ => Err(Reject::MALFORMED_TRAILER),

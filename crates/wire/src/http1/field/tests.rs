@@ -1,4 +1,4 @@
-use super::FieldKind;
+use super::{FieldKind, same_name};
 
 #[test]
 fn every_name_is_known_in_any_case() {
@@ -34,8 +34,18 @@ fn every_name_is_known_in_any_case() {
         ("X-Real-IP", FieldKind::XRealIp),
         ("X_Forwarded_For", FieldKind::XForwardedFor),
         ("X_Real_IP", FieldKind::XRealIp),
+        ("X.Real.IP", FieldKind::XRealIp),
+        ("X.Forwarded.For", FieldKind::XForwardedFor),
+        ("X~Forwarded_Prefix", FieldKind::XForwardedOther),
+        ("X-Forwarded-Client.Cert", FieldKind::XForwardedClientCert),
+        ("Heddle_Reason", FieldKind::HeddleReason),
+        ("Keep_Alive", FieldKind::KeepAlive),
+        ("Set.Cookie", FieldKind::SetCookie),
         ("Content_Length", FieldKind::FramingAlias),
+        ("Content.Length", FieldKind::FramingAlias),
         ("Transfer_Encoding", FieldKind::FramingAlias),
+        ("Transfer.Encoding", FieldKind::FramingAlias),
+        ("Transfer~Encoding", FieldKind::FramingAlias),
     ];
     for (name, kind) in known {
         assert_eq!(FieldKind::of(name.as_bytes()), *kind, "{name}");
@@ -66,7 +76,8 @@ fn a_near_miss_is_just_another_field() {
         "X-Forwarded",
         "X-Forwarded-",
         "X-Forwardedxfor",
-        "Keep_Alive",
+        "Keep9Alive",
+        "ContentxLength",
         "ETag",
         "Accept",
         "X-Request-Id",
@@ -78,10 +89,24 @@ fn a_near_miss_is_just_another_field() {
 }
 
 #[test]
-fn protected_fields_are_forbidden_as_trailers() {
-    assert!(FieldKind::ContentLength.is_forbidden_trailer());
-    assert!(FieldKind::XForwardedFor.is_forbidden_trailer());
-    assert!(FieldKind::Trailer.is_forbidden_trailer());
-    assert!(!FieldKind::Other.is_forbidden_trailer());
+fn names_are_the_same_whatever_stands_between_their_words() {
+    for (one, other) in [("x-role", "X_Role"), ("x.role", "X-ROLE"), ("a1", "A1")] {
+        assert!(same_name(one.as_bytes(), other.as_bytes()), "{one} {other}");
+    }
+    for (one, other) in [
+        ("x-role", "xrole"),
+        ("x-role", "x-rule"),
+        ("x-role", "x-role-"),
+    ] {
+        assert!(
+            !same_name(one.as_bytes(), other.as_bytes()),
+            "{one} {other}"
+        );
+    }
+}
+
+#[test]
+fn what_connection_may_not_name_is_so_in_every_spelling() {
+    assert!(FieldKind::of(b"x_forwarded_for").is_protected());
     assert!(!FieldKind::Te.is_protected());
 }

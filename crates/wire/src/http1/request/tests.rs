@@ -116,6 +116,47 @@ fn one_head_is_reused_without_memory_of_the_last() {
 }
 
 #[test]
+fn framing_fields_go_on_in_their_plainest_form() {
+    for (field, goes) in [
+        ("Transfer-Encoding: CHUNKED", "Transfer-Encoding: chunked"),
+        ("transfer-encoding: Chunked", "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding:chunked", "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding:\tchunked", "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding: chunked\t", "Transfer-Encoding: chunked"),
+        ("transfer-encoding: chunked", "transfer-encoding: chunked"),
+        ("Content-Length: 0005", "Content-Length: 5"),
+        ("Content-Length: 5 \t", "Content-Length: 5"),
+        ("Content-Length:5", "Content-Length: 5"),
+        ("Content-Length: 000", "Content-Length: 0"),
+        ("CONTENT-LENGTH: 50", "CONTENT-LENGTH: 50"),
+        ("Content-Length: 0", "Content-Length: 0"),
+        (
+            "Content-Length: 09223372036854775807",
+            "Content-Length: 9223372036854775807",
+        ),
+    ] {
+        let text = format!("POST / HTTP/1.1\r\nHost: a\r\n{field}\r\nX: y\r\n\r\n");
+        let expected = format!("POST / HTTP/1.1\r\nHost: a\r\n{goes}\r\nX: y\r\n\r\n");
+        assert_eq!(forwarded(&text), expected, "{field:?}");
+    }
+}
+
+#[test]
+fn only_in_http_10_may_host_be_missing_or_empty() {
+    for line in ["", "Host:\r\n", "Host: \t\r\n"] {
+        let (head, _) = parse(&format!("GET / HTTP/1.0\r\n{line}\r\n")).unwrap();
+        assert!(head.host.is_none_or(|host| host.is_empty()), "{line:?}");
+    }
+    assert_eq!(code("GET / HTTP/1.1\r\n\r\n"), "missing_host");
+    assert_eq!(code("GET / HTTP/1.1\r\nHost:\r\n\r\n"), "empty_host");
+    assert_eq!(
+        code("GET / HTTP/1.0\r\nHost:\r\nHost: a\r\n\r\n"),
+        "duplicate_host"
+    );
+    assert_eq!(code("GET / HTTP/1.0\r\nHost: :80\r\n\r\n"), "empty_host");
+}
+
+#[test]
 fn the_connection_stays_open_as_version_and_options_say() {
     for (version, option, expected) in [
         ("1.1", "", true),

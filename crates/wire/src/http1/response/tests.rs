@@ -142,6 +142,10 @@ fn hop_by_hop_fields_end_here() {
         forwarded("HTTP/1.1 204 No Content\r\nContent-Length: 5\r\nETag: x\r\n\r\n"),
         "HTTP/1.1 204 No Content\r\nETag: x\r\n\r\n"
     );
+    assert_eq!(
+        forwarded("HTTP/1.1 200 OK\r\nContent-Length:\t007\r\n\r\n"),
+        "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n"
+    );
 }
 
 #[test]

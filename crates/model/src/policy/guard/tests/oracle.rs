@@ -96,6 +96,7 @@ fn any_request() -> impl Strategy<Value = Option<Request>> {
         vec![("x", "2"), ("x", "1")],
         vec![("x", "1"), ("x", "2")],
         vec![("x", "1,3")],
+        vec![("x", "\"1\""), ("X", "3; 2")],
         vec![("y", "1")],
     ]);
     let request = (
@@ -151,27 +152,35 @@ fn oracle_matches(
     let lines: Vec<&str> = request
         .fields
         .iter()
-        .filter(|(name, _)| *name == "x")
+        .filter(|(name, _)| name.eq_ignore_ascii_case("x"))
         .map(|(_, value)| *value)
         .collect();
-    let mut values = match lines.is_empty() {
-        true => vec![],
-        false => vec![lines.join(", ")],
-    };
+    let joined = lines.join(", ");
     if deny {
         paths.push(without.join("/"));
         methods.push(request.method.to_uppercase());
-        for line in lines {
-            values.push(line.to_owned());
-            values.extend(line.split(',').map(|element| element.trim().to_owned()));
-        }
     }
+    let pieces = |value: &str| -> Vec<String> {
+        let pieces = value
+            .split([',', ';'])
+            .map(|piece| piece.trim().replace('"', ""));
+        pieces.collect()
+    };
+    let has = |value: &str| match deny {
+        true => pieces(value)
+            .iter()
+            .all(|piece| pieces(&joined).contains(piece)),
+        false => joined == value,
+    };
     (http.methods.is_empty() || methods.iter().any(|m| http.methods.contains(m)))
         && (http.paths.is_empty()
             || paths
                 .iter()
                 .any(|path| http.paths.iter().any(|wanted| wanted.matches(path))))
-        && http.headers.iter().all(|(_, value)| values.contains(value))
+        && http
+            .headers
+            .iter()
+            .all(|(_, value)| !lines.is_empty() && has(value))
 }
 
 fn oracle(

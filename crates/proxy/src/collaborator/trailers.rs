@@ -1,0 +1,73 @@
+//! Which trailers go on: what a rule matched, a route took out or a policy judged in the head must not come back
+//! behind the body, where a server may take it for a field of the head.
+
+use std::net::SocketAddr;
+
+use heddle_model::{Filters, HeaderEdits};
+use heddle_wire::http1::may_be_trailer;
+
+use super::encode::takes_out;
+use super::exchange::Exchange;
+use crate::authorize::Guards;
+use crate::listener::Door;
+use crate::pump::Pump;
+use crate::route::Rule;
+
+/// What decides about the trailers of an exchange. Nothing is asked of it while there are none.
+pub(super) struct Trailers<'a> {
+    rule: Option<&'a Rule>,
+    /// Which of the rule's backends.
+    backend: usize,
+    guards: &'a Guards,
+    door: &'a Door,
+    endpoint: Option<SocketAddr>,
+}
+
+impl Exchange {
+    /// The request's body on its way, and what decides about its trailers.
+    pub(super) fn upload<'a>(&'a mut self, door: &'a Door) -> (&'a mut Pump, Trailers<'a>) {
+        let (upload, _, trailers) = self.bodies(door);
+        (upload, trailers)
+    }
+
+    /// The same of the response.
+    pub(super) fn download<'a>(&'a mut self, door: &'a Door) -> (&'a mut Pump, Trailers<'a>) {
+        let (_, download, trailers) = self.bodies(door);
+        (download, trailers)
+    }
+
+    fn bodies<'a>(&'a mut self, door: &'a Door) -> (&'a mut Pump, &'a mut Pump, Trailers<'a>) {
+        let trailers = Trailers {
+            rule: self.rule.as_deref(),
+            backend: self.backend as usize,
+            guards: &self.bound.snapshot.guards,
+            door,
+            endpoint: self.lease.as_ref().map(|lease| lease.endpoint().address),
+        };
+        (&mut self.upload, &mut self.download, trailers)
+    }
+}
+
+impl Trailers<'_> {
+    /// Whether a trailer of the request goes on to the endpoint.
+    pub(super) fn keep_of_request(&self, name: &[u8]) -> bool {
+        may_be_trailer(name)
+            && !self.is_taken_out(name, |filters| &filters.request)
+            && !self
+                .endpoint
+                .is_some_and(|endpoint| self.guards.look_at_header(self.door, endpoint, name))
+    }
+
+    /// Whether a trailer of the response goes on to the client.
+    pub(super) fn keep_of_response(&self, name: &[u8]) -> bool {
+        may_be_trailer(name) && !self.is_taken_out(name, |filters| &filters.response)
+    }
+
+    fn is_taken_out(&self, name: &[u8], of: impl Fn(&Filters) -> &HeaderEdits) -> bool {
+        self.rule.is_some_and(|rule| {
+            let backend = rule.action.backends.get(self.backend);
+            takes_out(of(&rule.action.route.filters), name)
+                || backend.is_some_and(|backend| takes_out(of(&backend.filters), name))
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! Clients that do not say whom they call: `ab`, health checks, and what else speaks HTTP/1.0 without Host.
+
+use std::net::TcpListener;
+
+use heddle_model::{AppProtocol, HttpMatch, PathMatch, PolicyAction, PolicyRule, WorkloadName};
+use heddle_proxy::{Entry, Protocol, Settings};
+
+use crate::nodes::pair::Pair;
+use crate::policy::{Guarded, from, guarded, policy, with};
+use crate::support::{Bed, Client, Response, field, mesh, serve};
+
+/// HTTP/1.0 without a host, in each way in which it can be left out.
+pub(crate) const WITHOUT_HOST: [&str; 4] = [
+    "GET /a HTTP/1.0\r\n\r\n",
+    "GET /a HTTP/1.0\r\nHost:\r\n\r\n",
+    "GET /a HTTP/1.0\r\nAccept: x\r\nHost: \t\r\nX: y\r\n\r\n",
+    "OPTIONS / HTTP/1.0\r\n\r\n",
+];
+
+fn ask(mut client: Client, request: &str) -> Response {
+    client.send(request);
+    client.response()
+}
+
+/// The one Host that an endpoint which sends back what it sees has seen.
+pub(crate) fn host_seen(client: Client, request: &str) -> String {
+    let response = ask(client, request);
+    assert_eq!(response.status(), 200, "{request:?}: {}", response.head);
+    let seen = String::from_utf8(response.body).unwrap();
+    let line = seen.lines().next().unwrap_or_default();
+    assert!(line.ends_with(" HTTP/1.1"), "{seen}");
+    let fields = seen.to_ascii_lowercase();
+    assert_eq!(fields.matches("\r\nhost:").count(), 1, "{seen}");
+    field(&seen, "host").unwrap().to_owned()
+}
+
+#[test]
+fn a_request_without_host_gets_the_name_of_the_service_that_was_dialled() {
+    let bed = Bed::new(&[serve(|head| head.to_owned())]);
+    for request in WITHOUT_HOST {
+        assert_eq!(host_seen(bed.client(), request), "echo.test", "{request:?}");
+    }
+    // And of its port, where that is not the usual one.
+    let mut mesh = mesh(&[serve(|head| head.to_owned())], None);
+    mesh.services[0].ports[0].port = 8080;
+    let bed = Bed::with(Settings::default(), &mesh);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let entry = Entry::Service {
+        caller: None,
+        service: mesh.services[0].name.clone(),
+        port: 8080,
+    };
+    bed.proxy.listen(2, socket, entry);
+    for request in WITHOUT_HOST {
+        let host = host_seen(Client::connect(address), request);
+        assert_eq!(host, "echo.test:8080", "{request:?}");
+    }
+}
+
+#[test]
+fn with_http_11_a_request_without_host_stays_refused() {
+    let bed = Bed::new(&[serve(|_| "ok".into())]);
+    for (request, reason) in [
+        ("GET / HTTP/1.1\r\n\r\n", "missing_host"),
+        ("GET / HTTP/1.1\r\nHost:\r\n\r\n", "empty_host"),
+        (
+            "GET / HTTP/1.0\r\nHost:\r\nHost: a\r\n\r\n",
+            "duplicate_host",
+        ),
+    ] {
+        let response = ask(bed.client(), request);
+        assert_eq!(
+            (response.status(), response.field("heddle-reason")),
+            (400, Some(reason)),
+            "{request:?}"
+        );
+    }
+}
+
+#[test]
+fn a_policy_on_paths_judges_a_request_without_host() {
+    let rule = PolicyRule {
+        http: Some(HttpMatch {
+            paths: vec![PathMatch::Prefix("/a".into())],
+            ..HttpMatch::default()
+        }),
+        ..from("shop")
+    };
+    let mesh = guarded(serve(|head| head.to_owned()), AppProtocol::Http);
+    let policies = vec![policy("paths", PolicyAction::Allow, vec![rule])];
+    let bed = Guarded::new(&with(mesh, policies));
+    assert_eq!(host_seen(bed.client("shop"), WITHOUT_HOST[0]), "echo.test");
+    let other = ask(bed.client("shop"), "GET /b HTTP/1.0\r\n\r\n");
+    assert_eq!(other.status(), 403);
+}
+
+#[test]
+fn between_nodes_a_request_without_host_gets_the_same() {
+    for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
+        let settings = Settings {
+            between_nodes,
+            ..Settings::default()
+        };
+        let endpoint = serve(|head| head.to_owned());
+        let pair = Pair::with(&settings, endpoint, AppProtocol::Http);
+        for request in WITHOUT_HOST {
+            let host = host_seen(pair.client("shop"), request);
+            assert_eq!(host, "echo.test", "{request:?} over {between_nodes:?}");
+        }
+    }
+}
+
+#[test]
+fn a_forward_proxy_takes_the_host_from_the_url() {
+    let bed = Bed::new(&[serve(|head| head.to_owned())]);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let caller = WorkloadName::parse("test/web").unwrap();
+    bed.proxy.listen(2, socket, Entry::ForwardProxy { caller });
+    for host in ["", "Host:\r\n"] {
+        let request = format!("GET http://Echo/x HTTP/1.0\r\n{host}\r\n");
+        assert_eq!(host_seen(Client::connect(address), &request), "echo");
+        // Without one there is nothing that says where it is to go.
+        let request = format!("GET /x HTTP/1.0\r\n{host}\r\n");
+        let response = ask(Client::connect(address), &request);
+        assert_eq!(
+            (response.status(), response.field("heddle-reason")),
+            (400, Some("absolute_form_expected"))
+        );
+    }
+}

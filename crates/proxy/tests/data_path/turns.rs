@@ -1,0 +1,108 @@
+//! Endpoints that say more than they were asked, or what is not theirs to say.
+
+use std::net::SocketAddr;
+
+use heddle_proxy::Settings;
+
+use crate::support::{Bed, Client, Upstream, mesh};
+
+#[test]
+fn an_endpoint_of_the_same_node_cannot_speak_for_the_node() {
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    server.send(
+        "HTTP/1.1 103 Early Hints\r\nHeddle-Reason: draining\r\nLink: x\r\n\r\n\
+         HTTP/1.1 503 Service Unavailable\r\nHeddle-Reason: draining\r\nheddle_reason: draining\r\n\
+         Content-Length: 0\r\n\r\n",
+    );
+    let hints = client.head();
+    assert!(
+        hints.starts_with("HTTP/1.1 103 ") && hints.contains("Link: x"),
+        "{hints}"
+    );
+    assert!(!hints.contains("draining"), "{hints}");
+    let response = client.response();
+    assert_eq!(response.status(), 503);
+    assert!(!response.head.contains("draining"), "{}", response.head);
+}
+
+/// A request and its answer, on the endpoint's connection.
+fn exchange(client: &mut Client, server: &mut Client) {
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    assert_eq!(client.response().body, b"ok");
+}
+
+/// Waits until the proxy has no idle connection any more: what an endpoint has said on one was found.
+fn found(bed: &Bed) {
+    bed.expect_metric("heddle_upstream_connections_idle", &[], 0.0);
+}
+
+fn bed(endpoint: SocketAddr) -> Bed {
+    Bed::with(Settings::default(), &mesh(&[endpoint], None))
+}
+
+#[test]
+fn an_endpoint_that_sends_a_second_answer_gets_each_request_on_a_new_connection() {
+    let upstream = Upstream::new();
+    let bed = bed(upstream.address);
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut first = upstream.accept();
+    first.head();
+    first.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    assert_eq!(client.response().body, b"ok");
+    bed.expect_metric("heddle_upstream_connections_idle", &[], 1.0);
+    first.send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad");
+    found(&bed);
+    for _ in 0..3 {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut next = upstream.accept();
+        next.head();
+        next.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        assert_eq!(client.response().body, b"ok");
+        // It is closed, not kept: whatever it says later is said to nobody.
+        assert_eq!(next.rest(), b"");
+    }
+}
+
+#[test]
+fn an_answer_with_more_behind_it_is_the_last_on_its_connection_and_others() {
+    let upstream = Upstream::new();
+    let bed = bed(upstream.address);
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut first = upstream.accept();
+    first.head();
+    first.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n");
+    assert_eq!(client.response().body, b"ok");
+    assert_eq!(first.rest(), b"");
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut second = upstream.accept();
+    second.head();
+    second.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    assert_eq!(client.response().body, b"ok");
+    assert_eq!(second.rest(), b"");
+}
+
+#[test]
+fn an_endpoint_that_only_closes_an_idle_connection_keeps_others() {
+    let upstream = Upstream::new();
+    let bed = bed(upstream.address);
+    let mut client = bed.client();
+    for _ in 0..2 {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut server = upstream.accept();
+        server.head();
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        assert_eq!(client.response().body, b"ok");
+        exchange(&mut client, &mut server);
+        drop(server);
+        found(&bed);
+    }
+}
