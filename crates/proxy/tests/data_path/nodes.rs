@@ -3,6 +3,7 @@
 mod elsewhere;
 mod http2;
 mod links;
+mod named;
 pub(crate) mod pair;
 mod refused;
 mod relay;
