@@ -16,6 +16,7 @@ pub(crate) mod core;
 mod decode;
 pub(crate) mod gateway;
 pub(crate) mod kind;
+mod lab;
 pub(crate) mod local;
 pub(crate) mod node;
 pub(crate) mod policy;
@@ -243,18 +244,8 @@ impl Reader<'_> {
     }
 
     fn object(&mut self, tree: Node) {
-        if is_of_a_lab(&tree) {
-            return self.report.push(Problem {
-                severity: Severity::Warning,
-                file: self.file.to_path_buf(),
-                line: Some(tree.line),
-                object: None,
-                field: String::new(),
-                reason: "this is the file of a lab, for heddle-lab up: nothing in it is read here"
-                    .to_owned(),
-                remedy: "heddle-lab validate FILE checks it with its manifests".to_owned(),
-                cause: None,
-            });
+        if let Some(warning) = lab::left_aside(&self.file, &tree) {
+            return self.report.push(warning);
         }
         let (api_version, kind) = match type_of(&tree) {
             Ok((api_version, kind)) => (api_version.to_owned(), kind.to_owned()),
@@ -350,13 +341,6 @@ fn type_of(tree: &Node) -> Result<(&str, &str), (&'static str, &'static str)> {
             "add them, or keep other files out of this folder",
         )),
     }
-}
-
-/// Whether a document is the file of a lab (docs/lab.md), which may stand beside or above its manifests.
-fn is_of_a_lab(tree: &Node) -> bool {
-    let has = |key| tree.get(key).is_some();
-    let is_no_object = !has("apiVersion") && !has("kind");
-    is_no_object && ["name", "nodes", "manifests"].into_iter().all(has)
 }
 
 /// What an object is called, as far as it can be told before the object is read.
