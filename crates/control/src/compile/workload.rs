@@ -132,9 +132,10 @@ fn address(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Option<IpAddr> {
     checked_address(&spec.address, &at, scope)
 }
 
-/// What stands in for the address that a lab will give: another for each.
+/// What stands in for the address that a lab will give: another for each, of a range that nothing has (RFC 2544,
+/// appendix C.2.2).
 fn stand_in(position: usize) -> IpAddr {
-    const FIRST: u32 = u32::from_be_bytes([10, 0, 0, 1]);
+    const FIRST: u32 = u32::from_be_bytes([198, 18, 0, 1]);
     let position = u32::try_from(position).unwrap_or(u32::MAX);
     IpAddr::V4(Ipv4Addr::from(FIRST.saturating_add(position)))
 }

@@ -97,6 +97,11 @@ fn what_heddle_lab_up_takes_is_valid_and_said_to_be_for_a_lab() {
         said.contains("bookstore.yaml:7: warning: this is the file of a lab"),
         "{said}"
     );
+    // By itself it is for another command.
+    let output = heddle(&["validate", &of_repository("examples/lab/bookstore.yaml")]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("heddle-lab validate"), "{said}");
     // What else asks a folder reads it the same way.
     let folder = of_repository("examples/lab/bookstore");
     let asked = ["bookstore/shopper", "bookstore/productpage", "--dir"];
