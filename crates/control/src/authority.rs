@@ -301,6 +301,7 @@ impl Authority {
         let unconfirmed = nodes.filter(is_behind).cloned().collect();
         RotationStatus {
             stage: state.stage,
+            began_at: state.began_at,
             generation,
             nodes: count,
             unconfirmed,

@@ -55,7 +55,7 @@ pub(crate) fn compile(
     let index = Index::build(objects, report);
     let mut workloads = workload::compile(&index, base, options, report);
     let mut services = service::compile(&index, &workloads, report);
-    cluster_ip::compile(&index, &mut services, report);
+    cluster_ip::compile(&index, &mut services, options.addresses, report);
     let trust_domain = &options.trust_domain;
     let policies = policy::compile(&index, &mut workloads, &mut services, trust_domain, report);
     let routes = route::compile(&index, &services, report);

@@ -29,7 +29,7 @@ pub use explain::{
     Caller, Destination, ExplainedEndpoint, Explanation, Outcome, Request, Unexplained, explain,
     explain_denying,
 };
-pub use problem::{LeftAside, Problem, Report, Severity, printable};
+pub use problem::{AddressCount, LeftAside, Problem, Report, Severity, printable};
 pub use source::{Watcher, load, load_text, load_with};
 
 use heddle_model::{Mode, TrustDomain};
@@ -43,6 +43,19 @@ pub struct Options {
     pub default_mode: Mode,
     /// Which node workloads are on.
     pub placement: Placement,
+    /// Where workloads and Services have their addresses from.
+    pub addresses: Addresses,
+}
+
+/// Where workloads and Services have their addresses from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Addresses {
+    /// From the manifests: a LocalWorkload without one is refused.
+    #[default]
+    Written,
+    /// From a lab, which gives every pod and Service its own: what is written does not count. Those of the mesh
+    /// that comes of it stand in for them, and nothing is there.
+    Given,
 }
 
 /// Which node workloads are on.

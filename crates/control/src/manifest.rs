@@ -16,6 +16,7 @@ pub(crate) mod core;
 mod decode;
 pub(crate) mod gateway;
 pub(crate) mod kind;
+mod lab;
 pub(crate) mod local;
 pub(crate) mod node;
 pub(crate) mod policy;
@@ -243,6 +244,9 @@ impl Reader<'_> {
     }
 
     fn object(&mut self, tree: Node) {
+        if let Some(warning) = lab::left_aside(&self.file, &tree) {
+            return self.report.push(warning);
+        }
         let (api_version, kind) = match type_of(&tree) {
             Ok((api_version, kind)) => (api_version.to_owned(), kind.to_owned()),
             Err((reason, remedy)) => {

@@ -155,6 +155,9 @@ pub struct Report {
     /// What has become of what registered.
     #[serde(skip)]
     pub registry: Tally,
+    /// How many LocalWorkloads say which address they have.
+    #[serde(skip)]
+    pub addresses: AddressCount,
     /// How many documents there were that say something, whatever they say.
     #[serde(skip)]
     pub(crate) documents: usize,
@@ -172,6 +175,29 @@ pub struct LeftAside {
     /// One of them.
     #[serde(serialize_with = "as_text_if_any")]
     pub first: Option<PathBuf>,
+}
+
+/// How many LocalWorkloads have an address written, and how many have none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AddressCount {
+    /// Those that have one.
+    pub written: usize,
+    /// Those that have none.
+    pub missing: usize,
+}
+
+impl AddressCount {
+    pub(crate) fn count(&mut self, is_written: bool) {
+        match is_written {
+            true => self.written += 1,
+            false => self.missing += 1,
+        }
+    }
+
+    /// Whether there are workloads, and none has an address: such a folder is meant for a lab.
+    pub fn are_all_missing(&self) -> bool {
+        self.missing > 0 && self.written == 0
+    }
 }
 
 /// A path as far as it is text: one name that is no UTF-8 must not cost the whole report.

@@ -8,6 +8,7 @@ pub(crate) mod deny;
 pub(crate) mod enrol;
 mod etcd;
 pub(crate) mod explain;
+mod folder;
 mod holder;
 pub(crate) mod node;
 pub(crate) mod pods;

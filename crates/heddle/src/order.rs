@@ -119,6 +119,13 @@ pub(crate) enum RootStage {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct RootStatus {
     pub(crate) stage: RootStage,
+    /// When the rotation under way began, in seconds since 1970; absent while there is none, and of one that
+    /// an older version began.
+    #[serde(default)]
+    pub(crate) began_at: Option<u64>,
+    /// Only in the answer to [`Order::RootRotate`]: whether a rotation was under way before the order came.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) joined: bool,
     /// Counts the bundles of roots.
     pub(crate) generation: u64,
     /// SHA-256 of the root that signs, in DER, as a join token has it.

@@ -15,5 +15,5 @@ mod tests;
 mod within;
 
 pub(crate) use error::SettingsError;
-pub(crate) use file::{LogFormat, LogLevel, Metrics, Settings};
+pub(crate) use file::{LogFormat, LogLevel, MeshSettings, Metrics, Settings};
 pub(crate) use registry::{Prefix, Registry};

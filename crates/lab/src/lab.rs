@@ -13,6 +13,7 @@
 //! These calls block; they start threads and runtimes of their own where they need them.
 
 mod address;
+mod apply;
 mod cgroup;
 pub mod commands;
 mod dns;
@@ -33,6 +34,9 @@ mod pod;
 mod process;
 mod programs;
 mod requirements;
+mod session;
+mod settings;
+mod status;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -86,6 +90,7 @@ impl Lab {
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Self> {
         requirements::check(plan)?;
+        settings::check(plan, programs.heddle.as_deref())?;
         let hierarchies = Hierarchies::find()?;
         let folder = Folder::of(&plan.name);
         let lock = folder.create(plan, programs)?;
@@ -188,12 +193,16 @@ impl Lab {
         self.plan.nodes.iter().map(|plan| Node { lab: self, plan })
     }
 
-    /// A command between the nodes, where the control plane is: outside the mesh, with a route to everybody.
+    /// A command between the nodes, where the control plane is: outside the mesh, with a route to everybody. `heddle`
+    /// finds the socket of the control plane by itself.
     ///
     /// # Errors
     /// The lab is not up any more.
     pub fn underlay(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
-        self.underlay_place().command(program)
+        let mut command = self.underlay_place().command(program)?;
+        self.with_programs(&mut command)?;
+        self.with_socket_of_control(&mut command)?;
+        Ok(command)
     }
 
     /// The network namespace between the nodes.

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 use heddle_lab::lab::{self, Family, Lab, LabName, Plan, Programs};
 use tempfile::TempDir;
 
+#[path = "lab/operating.rs"]
+mod operating;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_heddle-lab");
 /// What the tests at the end are told.
 const SERVE: &str = "LAB_TEST_SERVES";

@@ -15,6 +15,8 @@ pub enum Blame {
     Downstream,
     /// The endpoint.
     Upstream,
+    /// Another node, or the way to it.
+    Node,
     /// Configuration or a bound of our own.
     Heddle,
 }
@@ -25,7 +27,16 @@ impl Blame {
         match self {
             Blame::Downstream => "downstream",
             Blame::Upstream => "upstream",
+            Blame::Node => "node",
             Blame::Heddle => "heddle",
+        }
+    }
+
+    /// Whose fault it is for this node what another one has said of itself.
+    pub(crate) fn of_another_node(self) -> Self {
+        match self {
+            Blame::Heddle => Blame::Node,
+            other => other,
         }
     }
 }
@@ -81,7 +92,7 @@ reasons! {
     ConnectFailed = "upstream_connect_failed", Upstream, 503, Safe, "no endpoint accepted a connection";
     ConnectTimeout = "upstream_connect_timeout", Upstream, 504, Safe, "no endpoint accepted a connection in time";
     IdentityMissing = "identity_missing", Heddle, 503, Never, "there is no valid certificate for the caller, so it cannot call other nodes";
-    PeerRefused = "peer_refused", Upstream, 503, Safe, "the other node could not prove whom it hosts, or refused us";
+    PeerRefused = "peer_refused", Node, 503, Safe, "the other node could not prove whom it hosts, or refused us";
     IdentityRevoked = "identity_revoked", Heddle, 503, Never, "a certificate that the connection rests on has expired or is not believed any more";
     EndpointGone = "endpoint_gone", Heddle, 503, Never, "the endpoint is not on this node, or not a part of the Service any more";
     UpstreamOverflow = "upstream_overflow", Heddle, 503, Never, "every endpoint has as many connections as it may have";
@@ -89,7 +100,8 @@ reasons! {
     QueueFull = "upstream_queue_full", Heddle, 503, Never, "every endpoint has as many requests as it takes, and as many as may are waiting";
     QueueTimeout = "upstream_queue_timeout", Heddle, 503, Never, "every endpoint had as many requests as it takes for as long as a request may wait";
     UpstreamReset = "upstream_reset", Upstream, 502, IfIdempotent, "the endpoint closed the connection before it answered";
-    LinkLost = "link_lost", Upstream, 502, Never, "the link to the other node was lost before there was an answer";
+    NodeReset = "node_reset", Node, 502, IfIdempotent, "the other node, not the endpoint, ended the exchange before there was an answer";
+    LinkLost = "link_lost", Node, 502, Never, "the link to the other node was lost before there was an answer";
     UpstreamMalformed = "upstream_malformed", Upstream, 502, Never, "the endpoint's answer is malformed or ambiguous";
     UpstreamTruncated = "upstream_truncated", Upstream, 502, Never, "the endpoint's answer ended too early";
     UpstreamSwitched = "upstream_switched_protocols", Upstream, 502, Never, "the endpoint switched to a protocol that it was not offered";
@@ -129,6 +141,16 @@ impl Reason {
     /// Whether nothing of it reached an endpoint, so that another try is safe for any protocol.
     pub(crate) fn is_safe_to_retry(self) -> bool {
         self.row().2 == Retry::Safe
+    }
+
+    /// The same of an endpoint on another node. That node answers when it is the endpoint that fails: what ends
+    /// without an answer was ended by the node itself, or on the way.
+    pub(crate) fn without_answer(self, is_to_node: bool) -> Self {
+        match self {
+            Reason::UpstreamReset if is_to_node => Reason::NodeReset,
+            Reason::UpstreamTruncated if is_to_node => Reason::LinkLost,
+            other => other,
+        }
     }
 
     fn row(self) -> (Blame, u16, Retry, &'static str) {
@@ -212,5 +234,32 @@ mod tests {
             assert_eq!(found.map(Reason::index), Some(index), "{code}");
         }
         assert_eq!(Reason::from_code(b"no-such-reason"), None);
+    }
+
+    #[test]
+    fn what_another_node_says_of_itself_is_that_nodes_fault() {
+        for (reason, here, said_there) in [
+            (Reason::UpstreamReset, "upstream", "upstream"),
+            (Reason::Memory, "heddle", "node"),
+            (Reason::LinkLost, "node", "node"),
+            (Reason::PolicyDenied, "downstream", "downstream"),
+        ] {
+            let blame = Failure::from(reason).blame();
+            assert_eq!(blame.as_str(), here);
+            assert_eq!(blame.of_another_node().as_str(), said_there);
+        }
+    }
+
+    #[test]
+    fn what_ends_without_an_answer_on_another_node_is_not_the_endpoints_fault() {
+        for reason in [Reason::UpstreamReset, Reason::UpstreamTruncated] {
+            assert_eq!(reason.without_answer(false), reason);
+            let of_node = Failure::from(reason.without_answer(true));
+            assert_eq!(of_node.blame(), Blame::Node);
+            assert_eq!((of_node.status(), of_node.retry()), {
+                let own = Failure::from(reason);
+                (own.status(), own.retry())
+            });
+        }
     }
 }

@@ -47,6 +47,9 @@ pub(super) struct State {
     /// Until when anything is valid that the old root signed; set while two are trusted and the new
     /// one signs.
     pub(super) old_until: Option<u64>,
+    /// When the rotation under way began, in seconds since 1970; absent while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) began_at: Option<u64>,
     /// Whether there is a file with the deny-list. Folders that were made before it was recorded do not
     /// say so, and are asked once.
     #[serde(default)]
@@ -148,6 +151,7 @@ fn fresh(trust_domain: &TrustDomain, site: bool, settings: &AuthoritySettings) -
         longest_leaf_s: settings.leaf_life.as_secs(),
         sites_until: 0,
         old_until: None,
+        began_at: None,
         has_deny_list: false,
     }
 }

@@ -44,6 +44,8 @@ pub enum Stage {
 pub struct RotationStatus {
     /// How far it is.
     pub stage: Stage,
+    /// When it began, in seconds since 1970; absent while none is under way.
+    pub began_at: Option<u64>,
     /// The generation of the bundle that nodes should have confirmed.
     pub generation: u64,
     /// How many should.
@@ -120,6 +122,7 @@ pub(super) fn begin(
     state.next_number = state.next_number.saturating_add(1);
     state.generation += 1;
     state.stage = Stage::Begun;
+    state.began_at = Some(now.as_secs());
     state.roots.push(entry);
     roots::save(folder, &state)?;
     roots.state = state;
@@ -220,6 +223,7 @@ fn drop_root(folder: &Folder, roots: &mut Roots, at: usize) -> Result<(), Rotati
     state.stage = Stage::Steady;
     state.generation += 1;
     state.old_until = None;
+    state.began_at = None;
     roots::save(folder, &state)?;
     roots.state = state;
     roots.certificates.remove(at);

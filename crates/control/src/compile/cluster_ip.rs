@@ -8,6 +8,7 @@ use heddle_model::{Service, ServiceName};
 
 use super::Scope;
 use super::index::Index;
+use crate::Addresses;
 use crate::check;
 use crate::manifest::Object;
 use crate::manifest::core::ServiceSpec;
@@ -19,8 +20,13 @@ const MAX_ADDRESSES: usize = 2;
 /// What stands in place of an address where there is to be none.
 const NONE: &str = "None";
 
-/// Reads the addresses of every Service.
-pub(super) fn compile(index: &Index<'_>, services: &mut [Service], report: &mut Report) {
+/// Reads the addresses of every Service; of one whose address a lab gives, whether it is to have one.
+pub(super) fn compile(
+    index: &Index<'_>,
+    services: &mut [Service],
+    addresses: Addresses,
+    report: &mut Report,
+) {
     let mut owners: BTreeMap<IpAddr, (&ServiceName, &Object)> = BTreeMap::new();
     for service in services {
         let Some((name, (object, body))) = index.services.get_key_value(&service.name) else {
@@ -29,6 +35,9 @@ pub(super) fn compile(index: &Index<'_>, services: &mut [Service], report: &mut 
         let mut scope = Scope::of(object, report);
         let written = written(&body.spec, &mut scope);
         service.headless = written.iter().any(|(_, text)| *text == NONE);
+        if addresses == Addresses::Given {
+            continue;
+        }
         for (at, text) in written {
             if text == NONE {
                 continue;

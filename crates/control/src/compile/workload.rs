@@ -17,7 +17,7 @@ use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object};
 use crate::problem::Report;
 use crate::registry::Cause;
-use crate::{Options, Placement};
+use crate::{Addresses, Options, Placement};
 
 /// The account of workloads that name none; it need not be written down.
 const DEFAULT_ACCOUNT: &str = "default";
@@ -60,10 +60,15 @@ pub(super) fn compile(
             }
             continue;
         }
-        let Some(address) = address(&body.spec, &mut scope) else {
-            continue;
+        let is_written = !body.spec.address.is_empty();
+        scope.report.addresses.count(is_written);
+        let (address, more_addresses) = match options.addresses {
+            Addresses::Given => (stand_in(workloads.len()), Vec::new()),
+            Addresses::Written => match address(&body.spec, &mut scope) {
+                Some(address) => (address, more_addresses(&body.spec, address, &mut scope)),
+                None => continue,
+            },
         };
-        let more_addresses = more_addresses(&body.spec, address, &mut scope);
         let ports = ports(&body.spec, &mut scope);
         let all = std::iter::once(address).chain(more_addresses.iter().copied());
         let listening = all.flat_map(|address| ports.iter().map(move |port| (address, port)));
@@ -115,7 +120,24 @@ pub(super) fn compile(
 }
 
 fn address(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Option<IpAddr> {
-    checked_address(&spec.address, &FieldPath::of("spec.address"), scope)
+    let at = FieldPath::of("spec.address");
+    if spec.address.is_empty() {
+        let remedy = match scope.origin.is_registered {
+            true => "add address",
+            false => "add address; in a lab heddle-lab up gives it one",
+        };
+        scope.error(&at, "this field is required", remedy);
+        return None;
+    }
+    checked_address(&spec.address, &at, scope)
+}
+
+/// What stands in for the address that a lab will give: another for each, of a range that nothing has (RFC 2544,
+/// appendix C.2.2).
+fn stand_in(position: usize) -> IpAddr {
+    const FIRST: u32 = u32::from_be_bytes([198, 18, 0, 1]);
+    let position = u32::try_from(position).unwrap_or(u32::MAX);
+    IpAddr::V4(Ipv4Addr::from(FIRST.saturating_add(position)))
 }
 
 /// The addresses that it has beside the first, sorted.

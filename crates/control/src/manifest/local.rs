@@ -18,6 +18,8 @@ pub(crate) struct LocalWorkload {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LocalWorkloadSpec {
     pub(crate) service_account_name: Option<String>,
+    /// Empty where none is written: whether one has to be is for the compilation to say.
+    #[serde(default)]
     pub(crate) address: String,
     #[serde(default)]
     pub(crate) addresses: Vec<String>,

@@ -128,7 +128,10 @@ fn walk(root: &Path, read: bool) -> Scan {
         Ok(metadata) if metadata.is_dir() => {
             walk.folder(root, &metadata, &mut Vec::new());
         }
-        Ok(_) => walk.problem(Severity::Error, root, "this is no folder", "name a folder"),
+        Ok(_) => {
+            let remedy = "name a folder; the file of a lab is for heddle-lab validate";
+            walk.problem(Severity::Error, root, "this is no folder", remedy);
+        }
         Err(error) => walk.problem(Severity::Error, root, &error.to_string(), "name a folder"),
     }
     walk.scan

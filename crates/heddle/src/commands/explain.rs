@@ -8,6 +8,7 @@ use heddle_control::{Caller, Destination, Request, explain_denying};
 use heddle_model::{Mesh, SpiffeId};
 use serde::Deserialize;
 
+use super::folder::{self, Reader};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
@@ -74,15 +75,17 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Some(dir) => {
             let settings = args.config.as_deref().map(Settings::load).transpose();
             let settings = settings.map_err(|error| Failure::new(Exit::Refused, error))?;
-            let options = settings.unwrap_or_default().mesh.options();
-            let (mesh, report) = heddle_control::load_with(dir, &options);
-            let mesh = mesh.ok_or_else(|| {
-                for problem in &report.problems {
+            let read = folder::read(dir, &settings.unwrap_or_default().mesh, None);
+            let mesh = read.mesh.ok_or_else(|| {
+                for problem in &read.report.problems {
                     eprintln!("{problem}");
                 }
                 let refused = anyhow!("{} is refused: nothing to explain", dir.display());
                 Failure::new(Exit::Refused, refused)
             })?;
+            if read.reader == Reader::Lab {
+                eprintln!("heddle: read for a lab: addresses stand in for those that it will give");
+            }
             let denied = BTreeSet::new();
             Config { mesh, denied }
         }

@@ -51,7 +51,8 @@ enum Command {
     /// Begins, waits until every node that holds a certificate has confirmed that it trusts both roots, and
     /// switches to the new one. The rest happens by itself, when everything that the old root signed has
     /// expired. When this command is interrupted, the rotation goes on all the same; called again, it
-    /// waits again. It survives restarts of the control plane.
+    /// says that it has joined the rotation, since when that is under way and how far it is, and waits again.
+    /// A rotation survives restarts of the control plane.
     ///
     /// Nodes that are away are waited for until their certificates expire. When one is gone for good, deny
     /// its identity (`heddle deny add`), or go on without it by force: it has to join again. Join tokens
@@ -139,6 +140,10 @@ fn supplied((certificate, key): (PathBuf, PathBuf)) -> Result<SuppliedRoot, Fail
 fn rotate(asked: &Asked, order: &Order, wait: Option<Duration>) -> Result<(), Failure> {
     let began = Instant::now();
     let mut status: RootStatus = asked.order(order)?;
+    let joined = status.joined;
+    if joined {
+        eprintln!("heddle: {}", joining(&status));
+    }
     let mut said = None;
     while status.stage == RootStage::Begun {
         if said.as_ref() != Some(&status.waits_for) {
@@ -160,7 +165,7 @@ fn rotate(asked: &Asked, order: &Order, wait: Option<Duration>) -> Result<(), Fa
             return Err(anyhow!("the rotation was given up meanwhile").into());
         }
     }
-    asked.show(&status, text)
+    asked.show(&RootStatus { joined, ..status }, text)
 }
 
 /// Nodes that are there confirm within moments: only those that are not are gone on without.
@@ -181,8 +186,34 @@ fn rotate_by_force(asked: &Asked, begin: &Order) -> Result<(), Failure> {
         force: true,
         supplied: None,
     };
+    // What it joined is over after the last step: said as it was before.
+    if status.stage != RootStage::Steady {
+        eprintln!("heddle: {}", joining(&status));
+    }
     let status: RootStatus = asked.order(&force)?;
     asked.show(&status, text)
+}
+
+/// That a rotation was under way already, since when, and how far it is.
+fn joining(status: &RootStatus) -> String {
+    let stage = match status.stage {
+        RootStage::Begun => "two roots are trusted, the old one signs",
+        RootStage::Switched => "two roots are trusted, the new one signs",
+        RootStage::Steady => "it is over",
+    };
+    format!("joined the rotation{}: {stage}", since(status))
+}
+
+/// When the rotation under way began, as far as that is known.
+fn since(status: &RootStatus) -> String {
+    match status.began_at {
+        Some(at) => format!(
+            " that began at {}, {} ago",
+            shown_time(at),
+            duration(status.now.saturating_sub(at))
+        ),
+        None => " that is under way".to_owned(),
+    }
 }
 
 fn waiting(status: &RootStatus) -> String {
@@ -228,7 +259,8 @@ pub(super) fn text(status: &RootStatus) -> String {
         ),
         RootStage::Begun => writeln!(
             out,
-            "rotation: two roots are trusted, the old one signs; {}",
+            "rotation{}: two roots are trusted, the old one signs; {}",
+            since(status),
             waiting(status)
         ),
         RootStage::Switched => {
@@ -236,8 +268,9 @@ pub(super) fn text(status: &RootStatus) -> String {
             let finish = status.finish_from.map(shown_time).unwrap_or_default();
             writeln!(
                 out,
-                "rotation: the new root signs; what the old one signed may be in use until {old}, and it is \
+                "rotation{}: the new root signs; what the old one signed may be in use until {old}, and it is \
                  dropped by itself at {finish}{}",
+                since(status),
                 match status.waits_for.is_empty() {
                     true => String::new(),
                     false => format!("; {}", waiting(status)),

@@ -7,6 +7,7 @@ use heddle_control::{Report, printable};
 use heddle_model::Mesh;
 use serde::Serialize;
 
+use super::folder::{self, Reader};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
@@ -16,11 +17,16 @@ use crate::table::count;
 ///
 /// Says what `heddle up` would say on this machine. Errors, which keep a configuration from being served, make
 /// the command exit with 3; warnings do not.
+///
+/// A folder in which LocalWorkloads have no address may be a lab's, which gives addresses: it is read as
+/// `heddle-lab up` reads it, and if that one takes it, it is valid, and what it is good for is said. With --for, as
+/// in a pipeline, the folder has to be good for that command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle validate examples/bookstore
   heddle validate --config heddle.yaml
   heddle validate . --config heddle.yaml
+  heddle validate examples/lab/bookstore --for lab
   heddle validate . --output json | jq '.problems[].reason'
 
 Exit codes:
@@ -35,6 +41,9 @@ pub(crate) struct Args {
     /// Settings of the process, as for `heddle up`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Which command the folder is for [default: up, or lab where addresses are missing]
+    #[arg(long = "for", value_name = "COMMAND", requires = "dir")]
+    reader: Option<Reader>,
     /// How to print the result
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
@@ -43,6 +52,9 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Verdict<'a> {
     valid: bool,
+    /// The command that takes the folder, or was asked about; absent without a folder.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    reader: Option<Reader>,
     services: usize,
     workloads: usize,
     #[serde(flatten)]
@@ -59,15 +71,18 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Some(Err(error)) => (Settings::default(), Some(error.to_string())),
         None => (Settings::default(), None),
     };
-    let (mesh, report) = match &args.dir {
-        Some(dir) => heddle_control::load_with(dir, &settings.mesh.options()),
-        None => (Some(Mesh::default()), Report::default()),
+    let read = args.dir.as_ref();
+    let read = read.map(|dir| folder::read(dir, &settings.mesh, args.reader));
+    let (mesh, report, reader) = match read {
+        Some(read) => (read.mesh, read.report, Some(read.reader)),
+        None => (Some(Mesh::default()), Report::default(), None),
     };
     let (services, workloads) = mesh
         .as_ref()
         .map_or((0, 0), |mesh| (mesh.services.len(), mesh.workloads.len()));
     let verdict = Verdict {
         valid: mesh.is_some() && settings_problem.is_none(),
+        reader,
         services,
         workloads,
         report: &report,
@@ -112,6 +127,9 @@ fn text(verdict: &Verdict<'_>) -> String {
     if let Some(skipped) = report.skipped_summary() {
         let _infallible = writeln!(out, "{skipped}");
     }
+    if verdict.reader == Some(Reader::Lab) {
+        out.push_str(&for_a_lab(report.addresses.missing));
+    }
     let objects = count(report.objects, "object");
     let _infallible = if report.errors() == 0 {
         write!(
@@ -139,4 +157,16 @@ fn text(verdict: &Verdict<'_>) -> String {
     }
     out.push('\n');
     out
+}
+
+/// What a folder is good for whose workloads have no addresses.
+fn for_a_lab(missing: usize) -> String {
+    let named = "for a lab: heddle-lab up gives addresses to pods and Services";
+    match missing {
+        0 => format!("{named}\n"),
+        _ => format!(
+            "{named}; heddle up and heddle control refuse the {} without one\n",
+            count(missing, "LocalWorkload")
+        ),
+    }
 }

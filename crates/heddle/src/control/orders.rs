@@ -145,13 +145,13 @@ impl Orders<'_> {
 
     fn rotate(&self, force: bool, supplied: Option<&SuppliedRoot>) -> Done {
         let stage = |orders: &Self| orders.authority.rotation([], |_| None).stage;
-        let mut began = false;
-        if supplied.is_some() && stage(self) != Stage::Steady {
+        let joined = stage(self) != Stage::Steady;
+        if supplied.is_some() && joined {
             return Err(refused(
                 "a rotation is under way already (leave --certificate and --key out to go on with it)",
             ));
         }
-        if stage(self) == Stage::Steady {
+        if !joined {
             let begun = match supplied {
                 None => self.authority.begin_rotation(&NextRoot::Make, self.now),
                 Some(SuppliedRoot { certificate, key }) => {
@@ -163,7 +163,6 @@ impl Orders<'_> {
                 }
             };
             begun.map_err(refused)?;
-            began = true;
             tracing::info!("a rotation has begun: every node is told to trust a new root, too");
         }
         match (stage(self), force) {
@@ -176,14 +175,17 @@ impl Orders<'_> {
                     "the new root signs, by force: who missed it joins again"
                 );
             }
-            (Stage::Switched, true) if !began => {
+            (Stage::Switched, true) if joined => {
                 let finished = self.authority.finish_rotation(&[], true, self.now);
                 finished.map_err(refused)?;
                 tracing::warn!("the old root is not trusted any more, by force");
             }
             _ => {}
         }
-        answer(&self.root())
+        answer(&RootStatus {
+            joined,
+            ..self.root()
+        })
     }
 
     fn cancel(&self) -> Done {
@@ -346,6 +348,8 @@ pub(super) fn root_status(authority: &Authority, nodes: &Nodes, now: UnixTime) -
             Stage::Begun => RootStage::Begun,
             Stage::Switched => RootStage::Switched,
         },
+        began_at: status.began_at,
+        joined: false,
         generation: status.generation,
         sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         site: authority.is_site(),

@@ -47,6 +47,101 @@ fn a_bad_folder_is_refused_with_file_line_field_and_remedy() {
     assert_eq!(verdict["problems"][0]["field"], "spec.port");
 }
 
+/// A folder of this repository.
+fn of_repository(path: &str) -> String {
+    format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn what_heddle_lab_up_takes_is_valid_and_said_to_be_for_a_lab() {
+    // The manifests of a lab alone, with the file of the lab beside them, and with what the demo adds to them.
+    let with_extras = Folder::new();
+    for folder in ["examples/lab/bookstore", "crates/lab/src/demo/manifests"] {
+        for file in std::fs::read_dir(of_repository(folder)).expect("a folder") {
+            let path = file.expect("an entry").path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let text = std::fs::read_to_string(&path).expect("a manifest");
+            with_extras.write(name.expect("a name"), &text);
+        }
+    }
+    for folder in [
+        of_repository("examples/lab/bookstore"),
+        of_repository("examples/lab"),
+        as_str(&with_extras.manifests()).to_owned(),
+    ] {
+        let output = heddle(&["validate", &folder]);
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{folder}: {said}");
+        let expected = "for a lab: heddle-lab up gives addresses to pods and Services; heddle up and heddle \
+                        control refuse the ";
+        assert!(said.contains(expected), "{said}");
+        assert!(said.contains("\nvalid: "), "{said}");
+
+        let output = heddle(&["validate", &folder, "--output", "json"]);
+        let verdict: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(verdict["valid"], true);
+        assert_eq!(verdict["for"], "lab");
+        // Asked about another command, it says what that one says.
+        for (reader, code) in [("lab", 0), ("up", 3), ("control", 3)] {
+            let output = heddle(&["validate", &folder, "--for", reader]);
+            let said = text(&output.stdout);
+            assert_eq!(output.status.code(), Some(code), "{reader}: {said}");
+            let is_missed = said.contains("add address; in a lab heddle-lab up gives it one");
+            assert_eq!(is_missed, code == 3, "{reader}: {said}");
+        }
+    }
+    // The file of the lab is no manifest, and not taken for a broken one.
+    let output = heddle(&["validate", &of_repository("examples/lab")]);
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("bookstore.yaml:7: warning: this is the file of a lab"),
+        "{said}"
+    );
+    // By itself it is for another command.
+    let output = heddle(&["validate", &of_repository("examples/lab/bookstore.yaml")]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("heddle-lab validate"), "{said}");
+    // What else asks a folder reads it the same way.
+    let folder = of_repository("examples/lab/bookstore");
+    let asked = ["bookstore/shopper", "bookstore/productpage", "--dir"];
+    let output = heddle(&[&["explain"], &asked[..], &[&folder]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn an_address_that_was_forgotten_is_said_whatever_the_folder_is_for() {
+    let folder = Folder::new();
+    let one =
+        |name: &str, at: u8| crate::harness::service("some", name, ([127, 0, 0, at], 9080).into());
+    let without = one("b", 2).replace("  address: 127.0.0.2\n", "");
+    folder.write("a.yaml", &format!("{}---\n{without}", one("a", 1)));
+    let manifests = folder.manifests();
+    let output = heddle(&["validate", as_str(&manifests), "--for", "up"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("error: LocalWorkload some/b: spec.address: this field is required"));
+    assert!(said.contains("refused: 1 error in 4 objects"), "{said}");
+    // Where it is not said what the folder is for, it is not passed over.
+    let said = text(&heddle(&["validate", as_str(&manifests)]).stdout);
+    let expected =
+        "warning: LocalWorkload some/b: spec.address: heddle up refuses it: this field is required";
+    assert!(said.contains(expected), "{said}");
+    assert!(said.contains("2 workloads, 1 warning"), "{said}");
+    // What no command takes is refused.
+    folder.write(
+        "b.yaml",
+        "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {}}",
+    );
+    let output = heddle(&["validate", as_str(&manifests)]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("error: LocalWorkload some/b: spec.address"),
+        "{said}"
+    );
+}
+
 #[test]
 fn files_that_may_have_been_meant_are_counted() {
     let folder = Folder::new();

@@ -395,6 +395,53 @@ async fn a_root_is_rotated_in_one_command() {
     assert!(finished.contains("no rotation under way"), "{finished}");
 }
 
+/// A second operator is told of the first one's rotation, whatever step it is at.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rotation_under_way_is_joined_and_that_is_said() {
+    let folder = mesh();
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let away = join(&folder, at, "n1").await;
+    let first = operate(&folder, "root rotate --wait 1s");
+    let said = text(&first.stderr);
+    assert_eq!(first.status.code(), Some(1), "{said}");
+    assert!(!said.contains("joined"), "{said}");
+    let status = json(&folder, "root status");
+    let began = status["began_at"].as_u64().expect("a time");
+    assert!(status["now"].as_u64().is_some_and(|now| began <= now));
+
+    // Given a rotation that waits for a node, then the next command joins it, and says what it has joined.
+    told(&folder, &format!("deny add {} --reason gone", away.id()));
+    let second = operate(&folder, "root rotate --output json");
+    let said = text(&second.stderr);
+    assert_eq!(second.status.code(), Some(0), "{said}");
+    for expected in [
+        "joined the rotation that began at ",
+        " ago: two roots are trusted, the ",
+    ] {
+        assert!(said.contains(expected), "{said}");
+    }
+    let answer: Value = serde_json::from_slice(&second.stdout).expect("JSON");
+    assert_eq!(answer["joined"], true);
+    assert_eq!(answer["began_at"], began);
+
+    // The same when the new root signs already.
+    let third = operate(&folder, "root rotate");
+    let said = text(&third.stderr);
+    assert_eq!(third.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("joined the rotation that began at "),
+        "{said}"
+    );
+    assert!(said.contains("the new one signs"), "{said}");
+    let shown = text(&third.stdout);
+    assert!(shown.contains("rotation that began at "), "{shown}");
+    // When it is over, there is none to join.
+    told(&folder, "root rotate --force");
+    let over = json(&folder, "root status");
+    assert_eq!(over["stage"], "steady");
+    assert_eq!(over["began_at"], Value::Null);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_denied_is_told_nothing_and_comes_in_no_more() {
     let folder = mesh();

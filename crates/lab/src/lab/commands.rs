@@ -13,10 +13,7 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::programs::Programs;
-use super::{Lab, LabName, Plan, dns, labs, requirements};
-
-/// Lines of the log of a process that has ended.
-const LAST_LINES: usize = 3;
+use super::{Lab, LabName, Plan, apply, dns, labs, requirements, settings, status};
 
 /// What there is to do with a lab.
 #[derive(Subcommand)]
@@ -31,10 +28,28 @@ pub enum Command {
   heddle-lab exec bookstore/shopper -- curl http://productpage/products/1
   heddle-lab down")]
     Up(Up),
+    /// Take over what has changed in the manifests of a lab that is up
+    ///
+    /// Reads the file of the lab and its manifests again: pods and Services that are new are made, those that are no
+    /// more removed, and programs whose command is another started anew. What stays keeps its addresses. Copies of the
+    /// manifests that were edited in the lab's folder are written anew.
+    #[command(after_help = "Examples:
+  heddle-lab apply examples/lab/bookstore.yaml
+  heddle-lab apply examples/lab/bookstore.yaml --watch")]
+    Apply(apply::Options),
+    /// Check the file of a lab and its manifests, as `heddle-lab up` does before it makes anything
+    ///
+    /// Takes no root, and makes nothing.
+    Validate(Validate),
     /// Run a command in a pod, on a node, or between the nodes
+    ///
+    /// It finds the programs of the lab, heddle and heddle-lab. On a node, heddle asks that node; between the nodes
+    /// the control plane; in a pod that has a proxy of its own, that one.
     #[command(after_help = "Examples:
   heddle-lab exec bookstore/shopper -- getent ahosts details
   heddle-lab exec --node one -- ip route
+  heddle-lab exec --node one -- heddle status
+  heddle-lab exec --underlay -- heddle status --control
   heddle-lab exec --underlay -- ping 10.1.1.1")]
     Exec(Exec),
     /// Take down a lab, whatever is left of it
@@ -45,7 +60,10 @@ pub enum Command {
     /// List the labs that are up
     List,
     /// Show the nodes, pods, Services and processes of a lab
-    Status(Which),
+    #[command(after_help = "Examples:
+  heddle-lab status
+  heddle-lab status --json | jq -r '.nodes[].processes[] | select(.state == \"ended\") | .what'")]
+    Status(status::Options),
     /// Answers the names of a lab.
     #[command(hide = true)]
     Dns(dns::Options),
@@ -64,12 +82,22 @@ pub struct Up {
     keep: bool,
 }
 
+/// What `heddle-lab validate` is told.
+#[derive(Args)]
+pub struct Validate {
+    /// The file of the lab
+    file: PathBuf,
+    /// The heddle program, which checks settings [default: beside heddle-lab, else in PATH]
+    #[arg(long, value_name = "PATH")]
+    heddle: Option<PathBuf>,
+}
+
 /// Which lab is meant.
 #[derive(Args)]
 pub struct Which {
     /// The lab [default: the only one that is up]
     #[arg(value_name = "NAME")]
-    lab: Option<LabName>,
+    pub(super) lab: Option<LabName>,
 }
 
 /// What `heddle-lab down` is told.
@@ -109,10 +137,15 @@ pub struct Exec {
 pub fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Up(options) => up(options),
+        Command::Apply(options) => apply::run(options),
+        Command::Validate(options) => validate(options),
         Command::Exec(options) => exec(options),
         Command::Down(options) => down(options),
         Command::List => list(),
-        Command::Status(which) => status(&Lab::open(&only(which.lab.as_ref(), "NAME")?)?),
+        Command::Status(options) => {
+            let name = only(options.which.lab.as_ref(), "NAME")?;
+            status::show(&Lab::open(&name)?, options)
+        }
         Command::Dns(options) => dns::serve(options),
     }
 }
@@ -123,7 +156,8 @@ fn up(options: &Up) -> anyhow::Result<()> {
         eprintln!("heddle-lab: {warning}");
     }
     let mut programs = Programs::find()?;
-    programs.heddle = options.heddle.clone().or(programs.heddle);
+    let heddle = options.heddle.as_ref().map(std::path::absolute);
+    programs.heddle = heddle.transpose()?.or(programs.heddle);
     programs.keep = options.keep;
     if !options.keep {
         go_down_when_interrupted(&plan.name, &programs)?;
@@ -137,6 +171,22 @@ fn up(options: &Up) -> anyhow::Result<()> {
     }
     println!("  heddle-lab status {name}; heddle-lab down {name}");
     lab.stay();
+    Ok(())
+}
+
+fn validate(options: &Validate) -> anyhow::Result<()> {
+    let plan = Plan::read(&options.file)?;
+    for warning in &plan.warnings {
+        println!("{warning}");
+    }
+    let heddle = options.heddle.clone().or(Programs::find()?.heddle);
+    settings::check(&plan, heddle.as_deref())?;
+    let (nodes, pods, services) = (plan.nodes.len(), plan.pods.len(), plan.services.len());
+    println!(
+        "valid: lab {} of {nodes} nodes, {pods} pods, {services} Services, {} warnings",
+        plan.name,
+        plan.warnings.len()
+    );
     Ok(())
 }
 
@@ -238,48 +288,6 @@ fn list() -> anyhow::Result<()> {
                 println!("{name}: {state}, {nodes} nodes, {pods} pods");
             }
             Err(error) => println!("{name}: {error:#} (heddle-lab down {name} removes it)"),
-        }
-    }
-    Ok(())
-}
-
-fn status(lab: &Lab) -> anyhow::Result<()> {
-    let plan = lab.plan();
-    let state = match lab.is_ready() {
-        true => "up",
-        false => "not whole: it is being made, or that was interrupted",
-    };
-    println!("lab {}: {state}; carried by: {}", plan.name, plan.carried);
-    println!("folder: {}", lab.folder().display());
-    let joined = |addresses: &[std::net::IpAddr]| {
-        let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        texts.join(" ")
-    };
-    for node in lab.nodes() {
-        println!("node {}: {}", node.plan().name, joined(&node.addresses()));
-        for pod in plan.pods_of(node.plan()) {
-            let note = if pod.enrolled { "" } else { " (not enrolled)" };
-            println!("  pod {}: {}{note}", pod.workload, joined(&pod.addresses));
-        }
-    }
-    for service in &plan.services {
-        let at = match service.cluster_addresses.as_slice() {
-            [] => "headless".to_owned(),
-            addresses => joined(addresses),
-        };
-        let (name, pods) = (&service.name, service.pods.len());
-        println!("service {name}: {at}, {pods} pods");
-    }
-    for process in lab.processes() {
-        let state = if process.runs() { "runs" } else { "ENDED" };
-        let (what, pid, log) = (&process.what, process.pid, process.log.display());
-        println!("process {pid} {state}: {what}, {log}");
-        let words = match process.runs() {
-            true => String::new(),
-            false => process.last_words(LAST_LINES),
-        };
-        for line in words.lines() {
-            println!("    {line}");
         }
     }
     Ok(())

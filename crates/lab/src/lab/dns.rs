@@ -7,6 +7,7 @@
 mod answer;
 mod zone;
 
+use std::cell::RefCell;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -22,7 +23,7 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 use super::file::LabName;
-use super::folder::Folder;
+use super::folder::{Folder, PlanStamp};
 use answer::Over;
 use zone::Zone;
 
@@ -56,8 +57,7 @@ pub struct Options {
 /// # Errors
 /// There is no such lab, or an address cannot be listened on.
 pub(super) fn serve(options: &Options) -> anyhow::Result<()> {
-    let plan = Folder::of(&options.lab).plan()?;
-    let zone = Rc::new(Zone::of(&plan)?);
+    let names = Rc::new(Names::of(Folder::of(&options.lab))?);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -71,28 +71,58 @@ pub(super) fn serve(options: &Options) -> anyhow::Result<()> {
             let listener = TcpListener::bind((*address, PORT))
                 .await
                 .with_context(shown)?;
-            tokio::task::spawn_local(serve_datagrams(datagrams, Rc::clone(&zone)));
-            tokio::task::spawn_local(serve_connections(listener, Rc::clone(&zone)));
+            tokio::task::spawn_local(serve_datagrams(datagrams, Rc::clone(&names)));
+            tokio::task::spawn_local(serve_connections(listener, Rc::clone(&names)));
         }
-        println!("{READY} for {} names", zone.len());
+        println!("{READY} for {} names", names.zone().len());
         std::future::pending().await
     })
 }
 
-async fn serve_datagrams(socket: UdpSocket, zone: Rc<Zone>) {
+/// The names of the lab as it is now.
+struct Names {
+    folder: Folder,
+    /// Those of the plan that was read last, and which plan that was.
+    read: RefCell<(Option<PlanStamp>, Rc<Zone>)>,
+}
+
+impl Names {
+    fn of(folder: Folder) -> anyhow::Result<Self> {
+        let stamp = folder.plan_stamp();
+        let zone = Rc::new(Zone::of(&folder.plan()?)?);
+        let read = RefCell::new((stamp, zone));
+        Ok(Self { folder, read })
+    }
+
+    /// Reads the plan again if it is another one. While that cannot be read, the names stay what they were.
+    fn zone(&self) -> Rc<Zone> {
+        let stamp = self.folder.plan_stamp();
+        let mut read = self.read.borrow_mut();
+        if stamp.is_some() && stamp != read.0 {
+            let zone = self.folder.plan().and_then(|plan| Zone::of(&plan));
+            match zone {
+                Ok(zone) => *read = (stamp, Rc::new(zone)),
+                Err(error) => println!("the names stay as they are: {error:#}"),
+            }
+        }
+        Rc::clone(&read.1)
+    }
+}
+
+async fn serve_datagrams(socket: UdpSocket, names: Rc<Names>) {
     let mut question = vec![0; MAX_DATAGRAM];
     loop {
         // An error is about an answer sent earlier, such as to a pod that is gone.
         let Ok((length, from)) = socket.recv_from(&mut question).await else {
             continue;
         };
-        if let Some(answer) = answer::to(&question[..length], Over::Datagrams, &zone) {
+        if let Some(answer) = answer::to(&question[..length], Over::Datagrams, &names.zone()) {
             let _lost_like_any_datagram = socket.send_to(&answer, from).await;
         }
     }
 }
 
-async fn serve_connections(listener: TcpListener, zone: Rc<Zone>) {
+async fn serve_connections(listener: TcpListener, names: Rc<Names>) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
@@ -100,9 +130,9 @@ async fn serve_connections(listener: TcpListener, zone: Rc<Zone>) {
         };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let zone = Rc::clone(&zone);
+                let names = Rc::clone(&names);
                 tokio::task::spawn_local(async move {
-                    let _hung_up_or_silent = converse(stream, &zone).await;
+                    let _hung_up_or_silent = converse(stream, &names).await;
                     drop(permit);
                 });
             }
@@ -112,12 +142,12 @@ async fn serve_connections(listener: TcpListener, zone: Rc<Zone>) {
 }
 
 /// Answers the questions of one connection, each with its length before it (RFC 1035 section 4.2.2).
-async fn converse(mut stream: TcpStream, zone: &Zone) -> io::Result<()> {
+async fn converse(mut stream: TcpStream, names: &Names) -> io::Result<()> {
     loop {
         let length = timeout(IDLE_LIMIT, stream.read_u16()).await??;
         let mut question = vec![0; usize::from(length)];
         timeout(IDLE_LIMIT, stream.read_exact(&mut question)).await??;
-        let Some(answer) = answer::to(&question, Over::Connection, zone) else {
+        let Some(answer) = answer::to(&question, Over::Connection, &names.zone()) else {
             return Ok(());
         };
         let length = u16::try_from(answer.len()).map_err(io::Error::other)?;

@@ -5,11 +5,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use heddle_model::{NodeName, WorkloadName};
+use heddle_model::WorkloadName;
 use serde::{Deserialize, Serialize};
 
+mod node;
 #[cfg(test)]
 mod tests;
+
+pub(super) use node::NodeEntry;
 
 /// Longest name of a lab: names of namespaces and folders begin with it.
 const MAX_NAME: usize = 20;
@@ -23,10 +26,12 @@ const MAX_CPUS: f64 = 1024.0;
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) name: LabName,
-    pub(super) nodes: Vec<NodeName>,
+    pub(super) nodes: Vec<NodeEntry>,
     pub(super) manifests: PathBuf,
     #[serde(default)]
     pub(super) settings: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) node_settings: Option<PathBuf>,
     #[serde(default)]
     pub(super) carried: Carried,
     #[serde(default)]
@@ -190,11 +195,11 @@ impl File {
         let mut file = Self::parse(&text).with_context(|| shown.to_string())?;
         let folder = path.parent().unwrap_or(Path::new(""));
         file.manifests = std::path::absolute(folder.join(&file.manifests))?;
-        if let Some(settings) = &mut file.settings {
+        for (field, settings) in file.settings_files() {
             *settings = std::path::absolute(folder.join(&settings))?;
             if !settings.is_file() {
                 bail!(
-                    "{shown}: settings: there is no file {} (it is looked for beside the file)",
+                    "{shown}: {field}: there is no file {} (it is looked for beside the file)",
                     settings.display()
                 );
             }
@@ -206,6 +211,20 @@ impl File {
             );
         }
         Ok(file)
+    }
+
+    /// Every file of settings that it names, and the field that does.
+    fn settings_files(&mut self) -> impl Iterator<Item = (String, &mut PathBuf)> {
+        let of_control = self.settings.iter_mut();
+        let of_nodes = self.node_settings.iter_mut();
+        let each = self.nodes.iter_mut().enumerate().filter_map(|(at, node)| {
+            let settings = node.settings.as_mut()?;
+            Some((format!("nodes[{at}].settings"), settings))
+        });
+        of_control
+            .map(|settings| ("settings".to_owned(), settings))
+            .chain(of_nodes.map(|settings| ("node_settings".to_owned(), settings)))
+            .chain(each)
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
@@ -234,8 +253,9 @@ impl File {
             );
         }
         for (position, node) in self.nodes.iter().enumerate() {
-            if self.nodes[..position].contains(node) {
-                bail!("nodes[{position}]: {node} is written twice (rename one)");
+            let name = &node.name;
+            if self.nodes[..position].iter().any(|one| one.name == *name) {
+                bail!("nodes[{position}]: {name} is written twice (rename one)");
             }
         }
         for (pod, settings) in &self.pods {

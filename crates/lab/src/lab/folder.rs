@@ -12,6 +12,7 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -30,6 +31,9 @@ const MAX_PLAN_BYTES: u64 = 64 << 20;
 /// A lab's folder.
 #[derive(Debug, Clone)]
 pub(super) struct Folder(PathBuf);
+
+/// Inode, and the time of the last change in seconds and nanoseconds.
+pub(super) type PlanStamp = (u64, i64, i64);
 
 /// Held while a lab is changed; the kernel lets go of it with the process.
 #[derive(Debug)]
@@ -51,7 +55,7 @@ impl Folder {
         fs::create_dir_all(ROOT).with_context(|| format!("cannot make {ROOT}"))?;
         match fs::create_dir(&self.0) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => bail!(
-                "the lab {0} is there already (heddle-lab status {0}, or heddle-lab down {0})",
+                "the lab {0} is there already (heddle-lab status {0}, heddle-lab apply FILE to take over changes, or heddle-lab down {0})",
                 plan.name
             ),
             done => done.with_context(|| format!("cannot make {shown}"))?,
@@ -90,6 +94,23 @@ impl Folder {
     /// There is none, or it was interrupted before it was written.
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
         read(&self.plan_file())
+    }
+
+    /// Puts another plan in the place of the one before, at once.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn replace_plan(&self, plan: &Plan) -> anyhow::Result<()> {
+        let next = self.0.join("lab.json.next");
+        let written = fs::write(&next, serde_json::to_vec(plan)?);
+        let written = written.and_then(|()| fs::rename(&next, self.plan_file()));
+        written.with_context(|| next.display().to_string())
+    }
+
+    /// Which plan it is: another one after [`Folder::replace_plan`].
+    pub(super) fn plan_stamp(&self) -> Option<PlanStamp> {
+        let plan = fs::metadata(self.plan_file()).ok()?;
+        Some((plan.ino(), plan.mtime(), plan.mtime_nsec()))
     }
 
     /// The programs that it is made of.

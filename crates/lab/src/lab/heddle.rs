@@ -45,6 +45,8 @@ pub(super) struct MeshNode {
     folder: PathBuf,
     /// What its programs are attached to.
     pods: PathBuf,
+    /// The file of its settings.
+    settings: Option<PathBuf>,
     /// The pod that it is the proxy of.
     only: Option<WorkloadName>,
 }
@@ -179,6 +181,9 @@ impl Lab {
         command.args(["node", "--intercept", "--name", node.name.as_str()]);
         command.args(["--control", &control, "--listen", &listen]);
         command.args(["--hooks", self.plan.hooks.as_str()]);
+        if let Some(settings) = &node.settings {
+            command.arg("--config").arg(settings);
+        }
         for (flag, path) in [
             ("--token-file", &token),
             ("--state", &node.folder.join("state")),
@@ -259,7 +264,7 @@ impl Lab {
         Ok(lines.into_iter().filter_map(named).collect())
     }
 
-    fn heddle(&self) -> anyhow::Result<&Path> {
+    pub(super) fn heddle(&self) -> anyhow::Result<&Path> {
         let heddle = self.programs.heddle.as_deref();
         heddle.context(
             "there is no heddle beside heddle-lab or in PATH (cargo build -p heddle, or --heddle PATH)",
@@ -290,7 +295,7 @@ impl<'l> Node<'l> {
         holder_socket(&self.mesh_folder())
     }
 
-    fn mesh_folder(&self) -> PathBuf {
+    pub(super) fn mesh_folder(&self) -> PathBuf {
         self.lab
             .node_folder(&self.plan.name, self.plan.number.into())
     }
@@ -302,6 +307,7 @@ impl<'l> Node<'l> {
             address: self.address(Family::V4),
             folder: self.mesh_folder(),
             pods: self.group("pods").unified(),
+            settings: self.plan.settings.clone(),
             only: None,
         }
     }
@@ -316,6 +322,15 @@ impl<'l> Pod<'l> {
         self.ask_to_enrol()?;
         let deadline = Instant::now() + START_LIMIT;
         self.lab.wait_for_pods(&self.holder_socket(), deadline)
+    }
+
+    /// Whether the holder has it.
+    ///
+    /// # Errors
+    /// The holder does not answer.
+    pub(super) fn is_with_holder(&self) -> anyhow::Result<bool> {
+        let pods = self.lab.ask_pods(&self.holder_socket())?;
+        Ok(pods.iter().any(|pod| pod.workload == self.plan.workload))
     }
 
     fn ask_to_enrol(&self) -> anyhow::Result<()> {
@@ -365,7 +380,7 @@ impl<'l> Pod<'l> {
         self.mesh_folder().join("admin.sock")
     }
 
-    fn mesh_folder(&self) -> PathBuf {
+    pub(super) fn mesh_folder(&self) -> PathBuf {
         let (plan, own) = (&self.lab.plan, &self.plan.mesh_node);
         let number = match plan.carried {
             Carried::Pod => plan
@@ -395,6 +410,7 @@ impl<'l> Pod<'l> {
             address: address.context("a pod has an address")?,
             folder: self.mesh_folder(),
             pods: self.group().unified(),
+            settings: self.node().and_then(|node| node.settings.clone()),
             only: Some(self.plan.workload.clone()),
         })
     }
@@ -425,6 +441,6 @@ fn run(command: &mut Command) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The same for an answer in JSON.
-fn ask<T: DeserializeOwned>(command: &mut Command) -> anyhow::Result<T> {
+pub(super) fn ask<T: DeserializeOwned>(command: &mut Command) -> anyhow::Result<T> {
     serde_json::from_slice(&run(command)?).context("the answer of heddle is not understood")
 }

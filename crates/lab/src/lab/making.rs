@@ -8,7 +8,7 @@ use super::file::Carried;
 use super::namespace::{self, Namespace, Role};
 use super::plan::PodPlan;
 use super::process::Note;
-use super::{Lab, Pod, etc, listening, network};
+use super::{Lab, Node, Pod, etc, listening, network};
 
 impl Lab {
     pub(super) fn make(&self, progress: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
@@ -54,18 +54,7 @@ impl Lab {
                 node.group(part).create()?;
             }
         }
-        for pod in self.pods() {
-            let group = pod.group();
-            group.create()?;
-            if self.plan.carried == Carried::Pod {
-                pod.proxy_group().create()?;
-            }
-            if let Some(cpus) = pod.plan.cpus {
-                let held = group.hold(cpus);
-                held.with_context(|| format!("pods.{}.cpus", pod.plan.workload))?;
-            }
-        }
-        Ok(())
+        self.pods().try_for_each(|pod| pod.make_groups())
     }
 
     fn make_network(&self) -> anyhow::Result<Namespace> {
@@ -76,12 +65,8 @@ impl Lab {
         for node in self.nodes() {
             let namespace = Namespace::create(&node.network(), true)?;
             network::node(node.plan, &self.plan.nodes, &namespace, &underlay)?;
-            let pods = self.plan.pods_of(node.plan).map(|plan| {
-                let pod = Pod { lab: self, plan };
-                Ok((plan, Namespace::create(&pod.network(), false)?))
-            });
-            let pods = pods.collect::<anyhow::Result<Vec<_>>>()?;
-            network::pods(node.plan, &namespace, &pods)?;
+            let pods = self.plan.pods_of(node.plan);
+            connect_pods(node, &namespace, pods.map(|plan| Pod { lab: self, plan }))?;
         }
         Ok(underlay)
     }
@@ -98,6 +83,32 @@ impl Lab {
             .filter_map(|(plan, note)| Some((plan, note?)))
             .collect())
     }
+}
+
+impl Pod<'_> {
+    pub(super) fn make_groups(&self) -> anyhow::Result<()> {
+        let group = self.group();
+        group.create()?;
+        if self.lab.plan.carried == Carried::Pod {
+            self.proxy_group().create()?;
+        }
+        if let Some(cpus) = self.plan.cpus {
+            let held = group.hold(cpus);
+            held.with_context(|| format!("pods.{}.cpus", self.plan.workload))?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the namespaces of pods, and connects them with their node.
+pub(super) fn connect_pods<'l>(
+    node: Node<'_>,
+    namespace: &Namespace,
+    pods: impl Iterator<Item = Pod<'l>>,
+) -> anyhow::Result<()> {
+    let pods = pods.map(|pod| Ok((pod.plan, Namespace::create(&pod.network(), false)?)));
+    let pods = pods.collect::<anyhow::Result<Vec<_>>>()?;
+    network::pods(node.plan, namespace, &pods)
 }
 
 /// Says what has been done, and how long it took.

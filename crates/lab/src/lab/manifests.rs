@@ -1,6 +1,8 @@
 //! Manifests as trees, so that the lab can add to its own copy what a cluster would: which address is
 //! whose, and who is on which node. Whether they are right is for the control plane to say.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -70,9 +72,7 @@ impl Manifests {
     /// # Errors
     /// One cannot be read or is no YAML.
     pub(super) fn read(folder: &Path) -> anyhow::Result<Self> {
-        let mut paths = Vec::new();
-        collect(folder, 0, &mut paths)?;
-        paths.sort();
+        let paths = files(folder)?;
         let mut bytes_left = MAX_BYTES;
         let files = paths
             .into_iter()
@@ -113,11 +113,52 @@ impl Manifests {
     /// It cannot be written to.
     pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        for file in &self.files {
-            let path = folder.join(&file.path);
+        for (path, text) in self.texts()? {
+            let path = folder.join(path);
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent)?;
             }
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Makes a folder that is followed hold these and no others: each file is there at once.
+    ///
+    /// # Errors
+    /// It cannot be read or written to.
+    pub(super) fn replace(&self, folder: &Path) -> anyhow::Result<()> {
+        let texts = self.texts()?;
+        for (path, text) in &texts {
+            let path = folder.join(path);
+            if fs::read_to_string(&path).is_ok_and(|there| there == *text) {
+                continue;
+            }
+            let shown = || path.display().to_string();
+            let name = path.file_name().context("a file has a name")?;
+            // A hidden file is none of the manifests.
+            let mut hidden = OsString::from(".");
+            hidden.push(name);
+            let next = path.with_file_name(hidden);
+            let parent = path.parent().unwrap_or(folder);
+            fs::create_dir_all(parent).with_context(shown)?;
+            let written = fs::write(&next, text).and_then(|()| fs::rename(&next, &path));
+            written.with_context(shown)?;
+        }
+        for path in files(folder)? {
+            let is_one = path
+                .strip_prefix(folder)
+                .is_ok_and(|own| texts.contains_key(own));
+            if !is_one {
+                fs::remove_file(&path).with_context(|| path.display().to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is written, by paths below the folder.
+    fn texts(&self) -> anyhow::Result<BTreeMap<PathBuf, String>> {
+        let texts = self.files.iter().map(|file| {
             let mut text = String::new();
             for document in &file.documents {
                 text.push_str("---\n");
@@ -126,10 +167,9 @@ impl Manifests {
                 text.push('\n');
             }
             // A JSON file holds one document.
-            let path = path.with_extension("yaml");
-            fs::write(&path, text).with_context(|| path.display().to_string())?;
-        }
-        Ok(())
+            Ok((file.path.with_extension("yaml"), text))
+        });
+        texts.collect()
     }
 
     /// What a control plane makes of them, and what it warns of.
@@ -187,6 +227,17 @@ impl ManifestFile {
             documents,
         })
     }
+}
+
+/// The files of a folder that hold manifests.
+///
+/// # Errors
+/// It cannot be read, or holds too many.
+pub(super) fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    collect(folder, 0, &mut paths)?;
+    paths.sort();
+    Ok(paths)
 }
 
 fn collect(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> anyhow::Result<()> {

@@ -60,7 +60,7 @@ pub(super) fn node(
 ) -> anyhow::Result<()> {
     let number = plan.number;
     underlay.inside(async |handle| {
-        veth(&handle, ("to", number), (node, UPLINK)).await?;
+        veth(&handle, ("to", number), (node, UPLINK), None).await?;
         for family in FAMILIES {
             let via = address::underlay(number, family);
             add_route(&handle, FIRST, address::pods(number, family), Some(via)).await?;
@@ -89,7 +89,7 @@ pub(super) fn node(
     })
 }
 
-/// Connects pods with their node. `pods` are counted from 1 in the order of their links.
+/// Connects pods with their node.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -99,8 +99,11 @@ pub(super) fn pods(
     pods: &[(&PodPlan, Namespace)],
 ) -> anyhow::Result<()> {
     node.inside(async |handle| {
-        for ((plan, pod), port) in pods.iter().zip(1..) {
-            let made = veth(&handle, ("p", port), (pod, FIRST)).await;
+        for (plan, pod) in pods {
+            // The same for as long as the lab is up: who has just spoken to the pod before it, at the same address,
+            // finds this one at once.
+            let own = hardware_address(node_plan.number, plan.number);
+            let made = veth(&handle, ("p", plan.number), (pod, FIRST), Some(own)).await;
             made.with_context(|| plan.workload.to_string())?;
         }
         Ok(())
@@ -136,6 +139,31 @@ pub(super) fn pods(
     Ok(())
 }
 
+/// Takes the link of a pod away, and with it the other end, in the pod.
+///
+/// # Errors
+/// The kernel refuses.
+pub(super) fn unplug(node: &Namespace, pod: &PodPlan) -> anyhow::Result<()> {
+    node.inside(async |handle| {
+        let link = PORTS + u32::from(pod.number);
+        match handle.link().del(link).execute().await {
+            // It has gone with the namespace that its other end was in.
+            Err(rtnetlink::Error::NetlinkError(error))
+                if error.raw_code() == -rustix::io::Errno::NODEV.raw_os_error() =>
+            {
+                Ok(())
+            }
+            done => done.with_context(|| format!("cannot remove link {link}")),
+        }
+    })
+}
+
+/// Of eth0 of a pod. The second bit says that it is given here, and not by whoever made a device.
+fn hardware_address(node: u16, pod: u16) -> [u8; 6] {
+    let ([_, node], [high, low]) = (node.to_be_bytes(), pod.to_be_bytes());
+    [0x02, 0x68, 0x6d, node, high, low]
+}
+
 /// Sets a link up.
 ///
 /// # Errors
@@ -164,12 +192,16 @@ async fn veth(
     handle: &Handle,
     (prefix, port): (&str, u16),
     (other, index): (&Namespace, u32),
+    address: Option<[u8; 6]>,
 ) -> anyhow::Result<()> {
-    let peer = LinkMessageBuilder::<LinkUnspec>::new()
+    let mut peer = LinkMessageBuilder::<LinkUnspec>::new()
         .name("eth0")
         .index(index)
-        .setns_by_fd(other.fd().as_raw_fd())
-        .build();
+        .setns_by_fd(other.fd().as_raw_fd());
+    if let Some(address) = address {
+        peer = peer.address(address.to_vec());
+    }
+    let peer = peer.build();
     let name = format!("{prefix}{port}");
     let message = LinkVeth::new(&name, "eth0")
         // The kernel heeds the index of the peer only where this one's is given, too.

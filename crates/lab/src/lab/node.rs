@@ -31,12 +31,17 @@ impl<'l> Node<'l> {
         self.plan
     }
 
-    /// A command on the node itself, beside its proxy but not in its control group.
+    /// A command on the node itself, beside its proxy but not in its control group. `heddle` finds the sockets of
+    /// this node by itself.
     ///
     /// # Errors
     /// The lab is not up any more.
     pub fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
-        self.place("tools").command(program)
+        let mut command = self.place("tools").command(program)?;
+        self.lab.with_programs(&mut command)?;
+        self.lab
+            .with_sockets_of(&mut command, &self.mesh_folder())?;
+        Ok(command)
     }
 
     /// Its network namespace.

@@ -1,6 +1,6 @@
 //! What a lab will be, to the last address, before anything is made.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,11 @@ use super::address;
 use super::file::{Carried, Family, File, Hooks, LabName};
 use super::heddle::NODE_PORT;
 use super::manifests::Manifests;
+use numbers::Numbers;
+use services::place_services;
 
+mod numbers;
+mod services;
 #[cfg(test)]
 mod tests;
 
@@ -43,16 +47,18 @@ pub struct Plan {
 }
 
 /// A node of a lab.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodePlan {
     /// Its name.
     pub name: NodeName,
+    /// The file of the settings of its proxy, or of those of its pods. `None`: defaults.
+    pub settings: Option<PathBuf>,
     /// Counted from 1; its addresses are made of it.
     pub(super) number: u16,
 }
 
 /// A pod of a lab.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PodPlan {
     /// The name of its LocalWorkload.
     pub workload: WorkloadName,
@@ -62,6 +68,8 @@ pub struct PodPlan {
     pub mesh_node: NodeName,
     /// One of each of its families, the preferred one first.
     pub addresses: Vec<IpAddr>,
+    /// Counted from 1 on its node; its addresses and its link are made of it.
+    pub(super) number: u16,
     /// How many processors its processes may use. `None`: all.
     pub cpus: Option<f64>,
     /// Whether the mesh takes its traffic over.
@@ -83,6 +91,8 @@ pub struct ServicePlan {
     pub families: Vec<Family>,
     /// The pods that its selector matches.
     pub pods: Vec<WorkloadName>,
+    /// Counted from 1; its addresses are made of it.
+    pub(super) number: u16,
 }
 
 impl Plan {
@@ -91,21 +101,43 @@ impl Plan {
     /// # Errors
     /// Names what is wrong in which file, and the remedy.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let file = File::read(path)?;
-        Self::of(&file).with_context(|| path.display().to_string())
+        Self::read_after(path, None)
     }
 
-    fn of(file: &File) -> anyhow::Result<Self> {
+    /// The name of the lab of a file.
+    ///
+    /// # Errors
+    /// As for [`Plan::read`], but for the manifests.
+    pub(super) fn name_in(path: &Path) -> anyhow::Result<LabName> {
+        Ok(File::read(path)?.name)
+    }
+
+    /// The folder of the manifests of a file.
+    ///
+    /// # Errors
+    /// As for [`Plan::name_in`].
+    pub(super) fn manifests_of(path: &Path) -> anyhow::Result<PathBuf> {
+        Ok(File::read(path)?.manifests)
+    }
+
+    /// The same of a lab that is up: what is in it keeps its addresses.
+    ///
+    /// # Errors
+    /// As for [`Plan::read`].
+    pub(super) fn read_after(path: &Path, before: Option<&Plan>) -> anyhow::Result<Self> {
+        let file = File::read(path)?;
+        Self::of(&file, before).with_context(|| path.display().to_string())
+    }
+
+    fn of(file: &File, before: Option<&Plan>) -> anyhow::Result<Self> {
         let mut manifests = Manifests::read(&file.manifests)?;
-        let nodes: Vec<NodePlan> = file
-            .nodes
-            .iter()
-            .cloned()
-            .zip(1..)
-            .map(NodePlan::from)
-            .collect();
-        let (mut pods, labels) = place_pods(file, &nodes, &mut manifests)?;
-        let services = place_services(&mut manifests, &labels)?;
+        let nodes = file.nodes.iter().zip(1..).map(|(node, number)| NodePlan {
+            settings: node.settings.clone().or(file.node_settings.clone()),
+            ..NodePlan::from((node.name.clone(), number))
+        });
+        let nodes: Vec<NodePlan> = nodes.collect();
+        let (mut pods, labels) = place_pods(file, &nodes, &mut manifests, before)?;
+        let services = place_services(&mut manifests, &labels, before)?;
         let unknown = file.pods.keys().find(|name| !labels.contains_key(name));
         if let Some(name) = unknown {
             bail!("pods.{name}: the manifests have no such LocalWorkload (correct the name)");
@@ -155,7 +187,11 @@ impl Plan {
 
 impl From<(NodeName, u16)> for NodePlan {
     fn from((name, number): (NodeName, u16)) -> Self {
-        Self { name, number }
+        Self {
+            name,
+            settings: None,
+            number,
+        }
     }
 }
 
@@ -164,6 +200,11 @@ impl PodPlan {
     pub fn address(&self, family: Family) -> Option<IpAddr> {
         let is = |address: &IpAddr| address.is_ipv4() == (family == Family::V4);
         self.addresses.iter().copied().find(is)
+    }
+
+    /// What the log and the note of its program are called.
+    pub(super) fn process_name(&self) -> String {
+        format!("pod-{}", self.file_name())
     }
 
     /// Its name in names of files and folders: no slash, and told apart from any other.
@@ -183,10 +224,17 @@ fn place_pods(
     file: &File,
     nodes: &[NodePlan],
     manifests: &mut Manifests,
+    before: Option<&Plan>,
 ) -> anyhow::Result<(Vec<PodPlan>, Labels)> {
     let mut pods = Vec::new();
     let mut labels = Labels::new();
-    let mut counts = vec![0_u16; nodes.len()];
+    let mut numbers: Vec<Numbers<WorkloadName>> = nodes
+        .iter()
+        .map(|node| {
+            let pods = before.into_iter().flat_map(|plan| plan.pods_of(node));
+            pods.map(|pod| (pod.workload.clone(), pod.number)).collect()
+        })
+        .collect();
     let knows_addresses = knows_addresses();
     manifests.each("LocalWorkload", |mut object| {
         let workload = WorkloadName::new(&object.namespace, &object.name)?;
@@ -199,17 +247,16 @@ fn place_pods(
         let folder = object.folder.clone();
         let spec = object.spec()?;
         let node = node_of(&workload, spec, nodes)?;
-        let count = &mut counts[usize::from(node.number) - 1];
-        *count += 1;
+        let number = numbers[usize::from(node.number) - 1].of(&workload);
         ensure!(
-            usize::from(*count) <= address::MAX_PODS,
+            usize::from(number) <= address::MAX_PODS,
             "node {} has more than {} pods (put some on another)",
             node.name,
             address::MAX_PODS
         );
         let families = settings.families.iter();
         let addresses: Vec<IpAddr> = families
-            .map(|family| address::pod(node.number, *count, *family))
+            .map(|family| address::pod(node.number, number, *family))
             .collect();
         let mesh_node = match file.carried {
             Carried::Pod => NodeName::parse(&file_name(&workload))?,
@@ -221,6 +268,7 @@ fn place_pods(
             node: node.name.clone(),
             mesh_node,
             addresses,
+            number,
             cpus: settings.cpus,
             enrolled: settings.enrolled,
             ports: Vec::new(),
@@ -312,90 +360,4 @@ fn knows_addresses() -> bool {
     heddle_control::load_text(Path::new("addresses.yaml"), text)
         .0
         .is_some()
-}
-
-/// Gives every Service its cluster addresses, here and in the manifests.
-fn place_services(manifests: &mut Manifests, labels: &Labels) -> anyhow::Result<Vec<ServicePlan>> {
-    let mut services = Vec::new();
-    let mut names = BTreeSet::new();
-    manifests.each("Service", |mut object| {
-        let name = ServiceName::new(&object.namespace, &object.name)?;
-        ensure!(
-            names.insert(name.clone()),
-            "Service {name} is there twice (rename one)"
-        );
-        let selector = object.texts(["spec", "selector"]);
-        let selects = |of: &WorkloadName, labels: &[(String, String)]| {
-            of.namespace == name.namespace
-                && !selector.is_empty()
-                && selector.iter().all(|label| labels.contains(label))
-        };
-        let pods = labels.iter().filter(|(of, labels)| selects(of, labels));
-        let pods = pods.map(|(of, _)| of.clone()).collect();
-        let number = u16::try_from(services.len() + 1).unwrap_or(u16::MAX);
-        ensure!(
-            usize::from(number) <= address::MAX_SERVICES,
-            "there are more than {} Services",
-            address::MAX_SERVICES
-        );
-        let spec = object.spec()?;
-        let families = families(spec).with_context(|| format!("Service {name}"))?;
-        let headless = spec.get("clusterIP").and_then(Value::as_str) == Some("None");
-        let mut cluster_addresses = Vec::new();
-        if !headless {
-            let addresses = families.iter();
-            cluster_addresses = addresses
-                .map(|family| address::service(number, *family))
-                .collect();
-            let texts: Vec<String> = cluster_addresses.iter().map(IpAddr::to_string).collect();
-            spec.insert("clusterIP".to_owned(), json!(texts[0]));
-            spec.insert("clusterIPs".to_owned(), json!(texts));
-        }
-        services.push(ServicePlan {
-            name,
-            cluster_addresses,
-            families,
-            pods,
-        });
-        Ok(())
-    })?;
-    services.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(services)
-}
-
-/// The families of a Service, as a cluster of both families would understand it; one that says nothing of
-/// them has both, since a lab is there to try things.
-fn families(spec: &Map<String, Value>) -> anyhow::Result<Vec<Family>> {
-    let mut families = Vec::new();
-    let written = spec.get("ipFamilies").and_then(Value::as_array);
-    for (position, family) in written.into_iter().flatten().enumerate() {
-        let family = match family.as_str() {
-            Some("IPv4") => Family::V4,
-            Some("IPv6") => Family::V6,
-            _ => bail!("spec.ipFamilies[{position}]: {family} is no family, expected IPv4 or IPv6"),
-        };
-        if !families.contains(&family) {
-            families.push(family);
-        }
-    }
-    let single = match spec.get("ipFamilyPolicy").and_then(Value::as_str) {
-        Some("SingleStack") => true,
-        Some("PreferDualStack" | "RequireDualStack") => false,
-        Some(other) => bail!(
-            "spec.ipFamilyPolicy: {other:?} is none, expected SingleStack, PreferDualStack or RequireDualStack"
-        ),
-        None => families.len() == 1,
-    };
-    if families.is_empty() {
-        families.push(Family::V4);
-    }
-    match single {
-        true => families.truncate(1),
-        false => {
-            let others = address::FAMILIES.into_iter();
-            let missing: Vec<Family> = others.filter(|family| !families.contains(family)).collect();
-            families.extend(missing);
-        }
-    }
-    Ok(families)
 }

@@ -10,7 +10,7 @@ use super::cgroup::Group;
 use super::file::Carried;
 use super::namespace::Role;
 use super::place::{self, Place, PodView};
-use super::plan::PodPlan;
+use super::plan::{NodePlan, PodPlan};
 use super::process::Note;
 use super::{Lab, Node, etc};
 
@@ -27,12 +27,19 @@ impl<'l> Pod<'l> {
         self.plan
     }
 
-    /// A command in the pod: its network, its names, its limits.
+    /// A command in the pod: its network, its names, its limits. Where the pod has a proxy of its own, `heddle` finds
+    /// the sockets of that one by itself.
     ///
     /// # Errors
     /// The lab is not up any more.
     pub fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
-        self.place().command(program)
+        let mut command = self.place().command(program)?;
+        self.lab.with_programs(&mut command)?;
+        if self.lab.plan.carried == Carried::Pod {
+            self.lab
+                .with_sockets_of(&mut command, &self.mesh_folder())?;
+        }
+        Ok(command)
     }
 
     /// Its network namespace.
@@ -71,6 +78,11 @@ impl<'l> Pod<'l> {
         self.lab.folder.pod(&self.plan.file_name())
     }
 
+    /// The node that it is on.
+    pub(super) fn node(&self) -> Option<&'l NodePlan> {
+        self.lab.plan.node(self.plan.node.as_str())
+    }
+
     fn place(&self) -> Place {
         Place {
             network: self.network(),
@@ -94,7 +106,7 @@ impl<'l> Pod<'l> {
         if let Some(folder) = &program.working_dir {
             command.current_dir(folder);
         }
-        let file = format!("pod-{}", self.plan.file_name());
+        let file = self.plan.process_name();
         let what = format!("the program of pod {name}");
         self.lab.start_service(&what, &file, command).map(Some)
     }

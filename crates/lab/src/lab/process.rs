@@ -37,6 +37,9 @@ pub struct Note {
     pub started: u64,
     /// What it writes.
     pub log: PathBuf,
+    /// How often it was started again, after it had died or been restarted.
+    #[serde(default)]
+    pub restarts: u32,
 }
 
 impl Note {
@@ -72,6 +75,7 @@ impl Note {
             pid,
             started,
             log,
+            restarts: 0,
         };
         let file = notes.join(format!("{name}.json"));
         fs::write(&file, serde_json::to_vec(&note)?).with_context(|| file.display().to_string())?;
@@ -187,7 +191,7 @@ pub(super) fn kill_members(group: &Group) -> anyhow::Result<()> {
 }
 
 /// When a process started.
-fn started(pid: i32) -> Option<u64> {
+pub(super) fn started(pid: i32) -> Option<u64> {
     field_of(&stat(pid)?, 22)?.parse().ok()
 }
 

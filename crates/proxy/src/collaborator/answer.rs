@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::Chain;
-use heddle_wire::http1::{FieldKind, Framing, ResponseHead, protocols};
+use heddle_wire::http1::{FieldKind, Framing, REJECTS, ResponseHead, protocols};
 
 use super::encode::cut_reason;
 use super::exchange::Exchange;
@@ -70,6 +70,7 @@ impl Connection {
                         Ok(_) => theirs,
                         Err(error) => self.upstream_error(exchange, error, theirs),
                     };
+                    let reason = reason.without_answer(upstream.side.is_to_node());
                     return Poll::Ready(Err(reason.into()));
                 }
                 Poll::Pending => {
@@ -413,7 +414,17 @@ fn switch(offer: &[u8], response: &ResponseHead, buf: &[u8]) -> Result<(), Reaso
 fn refused_there(response: &ResponseHead, buf: &[u8]) -> Option<Reason> {
     let mut fields = response.fields.iter();
     let said = fields.find(|field| field.kind == FieldKind::HeddleReason)?;
-    Reason::from_code(said.value.of(buf))
+    let code = said.value.of(buf);
+    Reason::from_code(code).or_else(|| {
+        // What the codec refuses has a code of its own: of an answer it is a 502.
+        let mut codes = REJECTS.iter().map(|reject| reject.code.as_bytes());
+        codes
+            .any(|known| known == code)
+            .then_some(match response.status {
+                502 => Reason::UpstreamMalformed,
+                _ => Reason::Malformed,
+            })
+    })
 }
 
 /// What an error of one side means: that side's reason, or that we have no buffer left for it.

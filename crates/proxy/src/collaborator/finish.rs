@@ -56,7 +56,13 @@ impl Connection {
             .record(exchange.status, duration_us, request_bytes, response_bytes);
 
         let Some(log) = &self.worker.log else { return };
-        let failure = failure.or(exchange.refused_there.map(Failure::from));
+        let there = exchange.refused_there.map(Failure::from);
+        let blame = match (failure, there) {
+            (Some(failure), _) => failure.blame().as_str(),
+            (None, Some(there)) => there.blame().of_another_node().as_str(),
+            (None, None) => "",
+        };
+        let failure = failure.or(there);
         let gone = match (&self.door.entry, port) {
             (Entry::Service { service, .. }, None) => service.to_string(),
             (Entry::Inbound(inbound), None) => inbound.service.to_string(),
@@ -71,7 +77,7 @@ impl Connection {
             path: &self.shown.path,
             status: exchange.status,
             reason: failure.map_or("ok", |failure| failure.code()),
-            blame: failure.map_or("", |failure| failure.blame().as_str()),
+            blame,
             duration_us,
             upstream: exchange
                 .lease

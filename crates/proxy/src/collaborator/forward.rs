@@ -119,7 +119,8 @@ impl Connection {
         if exchange.upload.is_read() {
             let flushed = poll_fn(|cx| Poll::Ready(upstream.side.poll_flush(cx))).await;
             if let Poll::Ready(Err(_)) = flushed {
-                return Err(Reason::UpstreamReset.into());
+                let is_to_node = upstream.side.is_to_node();
+                return Err(Reason::UpstreamReset.without_answer(is_to_node).into());
             }
         } else {
             self.take_head(exchange)?;
@@ -240,7 +241,8 @@ impl Connection {
                 (io::ErrorKind::OutOfMemory, _) => Reason::Memory,
                 (_, Some(reason)) => reason,
                 _ => Reason::UpstreamReset,
-            })?;
+            })
+            .map_err(|reason| reason.without_answer(upstream.side.is_to_node()))?;
         exchange.upload.sent(&mut self.client.inbox, sent);
         self.end_upload(exchange, upstream);
         self.alarm.set(self.response_due(exchange));

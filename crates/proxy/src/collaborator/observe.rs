@@ -55,7 +55,7 @@ impl Connection {
         };
         let by_another_node = exchange.refused_there.map(Failure::from);
         match by_another_node.map(|failure| failure.blame()) {
-            Some(Blame::Upstream) => self.endpoint_failed(exchange),
+            Some(Blame::Upstream | Blame::Node) => self.endpoint_failed(exchange),
             // The other node has its own reasons, which say nothing about the endpoint.
             Some(Blame::Heddle | Blame::Downstream) => {}
             None if rooms.is_failure(exchange.status) => self.endpoint_failed(exchange),
@@ -99,7 +99,8 @@ impl Connection {
             return;
         }
         // A connection that was kept may have been closed while the request was on its way.
-        if failure.reason == Reason::UpstreamReset && exchange.reused {
+        let is_reset = matches!(failure.reason, Reason::UpstreamReset | Reason::NodeReset);
+        if is_reset && exchange.reused {
             return;
         }
         if failure.reason == Reason::RequestTimeout && !self.is_late_itself(exchange) {
@@ -181,6 +182,7 @@ fn is_endpoints(reason: Reason) -> bool {
         Reason::ConnectFailed
             | Reason::ConnectTimeout
             | Reason::UpstreamReset
+            | Reason::NodeReset
             | Reason::UpstreamMalformed
             | Reason::UpstreamTruncated
             | Reason::UpstreamSwitched

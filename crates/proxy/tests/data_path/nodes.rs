@@ -5,6 +5,7 @@ mod endings;
 mod http2;
 mod links;
 mod mixed;
+mod named;
 pub(crate) mod pair;
 mod refused;
 mod relay;

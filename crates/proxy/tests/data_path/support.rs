@@ -76,18 +76,8 @@ impl Bed {
 
     /// The same, with an access log.
     pub(crate) fn logged(settings: Settings, mesh: &Mesh) -> (Bed, Log) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("access.log");
-        let log = AccessLog::open(Target::File(path.clone())).unwrap();
-        let bed = Bed::start(settings, mesh, Some(log));
-        let lines = BufReader::new(File::open(path).unwrap());
-        (
-            bed,
-            Log {
-                lines: RefCell::new(lines),
-                _dir: dir,
-            },
-        )
+        let (log, lines) = Log::open();
+        (Bed::start(settings, mesh, Some(log)), lines)
     }
 
     fn start(settings: Settings, mesh: &Mesh, log: Option<AccessLog>) -> Bed {
@@ -162,6 +152,16 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// An access log, and what is read of it.
+    pub(crate) fn open() -> (AccessLog, Log) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("access.log");
+        let log = AccessLog::open(Target::File(path.clone())).unwrap();
+        let lines = BufReader::new(File::open(path).unwrap());
+        let lines = RefCell::new(lines);
+        (log, Log { lines, _dir: dir })
+    }
+
     /// Waits for the next line.
     pub(crate) fn line(&self) -> String {
         let patience = Instant::now() + PATIENCE;

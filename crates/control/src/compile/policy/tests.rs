@@ -4,7 +4,7 @@ use heddle_model::{AppProtocol, Mesh, Mode, NodeName, TrustDomain};
 use proptest::prelude::*;
 
 use super::regex::{Pattern, translate};
-use crate::{Options, Placement, load_text, load_with};
+use crate::{Addresses, Options, Placement, load_text, load_with};
 
 #[test]
 fn expressions_that_say_what_plain_text_can() {
@@ -130,6 +130,7 @@ spec:
         trust_domain: TrustDomain::parse("example.org").unwrap(),
         default_mode: Mode::Strict,
         placement: Placement::OneNode,
+        addresses: Addresses::Written,
     };
     let (mesh, report) = load_with(dir.path(), &options);
     let mesh = mesh.unwrap();

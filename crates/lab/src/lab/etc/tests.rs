@@ -10,6 +10,7 @@ fn pod(name: &str, addresses: &[&str]) -> PodPlan {
         node: NodeName::parse("two").unwrap(),
         mesh_node: NodeName::parse("two").unwrap(),
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        number: 1,
         cpus: None,
         enrolled: true,
         ports: Vec::new(),

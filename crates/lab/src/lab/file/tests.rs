@@ -25,6 +25,33 @@ fn everything_can_be_written() {
 }
 
 #[test]
+fn a_node_is_its_name_or_has_settings_of_its_own() {
+    let nodes = "[one, {name: two, settings: two.yaml}]";
+    let text = format!("name: shop\nnodes: {nodes}\nmanifests: mesh\nnode_settings: all.yaml\n");
+    let file = File::parse(&text).unwrap();
+    let nodes: Vec<(&str, Option<&Path>)> = file
+        .nodes
+        .iter()
+        .map(|node| (node.name.as_str(), node.settings.as_deref()))
+        .collect();
+    assert_eq!(nodes, [("one", None), ("two", Some(Path::new("two.yaml")))]);
+    assert_eq!(file.node_settings.as_deref(), Some(Path::new("all.yaml")));
+    for (nodes, said) in [
+        (
+            "[{name: one, setting: x}]",
+            "nodes[0].setting: unknown field",
+        ),
+        ("[{settings: x}]", "missing field `name`"),
+        ("[[one]]", "the name of a node, or {name:"),
+        ("[one, {name: one}]", "nodes[1]: one is written twice"),
+    ] {
+        let text = format!("name: shop\nnodes: {nodes}\nmanifests: mesh\n");
+        let error = File::parse(&text).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     for (text, said) in [
         (

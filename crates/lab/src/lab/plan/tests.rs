@@ -183,3 +183,43 @@ fn a_program_cannot_have_the_ports_of_the_mesh() {
         assert_eq!(outcome.is_ok(), is_right, "{ports} {more}");
     }
 }
+
+/// `heddle validate` and a lab say the same of the same manifests.
+#[test]
+fn what_a_lab_takes_is_what_is_valid_for_one() {
+    let without_service = POD.to_owned();
+    let both = format!("{SERVICE}---\n{POD}");
+    let addressed = both.replace("spec: {nodeName", "spec: {address: 10.0.0.1, nodeName");
+    let clashing = addressed.clone() + "---\n" + &addressed.replace("name: web", "name: b");
+    let clash_of_services = both.clone()
+        + "---\n"
+        + &SERVICE
+            .replace("name: web", "name: b")
+            .replace("spec: {", "spec: {clusterIP: 10.96.0.9, ")
+        + "---\n"
+        + &SERVICE
+            .replace("name: web", "name: c")
+            .replace("spec: {", "spec: {clusterIP: 10.96.0.9, ");
+    let broken = both.replace("port: 80", "port: 0");
+    let misspelt = both.replace("selector", "selectors");
+    for (text, is_taken) in [
+        (without_service, true),
+        (both, true),
+        (addressed, true),
+        (clashing, true),
+        (clash_of_services, true),
+        (broken, false),
+        (misspelt, false),
+    ] {
+        let planned = plan(&text, "");
+        assert_eq!(planned.is_ok(), is_taken, "{text}: {:?}", planned.err());
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("all.yaml"), &text).unwrap();
+        let options = heddle_control::Options {
+            addresses: heddle_control::Addresses::Given,
+            ..heddle_control::Options::default()
+        };
+        let (mesh, report) = heddle_control::load_with(folder.path(), &options);
+        assert_eq!(mesh.is_some(), is_taken, "{text}: {:?}", report.problems);
+    }
+}

@@ -380,10 +380,7 @@ fn whoever_comes_back_as_somebody_new_is_told_what_is_lost() {
     assert_eq!(response.status(), 502);
     // Either the old proxy had the time to give its requests up, or the new one knows nothing of them.
     let reason = response.field("heddle-reason").unwrap_or_default();
-    assert!(
-        ["link_lost", "upstream_reset"].contains(&reason),
-        "{reason}"
-    );
+    assert!(["link_lost", "node_reset"].contains(&reason), "{reason}");
 }
 
 #[test]

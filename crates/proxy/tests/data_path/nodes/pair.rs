@@ -10,7 +10,7 @@ use heddle_model::{
     TrustDomain, WorkloadName,
 };
 use heddle_proxy::{Entry, Proxy, Settings};
-use heddle_telemetry::Registry;
+use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::fixture::{Authority, DAY, NOW};
 use heddle_transport::{Clock, Denied, Identities, Leaf, Trust};
 
@@ -74,19 +74,32 @@ impl Pair {
         mesh: Mesh,
         way: impl FnOnce(SocketAddr) -> SocketAddr,
     ) -> Pair {
+        Pair::logged(settings, mesh, None, way)
+    }
+
+    /// The same, of which the calling node has an access log.
+    pub(crate) fn logged(
+        settings: &Settings,
+        mesh: Mesh,
+        log: Option<AccessLog>,
+        way: impl FnOnce(SocketAddr) -> SocketAddr,
+    ) -> Pair {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let mesh_address = socket.local_addr().unwrap();
         let mesh = placed(mesh, way(mesh_address));
-        let side = |name: &str, accounts: &[&str]| {
+        let side = |name: &str, accounts: &[&str], log: Option<AccessLog>| {
             let registry = Arc::new(Registry::new());
             Side {
-                proxy: Proxy::start(settings.clone(), Arc::clone(&registry), None).unwrap(),
+                proxy: Proxy::start(settings.clone(), Arc::clone(&registry), log).unwrap(),
                 registry,
                 name: node_name(name),
                 accounts: accounts.iter().map(|name| account(name)).collect(),
             }
         };
-        let (calling, called) = (side("calling", &CALLERS), side("called", &["echo"]));
+        let (calling, called) = (
+            side("calling", &CALLERS, log),
+            side("called", &["echo"], None),
+        );
         let mut doors = BTreeMap::new();
         let callers = CALLERS.iter().map(|name| (*name, Some(*name)));
         for (id, (door, caller)) in (10..).zip(callers.chain([("unidentified", None)])) {

@@ -1,0 +1,77 @@
+//! A folder of manifests, read as the command reads it that will take it.
+
+use std::path::Path;
+
+use heddle_control::{Addresses, Options, Problem, Report, Severity, load_with};
+use heddle_model::Mesh;
+use serde::Serialize;
+
+use crate::settings::MeshSettings;
+
+/// The command that takes a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Reader {
+    /// `heddle up`: everything is on this node
+    Up,
+    /// `heddle control`: each workload says which node it is on
+    Control,
+    /// `heddle-lab up`: pods and Services are given their addresses
+    Lab,
+}
+
+impl Reader {
+    fn options(self, settings: &MeshSettings) -> Options {
+        match self {
+            Reader::Up => settings.options(),
+            Reader::Control => settings.options_by_node(),
+            Reader::Lab => Options {
+                addresses: Addresses::Given,
+                ..settings.options()
+            },
+        }
+    }
+}
+
+/// What came of reading a folder, and for which command.
+pub(super) struct Read {
+    pub(super) mesh: Option<Mesh>,
+    pub(super) report: Report,
+    pub(super) reader: Reader,
+}
+
+/// Reads a folder for that command; for none in particular as `heddle up` does, or, where that one misses addresses and
+/// `heddle-lab up` would take the folder, as that one does.
+pub(super) fn read(dir: &Path, settings: &MeshSettings, reader: Option<Reader>) -> Read {
+    let read_for = |reader: Reader| {
+        let (mesh, report) = load_with(dir, &reader.options(settings));
+        Read {
+            mesh,
+            report,
+            reader,
+        }
+    };
+    let asked = read_for(reader.unwrap_or(Reader::Up));
+    let addresses = asked.report.addresses;
+    if reader.is_some() || asked.mesh.is_some() || addresses.missing == 0 {
+        return asked;
+    }
+    let mut lab = read_for(Reader::Lab);
+    if addresses.are_all_missing() {
+        return lab;
+    }
+    if lab.mesh.is_none() {
+        return asked;
+    }
+    // Some workloads have an address, so that others' may have been forgotten.
+    let refused = asked.report.problems.into_iter();
+    let refused = refused.filter(|problem| problem.severity == Severity::Error);
+    let warned = refused.map(|problem| Problem {
+        severity: Severity::Warning,
+        reason: format!("heddle up refuses it: {}", problem.reason),
+        ..problem
+    });
+    let of_lab = std::mem::take(&mut lab.report.problems);
+    lab.report.problems = warned.chain(of_lab).collect();
+    lab
+}

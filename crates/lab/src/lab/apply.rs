@@ -1,0 +1,315 @@
+//! Taking over what has changed in the manifests of a lab that is up: pods and Services come and go, programs change.
+//!
+//! ```text
+//!   pods that changed: gone ──▶ networks of new pods ──▶ manifests ──▶ pods that are no more: gone
+//!                                                                             │
+//!                            programs of new pods, and those that changed ◀── enrolled
+//! ```
+//!
+//! What is in the lab and stays keeps its addresses. If something goes wrong on the way, the next call goes on where this
+//! one stopped: a pod is there if it has a network.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use heddle_model::{Mesh, WorkloadName};
+use serde::Deserialize;
+
+use super::file::Carried;
+use super::heddle::ask;
+use super::making::connect_pods;
+use super::namespace::{self, Namespace};
+use super::plan::{Plan, PodPlan};
+use super::process::{self, Note};
+use super::{Lab, Pod, REMOVE_WITHIN, etc, listening, network};
+
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub(super) use watch::{Options, run};
+
+/// How long the control plane may take until it serves what was written.
+const SERVED_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is asked of `heddle config dump`.
+#[derive(Deserialize)]
+struct Config {
+    mesh: Mesh,
+}
+
+/// What is another in a lab than it was.
+#[derive(Debug, Default, PartialEq)]
+pub struct Changes {
+    /// Pods that came, sorted by name.
+    pub added: Vec<WorkloadName>,
+    /// Pods that went.
+    pub removed: Vec<WorkloadName>,
+    /// Pods that went and came again as others.
+    pub replaced: Vec<WorkloadName>,
+    /// Pods whose program was started anew.
+    pub restarted: Vec<WorkloadName>,
+}
+
+impl Changes {
+    /// What has to be done for a lab that is like `old` to be like `new`, in which `is_there` says of a pod.
+    fn between(old: &Plan, new: &Plan, is_there: impl Fn(&PodPlan) -> bool) -> Self {
+        let mut changes = Self::default();
+        for pod in &new.pods {
+            let before = old.pods.iter().find(|one| one.workload == pod.workload);
+            let of = match before {
+                Some(before) if !is_there(before) => &mut changes.added,
+                None => &mut changes.added,
+                Some(before) if !is_same_pod(before, pod) => &mut changes.replaced,
+                Some(before) if before.command != pod.command => &mut changes.restarted,
+                Some(_) => continue,
+            };
+            of.push(pod.workload.clone());
+        }
+        let names: BTreeSet<&WorkloadName> = new.pods.iter().map(|pod| &pod.workload).collect();
+        let gone = old.pods.iter().map(|pod| &pod.workload);
+        changes.removed = gone.filter(|name| !names.contains(name)).cloned().collect();
+        changes
+    }
+
+    /// Whether no pod changes.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("no pod changes");
+        }
+        let parts = [
+            ("added", &self.added),
+            ("removed", &self.removed),
+            ("replaced", &self.replaced),
+            ("program started anew", &self.restarted),
+        ];
+        let parts = parts.iter().filter(|(_, pods)| !pods.is_empty());
+        for (position, (what, pods)) in parts.enumerate() {
+            let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
+            let separator = if position > 0 { "; " } else { "" };
+            write!(f, "{separator}{what}: {}", names.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether everything of a pod but its program and what the manifests alone know is the same.
+fn is_same_pod(one: &PodPlan, other: &PodPlan) -> bool {
+    let like_other = PodPlan {
+        ports: other.ports.clone(),
+        command: other.command.clone(),
+        ..one.clone()
+    };
+    like_other == *other
+}
+
+impl Lab {
+    /// Makes the lab what its file and manifests say now.
+    ///
+    /// # Errors
+    /// The file or the manifests are wrong, what cannot change while a lab is up has changed, somebody else is at work on
+    /// it, or a part of it does not get ready: it is gone on with the next time.
+    pub fn apply(&mut self, file: &Path) -> anyhow::Result<Changes> {
+        let _lock = self.folder.lock()?;
+        ensure!(
+            self.is_ready(),
+            "the lab {} is not whole (heddle-lab down and up)",
+            self.plan.name
+        );
+        // Read under the lock: somebody else may have been at work until now.
+        let old = self.folder.plan()?;
+        let new = Plan::read_after(file, Some(&old))?;
+        check_fixed(&old, &new)?;
+        for warning in &new.warnings {
+            eprintln!("heddle-lab: {warning}");
+        }
+        self.plan = new;
+        let is_there = |pod: &PodPlan| self.pod_of(pod).network().exists();
+        let changes = Changes::between(&old, &self.plan, is_there);
+        self.take_over(&old, &changes)?;
+        Ok(changes)
+    }
+
+    fn pod_of<'l>(&'l self, plan: &'l PodPlan) -> Pod<'l> {
+        Pod { lab: self, plan }
+    }
+
+    fn take_over(&self, old: &Plan, changes: &Changes) -> anyhow::Result<()> {
+        let of_old = |names: &[WorkloadName]| -> anyhow::Result<()> {
+            let pods = old.pods.iter().filter(|pod| names.contains(&pod.workload));
+            pods.map(|pod| self.pod_of(pod)).try_for_each(|pod| {
+                let removed = pod.remove();
+                removed.with_context(|| format!("pod {}", pod.plan.workload))
+            })
+        };
+        of_old(&changes.replaced)?;
+        let is_new = |pod: &&PodPlan| {
+            [&changes.added, &changes.replaced]
+                .iter()
+                .any(|names| names.contains(&pod.workload))
+        };
+        let new: Vec<Pod<'_>> = self
+            .plan
+            .pods
+            .iter()
+            .filter(is_new)
+            .map(|pod| self.pod_of(pod))
+            .collect();
+        self.make_networks(&new)?;
+        if let Some(manifests) = &self.plan.manifests {
+            manifests.replace(&self.folder.manifests())?;
+        }
+        self.wait_until_served()?;
+        of_old(&changes.removed)?;
+        // From here on the names are the new ones.
+        self.folder.replace_plan(&self.plan)?;
+        if self.plan.carried == Carried::Node {
+            let enrolled = new.iter().filter(|pod| pod.plan.enrolled);
+            enrolled.into_iter().try_for_each(Pod::enrol)?;
+        }
+        let changed = self
+            .plan
+            .pods
+            .iter()
+            .filter(|pod| changes.restarted.contains(&pod.workload));
+        let changed: Vec<Pod<'_>> = changed.map(|pod| self.pod_of(pod)).collect();
+        changed.iter().try_for_each(Pod::end_program)?;
+        let mut started = Vec::new();
+        for pod in new.iter().chain(&changed) {
+            if let Some(note) = pod.start()? {
+                started.push((pod.plan, note));
+            }
+        }
+        listening::wait(&started)?;
+        for note in listening::ended(&started) {
+            eprintln!("heddle-lab: {}", listening::said_of_ended(note));
+        }
+        Ok(())
+    }
+
+    fn make_networks(&self, pods: &[Pod<'_>]) -> anyhow::Result<()> {
+        for pod in pods {
+            // What is left of one that was interrupted.
+            pod.remove()?;
+            pod.make_groups()?;
+            etc::write(&self.plan, pod.plan, &pod.folder())?;
+        }
+        for node in self.nodes() {
+            let of_it = pods.iter().filter(|pod| pod.plan.node == node.plan.name);
+            let of_it: Vec<Pod<'_>> = of_it.copied().collect();
+            if !of_it.is_empty() {
+                connect_pods(node, &Namespace::open(&node.network())?, of_it.into_iter())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The workloads of the mesh, as the control plane serves it.
+    fn workloads(&self) -> anyhow::Result<BTreeSet<WorkloadName>> {
+        let mut command = Command::new(self.heddle()?);
+        let words = ["config", "dump", "--socket"];
+        let config: Config = ask(command.args(words).arg(self.control_socket()))?;
+        let workloads = config.mesh.workloads.into_iter();
+        Ok(workloads.map(|workload| workload.name).collect())
+    }
+
+    /// Waits until the control plane serves the workloads of the manifests.
+    fn wait_until_served(&self) -> anyhow::Result<()> {
+        if self.plan.carried == Carried::Nothing {
+            return Ok(());
+        }
+        let wanted: BTreeSet<WorkloadName> = self
+            .plan
+            .pods
+            .iter()
+            .map(|pod| pod.workload.clone())
+            .collect();
+        let served = process::wait_until(SERVED_WITHIN, || {
+            self.workloads().is_ok_and(|served| served == wanted)
+        });
+        served.with_context(|| {
+            format!(
+                "the control plane does not serve the manifests that were written (its log: {})",
+                self.folder.logs().join("control.log").display()
+            )
+        })
+    }
+}
+
+impl Pod<'_> {
+    /// Removes everything of a pod, whatever there is of it.
+    fn remove(&self) -> anyhow::Result<()> {
+        let is_held = self.lab.plan.carried == Carried::Node && self.plan.enrolled;
+        if is_held && self.is_with_holder()? {
+            self.release()?;
+        }
+        self.end_program()?;
+        let group = self.group();
+        process::kill_members(&group)?;
+        let network = self.network();
+        if network.exists() {
+            namespace::remove(&network)?;
+        }
+        if let Some(node) = self.node() {
+            let node = self.lab.node(node.name.as_str())?;
+            network::unplug(&Namespace::open(&node.network())?, self.plan)?;
+        }
+        group.remove(REMOVE_WITHIN)?;
+        match fs::remove_dir_all(self.folder()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| self.folder().display().to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends its program, and forgets it.
+    fn end_program(&self) -> anyhow::Result<()> {
+        let file = format!("{}.json", self.plan.process_name());
+        let note = self.lab.folder.notes().join(file);
+        let name = self.plan.process_name();
+        let is_it = |note: &Note| note.log.file_stem().is_some_and(|stem| *stem == *name);
+        let notes: Vec<Note> = self.lab.processes().into_iter().filter(is_it).collect();
+        process::end(&notes);
+        match fs::remove_file(&note) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| note.display().to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is made once.
+fn check_fixed(old: &Plan, new: &Plan) -> anyhow::Result<()> {
+    if old.carried == Carried::Pod {
+        bail!(
+            "pods that are nodes of the mesh stay what they are while a lab is up (heddle-lab down, and up)"
+        );
+    }
+    let fixed = [
+        ("name", old.name == new.name),
+        ("nodes", old.nodes == new.nodes),
+        ("settings", old.settings == new.settings),
+        ("carried", old.carried == new.carried),
+        ("hooks", old.hooks == new.hooks),
+    ];
+    match fixed.iter().find(|(_, is_same)| !is_same) {
+        Some((field, _)) => bail!(
+            "{field}: this is not what it was when the lab came up, and stays what it is until it goes down (put it back, \
+             or heddle-lab down and up)"
+        ),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,77 @@
+//! `heddle-lab apply`, once or for as long as it runs.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::lab::manifests;
+use crate::lab::process::pause;
+use crate::lab::{Lab, Plan};
+
+/// How often is looked whether something has changed. What has is taken over once it is quiet for as long.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// What `heddle-lab apply` is told.
+#[derive(Args)]
+pub struct Options {
+    /// The file of the lab, which is up
+    file: PathBuf,
+    /// Follow the file and its manifests, and take over each change, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Applies once, or follows.
+///
+/// # Errors
+/// The first time, as [`Lab::apply`]. What is wrong later is said, and mended by the next change.
+pub(in crate::lab) fn run(options: &Options) -> anyhow::Result<()> {
+    let file = &options.file;
+    let mut seen = look(file);
+    let mut lab = Lab::open(&Plan::name_in(file)?)?;
+    let changes = lab.apply(file)?;
+    println!("lab {}: {changes}", lab.plan().name);
+    let mut applied = seen.clone();
+    while options.watch {
+        pause(LOOK_EVERY);
+        let now = look(file);
+        let is_quiet = now == seen;
+        seen = now;
+        if !is_quiet || seen == applied {
+            continue;
+        }
+        applied.clone_from(&seen);
+        match lab.apply(file) {
+            Ok(changes) => println!("lab {}: {changes}", lab.plan().name),
+            Err(error) => eprintln!("heddle-lab: {error:#}"),
+        }
+    }
+    Ok(())
+}
+
+/// What tells a state of the files from another.
+type Look = BTreeMap<PathBuf, (u64, u64, i64, i64)>;
+
+fn look(file: &Path) -> Look {
+    let stamp = |metadata: &Metadata| {
+        (
+            metadata.ino(),
+            metadata.len(),
+            metadata.mtime(),
+            metadata.mtime_nsec(),
+        )
+    };
+    // A file that is being written, or gone for a moment, is another state.
+    let manifests = Plan::manifests_of(file).and_then(|folder| manifests::files(&folder));
+    let all = manifests.unwrap_or_default().into_iter();
+    let all = all.chain([file.to_owned()]);
+    all.filter_map(|path| {
+        let metadata = fs::metadata(&path).ok()?;
+        Some((path, stamp(&metadata)))
+    })
+    .collect()
+}

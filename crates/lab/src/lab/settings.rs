@@ -1,0 +1,33 @@
+//! The files of settings that a lab's processes are given, checked before anything is made.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+use super::plan::Plan;
+
+/// Has `heddle` look at every file, so that it is the one that will read them which says what is wrong. Without it they
+/// are not looked at.
+///
+/// # Errors
+/// One is refused: in the words of `heddle validate`.
+pub(super) fn check(plan: &Plan, heddle: Option<&Path>) -> anyhow::Result<()> {
+    let Some(heddle) = heddle else {
+        return Ok(());
+    };
+    let of_nodes = plan.nodes.iter().filter_map(|node| node.settings.as_ref());
+    let files: BTreeSet<&PathBuf> = of_nodes.chain(&plan.settings).collect();
+    for file in files {
+        let mut command = Command::new(heddle);
+        command.arg("validate").arg("--config").arg(file);
+        let output = command.stdin(Stdio::null()).output();
+        let output = output.with_context(|| format!("cannot run {}", heddle.display()))?;
+        if !output.status.success() {
+            let said = [output.stdout, output.stderr].concat();
+            bail!("{}", String::from_utf8_lossy(&said).trim());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! `heddle-lab status`: what a lab is, and how its processes are, for people and for programs.
+
+use std::fmt::Write;
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+
+use super::commands::Which;
+use super::file::Carried;
+use super::{Lab, Note};
+
+#[cfg(test)]
+mod tests;
+
+/// Lines of the log of a process that has ended.
+const LAST_LINES: usize = 3;
+
+/// What `heddle-lab status` is told.
+#[derive(Args)]
+pub struct Options {
+    #[command(flatten)]
+    pub(super) which: Which,
+    /// Print JSON: docs/lab.md lists its fields, which are only ever added to
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows it.
+///
+/// # Errors
+/// The clock of the processes cannot be read.
+pub(super) fn show(lab: &Lab, options: &Options) -> anyhow::Result<()> {
+    let status = Status::of(lab)?;
+    match options.json {
+        true => println!("{}", serde_json::to_string_pretty(&status)?),
+        false => print!("{}", status.text()?),
+    }
+    Ok(())
+}
+
+/// A lab as it is now.
+#[derive(Debug, Serialize)]
+struct Status {
+    name: String,
+    /// Whether it came to be whole: it is not while it is being made, or if that was interrupted.
+    ready: bool,
+    /// `node`, `pod` or `nothing`.
+    carried: Carried,
+    folder: PathBuf,
+    nodes: Vec<NodeStatus>,
+    services: Vec<ServiceStatus>,
+    /// Those of no node: the control plane.
+    processes: Vec<ProcessStatus>,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeStatus {
+    name: String,
+    addresses: Vec<IpAddr>,
+    /// The file of its settings, if it has one.
+    settings: Option<PathBuf>,
+    processes: Vec<ProcessStatus>,
+    pods: Vec<PodStatus>,
+}
+
+#[derive(Debug, Serialize)]
+struct PodStatus {
+    /// `NAMESPACE/NAME`.
+    name: String,
+    addresses: Vec<IpAddr>,
+    enrolled: bool,
+    /// Its program, and its proxy with `carried: pod`.
+    processes: Vec<ProcessStatus>,
+}
+
+#[derive(Debug, Serialize)]
+struct ServiceStatus {
+    /// `NAMESPACE/NAME`.
+    name: String,
+    /// None if it is headless.
+    addresses: Vec<IpAddr>,
+    pods: Vec<String>,
+}
+
+/// A process of the lab.
+#[derive(Debug, Serialize)]
+struct ProcessStatus {
+    /// What its log is called, without `.log`.
+    name: String,
+    what: String,
+    pid: i32,
+    state: State,
+    /// When it started, in seconds since 1970.
+    started: u64,
+    restarts: u32,
+    log: PathBuf,
+    /// When it last wrote to its log, in seconds since 1970; of one that has ended, about when that was.
+    last_wrote: Option<u64>,
+    /// The last lines of its log; none while it runs.
+    last_words: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Running,
+    Ended,
+}
+
+impl Status {
+    fn of(lab: &Lab) -> anyhow::Result<Self> {
+        let clock = Clock::read()?;
+        let all = lab.processes();
+        let mut left: Vec<ProcessStatus> = all.iter().map(|note| clock.process(note)).collect();
+        let mut take = |names: &[String]| {
+            let is_one = |process: &mut ProcessStatus| names.contains(&process.name);
+            left.extract_if(.., is_one).collect::<Vec<_>>()
+        };
+        let plan = lab.plan();
+        let nodes = lab.nodes().map(|node| {
+            let name = &node.plan().name;
+            let pods = plan.pods_of(node.plan()).map(|pod| PodStatus {
+                name: pod.workload.to_string(),
+                addresses: pod.addresses.clone(),
+                enrolled: pod.enrolled,
+                processes: take(&match plan.carried {
+                    Carried::Pod => vec![pod.process_name(), format!("heddle-{}", pod.mesh_node)],
+                    Carried::Node | Carried::Nothing => vec![pod.process_name()],
+                }),
+            });
+            let pods = pods.collect();
+            NodeStatus {
+                name: name.to_string(),
+                addresses: node.addresses().to_vec(),
+                settings: node.plan().settings.clone(),
+                processes: take(&[format!("heddle-{name}"), format!("dns-{name}")]),
+                pods,
+            }
+        });
+        let nodes = nodes.collect();
+        let services = plan.services.iter().map(|service| ServiceStatus {
+            name: service.name.to_string(),
+            addresses: service.cluster_addresses.clone(),
+            pods: service.pods.iter().map(ToString::to_string).collect(),
+        });
+        Ok(Self {
+            name: plan.name.to_string(),
+            ready: lab.is_ready(),
+            carried: plan.carried,
+            folder: lab.folder().to_owned(),
+            nodes,
+            services: services.collect(),
+            processes: left,
+        })
+    }
+
+    fn text(&self) -> anyhow::Result<String> {
+        let state = match self.ready {
+            true => "up",
+            false => "not whole: it is being made, or that was interrupted",
+        };
+        let mut out = format!(
+            "lab {}: {state}; carried by: {}\nfolder: {}\n",
+            self.name,
+            self.carried,
+            self.folder.display()
+        );
+        processes(&mut out, "", &self.processes)?;
+        for node in &self.nodes {
+            writeln!(out, "node {}: {}", node.name, joined(&node.addresses))?;
+            if let Some(settings) = &node.settings {
+                writeln!(out, "  settings: {}", settings.display())?;
+            }
+            processes(&mut out, "  ", &node.processes)?;
+            for pod in &node.pods {
+                let note = if pod.enrolled { "" } else { " (not enrolled)" };
+                writeln!(out, "  pod {}: {}{note}", pod.name, joined(&pod.addresses))?;
+                processes(&mut out, "    ", &pod.processes)?;
+            }
+        }
+        for service in &self.services {
+            let at = match service.addresses.as_slice() {
+                [] => "headless".to_owned(),
+                addresses => joined(addresses),
+            };
+            writeln!(
+                out,
+                "service {}: {at}, {} pods",
+                service.name,
+                service.pods.len()
+            )?;
+        }
+        Ok(out)
+    }
+}
+
+fn joined(addresses: &[IpAddr]) -> String {
+    let texts: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    texts.join(" ")
+}
+
+fn processes(out: &mut String, indent: &str, all: &[ProcessStatus]) -> std::fmt::Result {
+    for process in all {
+        let (pid, what, log) = (process.pid, &process.what, process.log.display());
+        let state = match (process.state, process.last_wrote) {
+            (State::Running, _) => format!("runs since {}", shown(process.started)),
+            (State::Ended, Some(at)) => format!("ENDED, its last word at {}", shown(at)),
+            (State::Ended, None) => "ENDED".to_owned(),
+        };
+        let restarts = match process.restarts {
+            0 => String::new(),
+            1 => ", 1 restart".to_owned(),
+            times => format!(", {times} restarts"),
+        };
+        writeln!(
+            out,
+            "{indent}process {pid} {state}{restarts}: {what}, {log}"
+        )?;
+        for line in &process.last_words {
+            writeln!(out, "{indent}    {line}")?;
+        }
+    }
+    Ok(())
+}
+
+/// A time of day, as everything else here shows it: UTC.
+fn shown(seconds: u64) -> String {
+    heddle_control::authority::shown_time(seconds)
+}
+
+/// What turns the kernel's times into those of the day.
+struct Clock {
+    /// When the machine started, in seconds since 1970.
+    boot: u64,
+    ticks_per_second: u64,
+}
+
+impl Clock {
+    fn read() -> anyhow::Result<Self> {
+        let stat = fs::read_to_string("/proc/stat").context("/proc/stat")?;
+        let boot = stat.lines().find_map(|line| line.strip_prefix("btime "));
+        let boot = boot.and_then(|text| text.trim().parse().ok());
+        Ok(Self {
+            boot: boot.context("/proc/stat does not say when the machine started")?,
+            ticks_per_second: rustix::param::clock_ticks_per_second().max(1),
+        })
+    }
+
+    fn process(&self, note: &Note) -> ProcessStatus {
+        let state = match note.runs() {
+            true => State::Running,
+            false => State::Ended,
+        };
+        let words = match state {
+            State::Running => String::new(),
+            State::Ended => note.last_words(LAST_LINES),
+        };
+        let name = note.log.file_stem().map(|name| name.to_string_lossy());
+        let wrote = fs::metadata(&note.log).and_then(|log| log.modified()).ok();
+        ProcessStatus {
+            name: name.unwrap_or_default().into_owned(),
+            what: note.what.clone(),
+            pid: note.pid,
+            state,
+            started: self.boot + note.started / self.ticks_per_second,
+            restarts: note.restarts,
+            log: note.log.clone(),
+            last_wrote: wrote.and_then(since_1970),
+            last_words: words.lines().map(str::to_owned).collect(),
+        }
+    }
+}
+
+fn since_1970(time: SystemTime) -> Option<u64> {
+    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}

@@ -1,0 +1,339 @@
+//! What an operator does with a lab that is up: asks its nodes, looks at its processes, gives it settings and pods.
+
+use serde_json::Value;
+
+use super::*;
+
+/// What `heddle-lab` says, which must succeed.
+fn lab_says(words: &[&str]) -> String {
+    let mut command = Command::new(PROGRAM);
+    // Another's, in which nothing is.
+    let output = run(command
+        .args(words)
+        .env("XDG_RUNTIME_DIR", "/no/such/folder"));
+    assert!(output.status.success(), "{words:?}: {}", said(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The same of a command in the lab.
+fn exec(written: &Written, place: &[&str], command: &[&str]) -> String {
+    let head = ["exec", "--lab", written.name.as_str()];
+    lab_says(&[&head, place, &["--"], command].concat())
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn heddle_asks_the_node_on_which_it_is_run() {
+    let manifests = pod("near", "one") + &idle("caller", "two");
+    let Some(written) = Written::new('p', "", &manifests) else {
+        return;
+    };
+    if !intercepts() {
+        return;
+    }
+    let lab = written.up();
+    // On a node, its own sockets are found, without a word of where they are.
+    for (node, pod) in [("one", "shop/near"), ("two", "shop/caller")] {
+        let on = |command: &[&str]| exec(&written, &["--node", node], command);
+        let status = json(&on(&["heddle", "status", "--output", "json"]));
+        assert_eq!(status["identity"]["node"], node);
+        assert_eq!(status["ready"], true);
+        let pods = json(&on(&["heddle", "pods", "--output", "json"]));
+        assert_eq!(pods[0]["workload"], pod, "{pods}");
+        assert!(on(&["heddle", "check"]).contains(&format!("node {node} of cluster.local")));
+        let config = json(&on(&["heddle", "config", "dump"]));
+        assert_eq!(config["mesh"]["services"][0]["name"], "shop/caller");
+    }
+    let asked = ["heddle", "explain", "shop/caller", "shop/near", "GET", "/"];
+    let explained = exec(&written, &["--node", "two"], &asked);
+    assert!(explained.contains("on one"), "{explained}");
+    // Between the nodes it is the control plane.
+    let status = exec(
+        &written,
+        &["--underlay"],
+        &["heddle", "status", "--control"],
+    );
+    assert!(
+        status.contains("control plane of cluster.local"),
+        "{status}"
+    );
+    // The programs are those of the lab, wherever a command runs.
+    for place in [&["--node", "one"][..], &["--underlay"], &["shop/caller"]] {
+        for program in ["heddle", "heddle-lab"] {
+            let found = exec(
+                &written,
+                place,
+                &["sh", "-c", &format!("command -v {program}")],
+            );
+            let expected = lab.folder().join("bin").join(program);
+            assert_eq!(found.trim(), expected.to_str().expect("a path"));
+        }
+    }
+    let labs = exec(&written, &["--node", "one"], &["heddle-lab", "list"]);
+    assert!(labs.contains(&format!("{}: up", written.name)), "{labs}");
+    // A library's user has the same.
+    let mut status = lab
+        .node("one")
+        .expect("one")
+        .command("heddle")
+        .expect("heddle");
+    assert!(run(status.arg("status")).status.success());
+    lab.down().expect("down");
+    assert_eq!(written.traces(), Vec::<String>::new());
+}
+
+#[test]
+fn in_a_pod_with_its_own_proxy_heddle_asks_that_one() {
+    let Some(written) = Written::new('q', "carried: pod\n", &pod("near", "one")) else {
+        return;
+    };
+    if !intercepts() {
+        return;
+    }
+    let _lab = written.up();
+    let status = exec(
+        &written,
+        &["shop/near"],
+        &["heddle", "status", "--output", "json"],
+    );
+    assert_eq!(json(&status)["identity"]["node"], "shop.near");
+    let pods = exec(
+        &written,
+        &["shop/near"],
+        &["heddle", "pods", "--output", "json"],
+    );
+    assert_eq!(json(&pods)[0]["workload"], "shop/near");
+}
+
+#[test]
+fn nodes_take_the_settings_of_all_or_their_own() {
+    let manifests = idle("here", "one") + &idle("there", "two");
+    let Some(written) = Written::new('r', "", &manifests) else {
+        return;
+    };
+    if !intercepts() {
+        return;
+    }
+    let file = |name: &str, text: &str| {
+        fs::write(written.folder.path().join(name), text).expect("a file");
+    };
+    let lab_with = |nodes: &str| {
+        let name = &written.name;
+        let text =
+            format!("name: {name}\nmanifests: mesh\nnode_settings: all.yaml\nnodes: {nodes}\n");
+        file("lab.yaml", &text);
+    };
+    file("all.yaml", "drain: {timeout_ms: 1234}\n");
+    file("two.yaml", "proxy: {between_nodes: http1}\n");
+    lab_with("[one, {name: two, settings: two.yaml}]");
+    let lab = written.up();
+    let settings = |node: &str| {
+        let config = exec(&written, &["--node", node], &["heddle", "config", "dump"]);
+        let settings = &json(&config)["settings"];
+        (
+            settings["drain"]["timeout_ms"].clone(),
+            settings["proxy"]["between_nodes"].clone(),
+        )
+    };
+    assert_eq!(settings("one"), (1234.into(), "link".into()));
+    assert_eq!(settings("two"), (10_000.into(), "http1".into()));
+    lab.down().expect("down");
+    // Wrong ones are refused before anything is made, in the words of heddle.
+    file("two.yaml", "proxy:\n  between: http1\n");
+    for command in ["up", "validate"] {
+        let refused = run(Command::new(PROGRAM).arg(command).arg(written.file()));
+        let text = said(&refused);
+        assert!(!refused.status.success(), "{text}");
+        assert!(
+            text.contains("two.yaml:2: proxy.between: unknown field"),
+            "{text}"
+        );
+    }
+    assert_eq!(written.traces(), Vec::<String>::new());
+    lab_with("[one, {name: two, settings: none.yaml}]");
+    let refused = Plan::read(&written.file()).expect_err("there is no such file");
+    let text = format!("{refused:#}");
+    assert!(
+        text.contains("nodes[1].settings: there is no file "),
+        "{text}"
+    );
+}
+
+#[test]
+fn status_tells_programs_what_runs_and_what_has_ended() {
+    let manifests = pod("near", "one") + &idle("caller", "two");
+    let Some(written) = Written::new('s', "carried: nothing\n", &manifests) else {
+        return;
+    };
+    let _lab = written.up();
+    let status = || json(&lab_says(&["status", written.name.as_str(), "--json"]));
+    let before = status();
+    assert_eq!(before["name"], written.name.as_str());
+    assert_eq!(
+        (&before["ready"], &before["carried"]),
+        (&true.into(), &"nothing".into())
+    );
+    assert_eq!(before["nodes"][0]["name"], "one");
+    assert_eq!(before["nodes"][0]["addresses"][0], "10.251.0.1");
+    let pod = &before["nodes"][0]["pods"][0];
+    assert_eq!(
+        (&pod["name"], &pod["addresses"][0]),
+        (&"shop/near".into(), &"10.1.1.1".into())
+    );
+    assert_eq!(
+        before["nodes"][1]["pods"][0]["processes"],
+        serde_json::json!([])
+    );
+    assert_eq!(before["services"][1]["addresses"][0], "10.96.0.1");
+    let dns = &before["nodes"][0]["processes"][0];
+    assert_eq!(
+        (&dns["name"], &dns["state"]),
+        (&"dns-one".into(), &"running".into())
+    );
+    let program = pod["processes"][0].clone();
+    assert_eq!(
+        (&program["state"], &program["restarts"]),
+        (&"running".into(), &0.into())
+    );
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let started = program["started"].as_u64().expect("a time");
+    assert!(
+        now.expect("after 1970").as_secs().abs_diff(started) < 120,
+        "{started}"
+    );
+    // When a program dies, then that is what is said of it, in both forms.
+    let pid = program["pid"]
+        .as_i64()
+        .and_then(|pid| i32::try_from(pid).ok());
+    let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let after = status();
+        let program = &after["nodes"][0]["pods"][0]["processes"][0];
+        if program["state"] == "ended" {
+            assert!(program["last_wrote"].as_u64().is_some(), "{program}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{program}");
+        thread::park_timeout(Duration::from_millis(20));
+    }
+    let text = lab_says(&["status", written.name.as_str()]);
+    assert!(text.contains(" ENDED, its last word at "), "{text}");
+    assert!(text.contains("runs since "), "{text}");
+}
+
+#[test]
+fn pods_come_and_go_while_a_lab_is_up() {
+    for (letter, carried) in [('t', "node"), ('u', "nothing")] {
+        let first = pod("near", "one") + &pod("old", "one") + &idle("caller", "one");
+        let more = format!("carried: {carried}\n");
+        let Some(written) = Written::new(letter, &more, &first) else {
+            return;
+        };
+        if carried == "node" && !intercepts() {
+            return;
+        }
+        let mut lab = written.up();
+        let near = lab.pod("shop/near").expect("near").plan().clone();
+        assert!(ask(&lab, "shop/caller", "near:80", Family::V4).starts_with("near "));
+        let mesh = written.folder.path().join("mesh/all.yaml");
+        // When a pod is added on another node and one is taken away …
+        let second = pod("far", "two") + &pod("near", "one") + &idle("caller", "one");
+        fs::write(&mesh, &second).expect("manifests");
+        let file = written.file();
+        let applied = lab_says(&["apply", file.to_str().expect("a path")]);
+        assert!(
+            applied.contains("added: shop/far; removed: shop/old"),
+            "{applied}"
+        );
+        // … then the one is called by its name, in both families, and the other is nowhere any more …
+        lab.stay();
+        lab = Lab::open(&written.name).expect("it is up");
+        for family in [Family::V4, Family::V6] {
+            let answer = ask(&lab, "shop/caller", "far:80", family);
+            assert!(answer.starts_with("far "), "{carried}: {answer}");
+        }
+        assert!(
+            !written
+                .traces()
+                .iter()
+                .any(|trace| trace.contains("shop.old"))
+        );
+        let mut getent = lab
+            .pod("shop/caller")
+            .expect("caller")
+            .command("getent")
+            .expect("getent");
+        assert!(!run(getent.args(["hosts", "old"])).status.success());
+        // … and what stayed was left alone.
+        assert_eq!(*lab.pod("shop/near").expect("near").plan(), near);
+        let again = lab.apply(&file).expect("applied");
+        assert!(again.is_empty(), "{again}");
+        // A pod that moves, and a command that changes: the pod has another node, the program is another.
+        let third = pod("far", "one") + &pod("near", "one").replace("value: near", "value: nearer");
+        fs::write(&mesh, third + &idle("caller", "one")).expect("manifests");
+        let changes = lab.apply(&file).expect("applied");
+        assert_eq!(
+            changes.to_string(),
+            "replaced: shop/far; program started anew: shop/near"
+        );
+        assert!(ask(&lab, "shop/caller", "far:80", Family::V4).starts_with("far "));
+        assert!(ask(&lab, "shop/caller", "near:80", Family::V4).starts_with("nearer "));
+        // What is made once is refused.
+        let fixed = fs::read_to_string(&file).expect("a file") + "hooks: nft\n";
+        fs::write(&file, fixed).expect("a file");
+        let refused = lab.apply(&file).expect_err("hooks stay");
+        assert!(refused.to_string().starts_with("hooks: "), "{refused}");
+        lab.down().expect("down");
+        assert_eq!(written.traces(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_folder_that_is_followed_needs_no_further_word() {
+    let Some(written) = Written::new('v', "carried: nothing\n", &idle("caller", "one")) else {
+        return;
+    };
+    let lab = written.up();
+    let mut follower = Command::new(PROGRAM)
+        .arg("apply")
+        .arg(written.file())
+        .arg("--watch")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("apply");
+    let mesh = written.folder.path().join("mesh");
+    // Given manifests that are wrong for a moment, then what comes next is taken over all the same.
+    fs::write(mesh.join("new.yaml"), "kind: [\n").expect("written");
+    thread::park_timeout(Duration::from_millis(1_500));
+    fs::write(mesh.join("new.yaml"), pod("new", "two")).expect("written");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !Lab::open(&written.name).is_ok_and(|lab| lab.pod("shop/new").is_ok()) {
+        assert!(Instant::now() < deadline, "it is not taken over");
+        thread::park_timeout(Duration::from_millis(50));
+    }
+    let now = Lab::open(&written.name).expect("it is up");
+    assert!(ask(&now, "shop/caller", "new:80", Family::V4).starts_with("new "));
+    follower.kill().expect("killed");
+    follower.wait().expect("ends");
+    drop(now);
+    lab.down().expect("down");
+    assert_eq!(written.traces(), Vec::<String>::new());
+}
+
+#[test]
+fn a_lab_is_checked_without_root_and_nothing_is_made() {
+    let example = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../examples/lab/bookstore.yaml"
+    );
+    let said = lab_says(&["validate", example]);
+    assert_eq!(
+        said,
+        "valid: lab bookstore of 2 nodes, 7 pods, 6 Services, 0 warnings\n"
+    );
+}

@@ -1,0 +1,110 @@
+//! Who is named when a request gets a 502: the endpoint, or the other node and the way to it.
+
+use heddle_model::AppProtocol;
+use heddle_proxy::{Protocol, Settings};
+
+use super::pair::Pair;
+use super::relay::Relay;
+use super::traffic::reset_on_drop;
+use crate::policy::guarded;
+use crate::support::{Client, Log, Upstream, count};
+
+const POST: &str = "POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 0\r\n\r\n";
+
+/// What is said of a 502: the code, whose fault the log shows it to be, and the sentence.
+struct Said {
+    code: String,
+    blame: String,
+    sentence: String,
+}
+
+fn said(client: &mut Client, log: &Log) -> Said {
+    let response = client.response();
+    assert_eq!(response.status(), 502);
+    let line = log.line();
+    let blame = line.split("\"blame\":\"").nth(1);
+    let blame = blame.and_then(|rest| rest.split('"').next());
+    Said {
+        code: response
+            .field("heddle-reason")
+            .unwrap_or_default()
+            .to_owned(),
+        blame: blame.unwrap_or_default().to_owned(),
+        sentence: String::from_utf8(response.body).unwrap(),
+    }
+}
+
+/// A request that the endpoint has: its side of it.
+fn ask(client: &mut Client, upstream: &Upstream) -> Client {
+    client.send(POST);
+    let mut server = upstream.accept();
+    server.head();
+    server
+}
+
+#[test]
+fn a_502_names_the_endpoint_or_the_other_node() {
+    for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
+        let settings = Settings {
+            between_nodes,
+            ..Settings::default()
+        };
+        let upstream = Upstream::new();
+        let mesh = guarded(upstream.address, AppProtocol::Http);
+        let (writes, log) = Log::open();
+        let mut relay = None;
+        let mut pair = Pair::logged(&settings, mesh, Some(writes), |called| {
+            let between = Relay::to(called);
+            let address = between.address;
+            relay = Some(between);
+            address
+        });
+        let relay = relay.unwrap();
+        let mut client = pair.client("shop");
+
+        // The endpoint resets its connection: its own node says so, and so does this one.
+        let server = ask(&mut client, &upstream);
+        reset_on_drop(&server);
+        drop(server);
+        let said_of_reset = said(&mut client, &log);
+        assert_eq!(said_of_reset.code, "upstream_reset");
+        assert_eq!(said_of_reset.blame, "upstream", "{between_nodes:?}");
+        assert!(said_of_reset.sentence.contains("the endpoint closed"));
+
+        // It answers what cannot be understood.
+        let mut server = ask(&mut client, &upstream);
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n");
+        let said_of_answer = said(&mut client, &log);
+        assert_eq!(said_of_answer.blame, "upstream", "{between_nodes:?}");
+        assert!(
+            said_of_answer.sentence.contains("the endpoint's answer: "),
+            "{}",
+            said_of_answer.sentence
+        );
+        drop(server);
+
+        // The endpoint is well, and the other node or the way to it is not.
+        let server = ask(&mut client, &upstream);
+        match between_nodes {
+            // A link would come back.
+            Protocol::Link => pair.called_begins_anew(),
+            Protocol::Http1 | Protocol::Http2 => relay.cut(),
+        }
+        let said_of_node = said(&mut client, &log);
+        let code = said_of_node.code.as_str();
+        assert!(["node_reset", "link_lost"].contains(&code), "{code}");
+        assert_eq!(said_of_node.blame, "node", "{between_nodes:?}");
+        assert!(
+            said_of_node.sentence.contains("the other node"),
+            "{}",
+            said_of_node.sentence
+        );
+        let counted = |reason| {
+            let name = "heddle_requests_rejected_total";
+            count(&pair.calling.registry, name, &[reason])
+        };
+        assert_eq!(counted(code), 1.0);
+        assert_eq!(counted("upstream_reset"), 0.0);
+        drop(server);
+    }
+}
