@@ -1,8 +1,9 @@
 //! A chunked body has the same end, data and verdict however it is cut into reads, and an accepted
-//! one means the same to a naive reader. The first three bytes say where to cut.
+//! one means the same to a naive reader. What goes on of it is the same however it is cut, means the
+//! same, and goes on from there as it is. The first three bytes say where to cut.
 #![no_main]
 
-use heddle_wire::http1::{BodyTracker, Framing};
+use heddle_wire::http1::{BodyTracker, Framing, Line};
 use libfuzzer_sys::fuzz_target;
 
 type Outcome = Result<(usize, bool, Vec<u8>), &'static str>;
@@ -30,6 +31,36 @@ fn feed(input: &[u8], cuts: &[u8]) -> Outcome {
         at += end.consumed;
     }
     Ok((at, body.is_done(), data))
+}
+
+/// What goes on of a body that is accepted, with every trailer.
+fn pass_on(input: &[u8], cuts: &[u8]) -> Vec<u8> {
+    let mut body = BodyTracker::from_framing(Framing::Chunked);
+    let mut out = Vec::new();
+    let mut cuts = cuts.iter().cycle();
+    let mut rest = input;
+    while !rest.is_empty() {
+        let piece = cuts
+            .next()
+            .map_or(usize::MAX, |&cut| usize::from(cut).max(1));
+        let (mut piece, behind) = rest.split_at(piece.min(rest.len()));
+        rest = behind;
+        while !piece.is_empty() {
+            let step = body.forward(piece).expect("it was accepted");
+            assert!(step.pass + step.skip > 0, "it goes on");
+            out.extend_from_slice(&piece[..step.pass]);
+            piece = &piece[step.pass + step.skip..];
+            match body.line().filter(|_| step.write) {
+                Some(Line::Size(size)) => out.extend_from_slice(format!("{size:x}\r\n").as_bytes()),
+                Some(Line::Trailer { name, line }) => {
+                    assert!(line.starts_with(name));
+                    out.extend_from_slice(line);
+                }
+                None => {}
+            }
+        }
+    }
+    out
 }
 
 /// Reads a complete chunked body by splitting it at its line ends.
@@ -66,5 +97,9 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(feed(input, &[1]), whole);
     if let Ok((end, true, data)) = whole {
         assert_eq!(naive(&input[..end]), data);
+        let gone = pass_on(&input[..end], cuts);
+        assert_eq!(gone.to_ascii_lowercase(), pass_on(&input[..end], &[]).to_ascii_lowercase());
+        assert_eq!(feed(&gone, &[]), Ok((gone.len(), true, data)));
+        assert_eq!(pass_on(&gone, &[]), gone);
     }
 });

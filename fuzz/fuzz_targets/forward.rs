@@ -65,7 +65,12 @@ fn forward(data: &[u8], strict: bool) -> Result<Option<(Meaning, Vec<u8>)>, Reje
     let lines = split_lines(&sent);
     let kept = |field: &&Field| {
         let line = field.line.of(data).strip_suffix(b"\r\n").expect("a line");
-        field.kind != FieldKind::Host && lines.contains(&line)
+        // Host and framing have parts of their own, and are written anew.
+        let is_part = matches!(
+            field.kind,
+            FieldKind::Host | FieldKind::ContentLength | FieldKind::TransferEncoding
+        );
+        !is_part && lines.contains(&line)
     };
     let fields = head.fields.iter().filter(kept);
     let fields = fields
