@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What is in the lab and stays keeps its addresses. If something goes wrong on the way, the next call goes on where this
-//! one stopped: a pod is there if it has a network.
+//! one stopped: a pod that was not finished is made anew.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -77,6 +77,19 @@ impl Changes {
         changes
     }
 
+    /// The pods that are made or changed.
+    fn made(&self) -> Vec<&WorkloadName> {
+        let all = [&self.added, &self.replaced, &self.restarted];
+        all.into_iter().flatten().collect()
+    }
+
+    /// Whether no pod comes or goes.
+    fn keep_pods(&self) -> bool {
+        [&self.added, &self.removed, &self.replaced]
+            .iter()
+            .all(|pods| pods.is_empty())
+    }
+
     /// Whether no pod changes.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -118,7 +131,7 @@ impl Lab {
     /// Makes the lab what its file and manifests say now.
     ///
     /// # Errors
-    /// The file or the manifests are wrong, what cannot change while a lab is up has changed, somebody else is at work on
+    /// The file or the manifests are wrong, what cannot change while a lab is up has changed, another process works on
     /// it, or a part of it does not get ready: it is gone on with the next time.
     pub fn apply(&mut self, file: &Path) -> anyhow::Result<Changes> {
         let _lock = self.folder.lock()?;
@@ -127,17 +140,27 @@ impl Lab {
             "the lab {} is not whole (heddle-lab down and up)",
             self.plan.name
         );
-        // Read under the lock: somebody else may have been at work until now.
+        // Read under the lock: another process may have changed it until now.
         let old = self.folder.plan()?;
         let new = Plan::read_after(file, Some(&old))?;
         check_fixed(&old, &new)?;
         for warning in &new.warnings {
             eprintln!("heddle-lab: {warning}");
         }
+        let unfinished = self.folder.unfinished();
+        let is_there = |pod: &PodPlan| {
+            !unfinished.contains(&pod.workload) && self.pod_of(pod).network().exists()
+        };
+        let changes = Changes::between(&old, &new, is_there);
+        if old.carried == Carried::Pod && !changes.keep_pods() {
+            bail!(
+                "{changes}: pods that are nodes of the mesh neither come nor go while a lab is up (heddle-lab down, and up)"
+            );
+        }
         self.plan = new;
-        let is_there = |pod: &PodPlan| self.pod_of(pod).network().exists();
-        let changes = Changes::between(&old, &self.plan, is_there);
+        self.folder.begin_with(&changes.made())?;
         self.take_over(&old, &changes)?;
+        self.folder.finish()?;
         Ok(changes)
     }
 
@@ -293,11 +316,6 @@ impl Pod<'_> {
 
 /// What is made once.
 fn check_fixed(old: &Plan, new: &Plan) -> anyhow::Result<()> {
-    if old.carried == Carried::Pod {
-        bail!(
-            "pods that are nodes of the mesh stay what they are while a lab is up (heddle-lab down, and up)"
-        );
-    }
     let fixed = [
         ("name", old.name == new.name),
         ("nodes", old.nodes == new.nodes),

@@ -99,9 +99,9 @@ impl Names {
         let stamp = self.folder.plan_stamp();
         let mut read = self.read.borrow_mut();
         if stamp.is_some() && stamp != read.0 {
-            let zone = self.folder.plan().and_then(|plan| Zone::of(&plan));
-            match zone {
-                Ok(zone) => *read = (stamp, Rc::new(zone)),
+            read.0 = stamp;
+            match self.folder.plan().and_then(|plan| Zone::of(&plan)) {
+                Ok(zone) => read.1 = Rc::new(zone),
                 Err(error) => println!("the names stay as they are: {error:#}"),
             }
         }

@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use heddle_model::WorkloadName;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::de::DeserializeOwned;
 
@@ -105,6 +106,34 @@ impl Folder {
         let written = fs::write(&next, serde_json::to_vec(plan)?);
         let written = written.and_then(|()| fs::rename(&next, self.plan_file()));
         written.with_context(|| next.display().to_string())
+    }
+
+    /// Notes pods that are being made or changed, so that it is known what was not finished.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn begin_with(&self, pods: &[&WorkloadName]) -> anyhow::Result<()> {
+        Ok(fs::write(
+            self.unfinished_file(),
+            serde_json::to_vec(pods)?,
+        )?)
+    }
+
+    /// All of them are what they are to be.
+    ///
+    /// # Errors
+    /// It cannot be written to.
+    pub(super) fn finish(&self) -> anyhow::Result<()> {
+        Ok(fs::remove_file(self.unfinished_file())?)
+    }
+
+    /// The pods that were begun with and not finished.
+    pub(super) fn unfinished(&self) -> Vec<WorkloadName> {
+        read(&self.unfinished_file()).unwrap_or_default()
+    }
+
+    fn unfinished_file(&self) -> PathBuf {
+        self.0.join("unfinished.json")
     }
 
     /// Which plan it is: another one after [`Folder::replace_plan`].

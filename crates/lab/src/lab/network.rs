@@ -158,7 +158,7 @@ pub(super) fn unplug(node: &Namespace, pod: &PodPlan) -> anyhow::Result<()> {
     })
 }
 
-/// Of eth0 of a pod. The second bit says that it is given here, and not by whoever made a device.
+/// Of eth0 of a pod. The second bit says that it is given here, and not by the maker of a device.
 fn hardware_address(node: u16, pod: u16) -> [u8; 6] {
     let ([_, node], [high, low]) = (node.to_be_bytes(), pod.to_be_bytes());
     [0x02, 0x68, 0x6d, node, high, low]

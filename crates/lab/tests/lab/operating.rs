@@ -93,7 +93,7 @@ fn in_a_pod_with_its_own_proxy_heddle_asks_that_one() {
     if !intercepts() {
         return;
     }
-    let _lab = written.up();
+    let mut lab = written.up();
     let status = exec(
         &written,
         &["shop/near"],
@@ -106,6 +106,22 @@ fn in_a_pod_with_its_own_proxy_heddle_asks_that_one() {
         &["heddle", "pods", "--output", "json"],
     );
     assert_eq!(json(&pods)[0]["workload"], "shop/near");
+    // It is a node of the mesh: another cannot come, and what is not a pod can.
+    let mesh = written.folder.path().join("mesh/more.yaml");
+    fs::write(&mesh, pod("far", "two")).expect("a pod");
+    let refused = lab.apply(&written.file()).expect_err("no pod comes");
+    assert!(
+        refused.to_string().starts_with("added: shop/far: "),
+        "{refused}"
+    );
+    let text = pod("near", "one").replace(
+        "kind: Service\nmetadata: {name: near,",
+        "kind: Service\nmetadata: {name: also,",
+    );
+    let (_, service) = text.split_once("---\napiVersion: v1\n").expect("a Service");
+    fs::write(&mesh, format!("apiVersion: v1\n{service}")).expect("a Service");
+    assert!(lab.apply(&written.file()).expect("applied").is_empty());
+    assert!(ask(&lab, "shop/near", "also:80", Family::V4).starts_with("near "));
 }
 
 #[test]
@@ -291,6 +307,34 @@ fn pods_come_and_go_while_a_lab_is_up() {
         lab.down().expect("down");
         assert_eq!(written.traces(), Vec::<String>::new());
     }
+}
+
+#[test]
+fn what_went_wrong_with_a_pod_is_gone_on_with_the_next_time() {
+    let Some(written) = Written::new('w', "carried: nothing\n", &idle("caller", "one")) else {
+        return;
+    };
+    let mut lab = written.up();
+    let mesh = written.folder.path().join("mesh");
+    // Given a pod whose program is not there …
+    let program = std::env::current_exe().expect("this program");
+    let shown = program.display().to_string();
+    fs::write(
+        mesh.join("late.yaml"),
+        pod("late", "two").replace(&shown, "./late"),
+    )
+    .expect("a pod");
+    let refused = lab.apply(&written.file()).expect_err("it cannot start");
+    assert!(
+        format!("{refused:#}").contains("the program of pod shop/late"),
+        "{refused:#}"
+    );
+    // … when it is, then the same manifests are enough.
+    std::os::unix::fs::symlink(&program, mesh.join("late")).expect("a link");
+    let changes = lab.apply(&written.file()).expect("applied");
+    assert_eq!(changes.to_string(), "added: shop/late");
+    assert!(ask(&lab, "shop/caller", "late:80", Family::V4).starts_with("late "));
+    assert!(lab.apply(&written.file()).expect("applied").is_empty());
 }
 
 #[test]

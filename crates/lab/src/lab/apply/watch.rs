@@ -35,8 +35,11 @@ pub(in crate::lab) fn run(options: &Options) -> anyhow::Result<()> {
     let mut lab = Lab::open(&Plan::name_in(file)?)?;
     let changes = lab.apply(file)?;
     println!("lab {}: {changes}", lab.plan().name);
+    if !options.watch {
+        return Ok(());
+    }
     let mut applied = seen.clone();
-    while options.watch {
+    loop {
         pause(LOOK_EVERY);
         let now = look(file);
         let is_quiet = now == seen;
@@ -50,7 +53,6 @@ pub(in crate::lab) fn run(options: &Options) -> anyhow::Result<()> {
             Err(error) => eprintln!("heddle-lab: {error:#}"),
         }
     }
-    Ok(())
 }
 
 /// What tells a state of the files from another.
