@@ -19,6 +19,7 @@ fuzz_version=0.13.2
 carried=(curl:curl wget:wget nginx:nginx-light redis-server:redis-server redis-cli:redis-tools
     memcached:memcached sshd:openssh-server ssh:openssh-client iperf3:iperf3 git:git fcgiwrap:fcgiwrap
     apache2:apache2-bin ab:apache2-utils haproxy:haproxy
+    dovecot:dovecot-imapd mariadbd:mariadb-server-core mariadb:mariadb-client-core vsftpd:vsftpd
     psql:postgresql-client java:default-jre-headless javac:default-jdk-headless go:golang-go)
 
 packages=()    # Debian packages
@@ -79,6 +80,8 @@ find_missing() {
             for pair in "${carried[@]}"; do
                 need_program "${pair%:*}" "${pair#*:}"
             done
+            # Another mail server would be removed for it, which is not ours to decide: its test is skipped then.
+            [ -e /usr/sbin/sendmail ] || packages+=(postfix)
             # The registry of providers.
             need_package etcd etcd-server
             need_package etcdctl etcd-client

@@ -49,6 +49,16 @@ pub fn set_transparent(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_IP, libc::IP_TRANSPARENT, 1)
 }
 
+/// Leaves the choice of a port to when the socket connects (`IP_BIND_ADDRESS_NO_PORT`): only then is it known which
+/// ports are free for connections to that very end. One that is bound to any port takes it from all others of its
+/// address, also when its connection was closed a while ago.
+///
+/// # Errors
+/// When `socket` is none of IP.
+pub fn set_port_at_connect(socket: impl AsFd) -> io::Result<()> {
+    set(socket, libc::SOL_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
 /// Marks what a socket sends, for routes and the packet filter (`SO_MARK`).
 ///
 /// # Errors

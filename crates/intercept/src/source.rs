@@ -1,6 +1,11 @@
-//! Whose address the proxy may speak with towards a pod's program.
+//! Whose address the proxy may speak with towards a pod's program, and what a program sees where it is no client's.
 
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, connect, getsockname, ipproto, socket_with,
+};
 
 use crate::Family;
 
@@ -8,10 +13,19 @@ use crate::Family;
 /// (RFC 1282), and honest programs are content with another.
 const FIRST_PORT: u16 = 1_024;
 
+/// Addresses that no host has: the dummy address of IPv4 (RFC 7600, section 4.8), and one of the prefix for what is
+/// thrown away (RFC 6666).
+const DUMMY: (Ipv4Addr, Ipv6Addr) = (
+    Ipv4Addr::new(192, 0, 0, 8),
+    Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1),
+);
+/// Any port will do to ask for a route: nothing is sent.
+const DISCARD: u16 = 9;
+
 /// Whether an address may be that of a client on another host. Loopback and link-local addresses (RFC 3927,
 /// RFC 4291) mean this host or this link, groups and broadcasts nobody who calls, and IPv4 within IPv6 is what
 /// the other family is for.
-fn is_of_another_host(address: IpAddr) -> bool {
+pub fn is_of_another_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
             // "This network" (RFC 1122, section 3.2.1.3), of which 0.0.0.0 is one.
@@ -28,6 +42,38 @@ fn is_of_another_host(address: IpAddr) -> bool {
                 && !address.is_multicast()
         }
     }
+}
+
+/// The address with which this node itself would speak to a pod that has the address `to`, as the kernel chooses it;
+/// `None` where it has none of that family that means anything within the pod.
+pub fn node_address(to: IpAddr) -> Option<IpAddr> {
+    let chosen = route_source(to).inspect_err(|error| {
+        tracing::debug!(%to, %error, "this node has no address of that family");
+    });
+    let chosen = chosen.ok()?;
+    // What calls itself is the pod: this is its own namespace.
+    Some(chosen).filter(|chosen| *chosen != to && is_of_another_host(*chosen))
+}
+
+/// An address of the family of `to` that is neither the pod's nor of any host: for a program that must not take a
+/// client for its own machine where nothing better is known.
+pub fn dummy_address(to: IpAddr) -> IpAddr {
+    match to {
+        IpAddr::V4(_) => DUMMY.0.into(),
+        IpAddr::V6(_) => DUMMY.1.into(),
+    }
+}
+
+/// Connecting a datagram socket sends nothing, and has the kernel choose.
+fn route_source(to: IpAddr) -> io::Result<IpAddr> {
+    let family = match to {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
+    connect(&socket, &SocketAddr::new(to, DISCARD))?;
+    Ok(SocketAddr::try_from(getsockname(&socket)?)?.ip())
 }
 
 /// Whether a socket in the namespace of a pod with these addresses may speak with `source`: with a client's
@@ -77,6 +123,22 @@ mod tests {
         ] {
             let source: SocketAddr = source.parse().unwrap();
             assert_eq!(may_speak_as(source, family, &own), is_right, "{source}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_seen_by_an_address_of_its_own_or_not_at_all() {
+        // This machine is the pod.
+        for own in ["127.0.0.1", "127.30.0.9", "::1"] {
+            assert_eq!(node_address(own.parse().unwrap()), None, "{own}");
+        }
+        for family in ["10.1.0.2", "fd10::2"] {
+            let to: IpAddr = family.parse().unwrap();
+            let dummy = dummy_address(to);
+            assert!(is_of_another_host(dummy), "{dummy}");
+            assert_eq!(dummy.is_ipv4(), to.is_ipv4());
+            let node = node_address(to);
+            assert!(node.is_none_or(|node| is_of_another_host(node)), "{node:?}");
         }
     }
 }

@@ -7,16 +7,16 @@
 //! begins like a request and does not go on is passed on after the time that a request's head may take:
 //! whether to wait for the rest is for the endpoint to say.
 
+mod listen;
+
 use std::future::poll_fn;
-use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Instant;
 
-use heddle_wire::http1::{Beginning, beginning};
 use heddle_wire::preface::{Kind, Status};
 
 use crate::authorize::MayConnect;
@@ -29,15 +29,7 @@ use crate::opaque::{Flow, Origin};
 use crate::parcel::{Contents, Idle, State, Waiting};
 use crate::route::PortIndex;
 use crate::upstream::{Call, Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
-use crate::worker::{Alarm, Bound, Intake, Live, Turn, WorkKey, Worker};
-
-/// How long a client that cannot be connected may take to ask in HTTP, in which it gets an answer.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long a client that has begun to speak may leave it open what it speaks. A protocol whose first
-/// message is a word without an end, such as ZooKeeper's `ruok`, waits for its answer so long.
-const SUSPENSE: Duration = Duration::from_secs(1);
-/// Bytes that are looked at. What is no other protocol by then is HTTP.
-const SNIFF_BYTES: usize = 4096;
+use crate::worker::{Alarm, Bound, Intake, Live, WorkKey, Worker};
 
 /// A connection of which nothing is known but where it wants to go.
 pub(crate) struct Undecided {
@@ -136,7 +128,8 @@ impl Undecided {
         }
     }
 
-    /// Connects, finds out, and says how it goes on.
+    /// Connects, finds out, and says how it goes on. Until then both sides are reset when they are closed, and a flow
+    /// begins so: whatever ends this process or this task cuts them.
     pub(crate) async fn decide(mut self: Box<Self>) -> Stage {
         poll_fn(|cx| {
             self.alarm.wakes(cx.waker());
@@ -149,8 +142,10 @@ impl Undecided {
             return self.into_http();
         };
         let joined = match self.joined.take() {
+            // Both have come here as they are to be closed.
             Some(joined) => Ok(joined),
             None => {
+                self.client.reset_on_close(true);
                 let connected = self.connect(&bound, port).await;
                 self.since = self.worker.clock.now();
                 if connected.is_ok() {
@@ -161,7 +156,7 @@ impl Undecided {
         };
         match joined {
             // A health check has found out what it wanted to know.
-            Ok(_) if self.bare => Stage::Over,
+            Ok((upstream, _)) if self.bare => self.over(&upstream),
             Ok((mut upstream, lease)) => {
                 self.alarm.rests_on(&upstream.side);
                 let verdict = match self.listening {
@@ -170,6 +165,7 @@ impl Undecided {
                 };
                 match self.by_now(verdict) {
                     Verdict::Http => {
+                        upstream.side.reset_on_close(false);
                         let endpoint = Rc::clone(lease.endpoint());
                         // One that has begun to speak does not speak HTTP.
                         if !upstream.side.is_silent() {
@@ -189,11 +185,8 @@ impl Undecided {
                         let destination = Arc::clone(&bound.snapshot.port(port).label);
                         self.into_flow(upstream, lease, destination).into()
                     }
-                    Verdict::Gone => Stage::Over,
-                    Verdict::Failed(reason) => {
-                        upstream.side.reset_on_close(true);
-                        self.fail(&bound, port, reason)
-                    }
+                    Verdict::Gone => self.over(&upstream),
+                    Verdict::Failed(reason) => self.fail(&bound, port, reason),
                     Verdict::Leave(intake) => self.leave(intake, upstream, &lease),
                 }
             }
@@ -248,8 +241,19 @@ impl Undecided {
         origin.fail(worker, &self.door, reason, upstream, (0, 0));
         match self.door.inbound() {
             // Its node is waiting for an answer, and resets the client then.
-            Some(inbound) if !self.told => inbound.turn_away(worker, &mut self.client, reason),
+            Some(inbound) if !self.told => {
+                self.client.reset_on_close(false);
+                inbound.turn_away(worker, &mut self.client, reason);
+            }
             _ => self.client.reset_on_close(true),
+        }
+        Stage::Over
+    }
+
+    /// Ends a connection on which there was nothing to cut.
+    fn over(&self, upstream: &Upstream) -> Stage {
+        for side in [&self.client, &upstream.side] {
+            side.reset_on_close(false);
         }
         Stage::Over
     }
@@ -280,7 +284,10 @@ impl Undecided {
             // There is no other endpoint than the one that the client or another node has chosen.
             let again = self.attempts < MAX_ATTEMPTS && !self.door.is_fixed();
             match connect(&worker, &self.alarm, (due, true), &endpoint, place, &call).await {
-                Ok(upstream) => return Ok((upstream, lease)),
+                Ok(upstream) => {
+                    upstream.side.reset_on_close(true);
+                    return Ok((upstream, lease));
+                }
                 Err(reason) if again && reason.is_safe_to_retry() => {}
                 Err(reason) => return Err(reason),
             }
@@ -309,110 +316,6 @@ impl Undecided {
         guards.allow_bytes(&self.door, endpoint, dry_runs)
     }
 
-    /// Waits until somebody speaks.
-    async fn listen(&mut self, mut upstream: Option<&mut Upstream>) -> Verdict {
-        let wait = match upstream {
-            Some(_) => self.worker.settings.timeouts.tcp_idle,
-            None => LAST_WORDS,
-        };
-        self.alarm.set(self.worker.due(self.since, wait));
-        poll_fn(|cx| self.poll_listen(cx, upstream.as_deref_mut())).await
-    }
-
-    fn poll_listen(
-        &mut self,
-        cx: &mut Context<'_>,
-        upstream: Option<&mut Upstream>,
-    ) -> Poll<Verdict> {
-        // The answer to another node goes out even if nobody speaks.
-        let _later = self.client.poll_flush(cx);
-        let silent = self.client.inbox.is_empty();
-        if self.alarm.rang() {
-            let half_a_line = upstream.is_some() && !silent;
-            let reason = self.worker.rang_for(&self.alarm, Reason::TcpIdle);
-            return Poll::Ready(match reason {
-                Reason::TcpIdle if half_a_line => Verdict::Opaque,
-                reason => Verdict::Failed(reason),
-            });
-        }
-        // Last words are waited for where they are: it does not take long.
-        let may_leave = upstream
-            .as_ref()
-            .map_or(self.worker.is_draining(), |upstream| {
-                self.client.may_move() && upstream.side.may_move() || self.worker.is_draining()
-            });
-        if may_leave && silent && self.client.outbox.is_empty() {
-            match self.worker.turn() {
-                Some(Turn::Leave(intake)) => return Poll::Ready(Verdict::Leave(intake)),
-                Some(Turn::End) => return Poll::Ready(Verdict::Gone),
-                None => {}
-            }
-        }
-        let pool = self.worker.pool.clone();
-        let has_upstream = upstream.is_some();
-        // What came with the first words of another node is looked at before anything is read.
-        if !silent && let Some(verdict) = self.judge(false, has_upstream) {
-            return Poll::Ready(verdict);
-        }
-        while let Poll::Ready(read) = self.client.poll_fill(cx, &pool, pool.block_size()) {
-            let ended = match read {
-                Ok(n) => n == 0,
-                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
-                    return Poll::Ready(self.without_blocks());
-                }
-                // What it had begun to say is not passed on as if it were whole.
-                Err(_) => return Poll::Ready(Verdict::Failed(Reason::ClientReset)),
-            };
-            if let Some(verdict) = self.judge(ended, has_upstream) {
-                return Poll::Ready(verdict);
-            }
-        }
-        let has_begun = !self.client.inbox.is_empty();
-        if has_upstream && has_begun && !mem::replace(&mut self.in_suspense, true) {
-            self.alarm.set(self.worker.after(SUSPENSE));
-        }
-        // A greeting, the end of the stream or a reset: whatever it is, it is passed on.
-        match upstream {
-            Some(upstream) => {
-                let spoke = upstream.side.poll_speaks(cx, &pool);
-                spoke.map(|()| Verdict::Opaque)
-            }
-            None => Poll::Pending,
-        }
-    }
-
-    /// What the client's first bytes say, if they say it yet.
-    fn judge(&self, ended: bool, has_upstream: bool) -> Option<Verdict> {
-        let full = self.client.inbox.len() >= SNIFF_BYTES;
-        match self.first_bytes() {
-            Beginning::Request => Some(Verdict::Http),
-            Beginning::Other => Some(Verdict::Opaque),
-            // Nothing but a long request line, or many empty ones: refusing is the parser's part.
-            Beginning::Unclear if full => Some(Verdict::Http),
-            // That the client has said everything is passed on like the rest of it.
-            Beginning::Unclear if ended && has_upstream => Some(Verdict::Opaque),
-            Beginning::Unclear if ended => Some(Verdict::Gone),
-            Beginning::Unclear => None,
-        }
-    }
-
-    /// What to do with a client that speaks while no block is left to read into: one that asks in HTTP
-    /// is told so.
-    fn without_blocks(&self) -> Verdict {
-        let mut first = [0; SNIFF_BYTES];
-        let seen = self.client.peek(&mut first);
-        match beginning(&first[..seen]) {
-            Beginning::Request if self.client.inbox.is_empty() => Verdict::Http,
-            _ => Verdict::Failed(Reason::Memory),
-        }
-    }
-
-    fn first_bytes(&self) -> Beginning {
-        let mut linear = Vec::new();
-        let inbox = &self.client.inbox;
-        beginning(inbox.contiguous(inbox.len().min(SNIFF_BYTES), &mut linear))
-    }
-
     fn into_http(self) -> Stage {
         self.into_connection().into()
     }
@@ -425,6 +328,8 @@ impl Undecided {
 
     fn into_connection(mut self) -> Connection {
         self.say_joined();
+        // From here on messages say where they end.
+        self.client.reset_on_close(false);
         Connection::new(self.worker, self.door, self.key, self.client, self.peer)
     }
 

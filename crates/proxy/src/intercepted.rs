@@ -27,7 +27,7 @@ use crate::io::Side;
 use crate::listener::{Door, Entry};
 use crate::opaque::Origin;
 use crate::route::Found;
-use crate::worker::Worker;
+use crate::worker::{Bound, Worker};
 
 /// The destination of what was refused before it was known.
 const UNKNOWN: &str = "unknown";
@@ -114,9 +114,33 @@ pub(crate) fn lead(
                 rule: None,
             };
             origin.fail(worker, &door, reason, address, (0, 0));
+            hint(worker, &door, reason, address);
             client.reset_on_close(true);
             Stage::Over
         })
+}
+
+/// Says now and then how a port that no Service has could be one: programs that agree upon ports as they go, as those of
+/// FTP do, are only told by a reset.
+fn hint(worker: &Worker, door: &Door, reason: Reason, address: Option<SocketAddr>) {
+    let (what, remedy) = match reason {
+        Reason::PortElsewhere => (
+            "a pod dials a port of a workload on another node that no Service declares, and is reset",
+            "declare the port in a Service of that workload; for FTP, each port of the server's passive range in a \
+             headless one",
+        ),
+        Reason::UnknownPort => (
+            "a pod dials a Service at a port that it does not declare, and is reset",
+            "declare the port; for FTP, have clients dial a headless Service that declares the server's passive range",
+        ),
+        _ => return,
+    };
+    let now = worker.clock.now();
+    if let Some(address) = address
+        && worker.said_of_ports.borrow_mut().may_name(reason, now)
+    {
+        tracing::warn!(caller = %door.source, %address, remedy, "{what}");
+    }
 }
 
 /// Why it leads nowhere, and where it was going if that is known.
@@ -180,7 +204,7 @@ fn outbound(
                 workload: entry.workload_at(address).cloned(),
             }
         }
-        Found::Workload(workload) => What::Workload(workload.clone()),
+        Found::Workload(workload) => at_workload(&bound, workload, address).map_err(nowhere)?,
         Found::Outside => What::Outside,
         Found::NoPort => return Err(nowhere(Reason::UnknownPort)),
         Found::Elsewhere => return Err(nowhere(Reason::PortElsewhere)),
@@ -209,19 +233,30 @@ fn arriving(
     };
     let address = address.ok_or((Reason::DestinationUnknown, own))?;
     let nowhere = |reason| (reason, Some(address));
-    let bound = worker.bound();
+    let what = at_workload(&worker.bound(), workload, address);
+    Ok(Entry::Direct(Direct {
+        caller: None,
+        endpoint: address,
+        what: what.map_err(nowhere)?,
+    }))
+}
+
+/// What a workload of this node has at one of its addresses. Services have their endpoints at its first one, whichever
+/// it is called by.
+fn at_workload(
+    bound: &Bound,
+    workload: &WorkloadName,
+    address: SocketAddr,
+) -> Result<What, Reason> {
     let addresses = &bound.snapshot.addresses;
-    let first = addresses
-        .first_of(workload)
-        .ok_or(nowhere(Reason::WorkloadUnknown))?;
-    // Services have their endpoints at a workload's first address, whichever it is called by.
-    let first = SocketAddr::new(first, address.port());
-    let what = match addresses.find(first) {
+    let first = addresses.first_of(workload);
+    let first = SocketAddr::new(first.ok_or(Reason::WorkloadUnknown)?, address.port());
+    Ok(match addresses.find(first) {
         Found::Endpoint(index)
             if bound.snapshot.port(index).workload_at(first) == Some(workload) =>
         {
             let named = bound.snapshot.port(index).name.clone();
-            let (service, port) = named.ok_or(nowhere(Reason::ServiceGone))?;
+            let (service, port) = named.ok_or(Reason::ServiceGone)?;
             What::Endpoint {
                 service,
                 port,
@@ -229,12 +264,7 @@ fn arriving(
             }
         }
         _ => What::Workload(workload.clone()),
-    };
-    Ok(Entry::Direct(Direct {
-        caller: None,
-        endpoint: address,
-        what,
-    }))
+    })
 }
 
 /// Where a connection was going before it was redirected.

@@ -49,4 +49,4 @@ pub use listener::Entry;
 pub use manager::Elasticity;
 pub use peers::{Peer, PeerFailure, PeerStatus};
 pub use proxy::{Drained, Observer, Proxy, ProxyStatus, WorkerStatus};
-pub use settings::{Bounds, Network, OriginalDestination, Settings, Timeouts};
+pub use settings::{Bounds, Network, NodeAddress, OriginalDestination, Settings, Timeouts};

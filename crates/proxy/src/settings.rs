@@ -27,6 +27,8 @@ pub struct Settings {
     pub between_nodes: Protocol,
     /// Who knows where an intercepted connection was going: the kernel, but for tests.
     pub original_destination: OriginalDestination,
+    /// Who knows with which address this node speaks to its pods: the kernel, but for tests.
+    pub node_address: NodeAddress,
 }
 
 /// Says where an accepted connection was going before it was intercepted.
@@ -40,6 +42,22 @@ impl Default for OriginalDestination {
 }
 
 impl PartialEq for OriginalDestination {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
+}
+
+/// Says with which address of its own this node would speak to a pod that has the given one; `None` where it has none.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeAddress(pub fn(IpAddr) -> Option<IpAddr>);
+
+impl Default for NodeAddress {
+    fn default() -> Self {
+        NodeAddress(heddle_intercept::node_address)
+    }
+}
+
+impl PartialEq for NodeAddress {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::fn_addr_eq(self.0, other.0)
     }

@@ -26,6 +26,7 @@ mod linked;
 mod place;
 mod remote;
 mod room;
+mod within;
 
 pub(crate) use connect::{Call, connect, is_refused};
 pub(crate) use endpoint::Endpoint;

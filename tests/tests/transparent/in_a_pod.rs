@@ -1,5 +1,7 @@
 //! What pods run when it is no program of somebody else's: this test binary, told what to be by its environment.
 
+mod opaque;
+
 use std::env;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -32,6 +34,17 @@ fn runs() {
         ["kept", to] => load(to.parse().expect("an address"), true),
         ["talk", to] => talk(to.parse().expect("an address")),
         ["dial", to] => dial(to.parse().expect("an address")),
+        ["say", at] => opaque::say(at.parse().expect("an address")),
+        ["hear", to] => opaque::hear(to.parse().expect("an address"), None),
+        ["hear", to, from] => opaque::hear(
+            to.parse().expect("an address"),
+            Some(from.parse().expect("an address")),
+        ),
+        ["keep", at] => opaque::keep(at.parse().expect("an address")),
+        ["hold", count, to] => opaque::hold(
+            count.parse().expect("a number"),
+            to.parse().expect("an address"),
+        ),
         ["flood", count, to] => flood(
             count.parse().expect("a number"),
             to.parse().expect("an address"),

@@ -114,14 +114,29 @@ pub(crate) fn failures(outcomes: &[Outcome]) -> Vec<&Outcome> {
     outcomes.iter().filter(|one| !one.is_good()).collect()
 }
 
+/// What this very program says that it was told to say.
+pub(crate) fn told(output: &str) -> Vec<&str> {
+    let lines = output.lines().filter_map(|line| line.split_once(LINE));
+    lines.map(|(_, told)| told).collect()
+}
+
+fn playing(mut command: Command, role: &str) -> Command {
+    command.args(["--ignored", "--exact", "--nocapture", "in_a_pod::runs"]);
+    command.env(ROLE, role);
+    command
+}
+
 impl Stage {
     /// This very program in a pod, in a role.
     pub(crate) fn own(&self, pod: &str, role: &str) -> Command {
         let program = env::current_exe().expect("this program");
-        let mut command = self.pod(pod).command(program).expect("a pod");
-        command.args(["--ignored", "--exact", "--nocapture", "in_a_pod::runs"]);
-        command.env(ROLE, role);
-        command
+        playing(self.pod(pod).command(program).expect("a pod"), role)
+    }
+
+    /// The same on a node, outside of all pods.
+    pub(crate) fn own_on(&self, node: &str, role: &str) -> Command {
+        let program = env::current_exe().expect("this program");
+        playing(self.node(node).command(program).expect("a node"), role)
     }
 
     /// A server of ours, which answers HTTP and echoes.

@@ -6,6 +6,7 @@
 mod addresses;
 mod capture;
 mod counters;
+mod cut;
 mod deaths;
 mod enrolment;
 mod first_connection;
@@ -15,6 +16,7 @@ mod load;
 mod policy;
 mod privileges;
 mod programs;
+mod seen;
 mod shares;
 mod stage;
 mod unmodified;

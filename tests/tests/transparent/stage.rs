@@ -48,6 +48,12 @@ impl Scene {
         self.pod(name, node)
     }
 
+    /// A pod that has IPv4 only.
+    pub(crate) fn pod_of_four(mut self, name: &str, node: &str) -> Scene {
+        self.pods += &format!("  shop/{name}: {{families: [ipv4]}}\n");
+        self.pod(name, node)
+    }
+
     /// A pod that is not enrolled when the lab is up.
     pub(crate) fn outsider(mut self, name: &str, node: &str) -> Scene {
         self.pods += &format!("  shop/{name}: {{enrolled: false}}\n");
@@ -89,6 +95,11 @@ spec: {{nodeName: {node}, serviceAccountName: {account}}}
     /// A Service of the pod of its name, with ports such as `{port: 80, appProtocol: http}`.
     pub(crate) fn service(self, name: &str, ports: &str) -> Scene {
         self.service_of(name, ports, "")
+    }
+
+    /// A Service that is nothing but the addresses of its pods.
+    pub(crate) fn headless(self, name: &str, ports: &str) -> Scene {
+        self.service_of(name, ports, "clusterIP: None, ")
     }
 
     /// A Service that has IPv6 only.
@@ -193,6 +204,33 @@ impl Stage {
         let plan = self.pod(pod).plan();
         let address = plan.address(Family::V4).or(plan.address(Family::V6));
         address.expect("an address")
+    }
+
+    /// A pod's own address of a family.
+    pub(crate) fn address_of(&self, pod: &str, family: Family) -> IpAddr {
+        let address = self.pod(pod).plan().address(family);
+        address.unwrap_or_else(|| panic!("{pod} has no address of {family:?}"))
+    }
+
+    /// The cluster address of a Service, of a family.
+    pub(crate) fn cluster_address(&self, service: &str, family: Family) -> IpAddr {
+        let mut services = self.lab().plan().services.iter();
+        let found = services.find(|one| one.name.name.as_str() == service);
+        let addresses = &found.expect("a Service").cluster_addresses;
+        let is_wanted = |one: &&IpAddr| one.is_ipv4() == (family == Family::V4);
+        let address = addresses.iter().find(is_wanted);
+        *address.expect("a cluster address of that family")
+    }
+
+    /// The address with which the node of a pod would speak to it, of a family.
+    pub(crate) fn address_of_node(&self, pod: &str, family: Family) -> IpAddr {
+        let to = self.address_of(pod, family).to_string();
+        let mut ip = self.node(self.node_of(pod)).command("ip").expect("a node");
+        let output = ip.args(["route", "get", &to]).output().expect("ip runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut words = said.split_whitespace().skip_while(|word| *word != "src");
+        let source = words.nth(1).and_then(|word| word.parse().ok());
+        source.unwrap_or_else(|| panic!("no source: {said}"))
     }
 
     /// A port of a pod, not of its Service.

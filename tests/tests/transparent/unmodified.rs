@@ -3,18 +3,24 @@
 //! Servers are on node `one`. Clients are on the same node (`near`), on another (`far`), and on both with IPv6
 //! only (`near6`, `far6`). All tests share a lab, which is up while one of them needs it.
 
+mod files;
 mod languages;
 mod old;
 mod shells;
 mod stores;
+mod trusting;
 mod web;
 
+use std::fs;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::stage::{Scene, Stage};
 
 /// Everybody who calls.
 const CLIENTS: [&str; 4] = ["near", "far", "near6", "far6"];
+
+/// Where an FTP server waits for those who come for data.
+const FTP_DATA: [u16; 4] = [30_000, 30_001, 30_002, 30_003];
 
 /// The lab. `None`: there can be none here, which is said.
 fn stage() -> Option<Arc<Stage>> {
@@ -48,8 +54,23 @@ fn scene() -> Scene {
         ("ssh", "{port: 22}"),
         ("iperf", "{port: 5201}"),
         ("go", "{port: 8080}"),
+        // Whose servers ask from where they are called.
+        ("imap", "{port: 143}"),
+        ("smtp", "{name: tcp-smtp, port: 25}"),
+        ("mariadb", "{port: 3306}"),
     ] {
         scene = scene.pod(name, "one").service(name, port);
     }
-    scene
+    let data = FTP_DATA.map(|port| format!(", {{name: tcp-{port}, port: {port}}}"));
+    let ftp = format!("{{name: tcp-ftp, port: 21}}{}", data.concat());
+    scene.pod("ftp", "one").headless("ftp", &ftp)
+}
+
+/// User and group that own nothing, which `root` becomes for the sake of databases.
+fn powerless() -> (u32, u32) {
+    let users = fs::read_to_string("/etc/passwd").expect("users");
+    let line = users.lines().find(|line| line.starts_with("postgres:"));
+    let fields: Vec<&str> = line.unwrap_or("nobody:x:65534:65534").split(':').collect();
+    let number = |at: usize| fields[at].parse().expect("a number");
+    (number(2), number(3))
 }

@@ -226,6 +226,7 @@ impl Proxy {
                 BetweenNodes::Http2 => heddle_proxy::Protocol::Http2,
             },
             original_destination: heddle_proxy::OriginalDestination::default(),
+            node_address: heddle_proxy::NodeAddress::default(),
             workers: workers.elasticity(),
             cpus: workers.cpus.iter().map(|cpu| cpu.size()).collect(),
             bounds: Bounds {

@@ -2,6 +2,7 @@
 
 mod commands;
 mod control;
+mod cut;
 mod documentation;
 mod etcd;
 mod harness;

@@ -66,7 +66,7 @@ fn token(folder: &Folder, node: &str) -> PathBuf {
     path
 }
 
-fn join(folder: &Folder, name: &str, control: SocketAddr) -> Heddle {
+pub(crate) fn join(folder: &Folder, name: &str, control: SocketAddr) -> Heddle {
     let token = token(folder, name);
     let node = Heddle::node(folder, name, control, &["--token-file", as_str(&token)]);
     node.stderr_line("listening for other nodes");
@@ -88,7 +88,7 @@ fn status_of(folder: &Folder, name: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_default()
 }
 
-fn is_well(folder: &Folder, name: &str, identities: usize) -> bool {
+pub(crate) fn is_well(folder: &Folder, name: &str, identities: usize) -> bool {
     let (code, status) = check(folder, name);
     let held = status["identities"].as_array().map_or(0, |all| {
         all.iter().filter(|held| held["not_after"].is_u64()).count()

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen,
 use super::pods::Pod;
 use crate::namespace::within;
 use crate::routes::{MARK, OWN_MARK};
-use crate::sockopt::{set_mark, set_transparent};
+use crate::sockopt::{set_mark, set_port_at_connect, set_transparent};
 use crate::source::may_speak_as;
 use crate::{Family, INBOUND_PORT, OUTBOUND_PORT};
 
@@ -133,6 +133,9 @@ pub(super) fn open(
             // Answers to that address come back instead of leaving the pod.
             set_mark(&socket, MARK)?;
             set_socket_reuseaddr(&socket, true)?;
+            if source.port() == 0 {
+                set_port_at_connect(&socket)?;
+            }
             bind(&socket, &source)?;
         } else {
             set_mark(&socket, OWN_MARK)?;

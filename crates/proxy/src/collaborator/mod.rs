@@ -321,6 +321,10 @@ impl Connection {
     }
 
     fn into_flow(self, upgraded: Upgraded) -> Stage {
+        // No message says any more where it ends.
+        for side in [&self.client, &upgraded.upstream.side] {
+            side.reset_on_close(true);
+        }
         let flow = Flow::join(
             self.worker,
             self.door,

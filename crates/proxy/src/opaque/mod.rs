@@ -10,8 +10,10 @@
 //! ```
 //!
 //! Each direction ends by itself (RFC 9293 section 3.6): one side may have said everything and still
-//! listen. A connection that is reset on one side is reset on the other, so that nobody takes a cut
-//! stream for a whole one.
+//! listen. A connection that is reset on one side is reset on the other, so that no program takes a cut
+//! stream for a whole one. For the same reason both sides are set to be reset when they are closed for as long as
+//! there is a flow, or one may begin: a process that is killed closes its sockets without a word. An orderly end
+//! lifts it, since it would also throw away what a side has not been sent yet.
 
 mod moving;
 
@@ -189,7 +191,8 @@ enum End {
 }
 
 impl Flow {
-    /// Joins two connections. What stands in either inbox or outbox is passed on first.
+    /// Joins two connections, both of which are reset on close. What stands in either inbox or outbox is passed on
+    /// first.
     pub(crate) fn join(
         worker: Rc<Worker>,
         door: Arc<Door>,
@@ -237,6 +240,9 @@ impl Flow {
         match end {
             End::Leave(intake) => return self.leave(intake),
             End::Over => {
+                for side in [&self.client, &self.upstream.side] {
+                    side.reset_on_close(false);
+                }
                 let (worker, door) = (&self.worker, &self.door);
                 self.origin
                     .log(worker, door, None, self.address(), self.carried);
@@ -245,8 +251,6 @@ impl Flow {
                 let (worker, door) = (&self.worker, &self.door);
                 self.origin
                     .fail(worker, door, reason, self.address(), self.carried);
-                self.client.reset_on_close(true);
-                self.upstream.side.reset_on_close(true);
             }
         }
         Stage::Over

@@ -11,7 +11,7 @@ use heddle_wire::buffer::Chain;
 use super::{Direction, Flow, Origin};
 use crate::carry::Stage;
 use crate::failure::Reason;
-use crate::io::{Packed, Side};
+use crate::io::Packed;
 use crate::listener::Door;
 use crate::parcel::{Contents, State};
 use crate::upstream::{Lease, Place, Seat};
@@ -43,11 +43,8 @@ struct Half {
 }
 
 impl Flow {
-    /// Takes the flow off this Worker.
+    /// Takes the flow off this Worker. Wherever the parcel is lost on its way, both sides are reset.
     pub(super) fn leave(mut self, intake: Intake) -> Stage {
-        // Wherever the parcel is lost on its way, nobody takes a cut stream for a whole one.
-        self.client.reset_on_close(true);
-        self.upstream.side.reset_on_close(true);
         let up = Half {
             in_hand: bytes(&self.upstream.side.outbox, &self.client.inbox),
             ended: self.up.ended,
@@ -95,7 +92,8 @@ impl Moving {
         client: Packed,
         peer: SocketAddr,
     ) -> io::Result<Flow> {
-        let both = register(client).and_then(|client| Ok((client, register(self.upstream)?)));
+        let both = client.unpack();
+        let both = both.and_then(|client| Ok((client, self.upstream.unpack()?)));
         let (mut client, mut side) = both.inspect_err(|_| {
             let upstream = Some(self.endpoint.address);
             self.origin
@@ -145,13 +143,6 @@ impl Moving {
             carried: (0, 0),
         }
     }
-}
-
-/// A socket of a flow that has arrived: from now on the flow says how it is closed.
-fn register(side: Packed) -> io::Result<Side> {
-    let side = side.unpack()?;
-    side.reset_on_close(false);
-    Ok(side)
 }
 
 /// What was read in one direction and is not yet written, oldest first.

@@ -40,6 +40,13 @@ pub(crate) enum Found<'a> {
     Outside,
 }
 
+/// A further address of a workload of this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Beside<'a> {
+    pub(crate) workload: &'a WorkloadName,
+    pub(crate) address: IpAddr,
+}
+
 impl Addresses {
     /// Takes Services' ports in the order of their indices.
     pub(super) fn new<'m>(
@@ -109,6 +116,13 @@ impl Addresses {
             Some(first) if !is_here => SocketAddr::new(*first, address.port()),
             _ => address,
         }
+    }
+
+    /// The address of the other family of a workload of this node, if it has one.
+    pub(crate) fn beside(&self, address: IpAddr) -> Option<Beside<'_>> {
+        let workload = self.workloads.get(&address)?;
+        let address = self.of(workload, !address.is_ipv4())?;
+        Some(Beside { workload, address })
     }
 
     /// Whether it is a workload of this node.

@@ -5,26 +5,21 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
 
-use heddle_intercept::{Family, PodId, Sockets};
 use heddle_transport::Protocol;
 use heddle_wire::preface::Kind;
 use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::remote::{join, join_stream};
-use super::{Endpoint, Open, Place, Upstream, Way};
+use super::within::open_within;
+use super::{Endpoint, Open, Place, Upstream};
 use crate::failure::{Failure, Reason};
 use crate::io::Side;
-use crate::listener::{Door, Entry};
+use crate::listener::Door;
 use crate::worker::{Alarm, Millis, Worker};
-
-/// How long it takes to ask again for a socket when too many are asked for.
-const ASK_AGAIN: Duration = Duration::from_millis(2);
 
 /// For whom an endpoint is connected, and what for: another node is told, and a pod of this one sees the
 /// client's address.
@@ -162,12 +157,12 @@ fn node_failed(worker: &Worker, endpoint: &Endpoint, reason: Reason) {
 }
 
 /// A connection in the making.
-struct Dial<'a> {
-    worker: &'a Worker,
-    place: &'a Place,
-    call: &'a Call<'a>,
-    /// It speaks with the client's address.
-    shows_client: Cell<bool>,
+pub(super) struct Dial<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) place: &'a Place,
+    pub(super) call: &'a Call<'a>,
+    /// It speaks with the client's address, or with the one that is shown in place of it.
+    pub(super) shows_client: Cell<bool>,
 }
 
 /// Connects, and if there is no descriptor left gives up what is only kept to save time and tries once
@@ -201,129 +196,6 @@ pub(super) async fn open_from_here(address: SocketAddr) -> io::Result<TcpStream>
     };
     socket.set_nodelay(true)?;
     socket.connect(address).await
-}
-
-/// The same from within a pod, with the client's address where that is to be seen. Its port as well, unless
-/// another connection has it still, or had it a moment ago.
-async fn open_within(dial: &Dial<'_>, mut pod: PodId) -> io::Result<TcpStream> {
-    let Dial {
-        worker,
-        place,
-        call,
-        shows_client,
-    } = dial;
-    let sockets = worker.sockets().ok_or(io::ErrorKind::NotConnected)?;
-    let address = place.address;
-    let mut source = seen_address(worker, pod, place, call);
-    shows_client.set(source.is_some());
-    loop {
-        let socket = match socket_within(&sockets, pod, Family::of(address), source).await {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && has_arrived(call) => {
-                match here_now(worker, call).filter(|now| *now != pod) {
-                    Some(now) => pod = now,
-                    // Nothing is intercepted there any more.
-                    None => {
-                        shows_client.set(false);
-                        return open_from_here(address).await;
-                    }
-                }
-                continue;
-            }
-            made => made,
-        };
-        let opened = async {
-            let socket = TcpSocket::from_std_stream(socket?.into());
-            socket.set_nodelay(true)?;
-            socket.connect(address).await
-        };
-        match (opened.await, &mut source) {
-            (Err(error), Some(source))
-                if source.port() != 0 && (is_taken(&error) || is_denied(&error)) =>
-            {
-                source.set_port(0);
-            }
-            // The holder has no socket that speaks with that address: a link-local one, say.
-            (Err(error), Some(_)) if is_denied(&error) => {
-                source = None;
-                shows_client.set(false);
-            }
-            (opened, _) => return opened,
-        }
-    }
-}
-
-/// Whether the client's connection has arrived at the pod whose program it wants. Such a one outlives that
-/// the pod is let go, and so does what it asks for next.
-fn has_arrived(call: &Call<'_>) -> bool {
-    matches!(&call.door.entry, Entry::Direct(direct) if direct.caller.is_none())
-}
-
-/// The pod in which the called workload is by now.
-fn here_now(worker: &Worker, call: &Call<'_>) -> Option<PodId> {
-    let Entry::Direct(direct) = &call.door.entry else {
-        return None;
-    };
-    worker.pods().of(direct.workload()?)
-}
-
-/// A socket within a pod. Whoever makes them is waited for if many are wanted at the same time, as long as
-/// connecting may take.
-async fn socket_within(
-    sockets: &Sockets,
-    pod: PodId,
-    family: Family,
-    source: Option<SocketAddr>,
-) -> io::Result<OwnedFd> {
-    loop {
-        match sockets.open(pod, family, source).await {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                tokio::time::sleep(ASK_AGAIN).await;
-            }
-            opened => return opened,
-        }
-    }
-}
-
-/// The address with which an opaque connection speaks to a pod: the client's. None where it means nothing
-/// there, or where the pod calls itself.
-fn seen_address(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> Option<SocketAddr> {
-    let is_shown = call.kind == Kind::Bytes && matches!(place.way, Way::Inside(_));
-    // Of a client on another node only that node knows the address.
-    if !is_shown || call.door.inbound().is_some() {
-        return None;
-    }
-    let caller = call.door.entry.caller();
-    let own = caller.and_then(|caller| call.door.pod.or_else(|| worker.pods().of(caller)));
-    if own == Some(pod) {
-        return None;
-    }
-    let ip = call.client.ip().to_canonical();
-    let bound = worker.bound();
-    let addresses = &bound.snapshot.addresses;
-    // Programs trust whoever calls from their own machine.
-    if ip.is_loopback() && !caller.is_some_and(|caller| addresses.is_of(ip, caller)) {
-        return None;
-    }
-    let is_other = ip != place.address.ip() && ip.is_ipv4() == place.address.is_ipv4();
-    // What has arrived at this very pod has both ends that the other connection would have, in the same
-    // namespace: the kernel takes the one for the other.
-    let port = match has_arrived(call) {
-        true => 0,
-        false => call.client.port(),
-    };
-    is_other.then(|| SocketAddr::new(ip, port))
-}
-
-/// Whether a source cannot be used because another connection has it.
-fn is_taken(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL))
-        || error.kind() == io::ErrorKind::AddrInUse
-}
-
-/// Whether a source is not to be used.
-fn is_denied(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied
 }
 
 /// Whether connecting failed for want of a descriptor, which says nothing about the endpoint.

@@ -107,6 +107,8 @@ pub(crate) struct Worker {
     pub(crate) refused: RefCell<Seldom<usize>>,
     /// What was said of links by which others call.
     pub(crate) said_of_links: RefCell<Seldom<&'static str>>,
+    /// What was said of ports that no Service has.
+    pub(crate) said_of_ports: RefCell<Seldom<Reason>>,
     /// What was said of callers without an identity.
     pub(crate) no_identity: RefCell<Seldom<NoIdentity>>,
     /// When it was looked last whether a certificate has expired.

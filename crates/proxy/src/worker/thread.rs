@@ -219,6 +219,7 @@ impl Worker {
             full: RefCell::default(),
             refused: RefCell::default(),
             said_of_links: RefCell::default(),
+            said_of_ports: RefCell::default(),
             no_identity: RefCell::default(),
             expires_looked: Cell::new(0),
             draining: Cell::new(false),

@@ -6,4 +6,5 @@ mod draining;
 mod nodes;
 mod outbound;
 mod pods;
+mod seen;
 mod shares;

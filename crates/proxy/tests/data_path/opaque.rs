@@ -79,6 +79,22 @@ fn bytes_pass_both_ways_and_each_direction_ends_by_itself() {
 }
 
 #[test]
+fn what_was_said_at_the_end_arrives_after_the_flow_is_over() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Tcp, &upstream);
+    let mut client = bed.client();
+    let mut server = upstream.accept();
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(server.rest(), b"");
+    // More than the client is sent as long as it reads nothing: the rest is with the kernel when the proxy closes.
+    let said = vec![7; 300_000];
+    server.send(&said);
+    drop(server);
+    bed.expect_metric("heddle_connections_active", &[], 0.0);
+    assert_eq!(client.rest().len(), said.len());
+}
+
+#[test]
 fn a_slow_reader_stops_the_sender_and_gets_every_byte() {
     const SIZE: usize = 32 << 20;
     let upstream = Upstream::new();
@@ -351,6 +367,22 @@ fn http_on_an_undeclared_port_is_http_however_it_arrives() {
 }
 
 /// None of these is a way around what is known of HTTP: they are answered as it.
+#[test]
+fn what_turns_out_to_be_http_is_closed_and_not_reset() {
+    let upstream = Upstream::new();
+    let bed = bed(AppProtocol::Undeclared, &upstream);
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: echo.test\r\nConnection: close\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    assert_eq!(client.response().body, b"ok");
+    assert_eq!(client.stream.read(&mut [0]).unwrap(), 0);
+    bed.expect_metric("heddle_upstream_connections_idle", &[], 1.0);
+    drop(bed);
+    assert_eq!(server.stream.read(&mut [0]).unwrap(), 0);
+}
+
 #[test]
 fn unusual_requests_are_http_too() {
     let upstream = Upstream::new();

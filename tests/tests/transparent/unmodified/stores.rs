@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::chown;
 use std::process::Stdio;
 
-use super::{CLIENTS, stage};
+use super::{CLIENTS, powerless, stage};
 use crate::programs::{are_here, path, text};
 use crate::stage::until;
 
@@ -97,7 +97,7 @@ fn postgresql_takes_thousands_of_rows_and_gives_them_back() {
     // Given a database, which does not run as root …
     let folder = stage.folder().join("postgres");
     fs::create_dir(&folder).expect("a folder");
-    let (user, group) = nobody();
+    let (user, group) = powerless();
     chown(&folder, Some(user), Some(group)).expect("nobody's");
     let (user, group) = (user.to_string(), group.to_string());
     let as_nobody = [
@@ -147,13 +147,4 @@ fn postgresql_takes_thousands_of_rows_and_gives_them_back() {
             assert!(copied == rows, "{client}: {} bytes", copied.len());
         });
     }
-}
-
-/// User and group that own nothing, which `root` becomes for PostgreSQL's sake.
-fn nobody() -> (u32, u32) {
-    let users = fs::read_to_string("/etc/passwd").expect("users");
-    let line = users.lines().find(|line| line.starts_with("postgres:"));
-    let fields: Vec<&str> = line.unwrap_or("nobody:x:65534:65534").split(':').collect();
-    let number = |at: usize| fields[at].parse().expect("a number");
-    (number(2), number(3))
 }

@@ -3,6 +3,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use heddle_model::ServiceName;
+use rustix::net::sockopt::set_socket_linger;
 
 use super::*;
 use crate::failure::Reason;
@@ -24,10 +25,13 @@ fn pair() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// A flow on its way to a Worker, and its two ends.
+/// A flow on its way to a Worker, whose sockets are reset when they are closed, and its two ends.
 fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
     let (client, caller) = pair();
     let (upstream, endpoint) = pair();
+    for side in [&client, &upstream] {
+        set_socket_linger(side, Some(Duration::ZERO)).unwrap();
+    }
     let service = ServiceName::parse("test/echo").unwrap();
     let contents = Contents {
         door: Door::new(

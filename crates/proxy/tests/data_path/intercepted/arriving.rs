@@ -108,6 +108,8 @@ fn a_further_address_is_the_workloads() {
     let mut client = steered.dial("shop", further);
     client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
     assert_eq!(client.response().body, b"further");
+    // The Service's port is known by each of them, and what it declares.
+    steered.expect("heddle_http_requests_total", &labels, 3.0);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use heddle_intercept::channel::ToHolder;
 use heddle_intercept::fixture::Holder;
 use heddle_intercept::{Client as Channel, PodId, Sockets};
 use heddle_model::{AppProtocol, Mesh, WorkloadName};
-use heddle_proxy::{Bounds, Elasticity, Entry, OriginalDestination, Proxy, Settings};
+use heddle_proxy::{Bounds, Elasticity, Entry, NodeAddress, OriginalDestination, Proxy, Settings};
 use heddle_telemetry::Registry;
 
 use crate::policy::guarded;
@@ -25,6 +25,8 @@ static GOING: Mutex<BTreeMap<SocketAddr, SocketAddr>> = Mutex::new(BTreeMap::new
 
 /// The address of the echo Service.
 pub(super) const SERVICE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), 80);
+/// The node's own address, of one family.
+pub(super) const NODE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 30, 0, 250));
 /// Where its workload is.
 pub(super) const ECHO: &str = "127.30.0.9:0";
 
@@ -44,6 +46,7 @@ pub(super) fn name(workload: &str) -> WorkloadName {
 pub(crate) fn settings() -> Settings {
     Settings {
         original_destination: OriginalDestination(going),
+        node_address: NodeAddress(|_| Some(NODE)),
         ..Settings::default()
     }
 }
@@ -77,7 +80,7 @@ pub(super) fn going_to(listener: SocketAddr, going: SocketAddr) {
 }
 
 /// Sockets of a holder, somebody being there who listens to it.
-fn sockets(channel_end: OwnedFd) -> Sockets {
+pub(super) fn sockets(channel_end: OwnedFd) -> Sockets {
     let (send, receive) = sync_channel(1);
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -13,7 +13,7 @@ use heddle_proxy::Entry;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket, socket_with};
 
-use super::bed::{ECHO, SERVICE, Steered, listener, mesh, name};
+use super::bed::{ECHO, NODE, SERVICE, Steered, listener, mesh, name};
 use crate::support::{Client, PATIENCE, Upstream, field};
 
 #[test]
@@ -166,7 +166,7 @@ fn a_listener_of_a_released_pod_is_served_where_it_is() {
         let _at = outside.accept();
         let _arrived = Client::connect(arrives);
         let _at = upstream.accept();
-        expected.extend([(40, None); 2]);
+        expected.extend([(40, None), (40, Some(SocketAddr::new(NODE, 0)))]);
         steered.expect_asked(&expected);
     }
 }

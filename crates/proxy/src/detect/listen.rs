@@ -1,0 +1,128 @@
+//! Who speaks first, and what its first bytes say.
+
+use std::future::poll_fn;
+use std::io;
+use std::mem;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use heddle_wire::http1::{Beginning, beginning};
+
+use super::{Undecided, Verdict};
+use crate::failure::Reason;
+use crate::upstream::Upstream;
+use crate::worker::Turn;
+
+/// How long a client that cannot be connected may take to ask in HTTP, in which it gets an answer.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a client that has begun to speak may leave it open what it speaks. A protocol whose first
+/// message is a word without an end, such as ZooKeeper's `ruok`, waits for its answer so long.
+const SUSPENSE: Duration = Duration::from_secs(1);
+/// Bytes that are looked at. What is no other protocol by then is HTTP.
+const SNIFF_BYTES: usize = 4096;
+
+impl Undecided {
+    /// Waits until somebody speaks.
+    pub(super) async fn listen(&mut self, mut upstream: Option<&mut Upstream>) -> Verdict {
+        let wait = match upstream {
+            Some(_) => self.worker.settings.timeouts.tcp_idle,
+            None => LAST_WORDS,
+        };
+        self.alarm.set(self.worker.due(self.since, wait));
+        poll_fn(|cx| self.poll_listen(cx, upstream.as_deref_mut())).await
+    }
+
+    fn poll_listen(
+        &mut self,
+        cx: &mut Context<'_>,
+        upstream: Option<&mut Upstream>,
+    ) -> Poll<Verdict> {
+        // The answer to another node goes out even if nobody speaks.
+        let _later = self.client.poll_flush(cx);
+        let silent = self.client.inbox.is_empty();
+        if self.alarm.rang() {
+            let half_a_line = upstream.is_some() && !silent;
+            let reason = self.worker.rang_for(&self.alarm, Reason::TcpIdle);
+            return Poll::Ready(match reason {
+                Reason::TcpIdle if half_a_line => Verdict::Opaque,
+                reason => Verdict::Failed(reason),
+            });
+        }
+        // Last words are waited for where they are: it does not take long.
+        let may_leave = upstream
+            .as_ref()
+            .map_or(self.worker.is_draining(), |upstream| {
+                self.client.may_move() && upstream.side.may_move() || self.worker.is_draining()
+            });
+        if may_leave && silent && self.client.outbox.is_empty() {
+            match self.worker.turn() {
+                Some(Turn::Leave(intake)) => return Poll::Ready(Verdict::Leave(intake)),
+                Some(Turn::End) => return Poll::Ready(Verdict::Gone),
+                None => {}
+            }
+        }
+        let pool = self.worker.pool.clone();
+        let has_upstream = upstream.is_some();
+        // What came with the first words of another node is looked at before anything is read.
+        if !silent && let Some(verdict) = self.judge(false, has_upstream) {
+            return Poll::Ready(verdict);
+        }
+        while let Poll::Ready(read) = self.client.poll_fill(cx, &pool, pool.block_size()) {
+            let ended = match read {
+                Ok(n) => n == 0,
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    return Poll::Ready(self.without_blocks());
+                }
+                // What it had begun to say is not passed on as if it were whole.
+                Err(_) => return Poll::Ready(Verdict::Failed(Reason::ClientReset)),
+            };
+            if let Some(verdict) = self.judge(ended, has_upstream) {
+                return Poll::Ready(verdict);
+            }
+        }
+        let has_begun = !self.client.inbox.is_empty();
+        if has_upstream && has_begun && !mem::replace(&mut self.in_suspense, true) {
+            self.alarm.set(self.worker.after(SUSPENSE));
+        }
+        // A greeting, the end of the stream or a reset: whatever it is, it is passed on.
+        match upstream {
+            Some(upstream) => {
+                let spoke = upstream.side.poll_speaks(cx, &pool);
+                spoke.map(|()| Verdict::Opaque)
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    /// What the client's first bytes say, if they say it yet.
+    fn judge(&self, ended: bool, has_upstream: bool) -> Option<Verdict> {
+        let full = self.client.inbox.len() >= SNIFF_BYTES;
+        match self.first_bytes() {
+            Beginning::Request => Some(Verdict::Http),
+            Beginning::Other => Some(Verdict::Opaque),
+            // Nothing but a long request line, or many empty ones: refusing is the parser's part.
+            Beginning::Unclear if full => Some(Verdict::Http),
+            // That the client has said everything is passed on like the rest of it.
+            Beginning::Unclear if ended && has_upstream => Some(Verdict::Opaque),
+            Beginning::Unclear if ended => Some(Verdict::Gone),
+            Beginning::Unclear => None,
+        }
+    }
+
+    /// What to do with a client that speaks while no block is left to read into: one that asks in HTTP
+    /// is told so.
+    fn without_blocks(&self) -> Verdict {
+        let mut first = [0; SNIFF_BYTES];
+        let seen = self.client.peek(&mut first);
+        match beginning(&first[..seen]) {
+            Beginning::Request if self.client.inbox.is_empty() => Verdict::Http,
+            _ => Verdict::Failed(Reason::Memory),
+        }
+    }
+
+    fn first_bytes(&self) -> Beginning {
+        let mut linear = Vec::new();
+        let inbox = &self.client.inbox;
+        beginning(inbox.contiguous(inbox.len().min(SNIFF_BYTES), &mut linear))
+    }
+}
