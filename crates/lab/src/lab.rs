@@ -20,6 +20,7 @@ mod etc;
 mod file;
 mod folder;
 mod heddle;
+mod keeper;
 mod listening;
 mod making;
 mod manifests;
@@ -33,6 +34,7 @@ mod pod;
 mod process;
 mod programs;
 mod requirements;
+mod restart;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -41,7 +43,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-pub use file::{Carried, Family, Hooks, LabName};
+pub use file::{Carried, Family, Hooks, LabName, Restart};
 pub use node::Node;
 pub use plan::{NodePlan, Plan, PodPlan, ServicePlan};
 pub use pod::Pod;
@@ -215,7 +217,7 @@ impl Lab {
 
     fn start_service(&self, what: &str, name: &str, command: Command) -> anyhow::Result<Note> {
         let (logs, notes) = (self.folder.logs(), self.folder.notes());
-        Note::start(what, command, name, (&logs, &notes))
+        Note::start(what, command, (name, 0), (&logs, &notes))
     }
 
     /// Leaves the lab up.
@@ -272,6 +274,9 @@ pub fn down(name: &LabName) -> anyhow::Result<()> {
         bail!("there is no lab {name} (heddle-lab list says which there are)");
     }
     let lock = folder.exists().then(|| folder.lock()).transpose()?;
+    // First, since it would start again what is ended.
+    let keeper = Note::read(&folder.notes(), keeper::NAME);
+    process::end(keeper.as_slice());
     process::end(&Note::all(&folder.notes()));
     let mut outcome = process::kill_members(&groups);
     let mut and = |next: anyhow::Result<()>| {

@@ -9,6 +9,7 @@ mod counters;
 mod deaths;
 mod enrolment;
 mod first_connection;
+mod holder_deaths;
 mod in_a_pod;
 mod leftovers;
 mod load;

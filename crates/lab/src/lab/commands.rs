@@ -13,7 +13,7 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::programs::Programs;
-use super::{Lab, LabName, Plan, dns, labs, requirements};
+use super::{Lab, LabName, Plan, dns, keeper, labs, requirements, restart};
 
 /// Lines of the log of a process that has ended.
 const LAST_LINES: usize = 3;
@@ -42,6 +42,14 @@ pub enum Command {
     /// Ends the processes that it started, by their ids, and removes its namespaces, mounts, control groups
     /// and folder.
     Down(Down),
+    /// Restart a node or the control plane of a lab
+    ///
+    /// Ends it, waits until it is started again, which the lab does by itself with whatever of the mesh ends
+    /// (restart: always), and until it is ready and has its pods.
+    #[command(after_help = "Examples:
+  heddle-lab restart one
+  heddle-lab restart control --kill")]
+    Restart(restart::Options),
     /// List the labs that are up
     List,
     /// Show the nodes, pods, Services and processes of a lab
@@ -49,6 +57,9 @@ pub enum Command {
     /// Answers the names of a lab.
     #[command(hide = true)]
     Dns(dns::Options),
+    /// Starts again what of a lab's mesh has ended.
+    #[command(hide = true)]
+    Keep(keeper::Options),
 }
 
 /// What `heddle-lab up` is told.
@@ -113,7 +124,9 @@ pub fn run(command: &Command) -> anyhow::Result<()> {
         Command::Down(options) => down(options),
         Command::List => list(),
         Command::Status(which) => status(&Lab::open(&only(which.lab.as_ref(), "NAME")?)?),
+        Command::Restart(options) => restart::restart(options),
         Command::Dns(options) => dns::serve(options),
+        Command::Keep(options) => keeper::keep(options),
     }
 }
 
@@ -202,7 +215,7 @@ fn exec(options: &Exec) -> anyhow::Result<()> {
 }
 
 /// The lab that is meant, when there is one that can be meant; `how` says how one is named.
-fn only(name: Option<&LabName>, how: &str) -> anyhow::Result<LabName> {
+pub(super) fn only(name: Option<&LabName>, how: &str) -> anyhow::Result<LabName> {
     match name {
         Some(name) => Ok(name.clone()),
         None => only_of(&labs(), how),
@@ -273,7 +286,12 @@ fn status(lab: &Lab) -> anyhow::Result<()> {
     for process in lab.processes() {
         let state = if process.runs() { "runs" } else { "ENDED" };
         let (what, pid, log) = (&process.what, process.pid, process.log.display());
-        println!("process {pid} {state}: {what}, {log}");
+        let again = match process.restarts {
+            0 => String::new(),
+            1 => ", started again once".to_owned(),
+            times => format!(", started again {times} times"),
+        };
+        println!("process {pid} {state}{again}: {what}, {log}");
         let words = match process.runs() {
             true => String::new(),
             false => process.last_words(LAST_LINES),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::address;
-use super::file::{Carried, Family, File, Hooks, LabName};
+use super::file::{Carried, Family, File, Hooks, LabName, Restart};
 use super::heddle::NODE_PORT;
 use super::manifests::Manifests;
 
@@ -26,6 +26,8 @@ pub struct Plan {
     pub carried: Carried,
     /// How it gets to a proxy.
     pub hooks: Hooks,
+    /// Whether what of the mesh ends is started again.
+    pub restart: Restart,
     /// The file of the control plane's settings. `None`: defaults.
     pub settings: Option<PathBuf>,
     /// The nodes, in the order in which they are written.
@@ -127,6 +129,7 @@ impl Plan {
             name: file.name.clone(),
             carried: file.carried,
             hooks: file.hooks,
+            restart: file.restart,
             settings: file.settings.clone(),
             nodes,
             pods,

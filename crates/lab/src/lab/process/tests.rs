@@ -8,6 +8,7 @@ fn sleeper() -> (std::process::Child, Note) {
         pid,
         started: started(pid).unwrap(),
         log: PathBuf::new(),
+        restarts: 0,
     };
     (child, note)
 }
