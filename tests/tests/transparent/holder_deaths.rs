@@ -114,8 +114,17 @@ fn kill_holder(stage: &Stage) -> Death {
     }
 }
 
+/// How long after a restart a client had an answer, and which that was.
+#[derive(Debug)]
+struct Gap {
+    pod: &'static str,
+    time: Duration,
+    /// What it has asked since the restart up to then.
+    _asked: Vec<Outcome>,
+}
+
 /// Kills the holder so many times under load, and says how long after each restart each client was served.
-fn gaps_of(stage: &Stage, count: usize) -> Vec<Duration> {
+fn gaps_of(stage: &Stage, count: usize) -> Vec<Gap> {
     let traffic = Traffic::start(stage);
     let mut deaths = Vec::new();
     for _ in 0..count {
@@ -137,7 +146,11 @@ fn gaps_of(stage: &Stage, count: usize) -> Vec<Duration> {
             let since: Vec<Outcome> = outcomes.iter().filter(is_between).cloned().collect();
             let first = since.iter().position(Outcome::is_good).expect("it is back");
             let back_us = since[first].ended_us();
-            gaps.push(Duration::from_micros(back_us - death.restarted_us));
+            gaps.push(Gap {
+                pod,
+                time: Duration::from_micros(back_us - death.restarted_us),
+                _asked: since[..=first].to_vec(),
+            });
             // What is asked from then on is answered …
             let after: Vec<Outcome> = since
                 .into_iter()
@@ -163,20 +176,28 @@ fn is_gone(pid: Pid) -> bool {
 fn a_holder_that_is_killed_under_load_is_back_in_no_time_and_nothing_fails_after_that() {
     let Some(stage) = stage() else { return };
     let gaps = gaps_of(&stage, 3);
-    eprintln!("after its holder was started again, a node answered within {gaps:?}");
-    assert!(gaps.iter().all(|gap| *gap < BACK_WITHIN), "{gaps:?}");
-    let best = gaps.iter().min().expect("some");
-    assert!(*best < BEST_WITHIN, "{gaps:?}");
+    tell(&gaps);
+    let best = gaps.iter().map(|gap| gap.time).min().expect("some");
+    assert!(best < BEST_WITHIN, "{gaps:?}");
 }
 
 #[test]
 #[ignore = "takes a minute: make soak"]
 fn twenty_holders_killed_under_load() {
     let Some(stage) = stage() else { return };
-    let mut gaps = gaps_of(&stage, 20);
-    gaps.sort_unstable();
-    println!("answers of three clients after 20 restarts of a holder, sorted: {gaps:?}");
-    assert!(gaps.iter().all(|gap| *gap < BACK_WITHIN), "{gaps:?}");
+    tell(&gaps_of(&stage, 20));
+}
+
+fn tell(gaps: &[Gap]) {
+    for client in ["clerk", "guest", "far"] {
+        let own = gaps.iter().filter(|gap| gap.pod == client);
+        let mut times: Vec<Duration> = own.map(|gap| gap.time).collect();
+        times.sort_unstable();
+        eprintln!("{client} had an answer after restarts of a holder, sorted: {times:?}");
+    }
+    let longest = gaps.iter().max_by_key(|gap| gap.time).expect("some");
+    assert!(longest.time < BACK_WITHIN, "{longest:?}");
+    eprintln!("the longest: {longest:?}");
 }
 
 #[test]
@@ -187,11 +208,11 @@ fn whatever_its_proxy_and_its_control_plane_do_a_holder_that_is_killed_is_back()
     let signal = |pid: Pid, signal| kill_process(pid, signal).expect("there is one");
     let served_since = |death: &Death| {
         traffic.until_served_since(death.restarted_us);
-        assert_eq!(stage.process(NODE).runs(), true);
+        assert!(stage.process(NODE).runs());
     };
     // Given a proxy that is draining, and has a stream that does not end …
-    let vault = stage.at("vault", 80);
-    let stream = Load::start(&stage, "clerk", Kind::Talk, &vault);
+    let _echoes = stage.answer("vault", 9_000);
+    let stream = Load::start(&stage, "clerk", Kind::Talk, &stage.at("vault", 9_000));
     let draining = proxy();
     signal(draining, Signal::TERM);
     until("it drains", || stage.log("one").contains("stopping"));
