@@ -3,12 +3,13 @@
 //! Operator commands use a Unix socket: mode 0600 in a folder of the user's own, and whoever
 //! connects must be the same user or root. TCP serves `/metrics` and `/ready`, nothing else.
 //! Both are bounded: a fixed number of connections, one request each of a bounded length, a deadline for
-//! all of it.
+//! all of it. A connection that has not asked yet gives way when there is no room for another.
 //!
 //! The server knows nothing about the mesh. It turns requests into [`Ask`]s, which the process's
 //! main loop answers between two events, so that there is no shared state to lock.
 
 mod client;
+mod places;
 mod serve;
 mod socket;
 #[cfg(test)]

@@ -13,9 +13,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use heddle_intercept::holder::{self, Config, Ended, Own};
+use heddle_intercept::holder::{self, Claim, Config, Ended, HolderError, Own};
 use heddle_intercept::hooks::{self, Kind};
 use heddle_intercept::{Cidr, Exclude, PortRange, cgroup};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -86,6 +87,11 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
     }
     let proxy = user::of_proxy(intercept.proxy_user.as_ref()).map_err(|error| anyhow!(error))?;
     let folder = state_folder::folder(state, "node")?;
+    if let Some(user) = proxy {
+        folder::check_above(&folder, user).map_err(not_given)?;
+    }
+    // What ran here before is gone then, with all that it had.
+    let claim = Claim::take(memory(&folder)).map_err(unclaimed)?;
     match proxy {
         Some(user) => folder::give(&folder, user).map_err(not_given)?,
         None => tracing::warn!(
@@ -105,7 +111,7 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
         arguments,
         proxy: proxy.map_or_else(|| geteuid().as_raw(), |user| user.uid),
         requests,
-        memory: memory(&folder),
+        claim,
         hooks,
         host,
         proxy_timeout: Some(intercept.proxy_timeout).filter(|seconds| *seconds > 0),
@@ -129,6 +135,14 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
 /// Where pods are remembered: beside the state folder, which is the proxy's.
 pub(crate) fn memory(state: &Path) -> PathBuf {
     state.with_added_extension("pods.json")
+}
+
+fn unclaimed(error: HolderError) -> Failure {
+    let exit = match error.is_busy() {
+        true => Exit::Busy,
+        false => Exit::Failed,
+    };
+    Failure::new(exit, error)
 }
 
 fn not_given(error: NotGiven) -> Failure {
@@ -243,4 +257,21 @@ pub(crate) fn channel() -> Result<OwnedFd, Failure> {
     }
     let channel = stdin.as_fd().try_clone_to_owned();
     Ok(channel.context("cannot keep the channel to the holder")?)
+}
+
+/// Makes sure that the holder, whose end this process was to be told, has not ended before that was asked for.
+///
+/// # Errors
+/// When it has.
+pub(crate) fn is_there() -> Result<(), Failure> {
+    let stdin = std::io::stdin();
+    // What is asked for is said of its own: that the other end is gone (poll(2), POLLHUP).
+    let mut channel = [PollFd::new(&stdin, PollFlags::empty())];
+    let at_once = Timespec::default();
+    let asked = poll(&mut channel, Some(&at_once));
+    asked.context("cannot look at the channel to the holder")?;
+    match channel[0].revents().contains(PollFlags::HUP) {
+        true => Err(anyhow!("the holder of the pods is gone").into()),
+        false => Ok(()),
+    }
 }

@@ -3,7 +3,8 @@
 use std::io;
 
 use rustix::process::{
-    DumpableBehavior, Gid, Resource, Rlimit, Uid, set_dumpable_behavior, setrlimit,
+    DumpableBehavior, Gid, Resource, Rlimit, Signal, Uid, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit,
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set,
@@ -72,6 +73,15 @@ pub(crate) fn give_up_privileges(user: Option<User>) -> io::Result<()> {
     keep(CapabilitySet::empty())?;
     set_no_new_privs(true)?;
     Ok(())
+}
+
+/// Has the kernel kill this process when the one that started it is gone, however that ended, and whatever this one is
+/// doing by then. Only after [`give_up_privileges`], since a change of user takes it back (prctl(2)).
+///
+/// # Errors
+/// When the kernel refuses, which it does not of itself.
+pub(crate) fn end_with_parent() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
 fn keep(kept: CapabilitySet) -> io::Result<()> {

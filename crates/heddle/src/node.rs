@@ -113,6 +113,8 @@ pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure>
         Some(held) => {
             let opened = Opened::new(&options, &folder, &settings)?;
             hygiene::give_up_privileges(held.user).context("cannot give up privileges")?;
+            hygiene::end_with_parent().context("cannot end with the holder")?;
+            hold::is_there()?;
             let alone = hygiene::stay_alone().context("cannot keep from starting processes")?;
             Some((opened, alone))
         }

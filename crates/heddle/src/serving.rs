@@ -8,12 +8,14 @@
 //! open doors ─► first mesh ─► start proxy ─► serve ─┬─► change ─► serve
 //!                                                   ├─► question ─► answer
 //!                                                   ├─► SIGHUP ─► reopen the access log
-//!                                                   └─► SIGTERM ─► drain ─► stop processes ─► end
+//!                                                   ├─► SIGTERM ─► drain ─► stop processes ─► end
+//!                                                   └─► the holder is gone ─► end
 //! ```
 
 mod addresses;
 pub(crate) mod bind;
 mod cores;
+mod door;
 pub(crate) mod limits;
 mod listeners;
 mod metrics;
@@ -279,10 +281,7 @@ pub(crate) async fn serve(
             Some(ask) = questions.recv() => node.answer(ask),
             event = heard(&mut holder) => match event {
                 Some(event) => node.pod(event),
-                None => {
-                    tracing::error!("the holder of the pods is gone: nothing new comes in");
-                    break;
-                }
+                None => return Ok(gone_with_holder()),
             },
             _ = look.tick() => {
                 node.look_at_pods();
@@ -306,23 +305,26 @@ pub(crate) async fn serve(
             },
             Some(ask) = questions.recv() => node.answer(ask),
             // Sockets for connections that are not over arrive by it.
-            Some(_) = heard(&mut holder) => {}
+            event = heard(&mut holder) => if event.is_none() {
+                return Ok(gone_with_holder());
+            },
         }
     }
     tracing::info!("stopped");
     Ok(Exit::Ok)
 }
 
+/// A proxy does not outlive its holder, whether it was draining or not: what it holds, the next one needs. The kernel
+/// has ended it by now, unless something keeps the kernel from that.
+fn gone_with_holder() -> Exit {
+    tracing::error!("the holder of the pods is gone: this proxy ends with it");
+    Exit::Failed
+}
+
 /// What the holder says next, `None` when it is gone; never, where there is none.
 async fn heard(holder: &mut Option<Client>) -> Option<Event> {
     match holder {
-        Some(client) => {
-            let event = client.next().await;
-            if event.is_none() {
-                *holder = None;
-            }
-            event
-        }
+        Some(client) => client.next().await,
         None => std::future::pending().await,
     }
 }

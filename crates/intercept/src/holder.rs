@@ -28,6 +28,7 @@ use crate::hooks::{self, Hooks};
 use crate::{Exclude, PodId};
 
 mod child;
+mod claim;
 mod guests;
 mod leftovers;
 mod memory;
@@ -40,6 +41,7 @@ mod tests;
 mod watch;
 
 use child::Proxy;
+pub use claim::Claim;
 use guests::Guests;
 pub use leftovers::{Removed, uninstall};
 use memory::{Memory, Remembered};
@@ -67,8 +69,8 @@ pub struct Config {
     pub proxy: u32,
     /// Where operators ask: a listening `SOCK_SEQPACKET` socket, which nobody else may reach.
     pub requests: OwnedFd,
-    /// The file by which pods are known after the holder was restarted.
-    pub memory: PathBuf,
+    /// The pods, and the file by which they are known after the holder was restarted.
+    pub claim: Claim,
     /// What is asked of the kernel.
     pub hooks: hooks::Options,
     /// The network namespace of the machine, if it is known: it is no pod's.
@@ -103,6 +105,7 @@ pub enum Ended {
 pub struct HolderError {
     what: String,
     source: Option<io::Error>,
+    is_busy: bool,
 }
 
 impl HolderError {
@@ -110,7 +113,13 @@ impl HolderError {
         HolderError {
             what: what.into(),
             source: Some(source),
+            is_busy: false,
         }
+    }
+
+    /// Whether another process has what this one needs.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
     }
 }
 
@@ -136,21 +145,22 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
     let hooks = Hooks::open(&config.hooks).map_err(|error| HolderError {
         what: error.to_string(),
         source: None,
+        is_busy: false,
     })?;
     tracing::info!(hooks = ?hooks.kind(), "pods can be enrolled");
     if let Hooks::Nft(_, Some(reason)) = &hooks {
         tracing::warn!("packet filters stand in for BPF programs, and leave no guard: {reason}");
     }
-    let _ours = memory::lock(&config.memory)?;
-    let memory = Memory::open(config.memory)?;
+    let memory = Memory::open(config.claim.memory().to_owned())?;
     let guests = Guests::new(config.requests, config.proxy)
         .map_err(|error| HolderError::new("cannot listen for requests", error))?;
     let mut holder = Holder {
         program: config.program,
         arguments: config.arguments,
-        pods: Pods::new(hooks, config.host.as_ref())
+        pods: Pods::new(hooks, config.host.as_ref(), config.hooks.ranges)
             .map_err(|error| HolderError::new("cannot see our own namespace", error))?,
         memory,
+        claim: config.claim,
         proxy: None,
         proxy_timeout: config.proxy_timeout,
         next_start: Some(Instant::now()),
@@ -160,7 +170,9 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
         is_news: false,
     };
     holder.recall(config.own)?;
-    holder.serve(guests, signals)
+    let ended = holder.serve(guests, signals)?;
+    holder.claim.clear();
+    Ok(ended)
 }
 
 struct Holder {
@@ -168,6 +180,7 @@ struct Holder {
     arguments: Vec<OsString>,
     pods: Pods,
     memory: Memory,
+    claim: Claim,
     proxy: Option<Proxy>,
     proxy_timeout: Option<u32>,
     /// When the proxy is to be started.
@@ -192,6 +205,7 @@ impl Holder {
             enrolled.map_err(|why| HolderError {
                 what: format!("this pod cannot be enrolled: {why}"),
                 source: None,
+                is_busy: false,
             })?;
         }
         self.remember();
@@ -287,6 +301,7 @@ impl Holder {
             }
             self.follow_addresses();
             guests.serve(|request, netns| self.answer(request, netns));
+            self.pods.end_dials(Instant::now());
             self.try_lost(Instant::now());
             for pod in self.pods.overdue(Instant::now()) {
                 self.pods.forget(pod);
@@ -351,6 +366,7 @@ impl Holder {
         self.next_start = None;
         match Proxy::start(&self.program, &self.arguments) {
             Ok(mut proxy) => {
+                self.claim.note(proxy.number());
                 for pod in self.pods.all() {
                     proxy.say_enrolled(pod);
                 }

@@ -16,6 +16,7 @@
 //! | [`channel`] | what holder and proxy say to each other, descriptors included |
 //! | [`client`] | the proxy's end of it |
 //! | [`holder`] | who holds on to it all |
+//! | `dials` | those of a pod that get no answer |
 //! | [`hooks`] | what the kernel is told of pods |
 //! | [`namespace`] | network namespaces |
 //! | [`probe`] | what this machine offers |
@@ -27,6 +28,7 @@ pub mod cgroup;
 pub mod channel;
 #[cfg(feature = "client")]
 pub mod client;
+mod dials;
 mod exclude;
 #[cfg(feature = "fixture")]
 pub mod fixture;

@@ -21,6 +21,7 @@ mod etc;
 mod file;
 mod folder;
 mod heddle;
+mod keeper;
 mod listening;
 mod making;
 mod manifests;
@@ -34,6 +35,7 @@ mod pod;
 mod process;
 mod programs;
 mod requirements;
+mod restart;
 mod session;
 mod settings;
 mod status;
@@ -45,7 +47,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-pub use file::{Carried, Family, Hooks, LabName};
+pub use file::{Carried, Family, Hooks, LabName, Restart};
 pub use node::Node;
 pub use plan::{NodePlan, Plan, PodPlan, ServicePlan};
 pub use pod::Pod;
@@ -224,7 +226,7 @@ impl Lab {
 
     fn start_service(&self, what: &str, name: &str, command: Command) -> anyhow::Result<Note> {
         let (logs, notes) = (self.folder.logs(), self.folder.notes());
-        Note::start(what, command, name, (&logs, &notes))
+        Note::start(what, command, (name, 0), (&logs, &notes))
     }
 
     /// Leaves the lab up.
@@ -281,6 +283,9 @@ pub fn down(name: &LabName) -> anyhow::Result<()> {
         bail!("there is no lab {name} (heddle-lab list says which there are)");
     }
     let lock = folder.exists().then(|| folder.lock()).transpose()?;
+    // First, since it would start again what is ended.
+    let keeper = Note::read(&folder.notes(), keeper::NAME);
+    process::end(keeper.as_slice());
     process::end(&Note::all(&folder.notes()));
     let mut outcome = process::kill_members(&groups);
     let mut and = |next: anyhow::Result<()>| {

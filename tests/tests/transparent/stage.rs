@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use heddle_intercept::Exclude;
 use heddle_intercept::request::{self, PodState, Request};
-use heddle_lab::lab::{self, Family, Lab, LabName, Node, Plan, Pod, Programs};
+use heddle_lab::lab::{self, Family, Lab, LabName, Node, Note, Plan, Pod, Programs};
 use tempfile::TempDir;
 
 use crate::capture::Capture;
@@ -28,6 +28,8 @@ pub(crate) struct Scene {
     pods: String,
     /// What its file says besides.
     more: String,
+    /// Whether what of the mesh ends is started again.
+    is_kept: bool,
 }
 
 impl Scene {
@@ -39,6 +41,12 @@ impl Scene {
     /// Hooks by the packet filter, for all nodes.
     pub(crate) fn filtered(mut self) -> Scene {
         self.more += "hooks: nft\n";
+        self
+    }
+
+    /// With a keeper, which starts nodes and the control plane again.
+    pub(crate) fn kept(mut self) -> Scene {
+        self.is_kept = true;
         self
     }
 
@@ -148,6 +156,10 @@ spec: {{{families}selector: {{app: {name}}}, ports: [{ports}]}}
             fs::write(mesh.join(file), text).expect("a manifest");
         }
         let mut text = format!("name: {name}\nnodes: [one, two]\nmanifests: mesh\ncarried: node\n");
+        text += match self.is_kept {
+            true => "restart: always\n",
+            false => "restart: never\n",
+        };
         text += &self.more;
         if !self.pods.is_empty() {
             text += &format!("pods:\n{}", self.pods);
@@ -162,6 +174,7 @@ spec: {{{families}selector: {{app: {name}}}, ports: [{ports}]}}
         Some(Stage {
             lab: Some(lab),
             heddle: programs.heddle.unwrap_or_default(),
+            heddle_lab: programs.lab,
             folder,
             name,
         })
@@ -172,6 +185,7 @@ spec: {{{families}selector: {{app: {name}}}, ports: [{ports}]}}
 pub(crate) struct Stage {
     lab: Option<Lab>,
     heddle: PathBuf,
+    heddle_lab: PathBuf,
     folder: TempDir,
     name: LabName,
 }
@@ -240,16 +254,22 @@ impl Stage {
 
     /// Runs `heddle` on this machine.
     pub(crate) fn heddle(&self, arguments: &[&str]) -> Result<String, String> {
-        let output = Command::new(&self.heddle)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()
-            .expect("heddle runs");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match output.status.success() {
-            true => Ok(text(&output.stdout)),
-            false => Err(text(&output.stderr)),
-        }
+        said(&self.heddle, arguments)
+    }
+
+    /// The same for `heddle-lab`, with the name of this lab at the end.
+    pub(crate) fn heddle_lab(&self, arguments: &[&str]) -> Result<String, String> {
+        said(
+            &self.heddle_lab,
+            &[arguments, &[self.name.as_str()]].concat(),
+        )
+    }
+
+    /// The process of that name, as the lab knows it.
+    pub(crate) fn process(&self, what: &str) -> Note {
+        let processes = self.lab().processes();
+        let note = processes.into_iter().find(|note| note.what == what);
+        note.unwrap_or_else(|| panic!("no {what}"))
     }
 
     /// What `heddle enrol` does, which returns before the pod is served.
@@ -351,6 +371,20 @@ impl Drop for Stage {
             "the lab {} is still there",
             self.name
         );
+    }
+}
+
+/// What a program says that succeeds, or fails with.
+fn said(program: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("heddle runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(text(&output.stderr)),
     }
 }
 

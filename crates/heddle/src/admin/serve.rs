@@ -1,7 +1,9 @@
 //! Both admin servers: HTTP/1.1, one request a connection.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use heddle_telemetry::Seldom;
@@ -15,13 +17,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::geteuid;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
+use super::places::{Entered, Places};
 use super::{Answer, Ask, Asks, Question};
 
-/// Connections of each server at a time. One more is closed at once: whoever waits would only
-/// hold a descriptor.
-pub(super) const MAX_CONNECTIONS: usize = 16;
 /// From accept to the last byte of the answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// From accept to the end of the request's head.
@@ -44,7 +45,7 @@ enum Surface {
 
 /// Serves the operator's socket until the runtime ends.
 pub(crate) async fn serve_unix(listener: UnixListener, asks: Asks) {
-    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let server = Server::new(Surface::Operator, asks);
     let mut said = Seldom::new();
     loop {
         let stream = match listener.accept().await {
@@ -55,48 +56,121 @@ pub(crate) async fn serve_unix(listener: UnixListener, asks: Asks) {
             }
         };
         match stream.peer_cred() {
-            Ok(peer) if may_operate(peer.uid(), geteuid().as_raw()) => {}
-            Ok(peer) => {
-                tracing::warn!(uid = peer.uid(), "refused at the admin socket");
-                continue;
+            Ok(peer) if may_operate(peer.uid(), geteuid().as_raw()) => {
+                server.connected(stream, Peer::Process(peer.pid())).await;
             }
+            Ok(peer) => tracing::warn!(uid = peer.uid(), "refused at the admin socket"),
             Err(error) => {
                 tracing::warn!(%error, "refused at the admin socket: no credentials");
-                continue;
             }
         }
-        let Ok(permit) = Arc::clone(&free).try_acquire_owned() else {
-            continue;
-        };
-        let asks = asks.clone();
-        tokio::spawn(async move {
-            connection(stream, Surface::Operator, asks).await;
-            drop(permit);
-        });
     }
 }
 
 /// Serves metrics and readiness over TCP until the runtime ends.
 pub(crate) async fn serve_tcp(listener: TcpListener, asks: Asks) {
-    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let server = Server::new(Surface::Network, asks);
     let mut said = Seldom::new();
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                accept_failed("metrics listener", &error, &mut said).await;
-                continue;
-            }
-        };
-        let Ok(permit) = Arc::clone(&free).try_acquire_owned() else {
-            continue;
-        };
-        let asks = asks.clone();
-        tokio::spawn(async move {
-            connection(stream, Surface::Network, asks).await;
-            drop(permit);
-        });
+        match listener.accept().await {
+            Ok((stream, peer)) => server.connected(stream, Peer::Host(peer.ip())).await,
+            Err(error) => accept_failed("metrics listener", &error, &mut said).await,
+        }
     }
+}
+
+/// Who connects: what holds several places is told by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// On this machine; `None`, if it cannot be seen from here.
+    Process(Option<i32>),
+    Host(IpAddr),
+}
+
+/// One of the two servers.
+struct Server {
+    surface: Surface,
+    asks: Asks,
+    room: Room,
+}
+
+/// The places, and the tasks that have them.
+type Room = Arc<Mutex<(Places<Peer>, HashMap<u64, AbortHandle>)>>;
+
+impl Server {
+    fn new(surface: Surface, asks: Asks) -> Server {
+        let room = Arc::new(Mutex::new((Places::new(), HashMap::new())));
+        Server {
+            surface,
+            asks,
+            room,
+        }
+    }
+
+    /// Serves a connection, or closes it where there is no room.
+    async fn connected(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: Peer,
+    ) {
+        if self.let_in(stream, peer) {
+            // It has its descriptor until its task is let to end.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Returns whether another connection gives way.
+    fn let_in(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: Peer,
+    ) -> bool {
+        let mut room = lock(&self.room);
+        let (places, tasks) = &mut *room;
+        let Some(Entered { id, instead }) = places.enter(peer, Instant::now()) else {
+            return false;
+        };
+        let gives_way = instead.and_then(|instead| tasks.remove(&instead));
+        if let Some(task) = &gives_way {
+            task.abort();
+        }
+        let place = Arc::new(Seat {
+            id,
+            room: Arc::clone(&self.room),
+        });
+        let task = tokio::spawn(connection(stream, self.surface, self.asks.clone(), place));
+        tasks.insert(id, task.abort_handle());
+        gives_way.is_some()
+    }
+}
+
+/// The place of one connection, which it gives back.
+struct Seat {
+    id: u64,
+    room: Room,
+}
+
+impl Seat {
+    fn asked(&self) {
+        lock(&self.room).0.asked(self.id);
+    }
+
+    fn answered(&self) {
+        lock(&self.room).0.answered(self.id, Instant::now());
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut room = lock(&self.room);
+        room.0.leave(self.id);
+        room.1.remove(&self.id);
+    }
+}
+
+fn lock(room: &Room) -> MutexGuard<'_, (Places<Peer>, HashMap<u64, AbortHandle>)> {
+    // Every change of it is whole before the next begins.
+    room.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The same user, or root.
@@ -111,8 +185,13 @@ async fn accept_failed(whose: &str, error: &std::io::Error, said: &mut Seldom) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, surface: Surface, asks: Asks) {
-    let service = service_fn(|request| respond(request, surface, asks.clone()));
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    surface: Surface,
+    asks: Asks,
+    place: Arc<Seat>,
+) {
+    let service = service_fn(|request| respond(request, surface, asks.clone(), Arc::clone(&place)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_DEADLINE)
@@ -131,16 +210,20 @@ async fn respond(
     request: Request<Incoming>,
     surface: Surface,
     asks: Asks,
+    place: Arc<Seat>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let asked = match route(request.method(), request.uri().path(), surface) {
         Ok(Route::Question(question)) => Ok(question),
         Ok(Route::Order) => order(request.into_body()).await,
         Err(refusal) => return Ok(refusal.response()),
     };
-    Ok(response(match asked {
+    place.asked();
+    let answer = match asked {
         Ok(question) => ask(question, &asks).await,
         Err(answer) => answer,
-    }))
+    };
+    place.answered();
+    Ok(response(answer))
 }
 
 /// Reads an order, or says what is wrong with it.

@@ -9,7 +9,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
 use super::client::{get_within, not_connected};
-use super::serve::{MAX_CONNECTIONS, may_operate, serve_tcp, serve_unix};
+use super::places::MOST;
+use super::serve::{may_operate, serve_tcp, serve_unix};
 use super::{AdminSocket, Answer, Ask, ClientError, Location, SocketError, get};
 
 fn given(path: PathBuf) -> Location {
@@ -163,31 +164,59 @@ async fn who_sends_nothing_is_gone_after_the_deadline() {
     assert!(waited <= Duration::from_secs(11), "{waited:?}");
 }
 
-#[tokio::test]
-async fn more_connections_than_the_bound_are_closed_at_once() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    tokio::spawn(serve_tcp(listener, answering()));
+/// Connections that say the first line of a request, and no more.
+async fn half_requests(at: &Path, count: usize) -> Vec<UnixStream> {
     let mut held = Vec::new();
-    for _ in 0..MAX_CONNECTIONS {
-        let mut stream = TcpStream::connect(address).await.expect("connected");
-        stream
-            .write_all(b"GET /ready HTTP/1.1\r\n")
-            .await
-            .expect("written");
+    for _ in 0..count {
+        let mut stream = UnixStream::connect(at).await.expect("connected");
+        // One that gives way already does not hear it.
+        let _may_be_closed = stream.write_all(b"GET /ready HTTP/1.1\r\n").await;
         held.push(stream);
     }
-    let mut one_more = TcpStream::connect(address).await.expect("connected");
+    held
+}
+
+#[tokio::test]
+async fn an_operator_is_answered_beside_half_requests_that_hold_every_place() {
+    let dir = private_folder();
+    let at = dir.path().join("s");
+    let listener = UnixListener::bind(&at).expect("a socket");
+    tokio::spawn(serve_unix(listener, answering()));
+    let held = half_requests(&at, 127).await;
+    // They are of one process, as is the operator here: the oldest is to have had its time.
+    let asked = std::time::Instant::now();
+    let answer = loop {
+        let mut stream = UnixStream::connect(&at).await.expect("connected");
+        let mut answer = String::new();
+        let request = b"GET /status HTTP/1.1\r\nhost: x\r\n\r\n";
+        // It is closed at once until then.
+        let _may_be_closed = stream.write_all(request).await;
+        let _may_be_reset = stream.read_to_string(&mut answer).await;
+        if !answer.is_empty() {
+            break answer;
+        }
+        assert!(asked.elapsed() < Duration::from_secs(3), "no answer");
+    };
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    drop(held);
+}
+
+#[tokio::test]
+async fn those_who_hold_a_place_and_go_on_are_served() {
+    let dir = private_folder();
+    let at = dir.path().join("s");
+    let listener = UnixListener::bind(&at).expect("a socket");
+    tokio::spawn(serve_unix(listener, answering()));
+    let mut held = half_requests(&at, MOST).await;
+    // One more of the same process finds no room at once …
+    let mut one_more = UnixStream::connect(&at).await.expect("connected");
     let mut nothing = Vec::new();
     let _reset_is_an_end_too = one_more.read_to_end(&mut nothing).await;
     assert!(nothing.is_empty());
-    // Those who were there first are served.
+    // … and those that were there first go on.
     let mut first = held.swap_remove(0);
-    assert!(
-        exchange(&mut first, "host: x\r\n\r\n")
-            .await
-            .contains("Ready")
-    );
+    let answer = exchange(&mut first, "host: x\r\n\r\n").await;
+    assert!(answer.contains("Ready"), "{answer}");
 }
 
 #[test]

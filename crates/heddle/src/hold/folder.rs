@@ -64,18 +64,7 @@ impl std::error::Error for NotGiven {}
 pub(super) fn give(path: &Path, user: User) -> Result<(), NotGiven> {
     let giving = Giving { user };
     let wrong = |why: String| NotGiven::Wrong(path.to_owned(), why);
-    let Some(name) = path.file_name() else {
-        return Err(wrong(
-            "name a folder of the node's own with --state".to_owned(),
-        ));
-    };
-    let above = match path.parent() {
-        Some(above) if above != Path::new("") => above,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let parent = openat(CWD, above, flags, Mode::empty()).map_err(cannot(above, "open it"))?;
-    giving.check_above(above, &parent)?;
+    let (parent, name) = giving.above(path)?;
     let folder = match folder_at(parent.as_fd(), name) {
         Err(Errno::NOENT) => {
             mkdirat(&parent, name, Mode::RWXU).map_err(cannot(path, "make it"))?;
@@ -121,11 +110,35 @@ pub(super) fn give(path: &Path, user: User) -> Result<(), NotGiven> {
     giving.chown(path, &folder, &found)
 }
 
+/// Makes sure that what lies beside a node's state folder is nobody's but ours: what the holder keeps is there.
+///
+/// # Errors
+/// When the user of the proxy could change it.
+pub(super) fn check_above(path: &Path, user: User) -> Result<(), NotGiven> {
+    Giving { user }.above(path).map(drop)
+}
+
 struct Giving {
     user: User,
 }
 
 impl Giving {
+    /// The folder above, which is checked, and the name in it.
+    fn above<'p>(&self, path: &'p Path) -> Result<(OwnedFd, &'p OsStr), NotGiven> {
+        let Some(name) = path.file_name() else {
+            let why = "name a folder of the node's own with --state".to_owned();
+            return Err(NotGiven::Wrong(path.to_owned(), why));
+        };
+        let above = match path.parent() {
+            Some(above) if above != Path::new("") => above,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = openat(CWD, above, flags, Mode::empty()).map_err(cannot(above, "open it"))?;
+        self.check_above(above, &parent)?;
+        Ok((parent, name))
+    }
+
     /// Nobody but root may put another folder in the place of this one, or another file beside it.
     fn check_above(&self, path: &Path, folder: &OwnedFd) -> Result<(), NotGiven> {
         let found = fstat(folder).map_err(cannot(path, "look at it"))?;

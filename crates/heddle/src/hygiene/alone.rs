@@ -1,5 +1,6 @@
-//! A process that stays the only one it is. A proxy in wrong hands could else leave a child behind that keeps the
-//! pods' listeners when the proxy is killed, and accepts from them beside the next one.
+//! A process that stays the only one it is, and ends with the one that started it. A proxy in wrong hands could else
+//! leave a child behind that keeps the pods' listeners when the proxy is killed, and accepts from them beside the next
+//! one; or outlive its holder, and keep the next one from the pods.
 
 use std::io;
 
@@ -12,6 +13,9 @@ use seccompiler::{
 const CLONE: &[i64] = &[libc::SYS_clone];
 /// The same, with flags in memory, which no filter can read.
 const CLONE3: &[i64] = &[libc::SYS_clone3];
+
+/// What changes what becomes of a process when its parent ends, among other things.
+const PRCTL: &[i64] = &[libc::SYS_prctl];
 
 /// What starts a program, or makes nothing but a process.
 #[cfg(not(target_arch = "x86_64"))]
@@ -31,8 +35,8 @@ const NEVER: &[i64] = &[
 #[cfg(target_arch = "x86_64")]
 const X32: i64 = 0x4000_0000;
 
-/// Starts no program and makes no process from now on, in this thread and in those that it makes: every attempt is
-/// answered with EPERM. Only before there are threads, as the others could go on. `false` where the kernel has no
+/// Starts no program and makes no process from now on, and leaves as it is what becomes of it when its parent ends, in
+/// this thread and in those that it makes: every attempt is answered with EPERM. Only before there are threads, as the others could go on. `false` where the kernel has no
 /// seccomp filters: nothing is refused then.
 ///
 /// # Errors
@@ -41,7 +45,12 @@ pub(crate) fn stay_alone() -> io::Result<bool> {
     let refused = NEVER.iter().map(|number| (*number, Vec::new()));
     let process = CLONE.iter().map(|number| Ok((*number, vec![no_thread()?])));
     let process: Result<Vec<_>, Error> = process.collect();
+    let parent = PRCTL
+        .iter()
+        .map(|number| Ok((*number, vec![about_parent()?])));
+    let parent: Result<Vec<_>, Error> = parent.collect();
     let refused = refused.chain(process.map_err(broken)?);
+    let refused = refused.chain(parent.map_err(broken)?);
     // A filter has one answer. The C library takes this one for an old kernel's, and makes its threads by clone.
     let unknown = CLONE3.iter().map(|number| (*number, Vec::new()));
     for (rules, errno) in [
@@ -86,6 +95,13 @@ fn no_thread() -> Result<SeccompRule, Error> {
     let masked = SeccompCmpOp::MaskedEq(thread);
     let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, masked, 0)?;
     Ok(SeccompRule::new(vec![condition])?)
+}
+
+/// The first argument of prctl(2) that asks for another signal, or none, when the parent ends.
+fn about_parent() -> Result<SeccompRule, Error> {
+    let option = u64::from(libc::PR_SET_PDEATHSIG.unsigned_abs());
+    let is_that = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, option)?;
+    Ok(SeccompRule::new(vec![is_that])?)
 }
 
 fn broken(error: Error) -> io::Error {

@@ -18,6 +18,7 @@ use heddle_transport::Identities;
 use serde::Serialize;
 
 use super::addresses::Slot;
+use super::door::MeshDoor;
 use super::limits::Shares;
 use super::listeners::{Changes, Entry, Listeners, Most};
 use super::others::others;
@@ -39,9 +40,6 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 const TAKES_CONFIG_WITHIN: Duration = Duration::from_secs(5);
 /// So many listeners opened at once are logged one by one; of more only the number is.
 const LOGGED_LISTENERS: usize = 40;
-
-/// The number of the listener for other nodes; the others count from 1.
-const MESH_LISTENER: u64 = 0;
 
 /// So many Services that are closed at once are named in the log.
 const NAMED_SERVICES: usize = 20;
@@ -91,8 +89,8 @@ pub(super) struct Node {
     tally: Tally,
     /// Opened while there are descriptors.
     probe: Probe,
-    /// Until identities are there.
-    mesh_socket: Option<TcpListener>,
+    /// Where other nodes come in.
+    door: MeshDoor,
     identity: Option<Identity>,
     followed: Option<Followed>,
     pods: Option<Pods>,
@@ -124,7 +122,7 @@ impl Node {
             registered: BTreeSet::new(),
             tally: Tally::default(),
             probe: Probe::open(),
-            mesh_socket: parts.mesh_socket,
+            door: MeshDoor::new(parts.mesh_socket),
             identity: parts.identity,
             followed: parts.followed,
             pods: parts.pods,
@@ -152,6 +150,7 @@ impl Node {
             }
             None => self.follow_listeners(),
         };
+        self.let_nodes_in();
         if let Some(supervisor) = &mut self.supervisor {
             supervisor.follow(&self.mesh, &self.listeners.status(&self.mesh));
         }
@@ -191,15 +190,18 @@ impl Node {
         Ok(())
     }
 
-    /// Calls and is called as these from now on. With the first ones other nodes are let in.
+    /// Calls and is called as these from now on.
     fn identify(&mut self, identities: Arc<Identities>) {
         let Some(proxy) = &self.proxy else { return };
         proxy.identify(identities);
-        if let Some(socket) = self.mesh_socket.take() {
-            if let Ok(address) = socket.local_addr() {
-                tracing::info!(%address, "listening for other nodes");
-            }
-            proxy.listen(MESH_LISTENER, socket, heddle_proxy::Entry::Mesh);
+        self.door.is_identified = true;
+        self.let_nodes_in();
+    }
+
+    fn let_nodes_in(&mut self) {
+        let is_known = self.mesh.generation > 0 && self.pods.as_ref().is_none_or(Pods::is_recalled);
+        if let (Some(proxy), true) = (&self.proxy, is_known) {
+            self.door.open(proxy);
         }
     }
 
@@ -207,6 +209,7 @@ impl Node {
     pub(super) fn pod(&mut self, event: Event) {
         if let (Some(pods), Some(proxy)) = (&mut self.pods, &self.proxy) {
             pods.happened(event, &self.mesh, proxy);
+            self.let_nodes_in();
         }
     }
 

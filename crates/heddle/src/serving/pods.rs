@@ -115,6 +115,11 @@ impl Pods {
         }
     }
 
+    /// Whether all pods are known that there were when this proxy was started.
+    pub(super) fn is_recalled(&self) -> bool {
+        self.is_recalled
+    }
+
     /// How the pods stand.
     pub(super) fn status(&self) -> InterceptionStatus {
         let all = self.pods.values();

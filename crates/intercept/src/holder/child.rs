@@ -81,6 +81,10 @@ impl Proxy {
         })
     }
 
+    pub(super) fn number(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
     pub(super) fn pid(&self) -> u32 {
         self.process.id()
     }

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use super::memory::{self, Memory, Remembered};
-use super::{HolderError, pods};
+use super::memory::{Memory, Remembered};
+use super::{Claim, HolderError, pods};
 use crate::hooks::{self, HookError};
 use crate::routes;
 
@@ -28,7 +28,7 @@ pub fn uninstall(memory: &Path) -> Result<Removed, HolderError> {
     if !memory.exists() {
         return Ok(removed);
     }
-    let _ours = memory::lock(memory)?;
+    let _ours = Claim::quietly(memory.to_owned())?;
     let mut memory = Memory::open(memory.to_owned())?;
     for pod in memory.recalled() {
         let Some(netns) = still_there(&pod) else {

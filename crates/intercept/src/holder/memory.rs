@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use heddle_model::WorkloadName;
-use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +73,9 @@ impl Remembered {
 /// A file of them, which nobody but its owner may write: it says what becomes of pods.
 pub(super) struct Memory {
     path: PathBuf,
+    /// What the file holds, as far as is known: a disk may take its time, and a holder that finds its pods as they were
+    /// has none.
+    kept: Vec<u8>,
     recalled: Vec<Remembered>,
     lost: Vec<Lost>,
 }
@@ -93,13 +95,17 @@ impl Memory {
     /// Reads what there is.
     pub(super) fn open(path: PathBuf) -> Result<Memory, HolderError> {
         let wrong = |error| HolderError::new(format!("{}", path.display()), error);
-        let recalled = match read(&path) {
-            Ok(recalled) => recalled,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        let (kept, recalled) = match read(&path) {
+            Ok(kept) => {
+                let recalled = understood(&kept).map_err(wrong)?;
+                (kept, recalled)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Default::default(),
             Err(error) => return Err(wrong(error)),
         };
         Ok(Memory {
             path,
+            kept,
             recalled,
             lost: Vec::new(),
         })
@@ -172,51 +178,43 @@ impl Memory {
     }
 
     /// Keeps these, in place of what there was.
-    pub(super) fn keep<'a>(&self, pods: impl Iterator<Item = &'a Pod>) -> Result<(), HolderError> {
+    pub(super) fn keep<'a>(
+        &mut self,
+        pods: impl Iterator<Item = &'a Pod>,
+    ) -> Result<(), HolderError> {
         let lost = self.lost.iter().map(|lost| lost.pod.clone());
         let remembered: Vec<Remembered> = pods.filter_map(Pod::remembered).chain(lost).collect();
         let kept = serde_json::to_vec_pretty(&remembered).map_err(io::Error::from);
-        let kept = kept.and_then(|bytes| replace(&self.path, &bytes));
+        let kept = kept.and_then(|bytes| {
+            // A file that somebody has removed is written again.
+            if bytes != self.kept || !self.path.exists() {
+                replace(&self.path, &bytes)?;
+                self.kept = bytes;
+            }
+            Ok(())
+        });
         kept.map_err(|error| {
             HolderError::new(format!("cannot write {}", self.path.display()), error)
         })
     }
 }
 
-/// Makes the pods of a file ours for as long as what is returned is open: no other holder has them. The kernel lets
-/// go of it however we end.
-///
-/// # Errors
-/// When another holder has them.
-pub(super) fn lock(path: &Path) -> Result<File, HolderError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let name = PathBuf::from(name);
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(&name)
-        .map_err(|error| HolderError::new(format!("cannot open {}", name.display()), error))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(HolderError {
-            what: format!(
-                "{}: another holder has these pods; stop it, or choose another folder with --state",
-                path.display()
-            ),
-            source: None,
-        }),
-        Err(error) => Err(HolderError::new(
-            format!("cannot lock {}", name.display()),
-            error.into(),
-        )),
-    }
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let whose = "somebody else could have written it: find out who has, remove it, and enrol the pods of this node \
+                 again";
+    read_own(path, MAX_BYTES, whose)
 }
 
-fn read(path: &Path) -> io::Result<Vec<Remembered>> {
+fn understood(bytes: &[u8]) -> io::Result<Vec<Remembered>> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        io::Error::other(format!(
+            "{error}; remove it, and enrol the pods of this node again"
+        ))
+    })
+}
+
+/// Reads a plain file that nobody but us can have written; another one is refused with a reason, `whose`.
+pub(super) fn read_own(path: &Path, max_bytes: u64, whose: &'static str) -> io::Result<Vec<u8>> {
     // A symbolic link or a pipe is none of ours.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut file = File::options()
@@ -226,25 +224,29 @@ fn read(path: &Path) -> io::Result<Vec<Remembered>> {
     let found = file.metadata()?;
     let is_ours = found.uid() == 0 || found.uid() == geteuid().as_raw();
     if !found.is_file() || !is_ours || found.mode() & 0o022 != 0 {
-        return Err(io::Error::other(
-            "somebody else could have written it: find out who has, remove it, and enrol the pods of this node \
-             again",
-        ));
+        return Err(io::Error::other(whose));
     }
-    if found.len() > MAX_BYTES {
+    if found.len() > max_bytes {
         return Err(io::Error::other("it is too large to be ours; remove it"));
     }
     let mut bytes = Vec::new();
-    Read::take(&mut file, MAX_BYTES).read_to_end(&mut bytes)?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        io::Error::other(format!(
-            "{error}; remove it, and enrol the pods of this node again"
-        ))
-    })
+    Read::take(&mut file, max_bytes).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
-/// Replaces a file: whoever reads it finds the old or the new one, whole.
+/// Replaces a file, for good: a reader finds the old or the new one, whole, also after the machine has crashed.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put(path, bytes, File::sync_all)?;
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// The same, for as long as the machine runs.
+pub(super) fn put(
+    path: &Path,
+    bytes: &[u8],
+    sync: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     let mut next = path.as_os_str().to_owned();
     next.push(".next");
     let next = PathBuf::from(next);
@@ -259,8 +261,6 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .mode(0o600)
         .open(&next)?;
     file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&next, path)?;
-    let folder = path.parent().filter(|folder| *folder != Path::new(""));
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    sync(&file)?;
+    fs::rename(&next, path)
 }

@@ -13,7 +13,7 @@ use heddle_model::WorkloadName;
 use super::memory::Remembered;
 use super::sockets::{self, Found};
 use super::watch::{Watch, Watches};
-use crate::hooks::{HookError, Hooks};
+use crate::hooks::{HookError, Hooks, Range};
 use crate::request::{PodState, PodStatus};
 use crate::{Exclude, Family, Fate, PodId, routes};
 
@@ -21,6 +21,7 @@ pub(super) use place::{OWN_NAMESPACE, is_namespace, place};
 use place::{Place, leads_to};
 
 mod addresses;
+mod begun;
 mod enrolment;
 mod place;
 #[cfg(test)]
@@ -66,6 +67,8 @@ pub(super) struct Pod {
     filtered: bool,
     /// When a released one is over.
     due: Option<Instant>,
+    /// When the dials are to be looked at that began before it was enrolled.
+    begun: Option<Instant>,
 }
 
 impl Pod {
@@ -113,10 +116,12 @@ pub(super) struct Pods {
     next: u32,
     /// The namespaces that are nobody's pod: ours, and the machine's.
     nobodys: Vec<Place>,
+    /// Which addresses are the mesh's.
+    ranges: Vec<Range>,
 }
 
 impl Pods {
-    pub(super) fn new(hooks: Hooks, host: Option<&File>) -> io::Result<Pods> {
+    pub(super) fn new(hooks: Hooks, host: Option<&File>, ranges: Vec<Range>) -> io::Result<Pods> {
         let mut nobodys = vec![place(&File::open(OWN_NAMESPACE)?)?];
         if let Some(host) = host {
             nobodys.push(place(host)?);
@@ -127,6 +132,7 @@ impl Pods {
             pods: BTreeMap::new(),
             next: 1,
             nobodys,
+            ranges,
         })
     }
 
@@ -240,6 +246,7 @@ impl Pods {
         pod.state = PodState::Releasing;
         pod.due = Some(Instant::now() + DRAINS_WITHIN);
         pod.read.1 = None;
+        pod.begun = None;
         self.offer();
         Some(id)
     }
@@ -253,9 +260,9 @@ impl Pods {
         }
     }
 
-    /// When the next released pod is over, or a pod's addresses are to be read.
+    /// When the next released pod is over, or a pod's addresses or dials are to be looked at.
     pub(super) fn due(&self) -> Option<Instant> {
-        let due = self.all().flat_map(|pod| [pod.due, pod.read.1]);
+        let due = self.all().flat_map(|pod| [pod.due, pod.read.1, pod.begun]);
         due.flatten().min()
     }
 

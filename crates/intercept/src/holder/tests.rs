@@ -13,6 +13,7 @@ fn holder(memory: &Path) -> Option<Holder> {
         arguments: Vec::new(),
         pods: pods()?,
         memory: Memory::open(memory.to_owned()).unwrap(),
+        claim: Claim::take(memory.to_owned()).unwrap(),
         proxy: None,
         proxy_timeout: Some(5),
         next_start: None,

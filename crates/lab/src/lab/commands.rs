@@ -13,7 +13,9 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::programs::Programs;
-use super::{Lab, LabName, Plan, apply, dns, labs, requirements, settings, status};
+use super::{
+    Lab, LabName, Plan, apply, dns, keeper, labs, requirements, restart, settings, status,
+};
 
 /// What there is to do with a lab.
 #[derive(Subcommand)]
@@ -57,6 +59,14 @@ pub enum Command {
     /// Ends the processes that it started, by their ids, and removes its namespaces, mounts, control groups
     /// and folder.
     Down(Down),
+    /// Restart a node or the control plane of a lab
+    ///
+    /// Ends it, waits until it is started again, which the lab does by itself with whatever of the mesh ends
+    /// (restart: always), and until it is ready and has its pods.
+    #[command(after_help = "Examples:
+  heddle-lab restart one
+  heddle-lab restart control --kill")]
+    Restart(restart::Options),
     /// List the labs that are up
     List,
     /// Show the nodes, pods, Services and processes of a lab
@@ -67,6 +77,9 @@ pub enum Command {
     /// Answers the names of a lab.
     #[command(hide = true)]
     Dns(dns::Options),
+    /// Starts again what of a lab's mesh has ended.
+    #[command(hide = true)]
+    Keep(keeper::Options),
 }
 
 /// What `heddle-lab up` is told.
@@ -146,7 +159,9 @@ pub fn run(command: &Command) -> anyhow::Result<()> {
             let name = only(options.which.lab.as_ref(), "NAME")?;
             status::show(&Lab::open(&name)?, options)
         }
+        Command::Restart(options) => restart::restart(options),
         Command::Dns(options) => dns::serve(options),
+        Command::Keep(options) => keeper::keep(options),
     }
 }
 
@@ -252,7 +267,7 @@ fn exec(options: &Exec) -> anyhow::Result<()> {
 }
 
 /// The lab that is meant, when there is one that can be meant; `how` says how one is named.
-fn only(name: Option<&LabName>, how: &str) -> anyhow::Result<LabName> {
+pub(super) fn only(name: Option<&LabName>, how: &str) -> anyhow::Result<LabName> {
     match name {
         Some(name) => Ok(name.clone()),
         None => only_of(&labs(), how),

@@ -37,6 +37,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) hooks: Hooks,
     #[serde(default)]
+    pub(super) restart: Restart,
+    #[serde(default)]
     pub(super) pods: BTreeMap<WorkloadName, PodSettings>,
 }
 
@@ -146,6 +148,17 @@ impl Hooks {
             Hooks::Nft => "nft",
         }
     }
+}
+
+/// What becomes of a control plane or a node of the mesh that ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Restart {
+    /// It is started again, as a service manager does.
+    #[default]
+    Always,
+    /// It stays away until somebody starts it.
+    Never,
 }
 
 /// A family of addresses.

@@ -20,12 +20,14 @@ use super::place::Place;
 use super::process::{Note, pause};
 use super::{Lab, Node, Pod};
 
+/// What the log and the note of the control plane are called.
+pub(super) const CONTROL: &str = "control";
 /// Where the control plane listens.
 const CONTROL_PORT: u16 = 15012;
 /// Where nodes of the mesh listen for each other.
 pub(super) const NODE_PORT: u16 = 15008;
 /// How long one process may take until it is ready, and how much more for each that starts beside it.
-const START_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const START_LIMIT: Duration = Duration::from_secs(30);
 const START_LIMIT_EACH: Duration = Duration::from_secs(1);
 /// Nodes of the mesh that start at once. More of them only get in each other's way.
 const WAVE: usize = 16;
@@ -51,6 +53,32 @@ pub(super) struct MeshNode {
     only: Option<WorkloadName>,
 }
 
+impl MeshNode {
+    pub(super) fn name(&self) -> &NodeName {
+        &self.name
+    }
+
+    /// What its process is called.
+    pub(super) fn what(&self) -> String {
+        format!("heddle node {}", self.name)
+    }
+
+    /// What its log and its note are called.
+    pub(super) fn service(&self) -> String {
+        format!("heddle-{}", self.name)
+    }
+
+    /// Its admin socket.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.join("admin.sock")
+    }
+
+    /// The socket of its holder.
+    pub(super) fn holder_socket(&self) -> PathBuf {
+        holder_socket(&self.folder)
+    }
+}
+
 /// What is asked of `heddle status`.
 #[derive(Deserialize)]
 struct Status {
@@ -65,15 +93,21 @@ struct PodLine {
 }
 
 /// An enrolled pod.
-struct PodStatus {
+pub(super) struct PodStatus {
     workload: WorkloadName,
     state: String,
 }
 
+impl PodStatus {
+    pub(super) fn is_served(&self) -> bool {
+        self.state == "serving"
+    }
+}
+
 /// A process that is getting ready.
-struct Starting {
-    note: Note,
-    socket: PathBuf,
+pub(super) struct Starting {
+    pub(super) note: Note,
+    pub(super) socket: PathBuf,
 }
 
 impl Lab {
@@ -118,6 +152,12 @@ impl Lab {
     }
 
     fn start_control(&self) -> anyhow::Result<Starting> {
+        let note = self.start_service("heddle control", CONTROL, self.control_command()?)?;
+        let socket = self.control_socket();
+        Ok(Starting { note, socket })
+    }
+
+    pub(super) fn control_command(&self) -> anyhow::Result<Command> {
         let socket = self.control_socket();
         let mut command = self.underlay_place().service(self.heddle()?)?;
         command
@@ -132,11 +172,10 @@ impl Lab {
         if let Some(settings) = &self.plan.settings {
             command.arg("--config").arg(settings);
         }
-        let note = self.start_service("heddle control", "control", command)?;
-        Ok(Starting { note, socket })
+        Ok(command)
     }
 
-    fn mesh_nodes(&self) -> anyhow::Result<Vec<MeshNode>> {
+    pub(super) fn mesh_nodes(&self) -> anyhow::Result<Vec<MeshNode>> {
         match self.plan.carried {
             Carried::Nothing => Ok(Vec::new()),
             Carried::Node => Ok(self.nodes().map(|node| node.mesh_node()).collect()),
@@ -162,21 +201,27 @@ impl Lab {
             let shown = bpf.display();
             format!("cannot mount {shown} (is the kernel built with CONFIG_BPF_SYSCALL?)")
         })?;
-        let token = node.folder.join("token");
         let mut file = fs::OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(&token)?;
+            .open(node.folder.join("token"))?;
         file.write_all(&self.create_token(&node.name)?)?;
+        let command = self.node_command(node)?;
+        let note = self.start_service(&node.what(), &node.service(), command)?;
+        let socket = node.socket();
+        Ok(Starting { note, socket })
+    }
 
+    pub(super) fn node_command(&self, node: &MeshNode) -> anyhow::Result<Command> {
         let family = match node.address {
             IpAddr::V4(_) => Family::V4,
             IpAddr::V6(_) => Family::V6,
         };
         let control = SocketAddr::new(address::hub(family), CONTROL_PORT).to_string();
         let listen = SocketAddr::new(node.address, NODE_PORT).to_string();
-        let socket = node.folder.join("admin.sock");
+        let (token, bpf) = (node.folder.join("token"), node.folder.join("bpf"));
+        let socket = node.socket();
         let mut command = node.place.service(self.heddle()?)?;
         command.args(["node", "--intercept", "--name", node.name.as_str()]);
         command.args(["--control", &control, "--listen", &listen]);
@@ -188,7 +233,7 @@ impl Lab {
             ("--token-file", &token),
             ("--state", &node.folder.join("state")),
             ("--socket", &socket),
-            ("--holder-socket", &holder_socket(&node.folder)),
+            ("--holder-socket", &node.holder_socket()),
             ("--pods-cgroup", &node.pods),
             ("--bpffs", &bpf.join("heddle")),
         ] {
@@ -201,9 +246,7 @@ impl Lab {
         if let Some(pod) = &node.only {
             command.args(["--pod", &pod.to_string()]);
         }
-        let what = format!("heddle node {}", node.name);
-        let note = self.start_service(&what, &format!("heddle-{}", node.name), command)?;
-        Ok(Starting { note, socket })
+        Ok(command)
     }
 
     fn create_token(&self, node: &NodeName) -> anyhow::Result<Vec<u8>> {
@@ -212,7 +255,7 @@ impl Lab {
         run(command.arg(self.control_socket()))
     }
 
-    fn wait_for(&self, starting: &[Starting], deadline: Instant) -> anyhow::Result<()> {
+    pub(super) fn wait_for(&self, starting: &[Starting], deadline: Instant) -> anyhow::Result<()> {
         for Starting { note, socket } in starting {
             let mut command = Command::new(self.heddle()?);
             command
@@ -238,7 +281,7 @@ impl Lab {
     fn wait_for_pods(&self, socket: &Path, deadline: Instant) -> anyhow::Result<()> {
         loop {
             let pods = self.ask_pods(socket)?;
-            let waits = pods.iter().find(|pod| pod.state != "serving");
+            let waits = pods.iter().find(|pod| !pod.is_served());
             match waits {
                 None if !pods.is_empty() => return Ok(()),
                 Some(pod) if Instant::now() > deadline => {
@@ -253,7 +296,7 @@ impl Lab {
         }
     }
 
-    fn ask_pods(&self, socket: &Path) -> anyhow::Result<Vec<PodStatus>> {
+    pub(super) fn ask_pods(&self, socket: &Path) -> anyhow::Result<Vec<PodStatus>> {
         let mut command = Command::new(self.heddle()?);
         let words = ["pods", "--output", "json", "--holder-socket"];
         let lines: Vec<PodLine> = ask(command.args(words).arg(socket))?;

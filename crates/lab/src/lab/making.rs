@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::file::Carried;
+use super::file::{Carried, Restart};
 use super::namespace::{self, Namespace, Role};
 use super::plan::PodPlan;
 use super::process::Note;
@@ -36,6 +36,9 @@ impl Lab {
             // Before their programs start, so that nothing of them passes by.
             let count = self.enrol_pods()?;
             step.done(&format!("{count} pods enrolled"));
+        }
+        if self.plan.restart == Restart::Always && self.plan.carried != Carried::Nothing {
+            self.start_keeper()?;
         }
         let started = self.start_programs()?;
         listening::wait(&started)?;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::address;
-use super::file::{Carried, Family, File, Hooks, LabName};
+use super::file::{Carried, Family, File, Hooks, LabName, Restart};
 use super::heddle::NODE_PORT;
 use super::manifests::Manifests;
 use numbers::Numbers;
@@ -30,6 +30,8 @@ pub struct Plan {
     pub carried: Carried,
     /// How it gets to a proxy.
     pub hooks: Hooks,
+    /// Whether what of the mesh ends is started again.
+    pub restart: Restart,
     /// The file of the control plane's settings. `None`: defaults.
     pub settings: Option<PathBuf>,
     /// The nodes, in the order in which they are written.
@@ -159,6 +161,7 @@ impl Plan {
             name: file.name.clone(),
             carried: file.carried,
             hooks: file.hooks,
+            restart: file.restart,
             settings: file.settings.clone(),
             nodes,
             pods,

@@ -43,14 +43,15 @@ pub struct Note {
 }
 
 impl Note {
-    /// Starts a service, its output in `LOGS/NAME.log`, and notes it in `NOTES/NAME.json`.
+    /// Starts a service, its output in `LOGS/NAME.log`, and notes it in `NOTES/NAME.json`, as having been started
+    /// again so often.
     ///
     /// # Errors
     /// It cannot be started, or the note not be written.
     pub(super) fn start(
         what: &str,
         mut command: Command,
-        name: &str,
+        (name, restarts): (&str, u32),
         (logs, notes): (&Path, &Path),
     ) -> anyhow::Result<Self> {
         let log = logs.join(format!("{name}.log"));
@@ -75,11 +76,19 @@ impl Note {
             pid,
             started,
             log,
-            restarts: 0,
+            restarts,
         };
-        let file = notes.join(format!("{name}.json"));
-        fs::write(&file, serde_json::to_vec(&note)?).with_context(|| file.display().to_string())?;
+        let file = file_of(notes, name);
+        // A reader finds the old note or the new one, whole.
+        let next = file.with_extension("next");
+        fs::write(&next, serde_json::to_vec(&note)?).with_context(|| next.display().to_string())?;
+        fs::rename(&next, &file).with_context(|| file.display().to_string())?;
         Ok(note)
+    }
+
+    /// The note of that name, if there is one.
+    pub(super) fn read(notes: &Path, name: &str) -> Option<Self> {
+        read(&file_of(notes, name))
     }
 
     /// Every note of a folder, sorted by file; those that cannot be read are passed over, since control
@@ -87,13 +96,12 @@ impl Note {
     pub(super) fn all(notes: &Path) -> Vec<Self> {
         let entries = fs::read_dir(notes).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.retain(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "json")
+        });
         paths.sort();
-        let read = |path: PathBuf| {
-            let size = fs::metadata(&path).ok()?.len();
-            let text = (size <= MAX_NOTE_BYTES).then(|| fs::read(path).ok())??;
-            serde_json::from_slice(&text).ok()
-        };
-        paths.into_iter().filter_map(read).collect()
+        paths.iter().filter_map(|path| read(path)).collect()
     }
 
     /// Whether it runs still.
@@ -109,15 +117,27 @@ impl Note {
         lines[lines.len().saturating_sub(count)..].join("\n")
     }
 
-    fn open(&self) -> Option<Process> {
+    /// The process, if it is still there.
+    pub(super) fn open(&self) -> Option<Process> {
         let process = Process::open(self.pid)?;
         // Looked at after it was opened: from here on the descriptor is this process or none.
         (started(self.pid) == Some(self.started)).then_some(process)
     }
 }
 
+fn file_of(notes: &Path, name: &str) -> PathBuf {
+    notes.join(format!("{name}.json"))
+}
+
+fn read(note: &Path) -> Option<Note> {
+    let size = fs::metadata(note).ok()?.len();
+    let text = (size <= MAX_NOTE_BYTES).then(|| fs::read(note).ok())??;
+    serde_json::from_slice(&text).ok()
+}
+
 /// A process that is held, so that its id cannot become another's.
-struct Process {
+#[derive(Debug)]
+pub(super) struct Process {
     pid: Pid,
     fd: OwnedFd,
 }
@@ -129,13 +149,22 @@ impl Process {
         Some(Self { pid, fd })
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn id(&self) -> Pid {
+        self.pid
+    }
+
+    /// Readable once it has ended.
+    pub(super) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
         // It has ended, which is what was wanted.
         let _ended = pidfd_send_signal(&self.fd, signal);
     }
 
     /// Waits for it to end; takes it off the list of processes if it is our child.
-    fn ends_by(&self, deadline: Instant) -> bool {
+    pub(super) fn ends_by(&self, deadline: Instant) -> bool {
         let ended = readable_by(self.fd.as_fd(), deadline);
         if ended {
             let _somebody_elses = rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG);

@@ -4,6 +4,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
 
+use rustix::io::Errno;
+use rustix::process::{Signal, parent_process_death_signal, set_parent_process_death_signal};
+
+use super::super::end_with_parent;
 use super::stay_alone;
 
 /// Set in the process that tries.
@@ -21,6 +25,14 @@ fn starts_nothing() {
     for (how, tried) in tried {
         let error = tried.expect_err(how);
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{how}: {error}");
+    }
+}
+
+/// What becomes of it when its parent ends is not in its hands any more.
+fn stays_with_its_parent() {
+    for signal in [None, Some(Signal::HUP)] {
+        let tried = set_parent_process_death_signal(signal);
+        assert_eq!(tried, Err(Errno::PERM), "{signal:?}");
     }
 }
 
@@ -42,11 +54,14 @@ fn a_process_that_stays_alone_starts_nothing_but_threads() {
         return;
     }
     assert!(Command::new("/bin/true").status().is_ok(), "until then");
+    end_with_parent().expect("the kernel agrees");
     if !stay_alone().expect("no failure") {
         eprintln!("SKIPPED: this kernel has no seccomp filters");
         return;
     }
     starts_nothing();
+    stays_with_its_parent();
+    assert_eq!(parent_process_death_signal(), Ok(Some(Signal::KILL)));
     let threads = thread::spawn(|| thread::spawn(starts_nothing).join());
     assert!(threads.join().is_ok_and(|inner| inner.is_ok()));
     assert!(stay_alone().expect("and again"));

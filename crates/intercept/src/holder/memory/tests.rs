@@ -19,6 +19,10 @@ fn open(path: &Path) -> Memory {
     memory.unwrap_or_else(|error| panic!("{error}"))
 }
 
+fn remembered(path: &Path) -> Vec<Remembered> {
+    understood(&read(path).unwrap()).unwrap()
+}
+
 fn lose(memory: &mut Memory, pod: &Remembered, why: &str, now: Instant) -> bool {
     memory.lose(pod.clone(), why.to_owned(), now)
 }
@@ -51,7 +55,7 @@ fn lost_pods_are_tried_again_ever_more_seldom_and_remembered_until_they_are_enro
     assert_eq!(said[0].reason.as_deref(), Some("it is gone"));
 
     memory.keep(std::iter::empty()).unwrap();
-    assert_eq!(read(&path).unwrap(), std::slice::from_ref(&lost));
+    assert_eq!(remembered(&path), std::slice::from_ref(&lost));
     // Its place is there: it is not forgotten, however long it takes.
     assert!(memory.forget_gone(now).is_empty());
     assert_eq!(memory.recovered(&lost.workload), Some(lost.clone()));
@@ -99,7 +103,7 @@ fn a_file_that_is_not_ours_is_not_taken_for_one_and_what_cannot_be_written_is_sa
 
     let folder = tempfile::tempdir().unwrap();
     let gone = folder.path().join("node.pods.json");
-    let memory = open(&gone);
+    let mut memory = open(&gone);
     drop(folder);
     let error = memory.keep(std::iter::empty()).unwrap_err().to_string();
     let expected = format!("cannot write {}: ", gone.display());
@@ -107,11 +111,32 @@ fn a_file_that_is_not_ours_is_not_taken_for_one_and_what_cannot_be_written_is_sa
 }
 
 #[test]
+fn the_disk_is_not_waited_for_where_nothing_has_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.pods.json");
+    let lost = pod("vault", folder.path());
+    let mut memory = open(&path);
+    lose(&mut memory, &lost, "it is busy", Instant::now());
+    memory.keep(std::iter::empty()).unwrap();
+    let number = |path: &Path| fs::metadata(path).unwrap().ino();
+    let before = number(&path);
+    // Also by the next holder.
+    let mut next = open(&path);
+    lose(&mut next, &lost, "it is busy", Instant::now());
+    next.keep(std::iter::empty()).unwrap();
+    assert_eq!(number(&path), before);
+    // What somebody has removed is written again.
+    fs::remove_file(&path).unwrap();
+    next.keep(std::iter::empty()).unwrap();
+    assert_eq!(remembered(&path), [lost]);
+}
+
+#[test]
 fn what_somebody_else_could_have_written_is_not_believed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.pods.json");
     replace(&path, b"[]").unwrap();
-    assert_eq!(read(&path).unwrap(), []);
+    assert_eq!(remembered(&path), []);
     fs::set_permissions(&path, Permissions::from_mode(0o622)).unwrap();
     assert!(
         read(&path)
@@ -134,5 +159,5 @@ fn nothing_is_written_through_what_lies_in_the_way() {
     symlink(&secret, folder.path().join("node.pods.json.next")).unwrap();
     replace(&path, b"[]").unwrap();
     assert_eq!(fs::read(&secret).unwrap(), b"of root");
-    assert_eq!(read(&path).unwrap(), []);
+    assert_eq!(remembered(&path), []);
 }

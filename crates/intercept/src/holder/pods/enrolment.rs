@@ -11,6 +11,7 @@ use heddle_model::WorkloadName;
 use rustix::io::Errno;
 
 use super::addresses::{Divided, not_before};
+use super::begun::ANSWERED_WITHIN;
 use super::place::{OWN_NAMESPACE, Place, is_namespace, leads_to, place};
 use super::{DRAINS_WITHIN, Pod, Pods};
 use crate::holder::memory::Remembered;
@@ -122,7 +123,9 @@ impl Pods {
         exclude: Exclude,
     ) -> Result<PodId, String> {
         let netns = File::open(OWN_NAMESPACE).map_err(|error| error.to_string())?;
-        self.add(workload, None, netns, exclude, Fate::default())
+        let id = self.add(workload, None, netns, exclude, Fate::default())?;
+        self.end_dials_of(id);
+        Ok(id)
     }
 
     fn add(
@@ -196,6 +199,7 @@ impl Pods {
             routed,
             filtered: self.hooks.kind() == hooks::Kind::Nft,
             due: None,
+            begun: Some(Instant::now() + ANSWERED_WITHIN),
         };
         self.pods.insert(id, pod);
         self.contest(id, others, more);

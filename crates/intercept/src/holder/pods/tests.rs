@@ -5,6 +5,8 @@ use std::process::Command;
 use rustix::io::Errno;
 
 use super::*;
+use crate::PortRange;
+use crate::dials::tests::{dial, fate, silence};
 use crate::hooks::{Kind, MAX_ADDRESSES, Options};
 use crate::namespace::{self, within};
 
@@ -19,18 +21,27 @@ pub(in crate::holder) fn pods() -> Option<Pods> {
             pods_cgroup: PathBuf::new(),
             own_cgroup: PathBuf::new(),
             bpffs: None,
-            ranges: Vec::new(),
+            ranges: ranges(),
             kind: Kind::Nft,
         };
         Hooks::open(&options).map_err(|error| error.to_string())
     });
     match hooks {
-        Ok(hooks) => Some(Pods::new(hooks, None).unwrap()),
+        Ok(hooks) => Some(Pods::new(hooks, None, ranges()).unwrap()),
         Err(why) => {
             let _nobody_listens = writeln!(io::stderr(), "SKIPPED, nothing was proven: {why}");
             None
         }
     }
+}
+
+/// Where Services are, in these tests.
+fn ranges() -> Vec<Range> {
+    let inside = |network: &str, inside| Range {
+        network: network.parse().unwrap(),
+        inside,
+    };
+    vec![inside("10.96.0.0/16", true), inside("10.96.9.0/24", false)]
 }
 
 pub(in crate::holder) fn name(name: &str) -> WorkloadName {
@@ -62,7 +73,10 @@ fn enrol(
 ) -> Result<PodId, String> {
     let netns = netns.try_clone().unwrap();
     let exclude = Exclude::default();
-    pods.enrol(name(workload), path.clone(), netns, exclude, Fate::Refuse)
+    let id = pods.enrol(name(workload), path.clone(), netns, exclude, Fate::Refuse)?;
+    // There are none, and nothing else is to be due of it.
+    pods.end_dials_of(id);
+    Ok(id)
 }
 
 #[test]
@@ -265,4 +279,33 @@ fn addresses_are_followed_and_a_pod_gets_what_another_gives_up() {
     pods.forget(one);
     assert!(!follow(&mut pods));
     assert!(has(&pods, two, &["10.0.0.4", "10.0.0.7"]));
+}
+
+#[test]
+fn a_dial_that_began_before_a_pod_was_enrolled_and_has_no_answer_is_ended() {
+    let (Some(mut pods), Some(netns)) = (pods(), silence()) else {
+        return;
+    };
+    ip(&netns, "address add 10.96.0.7/32 dev lo");
+    let path = format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd());
+    // Given a pod that has dialled what the mesh would carry, and what is none of its business …
+    let lost = dial(&netns, "10.96.0.1:80");
+    let left = ["10.96.9.1:80", "10.96.0.1:81", "[fd00::1]:80"];
+    let left = left.map(|to| dial(&netns, to));
+    // … when it is enrolled …
+    let exclude = Exclude {
+        outbound_ports: PortRange::one(81).into_iter().collect(),
+        ..Exclude::default()
+    };
+    let known = netns.try_clone().unwrap();
+    pods.enrol(name("late"), path.into(), known, exclude, Fate::Pass)
+        .unwrap();
+    // … then the one dial is ended a moment later, and the others are not.
+    let due = pods.due().unwrap();
+    pods.end_dials(due - Duration::from_millis(1));
+    assert_eq!(fate(&lost), Ok(()));
+    pods.end_dials(due);
+    assert_eq!(fate(&lost), Err(Errno::CONNABORTED));
+    assert!(left.iter().all(|dial| fate(dial).is_ok()));
+    assert_eq!(pods.due(), None);
 }

@@ -2,7 +2,7 @@ use heddle_model::{NodeName, WorkloadName};
 
 use super::*;
 use crate::lab::plan::NodePlan;
-use crate::lab::{Carried, Hooks, LabName};
+use crate::lab::{Carried, Hooks, LabName, Restart};
 
 fn pod(name: &str, addresses: &[&str]) -> PodPlan {
     PodPlan {
@@ -24,6 +24,7 @@ fn plan() -> Plan {
         name: LabName::parse("shop").unwrap(),
         carried: Carried::Nothing,
         hooks: Hooks::Auto,
+        restart: Restart::Always,
         settings: None,
         nodes: nodes.into_iter().zip(1..).map(NodePlan::from).collect(),
         pods: Vec::new(),

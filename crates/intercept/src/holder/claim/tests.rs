@@ -1,0 +1,110 @@
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+
+/// A process that goes on for long.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Sleeper {
+        let mut command = Command::new("sleep");
+        let child = command.arg("600").stdout(Stdio::null()).spawn();
+        Sleeper(child.unwrap())
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    fn is_there(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+fn write(memory: &Path, running: &Running) {
+    let path = with(memory, ".running");
+    put(&path, &serde_json::to_vec(running).unwrap(), |_| Ok(())).unwrap();
+}
+
+#[test]
+fn a_proxy_that_its_holder_has_left_is_ended_before_another_holder_has_its_pods() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = folder.path().join("node.pods.json");
+    let mut proxy = Sleeper::start();
+    // Given a holder that has noted its proxy, and is gone …
+    let claim = Claim::take(memory.clone()).unwrap();
+    claim.note(proxy.pid());
+    let mut noted = claim.before();
+    assert_eq!(noted.proxy, Process::of(proxy.pid()));
+    drop(claim);
+    // (it is this very process, which lives on)
+    noted.holder = None;
+    write(&memory, &noted);
+    // … then the next one has them when the proxy has ended …
+    let claim = Claim::take(memory.clone()).unwrap();
+    assert!(!proxy.is_there());
+    // … and leaves nothing behind if it ends as it should.
+    claim.clear();
+    assert_eq!(claim.before().proxy, None);
+}
+
+#[test]
+fn a_process_that_only_has_the_number_of_the_proxy_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = folder.path().join("node.pods.json");
+    let mut other = Sleeper::start();
+    let Process { pid, started } = Process::of(other.pid()).unwrap();
+    let noted = |machine: String, started: u64| Running {
+        machine,
+        holder: None,
+        proxy: Some(Process { pid, started }),
+    };
+    for running in [
+        // One that started at another time, or on another start of the machine.
+        noted(machine(), started - 1),
+        noted("another".to_owned(), started),
+        Running {
+            proxy: Some(Process { pid: -1, started }),
+            ..noted(machine(), started)
+        },
+    ] {
+        write(&memory, &running);
+        drop(Claim::take(memory.clone()).unwrap());
+        assert!(other.is_there(), "{running:?}");
+    }
+    // Nor is what somebody else could have written believed.
+    write(&memory, &noted(machine(), started));
+    let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    fs::set_permissions(with(&memory, ".running"), open_to_all).unwrap();
+    drop(Claim::take(memory.clone()).unwrap());
+    assert!(other.is_there());
+    fs::write(with(&memory, ".running"), "{").unwrap();
+    drop(Claim::take(memory).unwrap());
+}
+
+#[test]
+fn the_pods_of_a_holder_that_lives_are_not_taken_and_those_of_one_that_dies_are_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = folder.path().join("node.pods.json");
+    let first = Claim::take(memory.clone()).unwrap();
+    let refused = Claim::take(memory.clone()).unwrap_err();
+    assert!(refused.is_busy());
+    assert!(
+        refused
+            .to_string()
+            .contains("another holder has these pods")
+    );
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| Claim::take(memory.clone()));
+        pause(LOOK_EVERY * 4);
+        drop(first);
+        second.join().unwrap().unwrap();
+    });
+}
