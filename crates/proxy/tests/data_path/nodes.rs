@@ -8,6 +8,7 @@ mod refused;
 mod relay;
 mod shares;
 mod shown;
+mod spread;
 mod traffic;
 mod trust;
 mod waiting;
