@@ -114,7 +114,7 @@ fn measure(heddle: &std::path::Path, plan: &Plan, figures: &mut Figures) -> anyh
         for callers in CALLERS {
             let mut ways = Way::ALL;
             // Who goes first alternates.
-            ways.rotate_left(round as usize % ways.len());
+            ways.rotate_left(round as usize % Way::ALL.len());
             for way in ways {
                 eprintln!(
                     "round {} of {}: {callers} callers, {}",

@@ -122,10 +122,13 @@ impl Links {
             .collect()
     }
 
-    /// Asks callers for other links instead of theirs, so many at most that were not asked yet.
-    pub(crate) fn ask_callers(&self, worker: &Worker, most: usize) {
-        let is_new =
-            |link: &Rc<Link>| !link.closing.get() && link.elsewhere.waits_until().is_none();
+    /// Asks callers for other links instead of theirs: so many at most that were not asked yet, or all of them.
+    pub(crate) fn ask_callers(&self, worker: &Worker, most: Option<usize>) {
+        let is_new = |link: &Rc<Link>| {
+            let asked = most.is_some() && link.elsewhere.waits_until().is_some();
+            !link.closing.get() && !asked
+        };
+        let most = most.unwrap_or(usize::MAX);
         let links = self.by_band().into_values();
         for link in links.filter(is_new).take(most) {
             let is_up = link.session.borrow().is_up();

@@ -22,9 +22,17 @@ use crate::worker::{Millis, Worker};
 /// A link that had no stream for so long makes way at once, in milliseconds: nothing is lost by waiting for the next.
 const UNUSED_MS: Millis = 1_000;
 
+/// Between two links that are opened because the other end asks for them so much time passes, in milliseconds: a node
+/// that asks all the time does not keep this one busy with handshakes.
+const BETWEEN_MS: Millis = 100;
+
 /// All of a pair.
 #[derive(Debug, Default)]
-pub(super) struct Pair(RefCell<Vec<Rc<Link>>>);
+pub(super) struct Pair {
+    links: RefCell<Vec<Rc<Link>>>,
+    /// When one was opened last because the other end had asked for it.
+    obeyed: Cell<Option<Millis>>,
+}
 
 /// How a link stands to the others.
 #[derive(Debug, Default)]
@@ -40,13 +48,13 @@ pub(super) struct OfPair {
 
 impl Pair {
     pub(super) fn add(&self, link: &Rc<Link>) {
-        self.0.borrow_mut().push(Rc::clone(link));
+        self.links.borrow_mut().push(Rc::clone(link));
         self.settle();
     }
 
     /// Forgets one. Returns whether it was there.
     pub(super) fn remove(&self, link: &Rc<Link>) -> bool {
-        let mut links = self.0.borrow_mut();
+        let mut links = self.links.borrow_mut();
         let before = links.len();
         links.retain(|other| !Rc::ptr_eq(other, link));
         let was_there = links.len() < before;
@@ -56,17 +64,17 @@ impl Pair {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        self.links.borrow().is_empty()
     }
 
     pub(super) fn for_each(&self, look: impl FnMut(&Rc<Link>)) {
-        self.0.borrow().iter().for_each(look);
+        self.links.borrow().iter().for_each(look);
     }
 
     /// The link by which a new stream goes: one that is there rather than one that is being made, and of several the one
     /// that has the fewest such streams. `None`: another is to be opened.
     pub(super) fn choose(&self, kind: Kind) -> Option<Rc<Link>> {
-        let links = self.0.borrow();
+        let links = self.links.borrow();
         let open = links.iter().filter(|link| !link.closing.get());
         let stay = open.clone().filter(|link| !link.of_pair.leaves.get());
         let least = open.min_by_key(|link| link.rank(kind))?;
@@ -76,14 +84,24 @@ impl Pair {
 
     /// Links that begin streams, and go on to.
     fn staying(&self) -> usize {
-        let links = self.0.borrow();
+        let links = self.links.borrow();
         let stay = |link: &&Rc<Link>| !link.closing.get() && !link.of_pair.leaves.get();
         links.iter().filter(stay).count()
     }
 
+    /// Whether another is opened for being asked for. Counts as one if so.
+    fn may_obey(&self, now: Millis) -> bool {
+        let last = self.obeyed.get();
+        let may = last.is_none_or(|last| now.saturating_sub(last) >= BETWEEN_MS);
+        if may {
+            self.obeyed.set(Some(now));
+        }
+        may
+    }
+
     /// Lets those go whose place another has taken, and says of the others whether they are several.
     fn settle(&self) {
-        let links = self.0.borrow();
+        let links = self.links.borrow();
         let open = || links.iter().filter(|link| !link.closing.get());
         if open().any(|link| link.is_there() && !link.of_pair.leaves.get()) {
             for link in open().filter(|link| link.of_pair.leaves.get()) {
@@ -161,6 +179,7 @@ impl Link {
             }
             Another::Beside => !self.closing.get() && pair.staying() < MAX_FOR_A_PAIR,
         };
+        let wanted = wanted && pair.may_obey(worker.clock.now_ms());
         if wanted && let Err(reason) = worker.links.open(worker, &pair, key.clone()) {
             tracing::debug!(
                 node = %key.node, called = %key.called, reason = reason.code(),
@@ -195,5 +214,17 @@ impl Links {
             return Rc::clone(pair);
         }
         Rc::clone(to.entry(key.clone()).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_asks_all_the_time_gets_few_links() {
+        let pair = Pair::default();
+        let opened = (5_000..6_000).filter(|&now| pair.may_obey(now)).count();
+        assert_eq!(opened, 10);
     }
 }

@@ -22,7 +22,7 @@ impl Worker {
         if share >= 1.0 {
             let all = self.gate.callers();
             self.moves.order(&self.gate, to, &all);
-            return self.links.ask_callers(self, usize::MAX);
+            return self.links.ask_callers(self, None);
         }
         let links = self.links.by_band();
         let now = self.clock.now_ms();
@@ -67,6 +67,6 @@ impl Worker {
     /// same time: this is said again until everything has gone.
     pub(in crate::worker) fn retire(&self, to: Vec<Intake>) {
         self.moves.retire(&self.gate, to);
-        self.links.ask_callers(self, MAX_ASKED);
+        self.links.ask_callers(self, Some(MAX_ASKED));
     }
 }
