@@ -1,6 +1,6 @@
 //! Experiments that measure Heddle beside other proxies.
 //!
-//! `proxy`, `mtls`, `link`, `identities`, `elastic`,
+//! `proxy`, `mtls`, `link`, `identities`, `elastic`, `between`,
 //! `concurrency` and `node` are the experiments; the rest are their instruments. The load generator, the upstream and the
 //! confinement of every process are processes of this same program.
 
@@ -15,6 +15,7 @@ pub(crate) use upstream::{Upstream, run as serve_upstream};
 mod account;
 mod ask;
 mod authority;
+mod between;
 mod cgroup;
 mod child;
 mod concurrency;
@@ -59,6 +60,8 @@ pub(crate) enum Command {
     Identities(identities::Identities),
     /// Workers that come and go with the load, and connections that move.
     Elastic(elastic::Elastic),
+    /// A second worker of a node that others call: by links, beside connections of HTTP/1.1.
+    ElasticBetweenNodes(between::Between),
     /// Many requests at once, and providers of unequal size, beside Envoy.
     Concurrency(concurrency::Concurrency),
     /// Memory of all proxies of a node as its pods become more: one proxy for all, beside one for each.
@@ -82,6 +85,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Link(options) => link::run(options),
         Command::Identities(options) => identities::run(options),
         Command::Elastic(options) => elastic::run(options),
+        Command::ElasticBetweenNodes(options) => between::run(options),
         Command::Concurrency(options) => concurrency::run(options),
         Command::NodeMemory(options) => node::memory(options),
         Command::NodeCpu(options) => node::cpu(options),

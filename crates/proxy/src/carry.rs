@@ -33,7 +33,7 @@ use crate::opaque::Flow;
 use crate::parcel::{Arrival, Contents, Idle, Parcel, State};
 use crate::permits::Permit;
 use crate::upstream::Endpoint;
-use crate::worker::{Intake, WorkKey, Worker};
+use crate::worker::{Intake, Member, Part, WorkKey, Worker};
 
 /// What a connection is doing.
 pub(crate) enum Stage {
@@ -82,8 +82,15 @@ impl Worker {
     fn admit_link(self: &Rc<Self>, permit: Permit, called: Called) {
         let key = self.gate.account(&called.door.source);
         let worker = Rc::clone(self);
-        self.gate.spawn(key, async move {
-            if let Stage::Leave(contents, to) = called.run().await {
+        let band = self.gate.band();
+        let driver = Member {
+            band,
+            part: Part::Driver,
+        };
+        self.gate.spawn_as(key, Some(driver), async move {
+            let stage = called.run(band).await;
+            worker.gate.disband(band);
+            if let Stage::Leave(contents, to) = stage {
                 let contents = *contents;
                 worker.send_off(Parcel { contents, permit }, &to);
             }
@@ -95,14 +102,14 @@ impl Worker {
         self: &Rc<Self>,
         door: Arc<Door>,
         permit: Permit,
-        stream: Side,
+        (stream, member): (Side, Option<Member>),
         peer: SocketAddr,
     ) {
         let key = self.gate.account(&door.source);
         let open = Open::new(self);
         self.stats.connections_total.inc();
         let worker = Rc::clone(self);
-        self.gate.spawn(key, async move {
+        self.gate.spawn_as(key, member, async move {
             let stage = enter(Rc::clone(&worker), door, key, stream, peer);
             go_on(worker, open, permit, stage).await;
         });

@@ -55,6 +55,8 @@ pub struct WorkerStats {
     pub links_total: Counter,
     /// How often one that was cut came back with its streams.
     pub links_resumed: Counter,
+    /// How often a caller was asked for another link, since this Worker has too much to do, or is to end.
+    pub links_asked: Counter,
     /// What other nodes were told and have said, below TLS.
     pub node_bytes: NodeBytes,
     /// `Forwarded` and `X-Forwarded-*` fields of untrusted clients that were removed.
@@ -107,6 +109,7 @@ impl WorkerStats {
             links_active: Gauge::default(),
             links_total: Counter::default(),
             links_resumed: Counter::default(),
+            links_asked: Counter::default(),
             node_bytes: NodeBytes::default(),
             forwarding_headers_stripped: Counter::default(),
             policy_dry_run_differences: Counter::default(),

@@ -33,6 +33,8 @@ pub(super) struct Site<'a> {
     pub(super) place: &'a Place,
     /// A settings file for the nodes.
     pub(super) settings: Option<&'a Path>,
+    /// Another one for the node of that name.
+    pub(super) settings_of: Option<(&'a str, &'a Path)>,
     /// An etcd in which providers register.
     pub(super) etcd: Option<&'a str>,
     /// Whose root is the mesh's.
@@ -130,7 +132,9 @@ impl Node {
         command.extend(with("--token-file", &file));
         command.extend(with("--state", &site.dir.join(name)));
         command.extend(with("--socket", &socket));
-        command.extend(site.settings.iter().flat_map(|file| with("--config", file)));
+        let own = site.settings_of.filter(|(node, _)| *node == name);
+        let settings = own.map(|(_, file)| file).or(site.settings);
+        command.extend(settings.iter().flat_map(|file| with("--config", file)));
         let log = site.dir.join(format!("{name}.log"));
         let child = Child::start(
             &format!("heddle node {name}"),

@@ -286,7 +286,7 @@ impl Answering {
             Ok((door, permit)) => {
                 let seat = Seat::of(destination, arrived);
                 let side = Side::of_exchange(Exchange::called(self, seat));
-                worker.admit_stream(door, permit, side, self.peer);
+                worker.admit_stream(door, permit, (side, None), self.peer);
             }
             Err(reason) => {
                 let (_, mut respond) = arrived;

@@ -27,7 +27,7 @@ use crate::failure::Reason;
 use crate::io::{Proof, Side};
 use crate::listener::Door;
 use crate::parcel::{Contents, State};
-use crate::worker::{Alarm, Intake, Millis, Worker};
+use crate::worker::{Alarm, Band, Intake, Millis, Worker};
 
 /// How long somebody may take to prove again who it is, whose certificate holds no longer, in milliseconds.
 const PROVE_AGAIN_MS: Millis = 2_000;
@@ -55,7 +55,7 @@ pub(crate) struct Called {
 
 impl Called {
     /// Carries the link for as long as it lasts, unless it is there already.
-    pub(crate) async fn run(self) -> Stage {
+    pub(crate) async fn run(self, band: Band) -> Stage {
         let token = self.hello.token;
         if let Some(link) = self.worker.links.called(token) {
             if link.is_between(&self.side) {
@@ -88,7 +88,7 @@ impl Called {
             address: peer.ip(),
         };
         let session = Session::server(token, limits(&worker));
-        let link = Link::new(end, session, &worker);
+        let link = Link::called(end, band, session, &worker);
         let occupant = Rc::downgrade(&link);
         let place = worker.place(guest, occupant);
         let parting = match place {

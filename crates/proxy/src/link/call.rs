@@ -161,7 +161,16 @@ async fn serve(
         // It is good for those who wait for it.
         link.closing.set(true);
     }
-    let ended = poll_fn(|cx| link.poll_carry(cx, worker, &mut side, alarm)).await;
+    let mut is_there = false;
+    let ended = poll_fn(|cx| {
+        let carried = link.poll_carry(cx, worker, &mut side, alarm);
+        if !is_there && link.session.borrow().is_up() {
+            is_there = true;
+            link.of_pair.settle();
+        }
+        carried
+    })
+    .await;
     let now = worker.clock.now_ms();
     if let Ended::Revoked(reason) = ended {
         link.revoke(reason);

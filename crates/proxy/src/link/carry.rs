@@ -175,6 +175,8 @@ impl Link {
         }
         receiver.refuse(&mut session);
         self.feed(&session);
+        drop(session);
+        self.do_as_asked(worker);
         match understood {
             Ok(()) => ended,
             Err(error) => Some(Ended::Broken(error)),
@@ -205,7 +207,7 @@ impl Link {
 
     /// What becomes of a link on which nothing happens.
     fn rest(&self, worker: &Worker, now: Millis) -> Option<Ended> {
-        if worker.is_leaving() && matches!(self.end, End::Called { .. }) {
+        if matches!(self.end, End::Called { .. }) && self.is_told_to_go(worker, now) {
             // The other end opens a link elsewhere.
             self.go_away(Code::GOING_AWAY);
         }
@@ -230,7 +232,10 @@ impl Link {
             return None;
         }
         let over = match &self.end {
-            End::Caller(_) => !self.session.borrow().wants_transmit(),
+            End::Caller(_) => {
+                let says_nothing = !self.session.borrow().wants_transmit();
+                says_nothing && self.openings.borrow().are_none()
+            }
             // The other end closes it, unless it does not hear.
             End::Called { .. } => idle >= FAREWELL_MS,
         };
@@ -265,6 +270,8 @@ impl Link {
                     .min(LOOK_MS)
             }
         };
-        due.min(now + again)
+        let until = self.elsewhere.waits_until();
+        let until = until.filter(|&until| until > now && worker.is_retiring());
+        due.min(now + again).min(until.unwrap_or(Millis::MAX))
     }
 }

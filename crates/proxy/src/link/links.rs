@@ -13,6 +13,7 @@ use heddle_wire::preface::Kind;
 
 use super::call::call;
 use super::hold::Holds;
+use super::pair::Pair;
 use super::stream::Opening;
 use super::{End, Link, Occupant, Stream};
 use crate::failure::Reason;
@@ -24,7 +25,7 @@ use crate::worker::{Clock, Intake, WorkKey, Worker};
 /// Streams on a link from which on another is opened for the same pair: it lands on another Worker there.
 const BUSY_STREAMS: usize = 128;
 /// Links of one pair on one Worker.
-const MAX_FOR_A_PAIR: usize = 2;
+pub(super) const MAX_FOR_A_PAIR: usize = 2;
 
 /// How long a link that was cut may take to come back, in milliseconds. Requests wait as long for a node that is
 /// away, which is longer than most breaks last.
@@ -45,9 +46,9 @@ pub(crate) struct Key {
 #[derive(Debug)]
 pub(crate) struct Links {
     /// Those that it calls others by.
-    to: RefCell<HashMap<Key, Vec<Rc<Link>>, RandomState>>,
+    pub(super) to: RefCell<HashMap<Key, Rc<Pair>, RandomState>>,
     /// Those by which others call it, for as long as their sessions last.
-    from: RefCell<HashMap<Token, Weak<Link>, RandomState>>,
+    pub(super) from: RefCell<HashMap<Token, Weak<Link>, RandomState>>,
     count: Cell<usize>,
     /// What has come for their streams and was not taken.
     pub(super) holds: Holds,
@@ -99,11 +100,10 @@ impl Links {
         kind: Kind,
         scope: u32,
     ) -> Result<Side, Reason> {
-        let known = endpoint.link_of(caller);
-        let link = match known.filter(|link| !link.closing.get() && !link.is_busy()) {
+        let link = match self.known(endpoint.link_of(caller), kind) {
             Some(link) => link,
             None => {
-                let link = self.link(worker, via, caller)?;
+                let link = self.link(worker, via, caller, kind)?;
                 endpoint.keep_link(caller, &link);
                 link
             }
@@ -120,46 +120,56 @@ impl Links {
         worker: &Rc<Worker>,
         via: &Via,
         caller: Option<&ServiceAccountName>,
+        kind: Kind,
     ) -> Result<Rc<Link>, Reason> {
         let key = Key {
             caller: caller.cloned(),
             called: via.account.clone(),
             node: via.node,
         };
-        if let Some(link) = self.least_busy(&key) {
-            return Ok(link);
+        let pair = self.pair(&key);
+        match pair.choose(kind) {
+            Some(link) => Ok(link),
+            None => self.open(worker, &pair, key),
         }
+    }
+
+    /// One more of a pair.
+    ///
+    /// # Errors
+    /// When there are as many links as may be.
+    pub(super) fn open(
+        &self,
+        worker: &Rc<Worker>,
+        pair: &Rc<Pair>,
+        key: Key,
+    ) -> Result<Rc<Link>, Reason> {
         if self.count.get() >= worker.settings.bounds.links && !self.make_room() {
             return Err(Reason::UpstreamOverflow);
         }
-        let session = Session::client(limits(worker));
-        let end = End::Caller(key.clone());
-        let link = Link::new(end, session, worker);
-        let mut to = self.to.borrow_mut();
-        to.entry(key).or_default().push(Rc::clone(&link));
+        let session = Session::client(limits(worker)).keeping_two();
+        let link = Link::calling(key, pair, session, worker);
+        pair.add(&link);
         self.count.set(self.count.get() + 1);
         let driver = call(Rc::clone(worker), Rc::clone(&link));
         worker.gate.spawn(WorkKey::OWN, driver);
         Ok(link)
     }
 
-    /// Of the links of a pair the one with the fewest streams, unless another is to be opened.
-    fn least_busy(&self, key: &Key) -> Option<Rc<Link>> {
-        let to = self.to.borrow();
-        let pair = to.get(key)?;
-        let open = pair.iter().filter(|link| !link.closing.get());
-        let count = open.clone().count();
-        let least = open.min_by_key(|link| link.streams())?;
-        let enough = count >= MAX_FOR_A_PAIR || !least.is_busy();
-        enough.then(|| Rc::clone(least))
-    }
-
     /// Gives up the link that has been idle for longest. False if none is.
     fn make_room(&self) -> bool {
-        let to = self.to.borrow();
-        let idle = to.values().flatten();
-        let idle = idle.filter(|link| link.streams() == 0 && !link.closing.get());
-        let oldest = idle.min_by_key(|link| link.idle_since.get());
+        let mut oldest: Option<Rc<Link>> = None;
+        for pair in self.to.borrow().values() {
+            pair.for_each(|link| {
+                let since = |link: &Rc<Link>| link.idle_since.get();
+                let is_older = oldest
+                    .as_ref()
+                    .is_none_or(|oldest| since(link) < since(oldest));
+                if link.streams() == 0 && !link.closing.get() && is_older {
+                    oldest = Some(Rc::clone(link));
+                }
+            });
+        }
         oldest.inspect(|link| link.go_away(Code::IDLE)).is_some()
     }
 
@@ -167,10 +177,8 @@ impl Links {
     pub(super) fn forget(&self, link: &Rc<Link>) {
         let End::Caller(key) = &link.end else { return };
         let mut to = self.to.borrow_mut();
-        if let Some(pair) = to.get_mut(key) {
-            let before = pair.len();
-            pair.retain(|other| !Rc::ptr_eq(other, link));
-            let gone = before - pair.len();
+        if let Some(pair) = to.get(key) {
+            let gone = usize::from(pair.remove(link));
             self.count.set(self.count.get() - gone);
             if pair.is_empty() {
                 to.remove(key);
@@ -182,7 +190,7 @@ impl Links {
     pub(crate) fn show(&self, clock: &Clock, shown: &mut BTreeMap<Peer, PeerStatus>) {
         for (key, pair) in &*self.to.borrow() {
             let status = shown.entry(Peer::At(key.node)).or_default();
-            pair.iter().for_each(|link| link.show(clock, status));
+            pair.for_each(|link| link.show(clock, status));
         }
     }
 
@@ -207,11 +215,11 @@ impl Links {
 }
 
 impl Link {
-    fn streams(&self) -> usize {
+    pub(super) fn streams(&self) -> usize {
         self.session.borrow().open_streams()
     }
 
-    fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.streams() >= BUSY_STREAMS
     }
 }

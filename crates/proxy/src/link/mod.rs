@@ -16,6 +16,8 @@
 //! | module | is |
 //! |---|---|
 //! | [`links`] | a Worker's links to others: found, opened, given up |
+//! | [`pair`] | those of one pair: which carries a new stream, which makes way for another |
+//! | [`elsewhere`] | whose callers are asked for another link, which comes to a Worker that has less to do |
 //! | [`call`] | the driver of the end that calls: dials, and dials again when it is cut |
 //! | [`answer`] | the driver of the end that is called: whose link is it, is it a new one? |
 //! | [`places`] | how many links others may have with a Worker, and which of them makes room |
@@ -31,10 +33,12 @@
 mod answer;
 mod call;
 mod carry;
+mod elsewhere;
 mod failure;
 mod hold;
 mod links;
 mod openings;
+mod pair;
 mod places;
 mod receiver;
 mod resets;
@@ -54,9 +58,11 @@ use heddle_wire::link::{Code, Session};
 
 use crate::failure::Reason;
 use crate::io::Side;
-use crate::worker::{Millis, Worker};
+use crate::worker::{Band, Millis, Worker};
+use elsewhere::Elsewhere;
 use failure::code_of;
 use openings::Openings;
+use pair::{OfPair, Pair};
 use resets::Resets;
 use slots::Slots;
 
@@ -86,6 +92,10 @@ pub(crate) struct Link {
     parts_by: Cell<Millis>,
     /// Streams that the other end has reset before they were answered.
     resets: Resets,
+    /// At the end that calls, how it stands to the others of its pair.
+    of_pair: OfPair,
+    /// At the end that is called, whether the caller was asked for another one.
+    elsewhere: Elsewhere,
 }
 
 /// Which end of a link it is.
@@ -119,7 +129,24 @@ impl End {
 }
 
 impl Link {
-    fn new(end: End, session: Session, worker: &Worker) -> Rc<Self> {
+    /// The end that calls, one of a pair.
+    fn calling(key: Key, pair: &Rc<Pair>, session: Session, worker: &Worker) -> Rc<Self> {
+        let with = (OfPair::new(pair), Elsewhere::default());
+        Link::new(End::Caller(key), session, with, worker)
+    }
+
+    /// The end that is called, whose tasks are a band.
+    fn called(end: End, band: Band, session: Session, worker: &Worker) -> Rc<Self> {
+        let elsewhere = Elsewhere::new(band, worker.clock.now_ms());
+        Link::new(end, session, (OfPair::default(), elsewhere), worker)
+    }
+
+    fn new(
+        end: End,
+        session: Session,
+        (of_pair, elsewhere): (OfPair, Elsewhere),
+        worker: &Worker,
+    ) -> Rc<Self> {
         let now = worker.clock.now_ms();
         let hold = worker.links.holds.of(&end, &worker.pool);
         Rc::new(Link {
@@ -134,6 +161,8 @@ impl Link {
             returned: RefCell::default(),
             parts_by: Cell::new(Millis::MAX),
             resets: Resets::default(),
+            of_pair,
+            elsewhere,
         })
     }
 

@@ -28,6 +28,11 @@ impl Openings {
         self.0.front().is_some_and(|first| first.slot != slot)
     }
 
+    /// Whether nobody waits.
+    pub(super) fn are_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Goes to the end, or goes on waiting where it is.
     pub(super) fn wait(&mut self, slot: usize, waker: &Waker) {
         match self.0.iter_mut().find(|waiter| waiter.slot == slot) {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use heddle_wire::link::{Code, Opened, Serial, Session, Streams};
+use heddle_wire::link::{Another, Code, Opened, Serial, Session, Streams};
 use heddle_wire::preface::{Kind, Preface};
 
 use super::failure::{Failed, code_of};
@@ -54,7 +54,8 @@ impl<'a> Receiver<'a> {
         let permit = worker.permit(&inbound)?;
         let door = Door::inbound_of(inbound, None);
         let stream = Side::of_link(Stream::at(link, slot, kind == Kind::Http));
-        worker.admit_stream(door, permit, stream, peer);
+        let member = link.elsewhere.member(kind);
+        worker.admit_stream(door, permit, (stream, member), peer);
         Ok(())
     }
 
@@ -161,6 +162,10 @@ impl Streams for Receiver<'_> {
 
     fn going_away(&mut self, _code: Code, _last: Option<Serial>) {
         self.link.closing.set(true);
+    }
+
+    fn asked(&mut self, what: Another) {
+        self.link.of_pair.asked(what);
     }
 
     fn lost(&mut self, serial: Serial, was_sent: bool) {

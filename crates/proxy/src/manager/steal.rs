@@ -123,4 +123,6 @@ impl Loads {
 }
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@
 //!              └── woken ◀─┘
 //! ```
 
+mod band;
 mod signal;
 
 use std::cell::{Cell, RefCell};
@@ -28,6 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+pub(crate) use band::{Band, Member, Part, Spent};
 use foldhash::fast::RandomState;
 use signal::{LOCAL, Local, NEXT_ID, Remote, Signal, Work};
 use slab::Slab;
@@ -51,9 +53,6 @@ pub(crate) struct TaskId {
 /// Longest time between two looks at the sockets, but for the piece of work that is under way.
 const TURN: Duration = Duration::from_millis(2);
 
-/// Most tasks that are chosen to do a share of the work elsewhere.
-const MAX_CHOSEN: u64 = 64;
-
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Task {
@@ -62,6 +61,8 @@ struct Task {
     signal: Arc<Signal>,
     /// Kept beside the signal so that polling does not make a waker anew.
     waker: Waker,
+    /// The band that it is of, if it is of one.
+    member: Option<Member>,
     /// Nanoseconds that it ran since the last look, and before, fading.
     spent_ns: u64,
     recent_ns: u64,
@@ -88,6 +89,9 @@ pub(crate) struct Gate {
     costs: RefCell<Vec<Cost>>,
     /// The rows by owner.
     accounts: RefCell<HashMap<Arc<str>, WorkKey, RandomState>>,
+    /// What was spent by tasks of a band that have ended, in nanoseconds, fading.
+    bands: RefCell<HashMap<Band, u64, RandomState>>,
+    last_band: Cell<u64>,
 }
 
 /// What one account has used.
@@ -113,6 +117,8 @@ impl Gate {
             generation: Cell::new(0),
             current: Cell::new(None),
             accounts: RefCell::default(),
+            bands: RefCell::default(),
+            last_band: Cell::new(0),
             costs: RefCell::new(vec![Cost {
                 owner: "heddle".into(),
                 spent_ns: 0,
@@ -150,6 +156,16 @@ impl Gate {
 
     /// Adds a task; it runs for the first time when the root next takes work.
     pub(crate) fn spawn(&self, key: WorkKey, job: impl Future<Output = ()> + 'static) {
+        self.spawn_as(key, None, job);
+    }
+
+    /// The same, of one that may be of a band.
+    pub(crate) fn spawn_as(
+        &self,
+        key: WorkKey,
+        member: Option<Member>,
+        job: impl Future<Output = ()> + 'static,
+    ) {
         let generation = self.generation.get() + 1;
         self.generation.set(generation);
         let mut tasks = self.tasks.borrow_mut();
@@ -172,6 +188,7 @@ impl Gate {
             job: Some(Box::pin(job)),
             signal,
             waker,
+            member,
             spent_ns: 0,
             recent_ns: 0,
         });
@@ -200,9 +217,13 @@ impl Gate {
                 self.rest(cx);
                 return false;
             };
-            self.poll_one(work);
+            let over = self.poll_one(work);
             let ended = now();
-            self.charge(work, ended.saturating_duration_since(started));
+            let spent = ended.saturating_duration_since(started);
+            self.charge(work, spent);
+            if let Some(band) = over {
+                self.add_ended(band, nanoseconds(spent));
+            }
             started = ended;
             if ended >= turn_ends {
                 break;
@@ -236,17 +257,16 @@ impl Gate {
         remote.drain(..).for_each(|work| ready.push(work));
     }
 
-    fn poll_one(&self, work: Work) {
+    /// Runs a task. Returns its band if it has ended with that.
+    fn poll_one(&self, work: Work) -> Option<Band> {
         let (mut job, waker) = {
             let mut tasks = self.tasks.borrow_mut();
-            let Some(task) = tasks.get_mut(work.slot as usize) else {
-                return;
-            };
+            let task = tasks.get_mut(work.slot as usize)?;
             if task.signal.work.generation != work.generation {
-                return;
+                return None;
             }
             task.signal.queued.store(false, Ordering::Release);
-            let Some(job) = task.job.take() else { return };
+            let job = task.job.take()?;
             self.current.set(Some(task.id()));
             (job, task.waker.clone())
         };
@@ -255,15 +275,22 @@ impl Gate {
         if done {
             let task = tasks.remove(work.slot as usize);
             drop(tasks);
+            let band = task.member.map(|member| member.band);
+            if let Some(band) = band {
+                self.add_ended(band, task.recent_ns + task.spent_ns);
+            }
             // Dropped outside the borrow: a task may hold what spawns or wakes others.
             drop((task, job));
-        } else if let Some(task) = tasks.get_mut(work.slot as usize) {
+            return band;
+        }
+        if let Some(task) = tasks.get_mut(work.slot as usize) {
             task.job = Some(job);
         }
+        None
     }
 
     fn charge(&self, work: Work, spent: Duration) {
-        let spent = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+        let spent = nanoseconds(spent);
         if let Some(cost) = self.costs.borrow_mut().get_mut(work.key.0 as usize) {
             cost.spent_ns += spent;
         }
@@ -283,36 +310,18 @@ impl Gate {
             task.recent_ns = task.recent_ns / 2 + task.spent_ns;
             task.spent_ns = 0;
         }
+        self.bands
+            .borrow_mut()
+            .values_mut()
+            .for_each(|ended| *ended /= 2);
     }
 
-    /// Tasks on accounts of callers that together have done at most `share` of what all have done
-    /// lately; the busiest that fit first. None that did so little that it makes no difference.
-    pub(crate) fn busiest(&self, share: f64) -> Vec<TaskId> {
-        let tasks = self.tasks.borrow();
-        let mut all: Vec<(u64, TaskId)> = tasks
-            .iter()
-            .filter(|(_, task)| task.signal.work.key != WorkKey::OWN)
-            .map(|(_, task)| (task.recent_ns + task.spent_ns, task.id()))
-            .filter(|(recent, _)| *recent > 0)
-            .collect();
-        all.sort_unstable_by_key(|(recent, _)| std::cmp::Reverse(*recent));
-        let sum: u64 = all.iter().map(|(recent, _)| recent).sum();
-        let mut left = (sum as f64 * share) as u64;
-        let least = left / MAX_CHOSEN;
-        all.retain(|(recent, _)| {
-            let fits = *recent <= left && *recent > least;
-            left -= if fits { *recent } else { 0 };
-            fits
-        });
-        all.into_iter().map(|(_, id)| id).collect()
-    }
-
-    /// All tasks on accounts of callers.
+    /// All tasks on accounts of callers that are of no band: each can go by itself.
     pub(crate) fn callers(&self) -> Vec<TaskId> {
         let tasks = self.tasks.borrow();
         let callers = tasks
             .iter()
-            .filter(|(_, task)| task.signal.work.key != WorkKey::OWN);
+            .filter(|(_, task)| task.signal.work.key != WorkKey::OWN && task.member.is_none());
         callers.map(|(_, task)| task.id()).collect()
     }
 
@@ -352,6 +361,10 @@ impl Gate {
         let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
         drop(tasks);
     }
+}
+
+fn nanoseconds(spent: Duration) -> u64 {
+    u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Gate {

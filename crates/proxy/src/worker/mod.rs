@@ -47,9 +47,11 @@ pub(crate) use alarm::{Alarm, Alarms, Live};
 pub(crate) use bound::{Bound, SeriesKey};
 pub(crate) use clock::{Clock, Millis, millis};
 pub(crate) use command::Command;
-pub(crate) use gate::{Gate, TaskId, WorkKey};
+pub(crate) use gate::{Band, Gate, Member, Part, TaskId, WorkKey};
 pub(crate) use intake::{BOUND as INTAKE_BOUND, Intake};
-pub(crate) use moves::{Moves, Turn};
+#[cfg(test)]
+pub(crate) use moves::portion;
+pub(crate) use moves::{Moves, Standing, Turn};
 pub(crate) use pace::Pace;
 pub(crate) use thread::{Handle, Plan, spawn};
 
@@ -276,6 +278,11 @@ impl Worker {
     /// Whether this Worker is to end, as soon as what it carries allows.
     pub(crate) fn is_leaving(&self) -> bool {
         self.draining.get() || self.moves.is_retiring()
+    }
+
+    /// The same, by handing over what it carries to other Workers.
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.moves.is_retiring()
     }
 
     /// Whether requests are given up because the time for draining is over.

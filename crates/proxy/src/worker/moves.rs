@@ -4,12 +4,17 @@
 //! move (an HTTP connection between two messages, an opaque one at any time) and takes the order with
 //! it. A connection that cannot move yet keeps its order.
 
+mod give;
+pub(crate) mod portion;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
 use super::{Gate, Intake, TaskId};
+
+pub(crate) use portion::Standing;
 
 /// What a connection is to do instead of waiting.
 pub(crate) enum Turn {
@@ -43,16 +48,8 @@ impl Moves {
         order
     }
 
-    /// Orders the busiest connections that together do at most `share` of the work to leave (all
-    /// connections if it is 1), in place of whatever was ordered before and not obeyed yet.
-    pub(crate) fn give(&self, gate: &Gate, to: &Intake, share: f64) {
-        if self.is_retiring() {
-            return;
-        }
-        let chosen = match share < 1.0 {
-            true => gate.busiest(share),
-            false => gate.callers(),
-        };
+    /// Orders these connections to leave, in place of whatever was ordered before and not obeyed yet.
+    fn order(&self, gate: &Gate, to: &Intake, chosen: &[TaskId]) {
         let mut orders = self.orders.borrow_mut();
         orders.clear();
         orders.extend(chosen.iter().map(|&task| (task, to.clone())));

@@ -492,8 +492,8 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
                     listener.close();
                 }
             }
-            Command::Give { to, share } => worker.moves.give(&worker.gate, &to, share),
-            Command::Retire { to } => worker.moves.retire(&worker.gate, to),
+            Command::Give { to, share } => worker.give(&to, share),
+            Command::Retire { to } => worker.retire(to),
             Command::Remain => worker.moves.cancel(),
             Command::Share { workers } => worker.share(workers),
             #[cfg(test)]

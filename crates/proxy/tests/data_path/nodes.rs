@@ -11,6 +11,7 @@ mod refused;
 mod relay;
 mod shares;
 mod shown;
+mod spread;
 mod traffic;
 mod trust;
 mod waiting;

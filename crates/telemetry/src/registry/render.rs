@@ -266,6 +266,11 @@ const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
         |w| &w.links_resumed,
     ),
     (
+        "heddle_links_asked_total",
+        "How often a caller was asked for another link, for a worker that has less to do.",
+        |w| &w.links_asked,
+    ),
+    (
         "heddle_forwarding_headers_stripped_total",
         "Forwarding fields of untrusted clients that were removed.",
         |w| &w.forwarding_headers_stripped,

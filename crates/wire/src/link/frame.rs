@@ -83,6 +83,8 @@ impl Code {
     pub const EXPIRED: Code = Code(10);
     /// The called node answers by itself: the endpoint did not.
     pub const LOCAL: Code = Code(11);
+    /// More comes over the link than its end has time for: a link beside it is asked for.
+    pub const BUSY: Code = Code(12);
 }
 
 /// What a frame is.

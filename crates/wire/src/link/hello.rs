@@ -20,6 +20,8 @@ mod tests;
 pub const VERSION: u8 = 1;
 /// Longest payload of a HELLO, in bytes.
 pub const MAX_HELLO_BYTES: usize = 4096;
+/// Of the flags: the client opens a link beside this one when it is asked for one.
+const BESIDE: u8 = 1;
 /// Bytes of a payload before what the reserved field holds.
 const FIXED_BYTES: usize = 4 + 16 + 8 + 28 + 2;
 
@@ -205,6 +207,8 @@ pub struct Hello {
     pub received: u64,
     /// What its sender takes.
     pub limits: Limits,
+    /// A client's: it opens a link beside this one when it is asked for one, and keeps both.
+    pub beside: bool,
 }
 
 impl Hello {
@@ -235,8 +239,8 @@ impl Hello {
     pub(super) fn parse_payload(payload: &[u8], server: bool) -> Result<Self, LinkError> {
         let mut fields = Fields(payload);
         let [version, oldest] = fields.take()?;
-        // Flags: none are known, and whoever knows some knows that we do not.
-        let _flags: [u8; 2] = fields.take()?;
+        // Of others that there may be, their sender knows that they are not known here.
+        let [_, flags] = fields.take()?;
         let hello = Self {
             server,
             version,
@@ -254,6 +258,7 @@ impl Hello {
                 retention_ms: fields.u32()?,
                 grown_window: 0,
             },
+            beside: !server && flags & BESIDE != 0,
         };
         let reserved = usize::from(fields.u16()?);
         if fields.0.len() != reserved {
@@ -283,7 +288,8 @@ impl Hello {
         };
         let limits = &self.limits;
         out.extend_from_slice(&head.bytes());
-        out.extend_from_slice(&[self.version, self.oldest, 0, 0]);
+        let flags = if self.beside { BESIDE } else { 0 };
+        out.extend_from_slice(&[self.version, self.oldest, 0, flags]);
         out.extend_from_slice(&self.token.0);
         out.extend_from_slice(&self.received.to_be_bytes());
         for number in [limits.stream_window, limits.link_window, limits.max_frame] {

@@ -51,6 +51,7 @@
 //! | [`consumed`](Session::consumed) | bytes that were told by [`data`](Streams::data) have left the owner's buffers |
 //! | [`end`](Session::end), [`reset`](Session::reset) | `true`: over, nothing more is told of it |
 //! | [`go_away`](Session::go_away) | at either end; when the session [is idle](Session::is_idle) the connection may be closed |
+//! | [`ask_for`](Session::ask_for) | at the server end: the client is told to [open another link](Streams::asked), and all that it opens on this one is taken |
 //!
 //! A message that nobody answers is over for the client end once it was ended there. Whether it arrives is not
 //! told.
@@ -62,6 +63,7 @@
 //! Nothing is allocated for a stream, a frame or a head once the buffers have grown; they are freed when
 //! the session was idle for a second.
 
+mod another;
 mod block;
 mod clock;
 mod owner;
@@ -80,6 +82,7 @@ use std::collections::VecDeque;
 use super::frame::{Code, HEAD_BYTES, Head, Kind, Serial};
 use super::heads::{Decoder, Encoder, HeadLimits};
 use super::hello::{Limits, Token};
+pub use another::Another;
 use clock::Clock;
 use replay::Replay;
 use streams::{Stream, Table, Waiting};
@@ -132,6 +135,8 @@ pub trait Streams {
     /// The other end opens nothing more, or takes nothing after `last` (all that are later are
     /// reset with a code of their own).
     fn going_away(&mut self, code: Code, last: Option<Serial>);
+    /// The server asks for another link. It takes what is opened on this one nevertheless.
+    fn asked(&mut self, _for: Another) {}
     /// The session is lost, and the stream with it. Unless `was_sent` the other end has never seen
     /// anything of it.
     fn lost(&mut self, serial: Serial, was_sent: bool);
@@ -213,6 +218,10 @@ pub struct Session {
     /// Why this end opens and takes nothing more.
     leaving: Option<Code>,
     peer_leaving: bool,
+    /// A server's: the link that it has asked the client for.
+    asks_for: Option<Another>,
+    /// The client opens a link beside this one when it is asked for one.
+    beside: bool,
 
     out: Replay,
     /// Bytes of sequenced frames that came.
@@ -269,6 +278,8 @@ impl Session {
             clock: Clock::default(),
             leaving: None,
             peer_leaving: false,
+            asks_for: None,
+            beside: false,
             out: Replay::default(),
             received: 0,
             acknowledged: 0,
@@ -322,7 +333,7 @@ impl Session {
         self.partial.clear();
         self.pending = Pending {
             // It may not have arrived.
-            go_away: self.leaving.is_some(),
+            go_away: self.leaving.is_some() || self.asks_for.is_some(),
             ..Pending::default()
         };
         self.clock.disconnected();
@@ -350,6 +361,12 @@ impl Session {
     #[must_use]
     pub fn open_streams(&self) -> usize {
         self.streams.len() - self.refused
+    }
+
+    /// Those of them that are flows.
+    #[must_use]
+    pub fn open_flows(&self) -> usize {
+        self.streams.flows()
     }
 
     /// Bytes of heap that it holds, without those of header templates.

@@ -94,6 +94,7 @@ fn grow(heddle: &System, protocol: &str) -> anyhow::Result<Grown> {
         dir: dir.path(),
         place: &Place::default(),
         settings: None,
+        settings_of: None,
         etcd: None,
         root: &Authority::new()?,
     })?;

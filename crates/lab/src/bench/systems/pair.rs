@@ -113,6 +113,7 @@ impl System {
             dir: dir.path(),
             place,
             settings: self.settings.as_deref(),
+            settings_of: None,
             etcd: None,
             root: authority,
         })?;

@@ -35,6 +35,8 @@ pub(crate) struct Side {
     pub(crate) registry: Arc<Registry>,
     name: NodeName,
     accounts: Vec<ServiceAccountName>,
+    /// Workers that it has from the beginning.
+    workers: f64,
 }
 
 /// A node that calls and one that is called.
@@ -47,8 +49,6 @@ pub(crate) struct Pair {
     /// Where the called node takes connections from others.
     pub(crate) mesh_address: SocketAddr,
     doors: BTreeMap<&'static str, SocketAddr>,
-    /// Of each node.
-    workers: f64,
     /// Of the next mesh.
     generation: AtomicU64,
 }
@@ -74,7 +74,7 @@ impl Pair {
         mesh: Mesh,
         way: impl FnOnce(SocketAddr) -> SocketAddr,
     ) -> Pair {
-        Pair::logged(settings, mesh, None, way)
+        Pair::unlike([settings, settings], mesh, None, way)
     }
 
     /// The same, of which the calling node has an access log.
@@ -84,22 +84,31 @@ impl Pair {
         log: Option<AccessLog>,
         way: impl FnOnce(SocketAddr) -> SocketAddr,
     ) -> Pair {
+        Pair::unlike([settings, settings], mesh, log, way)
+    }
+
+    /// The same of two nodes with settings of their own: the calling one's, and the called one's.
+    pub(crate) fn unlike(
+        settings: [&Settings; 2],
+        mesh: Mesh,
+        log: Option<AccessLog>,
+        way: impl FnOnce(SocketAddr) -> SocketAddr,
+    ) -> Pair {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let mesh_address = socket.local_addr().unwrap();
         let mesh = placed(mesh, way(mesh_address));
-        let side = |name: &str, accounts: &[&str], log: Option<AccessLog>| {
+        let side = |name: &str, settings: &Settings, accounts: &[&str], log: Option<AccessLog>| {
             let registry = Arc::new(Registry::new());
             Side {
                 proxy: Proxy::start(settings.clone(), Arc::clone(&registry), log).unwrap(),
                 registry,
                 name: node_name(name),
                 accounts: accounts.iter().map(|name| account(name)).collect(),
+                workers: settings.workers.min as f64,
             }
         };
-        let (calling, called) = (
-            side("calling", &CALLERS, log),
-            side("called", &["echo"], None),
-        );
+        let calling = side("calling", settings[0], &CALLERS, log);
+        let called = side("called", settings[1], &["echo"], None);
         let mut doors = BTreeMap::new();
         let callers = CALLERS.iter().map(|name| (*name, Some(*name)));
         for (id, (door, caller)) in (10..).zip(callers.chain([("unidentified", None)])) {
@@ -121,7 +130,6 @@ impl Pair {
             called,
             mesh_address,
             doors,
-            workers: settings.workers.min as f64,
             generation: AtomicU64::new(1),
         };
         pair.identify(&pair.authority, NOW + DAY);
@@ -139,6 +147,7 @@ impl Pair {
             registry,
             name,
             accounts,
+            workers: self.called.workers,
         };
         // The old one lets go of its sockets.
         drop(std::mem::replace(&mut self.called, side));
@@ -206,7 +215,7 @@ impl Pair {
         part.check_invariants().unwrap();
         part.generation = self.generation.fetch_add(1, Ordering::Relaxed);
         side.proxy.apply(&part);
-        let generation = part.generation as f64 * self.workers;
+        let generation = part.generation as f64 * side.workers;
         side.expect("heddle_worker_config_generation", &[], generation);
     }
 

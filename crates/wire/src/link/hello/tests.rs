@@ -13,6 +13,7 @@ fn hello() -> Hello {
             grown_window: 0,
             ..Limits::INITIAL
         },
+        beside: false,
     }
 }
 
@@ -89,6 +90,24 @@ fn what_later_versions_may_add_is_skipped() {
         ..hello()
     };
     assert_eq!(Hello::parse(&bytes), Ok(Some((expected, bytes.len()))));
+}
+
+#[test]
+fn a_client_says_that_it_keeps_two_links_and_a_server_never_does() {
+    let client = Hello {
+        beside: true,
+        ..hello()
+    };
+    let bytes = written(&client);
+    assert_eq!(bytes[8..12], [1, 1, 0, 1]);
+    assert_eq!(Hello::parse(&bytes), Ok(Some((client, bytes.len()))));
+    let server = Hello {
+        server: true,
+        token: Token([1; 16]),
+        ..client
+    };
+    let parsed = Hello::parse(&written(&server)).unwrap().unwrap();
+    assert!(!parsed.0.beside);
 }
 
 #[test]

@@ -144,9 +144,14 @@ impl Session {
                 return Ok(());
             }
             (Kind::GoAway, last) => {
-                self.peer_leaving = true;
                 self.clock.stray(now_ms)?;
-                streams.going_away(head.code, last);
+                match self.asked_by(&head) {
+                    Some(what) => streams.asked(what),
+                    None => {
+                        self.peer_leaving = true;
+                        streams.going_away(head.code, last);
+                    }
+                }
                 return Ok(());
             }
             (_, None) => return Err(NO_STREAM),

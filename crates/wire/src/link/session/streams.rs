@@ -107,6 +107,8 @@ pub(super) struct Table {
     /// A power of two, at least twice as many as are taken; or none at all.
     slots: Vec<Stream>,
     len: usize,
+    /// How many of them are flows.
+    flows: usize,
     /// Nobody else knows them.
     seeds: [u64; 2],
 }
@@ -118,6 +120,10 @@ impl Table {
 
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    pub(super) fn flows(&self) -> usize {
+        self.flows
     }
 
     fn mask(&self) -> usize {
@@ -164,6 +170,7 @@ impl Table {
             self.grow();
         }
         self.len += 1;
+        self.flows += usize::from(stream.is_flow);
         let at = self.place(&stream);
         self.slots[at] = stream;
         &mut self.slots[at]
@@ -201,6 +208,7 @@ impl Table {
             return;
         };
         self.len -= 1;
+        self.flows -= usize::from(self.slots[hole].is_flow);
         let mask = self.mask();
         let mut at = hole;
         loop {

@@ -1,6 +1,7 @@
 use super::super::LinkError;
 use super::*;
 
+mod another;
 mod exchanges;
 mod rules;
 mod vectors;
@@ -16,6 +17,7 @@ enum Told {
     Writable(u32),
     Over(u32),
     GoingAway(u8, u32),
+    Asked(Another),
     Lost(u32, bool),
 }
 
@@ -50,6 +52,9 @@ impl Streams for Owner {
     fn going_away(&mut self, code: Code, last: Option<Serial>) {
         let last = last.map_or(0, Serial::number);
         self.0.push(Told::GoingAway(code.0, last));
+    }
+    fn asked(&mut self, what: Another) {
+        self.0.push(Told::Asked(what));
     }
     fn lost(&mut self, serial: Serial, was_sent: bool) {
         self.0.push(Told::Lost(serial.number(), was_sent));

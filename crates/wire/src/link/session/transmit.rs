@@ -55,6 +55,7 @@ impl Session {
             token: self.token,
             received: self.received,
             limits: self.ours,
+            beside: self.end == End::Client && self.beside,
         };
         hello.write_to(out);
         self.acknowledged();
@@ -78,10 +79,8 @@ impl Session {
             head.wanted = true;
             out.extend_from_slice(&head.bytes());
         }
-        if let Some(code) = self.leaving.filter(|_| pending.go_away) {
-            let mut head = Head::new(Kind::GoAway, self.last.map_or(0, |last| last.number()));
-            head.code = code;
-            out.extend_from_slice(&head.bytes());
+        if let Some(farewell) = self.farewell().filter(|_| pending.go_away) {
+            out.extend_from_slice(&farewell.bytes());
         }
     }
 

@@ -58,6 +58,7 @@ impl Session {
         self.path = Path::Up;
         self.away_since_ms = None;
         if self.end == End::Server {
+            self.beside = hello.beside;
             self.pending.hello = true;
         }
         self.clock.heard(now_ms);

@@ -19,7 +19,7 @@ proptest! {
             let serial = serial(number);
             match step {
                 0 if !map.contains_key(&number) => {
-                    table.insert(Stream { credit: number, ..Stream::new(serial) });
+                    table.insert(Stream { credit: number, is_flow: number % 3 == 0, ..Stream::new(serial) });
                     map.insert(number, number);
                 }
                 1 => {
@@ -36,6 +36,8 @@ proptest! {
                 }
             }
             prop_assert_eq!(table.len(), map.len());
+            let flows = map.keys().filter(|number| *number % 3 == 0).count();
+            prop_assert_eq!(table.flows(), flows);
             for (&number, &credit) in &map {
                 let stream = table.get(Serial::new(number).expect("a serial"));
                 prop_assert_eq!(stream.map(|stream| stream.credit), Some(credit));

@@ -47,6 +47,7 @@ fn hello_of(server: bool, token: Token, received: u64, limits: Limits) -> Vec<u8
         token,
         received,
         limits,
+        beside: false,
     };
     let mut bytes = Vec::new();
     hello.write_to(&mut bytes);

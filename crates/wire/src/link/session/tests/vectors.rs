@@ -297,6 +297,25 @@ fn going_away() -> Script {
     script
 }
 
+fn another() -> Script {
+    let mut script = Script::greeted(Limits::INITIAL);
+    script.note(
+        "A server asks for another link instead of this one. What comes meanwhile is served.",
+    );
+    script.pair.server.ask_for(Another::Instead);
+    let bytes = script.server_in_vain();
+    let one = script.open(true);
+    script.pair.client.end(one);
+    script.client();
+    script.pair.client_takes(&bytes).expect("a question");
+    let server = &mut script.pair.server;
+    assert_eq!(server.answer(one, 0, Code::OK, RESPONSE), Ok(()));
+    server.send(one, b"hello");
+    server.end(one);
+    script.server();
+    script
+}
+
 fn heartbeat() -> Script {
     let mut script = Script::greeted(Limits::INITIAL);
     let one = script.open(true);
@@ -366,7 +385,7 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 type Scene = (&'static str, fn() -> Script);
 
-const SCRIPTS: [Scene; 12] = [
+const SCRIPTS: [Scene; 13] = [
     ("hello", hello),
     ("exchange", exchange),
     ("one-way", one_way),
@@ -376,6 +395,7 @@ const SCRIPTS: [Scene; 12] = [
     ("reset", reset),
     ("refused", refused),
     ("going-away", going_away),
+    ("another", another),
     ("heartbeat", heartbeat),
     ("resumed", resumed),
     ("forgotten", forgotten),

@@ -1,0 +1,132 @@
+//! `heddle-lab bench elastic-between-nodes`: a second Worker of a node that others call.
+//!
+//! ```text
+//! load generator ── 64 connections ──▶ near node, one Worker ══ links, or HTTP/1.1 ══▶ far node, one Worker or two ──▶ upstream
+//! ```
+//!
+//! The far node begins with one Worker, and everything that comes from the near one is with that. How soon a second
+//! one carries its part, how even the two are, and what both carry over links beside what they carry over connections
+//! of HTTP/1.1, which come and go. Once with twenty callers, once with one. `docs/benchmarks.md` explains every choice.
+
+mod figures;
+mod mesh;
+mod sharing;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::child::Place;
+use super::findings::Findings;
+use super::machine::Machine;
+use super::systems::{Kind, System};
+use super::upstream::Serving;
+use figures::{Figures, Found};
+use mesh::Stage;
+
+/// What the user may say to `bench elastic-between-nodes`.
+#[derive(Args, Clone)]
+pub(crate) struct Between {
+    /// Two short rounds instead of five.
+    #[arg(long)]
+    quick: bool,
+    /// Write every figure to FILE as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The Heddle to measure; the one beside this program unless said.
+    #[arg(long, value_name = "PATH")]
+    heddle: Option<PathBuf>,
+    /// Set once the process has a network namespace of its own.
+    #[arg(long, hide = true)]
+    isolated: bool,
+}
+
+/// What there is between the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Link,
+    Http1,
+}
+
+impl Way {
+    const ALL: [Way; 2] = [Way::Link, Way::Http1];
+
+    /// As the settings call it.
+    fn name(self) -> &'static str {
+        match self {
+            Way::Link => "link",
+            Way::Http1 => "http1",
+        }
+    }
+}
+
+/// Callers that share the connections of the load generator.
+const CALLERS: [u32; 2] = [20, 1];
+
+/// How long, and how often. Times are in seconds.
+struct Plan {
+    rounds: u32,
+    /// Until the Workers have found together.
+    warm_up_s: f64,
+    window_s: f64,
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// When something does not start, or a file cannot be written.
+pub(super) fn run(options: &Between) -> anyhow::Result<()> {
+    let machine = Machine::prepare(options.isolated)?;
+    let heddle = match &options.heddle {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("heddle"),
+    };
+    let plan = match options.quick {
+        true => Plan {
+            rounds: 2,
+            warm_up_s: 4.0,
+            window_s: 3.0,
+        },
+        false => Plan {
+            rounds: 5,
+            warm_up_s: 5.0,
+            window_s: 6.0,
+        },
+    };
+    let mut findings = Findings::new("elastic-between-nodes", options.quick, machine);
+    let mut figures = Figures::default();
+    let measured = measure(&heddle, &plan, &mut figures);
+    // What was measured before something failed is still worth reading.
+    figures.tell(&plan, &mut findings);
+    findings.print();
+    measured?;
+    findings.conclude(options.json.as_deref())
+}
+
+fn measure(heddle: &std::path::Path, plan: &Plan, figures: &mut Figures) -> anyhow::Result<()> {
+    let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+    let stage = Stage {
+        heddle: System::new("heddle", Kind::Heddle, heddle)?,
+        upstream: Serving::start(1, &Place::default(), dir.path())?,
+        dir,
+    };
+    for round in 0..plan.rounds {
+        for callers in CALLERS {
+            let mut ways = Way::ALL;
+            // Who goes first alternates.
+            ways.rotate_left(round as usize % Way::ALL.len());
+            for way in ways {
+                eprintln!(
+                    "round {} of {}: {callers} callers, {}",
+                    round + 1,
+                    plan.rounds,
+                    way.name()
+                );
+                let (outcome, shared_s) = stage.run(way, callers, plan)?;
+                let found = Found::of(&outcome, shared_s);
+                figures.add(callers, way, found);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! From runs to figures: medians, and ratios within rounds.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::{CALLERS, Plan, Way};
+use crate::bench::findings::{Findings, failures, shown};
+use crate::bench::load::Outcome;
+use crate::bench::statistics;
+
+/// What one run found.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Found {
+    qps: f64,
+    p99_ms: f64,
+    /// Processor time of each of the far node's Workers, as a part of the window.
+    workers: Vec<f64>,
+    shared_s: Option<f64>,
+    errors: BTreeMap<String, u64>,
+}
+
+impl Found {
+    pub(super) fn of(outcome: &Outcome, shared_s: Option<f64>) -> Found {
+        let window_ns = outcome.seconds * 1e9;
+        let threads = outcome.threads.iter();
+        let workers = threads.filter(|(name, _)| name.starts_with("worker-"));
+        Found {
+            qps: outcome.per_s(),
+            p99_ms: outcome.p99_us / 1e3,
+            workers: workers.map(|(_, ns)| *ns as f64 / window_ns).collect(),
+            shared_s,
+            errors: outcome.errors.clone(),
+        }
+    }
+
+    /// What the busiest of two Workers did in what the least busy one did; nothing while there is one.
+    fn max_vs_min(&self) -> Option<f64> {
+        let most = self.workers.iter().copied().reduce(f64::max)?;
+        let least = self.workers.iter().copied().reduce(f64::min)?;
+        (self.workers.len() > 1).then(|| most / least.max(0.001))
+    }
+}
+
+/// All runs, by callers and way, in the order of rounds.
+#[derive(Debug, Default)]
+pub(super) struct Figures(BTreeMap<(u32, Way), Vec<Found>>);
+
+/// What the figures of so many callers are called.
+struct Names {
+    busy: &'static str,
+    busy_http1: &'static str,
+    qps: &'static str,
+    seconds: &'static str,
+    unshared: &'static str,
+    failed: &'static str,
+}
+
+const OF_MANY: Names = Names {
+    busy: "busy_max_vs_min",
+    busy_http1: "http1_busy_max_vs_min",
+    qps: "qps_two_workers_vs_http1",
+    seconds: "seconds_to_share",
+    unshared: "not_shared",
+    failed: "failed",
+};
+
+const OF_ONE: Names = Names {
+    busy: "busy_max_vs_min_one_caller",
+    busy_http1: "http1_busy_max_vs_min_one_caller",
+    qps: "qps_two_workers_vs_http1_one_caller",
+    seconds: "seconds_to_share_one_caller",
+    unshared: "not_shared_one_caller",
+    failed: "failed_one_caller",
+};
+
+impl Figures {
+    pub(super) fn add(&mut self, callers: u32, way: Way, found: Found) {
+        self.0.entry((callers, way)).or_default().push(found);
+    }
+
+    /// Says everything that was found.
+    pub(super) fn tell(&self, plan: &Plan, findings: &mut Findings) {
+        findings.say(format!(
+            "\nA node with one worker or two, called by another over 64 connections as fast as it goes, {} rounds;\n  \
+             figures are medians, workers' processor time of {} s after {} s",
+            plan.rounds, plan.window_s, plan.warm_up_s
+        ));
+        for callers in CALLERS {
+            let names = if callers == 1 { OF_ONE } else { OF_MANY };
+            for way in Way::ALL {
+                self.tell_of(callers, way, findings);
+            }
+            let of = |way| self.0.get(&(callers, way)).map_or(&[][..], Vec::as_slice);
+            let (links, http1) = (of(Way::Link), of(Way::Http1));
+            let qps = |all: &[Found]| all.iter().map(|found| Some(found.qps)).collect::<Vec<_>>();
+            let ratio = statistics::ratio(&qps(links), &qps(http1));
+            findings.ratio(names.busy, median(links, Found::max_vs_min));
+            findings.ratio(names.busy_http1, median(http1, Found::max_vs_min));
+            findings.ratio(names.qps, ratio.map(|ratio| ratio.median));
+            findings.value(names.seconds, median(links, |found| found.shared_s));
+            let unshared = links
+                .iter()
+                .filter(|found| found.shared_s.is_none())
+                .count();
+            findings.value(names.unshared, Some(unshared as f64));
+            let failed: u64 = links.iter().flat_map(|found| found.errors.values()).sum();
+            findings.value(names.failed, Some(failed as f64));
+        }
+    }
+
+    fn tell_of(&self, callers: u32, way: Way, findings: &mut Findings) {
+        let Some(all) = self.0.get(&(callers, way)) else {
+            return;
+        };
+        let part = |one: usize| median(all, |found| Some(100.0 * found.workers.get(one)?));
+        findings.say(format!(
+            "  {callers:2} callers, {:5} {:>6} requests/s   p99 {:>6} ms   workers {:>3} and {:>3} %   shared after {:>5} s   {}",
+            way.name(),
+            shown(median(all, |found| Some(found.qps)), 0),
+            shown(median(all, |found| Some(found.p99_ms)), 1),
+            shown(part(0), 0),
+            shown(part(1), 0),
+            shown(median(all, |found| found.shared_s), 2),
+            failures(all.iter().flat_map(|found| &found.errors)),
+        ));
+        findings.rows.push(json!({
+            "scenario": "elastic-between-nodes",
+            "callers": callers,
+            "way": way.name(),
+            "rounds": all,
+        }));
+    }
+}
+
+/// The median of those that have the figure.
+fn median(all: &[Found], pick: impl Fn(&Found) -> Option<f64>) -> Option<f64> {
+    statistics::median(&all.iter().filter_map(pick).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(workers: &[f64]) -> Found {
+        Found {
+            qps: 1.0,
+            p99_ms: 1.0,
+            workers: workers.to_vec(),
+            shared_s: None,
+            errors: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn two_workers_are_compared_and_one_alone_with_none() {
+        assert_eq!(found(&[0.6, 0.3]).max_vs_min(), Some(2.0));
+        assert_eq!(found(&[0.9]).max_vs_min(), None);
+        assert_eq!(found(&[]).max_vs_min(), None);
+        assert!(found(&[0.9, 0.0]).max_vs_min() > Some(100.0));
+    }
+}

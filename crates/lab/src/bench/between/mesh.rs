@@ -1,0 +1,115 @@
+//! A near node with callers and a far one with what they call, started anew for each run: Workers come back to one
+//! between runs only when nothing is asked of them for a while.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::sharing::{Sharing, watched};
+use super::{Plan, Way};
+use crate::bench::ask;
+use crate::bench::authority::Authority;
+use crate::bench::child::{Child, Place, words};
+use crate::bench::load::Outcome;
+use crate::bench::nodes::{self, FAR, Nodes, Site};
+use crate::bench::stage::parse;
+use crate::bench::systems::{READY_WITHIN, System, Work, render};
+use crate::bench::upstream::Serving;
+
+/// Connections of the load generator, whichever callers they are of.
+const CONNECTIONS: u32 = 64;
+/// How late a load generator may be.
+const LATE: Duration = Duration::from_secs(20);
+
+/// What all runs have in common.
+pub(super) struct Stage {
+    pub(super) heddle: System,
+    pub(super) upstream: Serving,
+    pub(super) dir: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Starts both nodes, loads them, and says what came of it: the load generator's account, with the far node's
+    /// processor time, and after how many seconds that had two Workers at work.
+    pub(super) fn run(
+        &self,
+        way: Way,
+        callers: u32,
+        plan: &Plan,
+    ) -> anyhow::Result<(Outcome, Option<f64>)> {
+        let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+        let (nodes, targets) = self.nodes(dir.path(), way, callers)?;
+        let far = nodes.far.child.pid();
+        let mut command = vec![std::env::current_exe()?.into_os_string()];
+        command.extend(words(["load", "--body-bytes", "128"]));
+        command.extend(words(["--connections", &CONNECTIONS.to_string()]));
+        command.extend(words(["--warm-up", &plan.warm_up_s.to_string()]));
+        command.extend(words(["--seconds", &plan.window_s.to_string()]));
+        command.extend(words(["--watch", &format!("far={far}")]));
+        command.extend(words(targets.iter().flat_map(|to| ["--target", to])));
+        let log = self.dir.path().join("load.log");
+        let sharing = Sharing::default();
+        let (printed, shared_s) = watched(far, sharing, || {
+            let place = Place::default();
+            let child = Child::start("the load generator", &place, &command, &log, true)?;
+            child.finish(Duration::from_secs_f64(plan.warm_up_s + plan.window_s) + LATE)
+        })?;
+        Ok((parse(&printed)?, shared_s))
+    }
+
+    /// Two nodes that serve, and where each caller sends.
+    fn nodes(&self, dir: &Path, way: Way, callers: u32) -> anyhow::Result<(Nodes, Vec<String>)> {
+        let work = Work::new(1, 1, self.upstream.port);
+        let service = &work.services[0];
+        let manifest = render(
+            include_str!("../../../peers/heddle-callers.yaml.j2"),
+            minijinja::context! { callers, service },
+        )?;
+        nodes::write_manifest(dir, &manifest)?;
+        // The load is to fill the far node's Workers, not to be spread by the near one.
+        let near = settings(dir, "near.yaml", way, 1)?;
+        let far = settings(dir, "far.yaml", way, 2)?;
+        let mut nodes = Nodes::start(&Site {
+            heddle: &self.heddle.program,
+            dir,
+            place: &Place::default(),
+            settings: Some(&near),
+            settings_of: Some((FAR, &far)),
+            etcd: None,
+            root: &Authority::new()?,
+        })?;
+        let (program, socket) = (nodes.near.heddle.clone(), nodes.near.socket.clone());
+        let targets = nodes.near.child.wait_until(READY_WITHIN, || {
+            let targets = targets(&nodes::status(&program, &socket)?, &service.host)?;
+            let is_served = |to: &String| {
+                let answered = ask::status(to, "GET", "/api/v1/items/128", "ready");
+                answered.is_ok_and(|status| status == 200)
+            };
+            (targets.len() == callers as usize && targets.iter().all(is_served)).then_some(targets)
+        })?;
+        Ok((nodes, targets))
+    }
+}
+
+fn settings(dir: &Path, name: &str, way: Way, most: u32) -> anyhow::Result<PathBuf> {
+    let file = dir.join(name);
+    let between = way.name();
+    let text = format!("proxy: {{between_nodes: {between}, workers: {{min: 1, max: {most}}}}}\n");
+    fs::write(&file, text).context("the settings")?;
+    Ok(file)
+}
+
+/// The listeners of callers, out of a node's status.
+fn targets(status: &[u8], host: &str) -> Option<Vec<String>> {
+    let status: serde_json::Value = serde_json::from_slice(status).ok()?;
+    let listeners = status.get("listeners")?.as_array()?;
+    let ours = listeners.iter().filter(|listener| {
+        let caller = listener["caller"].as_str();
+        listener["kind"] == "service" && caller.is_some_and(|caller| caller.starts_with("lab/near"))
+    });
+    let target =
+        |listener: &serde_json::Value| Some(format!("{host}@{}", listener["address"].as_str()?));
+    ours.map(target).collect()
+}

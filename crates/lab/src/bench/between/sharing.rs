@@ -1,0 +1,98 @@
+//! How soon a second Worker carries its part.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::bench::account;
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(100);
+/// Over how many looks Workers are compared.
+const OVER: usize = 5;
+/// They share the work when the one with less does this part of what the other does …
+const PART: f64 = 0.5;
+/// … and that is more than so many nanoseconds of each look.
+const LEAST_NS: u64 = 5_000_000;
+
+/// Processor time of Workers over the last looks.
+#[derive(Debug, Default)]
+pub(super) struct Sharing {
+    looks: VecDeque<Vec<u64>>,
+}
+
+impl Sharing {
+    /// Takes in what each Worker has used since the last look. Returns whether they share the work.
+    fn look(&mut self, used_ns: Vec<u64>) -> bool {
+        self.looks.push_back(used_ns);
+        if self.looks.len() > OVER {
+            self.looks.pop_front();
+        }
+        let workers = self.looks.iter().map(Vec::len).min().unwrap_or(0);
+        if self.looks.len() < OVER || workers < 2 {
+            return false;
+        }
+        let sums = (0..workers).map(|one| self.looks.iter().map(|look| look[one]).sum());
+        let sums: Vec<u64> = sums.collect();
+        let (most, least) = (sums.iter().max(), sums.iter().min());
+        let (Some(&most), Some(&least)) = (most, least) else {
+            return false;
+        };
+        least > LEAST_NS * OVER as u64 && least as f64 >= PART * most as f64
+    }
+}
+
+/// Does something, and looks meanwhile at the Workers of a process. Returns what came of it, and after how many seconds
+/// they shared the work.
+pub(super) fn watched<T>(
+    pid: u32,
+    mut sharing: Sharing,
+    happens: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<(T, Option<f64>)> {
+    let over = AtomicBool::new(false);
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut before = account::read(pid).ok()?;
+            while !over.load(Ordering::Relaxed) {
+                thread::park_timeout(LOOK);
+                let now = account::read(pid).ok()?;
+                let threads = account::by_thread(pid, &before, &now);
+                let workers = threads
+                    .iter()
+                    .filter(|(name, _)| name.starts_with("worker-"));
+                if sharing.look(workers.map(|(_, ns)| *ns).collect()) {
+                    return Some(began.elapsed().as_secs_f64());
+                }
+                before = now;
+            }
+            None
+        });
+        let happened = happens();
+        over.store(true, Ordering::Relaxed);
+        let shared_s = watcher.join().ok().context("the watcher panicked")?;
+        Ok((happened?, shared_s))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn work_is_shared_when_the_second_worker_does_half_of_what_the_first_does() {
+        let mut sharing = Sharing::default();
+        assert!((0..10).all(|_| !sharing.look(vec![90 * MS])), "one alone");
+        assert!((0..10).all(|_| !sharing.look(vec![90 * MS, MS])));
+        let looks = (0..10).take_while(|_| !sharing.look(vec![50 * MS, 45 * MS]));
+        assert_eq!(looks.count(), 3);
+        // Neither has anything to do.
+        let mut sharing = Sharing::default();
+        assert!((0..10).all(|_| !sharing.look(vec![MS, MS])));
+    }
+}

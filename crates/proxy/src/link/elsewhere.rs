@@ -1,0 +1,174 @@
+//! Whose callers are asked for another link, at the end that is called: a Worker that has too much to do, or is to
+//! end, cannot hand a link over.
+//!
+//! ```text
+//!   fresh ──1 s──▶ ready ── too much to do ─▶ asked ──2 s──▶ resting ──▶ ready
+//!                    └─ the Worker retires ─▶ asked ──2 s──▶ told to go: what comes from then on is refused
+//! ```
+//!
+//! A caller that has done as it was asked closes the link when nothing is open on it any more. Flows that last keep it.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+
+use foldhash::fast::RandomState;
+use heddle_wire::link::{Another, Code};
+use heddle_wire::preface::Kind;
+
+use super::{Link, Links};
+use crate::worker::{Band, Member, Millis, Part, Standing, Worker};
+
+/// A link that has come is left alone for so long: what it does is not known yet. In milliseconds, as all here.
+const FRESH_MS: Millis = 1_000;
+/// What a caller was asked for should have come to be by then.
+const ANSWERED_MS: Millis = 2_000;
+/// A caller that has a link instead, and keeps this one for what lasts, is not asked for one more.
+const INSTEAD_AGAIN_MS: Millis = 30_000;
+/// One that was asked for a link beside may have given that up since.
+const BESIDE_AGAIN_MS: Millis = 5_000;
+
+/// Whether the caller of a link was asked, and for what.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere {
+    /// The tasks of the link.
+    band: Option<Band>,
+    begun: Millis,
+    asked: Cell<Option<(Another, Millis)>>,
+}
+
+impl Elsewhere {
+    pub(super) fn new(band: Band, begun: Millis) -> Self {
+        Elsewhere {
+            band: Some(band),
+            begun,
+            asked: Cell::new(None),
+        }
+    }
+
+    /// What a task is that serves a stream.
+    pub(super) fn member(&self, kind: Kind) -> Option<Member> {
+        let part = match kind {
+            Kind::Http => Part::Exchanges,
+            Kind::Bytes => Part::Flow,
+        };
+        self.band.map(|band| Member { band, part })
+    }
+
+    /// Whether, and until when, a Worker that retires waits for the caller to go by itself.
+    pub(super) fn waits_until(&self) -> Option<Millis> {
+        match self.asked.get() {
+            Some((Another::Instead, at)) => Some(at.saturating_add(ANSWERED_MS)),
+            Some((Another::Beside, _)) | None => None,
+        }
+    }
+
+    fn standing(&self, now: Millis, keeps_two: bool) -> Standing {
+        if now.saturating_sub(self.begun) < FRESH_MS {
+            return Standing::Resting;
+        }
+        let Some((what, at)) = self.asked.get() else {
+            return Standing::Ready { keeps_two };
+        };
+        let again = match what {
+            Another::Instead => INSTEAD_AGAIN_MS,
+            Another::Beside => BESIDE_AGAIN_MS,
+        };
+        match now.saturating_sub(at) {
+            passed if passed < ANSWERED_MS => Standing::Asked(what),
+            passed if passed < again => Standing::Resting,
+            _ => Standing::Ready { keeps_two },
+        }
+    }
+}
+
+impl Link {
+    /// Whether its caller may be asked for another.
+    pub(crate) fn standing(&self, now: Millis) -> Standing {
+        let session = self.session.borrow();
+        if self.closing.get() || !session.is_up() {
+            return Standing::Resting;
+        }
+        self.elsewhere.standing(now, session.may_ask_for_two())
+    }
+
+    /// Asks its caller for another.
+    pub(crate) fn ask_for(&self, worker: &Worker, what: Another) {
+        let now = worker.clock.now_ms();
+        self.elsewhere.asked.set(Some((what, now)));
+        self.session.borrow_mut().ask_for(what);
+        worker.stats.links_asked.inc();
+        self.stir();
+    }
+
+    /// Whether nothing more is taken, since the Worker ends and the caller had its time.
+    pub(super) fn is_told_to_go(&self, worker: &Worker, now: Millis) -> bool {
+        let had_its_time = || {
+            self.elsewhere
+                .waits_until()
+                .is_some_and(|until| now >= until)
+        };
+        worker.is_draining() || worker.is_retiring() && had_its_time()
+    }
+}
+
+impl Links {
+    /// Those by which others call, by their tasks.
+    pub(crate) fn by_band(&self) -> HashMap<Band, Rc<Link>, RandomState> {
+        let from = self.from.borrow();
+        let links = from.values().filter_map(Weak::upgrade);
+        links
+            .filter_map(|link| Some((link.elsewhere.band?, link)))
+            .collect()
+    }
+
+    /// Asks callers for other links instead of theirs: so many at most that were not asked yet, or all of them.
+    pub(crate) fn ask_callers(&self, worker: &Worker, most: Option<usize>) {
+        let is_new = |link: &Rc<Link>| {
+            let asked = most.is_some() && link.elsewhere.waits_until().is_some();
+            !link.closing.get() && !asked
+        };
+        let most = most.unwrap_or(usize::MAX);
+        let links = self.by_band().into_values();
+        for link in links.filter(is_new).take(most) {
+            let is_up = link.session.borrow().is_up();
+            match is_up {
+                true => link.ask_for(worker, Another::Instead),
+                // It is told when it comes back, if it does.
+                false => link.go_away(Code::GOING_AWAY),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(elsewhere: &Elsewhere, now: Millis) -> Standing {
+        elsewhere.standing(now, true)
+    }
+
+    #[test]
+    fn a_caller_is_asked_once_and_has_its_time() {
+        let ready = Standing::Ready { keeps_two: true };
+        for (what, again) in [
+            (Another::Instead, INSTEAD_AGAIN_MS),
+            (Another::Beside, BESIDE_AGAIN_MS),
+        ] {
+            let elsewhere = Elsewhere {
+                begun: 5_000,
+                ..Elsewhere::default()
+            };
+            assert_eq!(standing(&elsewhere, 5_999), Standing::Resting);
+            assert_eq!(standing(&elsewhere, 6_000), ready);
+            elsewhere.asked.set(Some((what, 7_000)));
+            assert_eq!(standing(&elsewhere, 8_999), Standing::Asked(what));
+            assert_eq!(standing(&elsewhere, 9_000), Standing::Resting);
+            assert_eq!(standing(&elsewhere, 6_999 + again), Standing::Resting);
+            assert_eq!(standing(&elsewhere, 7_000 + again), ready);
+            let waits = matches!(what, Another::Instead).then_some(9_000);
+            assert_eq!(elsewhere.waits_until(), waits);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The links of one pair on one Worker, at the end that calls.
+//!
+//! ```text
+//!   one link ─┬─ it has many streams, or its other end asks for one beside it ─▶ two, the one with less takes the next
+//!             └─ its other end asks for another instead ──▶ it goes on until that one is there,
+//!                                                           then begins nothing more, and is over with its streams
+//! ```
+//!
+//! Nothing is given up for a link that may not come to be: where the other end has no place for it, or this one, what
+//! there is goes on.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use heddle_wire::link::Another;
+use heddle_wire::preface::Kind;
+
+use super::links::MAX_FOR_A_PAIR;
+use super::{End, Key, Link, Links};
+use crate::worker::{Millis, Worker};
+
+/// A link that had no stream for so long makes way at once, in milliseconds: nothing is lost by waiting for the next.
+const UNUSED_MS: Millis = 1_000;
+
+/// Between two links that are opened because the other end asks for them so much time passes, in milliseconds: a node
+/// that asks all the time does not keep this one busy with handshakes.
+const BETWEEN_MS: Millis = 100;
+
+/// All of a pair.
+#[derive(Debug, Default)]
+pub(super) struct Pair {
+    links: RefCell<Vec<Rc<Link>>>,
+    /// When one was opened last because the other end had asked for it.
+    obeyed: Cell<Option<Millis>>,
+}
+
+/// How a link stands to the others.
+#[derive(Debug, Default)]
+pub(super) struct OfPair {
+    pair: Weak<Pair>,
+    /// There are others.
+    shares: Cell<bool>,
+    /// The other end has asked for another instead.
+    leaves: Cell<bool>,
+    /// What was asked for, until it is seen to.
+    asked: Cell<Option<Another>>,
+}
+
+impl Pair {
+    pub(super) fn add(&self, link: &Rc<Link>) {
+        self.links.borrow_mut().push(Rc::clone(link));
+        self.settle();
+    }
+
+    /// Forgets one. Returns whether it was there.
+    pub(super) fn remove(&self, link: &Rc<Link>) -> bool {
+        let mut links = self.links.borrow_mut();
+        let before = links.len();
+        links.retain(|other| !Rc::ptr_eq(other, link));
+        let was_there = links.len() < before;
+        drop(links);
+        self.settle();
+        was_there
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.links.borrow().is_empty()
+    }
+
+    pub(super) fn for_each(&self, look: impl FnMut(&Rc<Link>)) {
+        self.links.borrow().iter().for_each(look);
+    }
+
+    /// The link by which a new stream goes: one that is there rather than one that is being made, and of several the one
+    /// that has the fewest such streams. `None`: another is to be opened.
+    pub(super) fn choose(&self, kind: Kind) -> Option<Rc<Link>> {
+        let links = self.links.borrow();
+        let open = links.iter().filter(|link| !link.closing.get());
+        let stay = open.clone().filter(|link| !link.of_pair.leaves.get());
+        let least = open.min_by_key(|link| link.rank(kind))?;
+        let enough = stay.count() >= MAX_FOR_A_PAIR || !least.is_busy();
+        enough.then(|| Rc::clone(least))
+    }
+
+    /// Links that begin streams, and go on to.
+    fn staying(&self) -> usize {
+        let links = self.links.borrow();
+        let stay = |link: &&Rc<Link>| !link.closing.get() && !link.of_pair.leaves.get();
+        links.iter().filter(stay).count()
+    }
+
+    /// Whether another is opened for being asked for. Counts as one if so.
+    fn may_obey(&self, now: Millis) -> bool {
+        let last = self.obeyed.get();
+        let may = last.is_none_or(|last| now.saturating_sub(last) >= BETWEEN_MS);
+        if may {
+            self.obeyed.set(Some(now));
+        }
+        may
+    }
+
+    /// Lets those go whose place another has taken, and says of the others whether they are several.
+    fn settle(&self) {
+        let links = self.links.borrow();
+        let open = || links.iter().filter(|link| !link.closing.get());
+        if open().any(|link| link.is_there() && !link.of_pair.leaves.get()) {
+            for link in open().filter(|link| link.of_pair.leaves.get()) {
+                link.closing.set(true);
+                link.stir();
+            }
+        }
+        let several = open().count() > 1;
+        open().for_each(|link| link.of_pair.shares.set(several));
+    }
+}
+
+impl OfPair {
+    pub(super) fn new(pair: &Rc<Pair>) -> Self {
+        OfPair {
+            pair: Rc::downgrade(pair),
+            ..OfPair::default()
+        }
+    }
+
+    pub(super) fn pair(&self) -> Option<Rc<Pair>> {
+        self.pair.upgrade()
+    }
+
+    /// Looks at all of the pair, since the link is there, or is not any more.
+    pub(super) fn settle(&self) {
+        if let Some(pair) = self.pair() {
+            pair.settle();
+        }
+    }
+
+    /// The other end asks for something.
+    pub(super) fn asked(&self, what: Another) {
+        self.asked.set(Some(what));
+    }
+}
+
+impl Link {
+    /// Whether it carries the next stream, whatever other links there are.
+    pub(super) fn suffices(&self) -> bool {
+        !self.closing.get() && !self.of_pair.shares.get() && !self.is_busy()
+    }
+
+    /// Whether the other end is heard.
+    fn is_there(&self) -> bool {
+        self.session.borrow().is_up()
+    }
+
+    /// The least goes first: with streams of the same kind, since a flow that is silent for an hour says nothing about
+    /// how long a request takes.
+    fn rank(&self, kind: Kind) -> (bool, bool, usize) {
+        let session = self.session.borrow();
+        let flows = session.open_flows();
+        let streams = match kind {
+            Kind::Http => session.open_streams().saturating_sub(flows),
+            Kind::Bytes => flows,
+        };
+        (!session.is_up(), self.of_pair.leaves.get(), streams)
+    }
+
+    /// Does what the other end has asked for.
+    pub(super) fn do_as_asked(self: &Rc<Self>, worker: &Rc<Worker>) {
+        let (Some(what), Some(pair)) = (self.of_pair.asked.take(), self.of_pair.pair()) else {
+            return;
+        };
+        let End::Caller(key) = &self.end else { return };
+        let wanted = match what {
+            Another::Instead if self.is_unused(worker.clock.now_ms()) => {
+                self.closing.set(true);
+                false
+            }
+            Another::Instead => {
+                self.of_pair.leaves.set(true);
+                pair.staying() == 0
+            }
+            Another::Beside => !self.closing.get() && pair.staying() < MAX_FOR_A_PAIR,
+        };
+        let wanted = wanted && pair.may_obey(worker.clock.now_ms());
+        if wanted && let Err(reason) = worker.links.open(worker, &pair, key.clone()) {
+            tracing::debug!(
+                node = %key.node, called = %key.called, reason = reason.code(),
+                "another link was asked for, and there is no room for it"
+            );
+        }
+        pair.settle();
+    }
+
+    /// Whether nothing is open on it, nor was lately.
+    fn is_unused(&self, now: Millis) -> bool {
+        self.streams() == 0
+            && self.openings.borrow().are_none()
+            && now.saturating_sub(self.idle_since.get()) >= UNUSED_MS
+    }
+}
+
+impl Links {
+    /// The link by which an endpoint was reached last, if that carries the next stream, or another of its pair.
+    pub(super) fn known(&self, known: Option<Rc<Link>>, kind: Kind) -> Option<Rc<Link>> {
+        let known = known?;
+        if known.suffices() {
+            return Some(known);
+        }
+        known.of_pair.pair()?.choose(kind)
+    }
+
+    /// The links of a pair, of which there may be none yet.
+    pub(super) fn pair(&self, key: &Key) -> Rc<Pair> {
+        let mut to = self.to.borrow_mut();
+        if let Some(pair) = to.get(key) {
+            return Rc::clone(pair);
+        }
+        Rc::clone(to.entry(key.clone()).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_asks_all_the_time_gets_few_links() {
+        let pair = Pair::default();
+        let opened = (5_000..6_000).filter(|&now| pair.may_obey(now)).count();
+        assert_eq!(opened, 10);
+    }
+}

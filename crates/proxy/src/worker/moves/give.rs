@@ -1,0 +1,72 @@
+//! What a Worker does when it is to give some of its work away, or all.
+
+use super::portion::{Fate, Item, Kind, MAX_ASKED, Standing, choose};
+use crate::worker::gate::{Band, Spent};
+use crate::worker::{Intake, TaskId, Worker};
+
+/// Who does work on a caller's account.
+#[derive(Debug, Clone, Copy)]
+enum Who {
+    Task(TaskId),
+    /// A link, with all that it carries.
+    Band(Band),
+}
+
+impl Worker {
+    /// Orders the busiest connections and links that together do about `share` of the work to leave; all
+    /// of them if it is 1.
+    pub(in crate::worker) fn give(&self, to: &Intake, share: f64) {
+        if self.moves.is_retiring() {
+            return;
+        }
+        if share >= 1.0 {
+            let all = self.gate.callers();
+            self.moves.order(&self.gate, to, &all);
+            return self.links.ask_callers(self, None);
+        }
+        let links = self.links.by_band();
+        let now = self.clock.now_ms();
+        let standing = |band| match links.get(&band) {
+            Some(link) => link.standing(now),
+            None => Standing::Resting,
+        };
+        let item = |spent| match spent {
+            Spent::Task(task, ns) => Item {
+                who: Who::Task(task),
+                all_ns: ns,
+                goes_ns: ns,
+                kind: Kind::Connection,
+            },
+            Spent::Band(band, all_ns, goes_ns) => Item {
+                who: Who::Band(band),
+                all_ns,
+                goes_ns,
+                kind: Kind::Link(standing(band)),
+            },
+        };
+        let items: Vec<Item<Who>> = self.gate.spent().into_iter().map(item).collect();
+        let chosen = choose(&items, share);
+        let tasks: Vec<TaskId> = chosen
+            .iter()
+            .filter_map(|(who, _)| match who {
+                Who::Task(task) => Some(*task),
+                Who::Band(_) => None,
+            })
+            .collect();
+        self.moves.order(&self.gate, to, &tasks);
+        for (who, fate) in chosen {
+            if let (Who::Band(band), Fate::Asked(what)) = (who, fate)
+                && let Some(link) = links.get(&band)
+            {
+                link.ask_for(self, what);
+            }
+        }
+    }
+
+    /// Hands over every connection, in turn to each of `to`, and has callers open other links, not all of them at the
+    /// same time: this is said again until everything has gone.
+    pub(in crate::worker) fn retire(&self, to: Vec<Intake>) {
+        self.moves.retire(&self.gate, to);
+        self.links.ask_callers(self, Some(MAX_ASKED));
+    }
+}
