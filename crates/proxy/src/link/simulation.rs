@@ -18,7 +18,7 @@ use heddle_wire::link::{Code, Limits, Opened, Serial, Session, Streams, Token, V
 
 use super::hold::Holds;
 use super::stream::{Opening, Stream};
-use super::{End, Failed, Key, Link, Openings, Resets, Slots, reason_of};
+use super::{Elsewhere, End, Failed, Key, Link, OfPair, Openings, Resets, Slots, reason_of};
 use crate::failure::Reason;
 use crate::worker::Millis;
 
@@ -58,6 +58,8 @@ fn link(end: End, session: Session, pool: &Pool) -> Rc<Link> {
         returned: RefCell::default(),
         parts_by: Cell::new(Millis::MAX),
         resets: Resets::default(),
+        of_pair: OfPair::default(),
+        elsewhere: Elsewhere::default(),
     })
 }
 
