@@ -138,22 +138,27 @@ impl Links {
     ///
     /// # Errors
     /// When there are as many links as may be.
-    pub(super) fn open(
-        &self,
-        worker: &Rc<Worker>,
-        pair: &Rc<Pair>,
-        key: Key,
-    ) -> Result<Rc<Link>, Reason> {
-        if self.count.get() >= worker.settings.bounds.links && !self.make_room() {
+    fn open(&self, worker: &Rc<Worker>, pair: &Rc<Pair>, key: Key) -> Result<Rc<Link>, Reason> {
+        if !self.have_room(worker) && !self.make_room() {
             return Err(Reason::UpstreamOverflow);
         }
+        Ok(self.add(worker, pair, key))
+    }
+
+    /// Whether there may be one more.
+    pub(super) fn have_room(&self, worker: &Worker) -> bool {
+        self.count.get() < worker.settings.bounds.links
+    }
+
+    /// One more of a pair, whatever others there are.
+    pub(super) fn add(&self, worker: &Rc<Worker>, pair: &Rc<Pair>, key: Key) -> Rc<Link> {
         let session = Session::client(limits(worker)).keeping_two();
         let link = Link::calling(key, pair, session, worker);
         pair.add(&link);
         self.count.set(self.count.get() + 1);
         let driver = call(Rc::clone(worker), Rc::clone(&link));
         worker.gate.spawn(WorkKey::OWN, driver);
-        Ok(link)
+        link
     }
 
     /// Gives up the link that has been idle for longest. False if none is.

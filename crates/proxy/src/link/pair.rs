@@ -179,12 +179,10 @@ impl Link {
             }
             Another::Beside => !self.closing.get() && pair.staying() < MAX_FOR_A_PAIR,
         };
-        let wanted = wanted && pair.may_obey(worker.clock.now_ms());
-        if wanted && let Err(reason) = worker.links.open(worker, &pair, key.clone()) {
-            tracing::debug!(
-                node = %key.node, called = %key.called, reason = reason.code(),
-                "another link was asked for, and there is no room for it"
-            );
+        // No other link makes way for it.
+        let wanted = wanted && worker.links.have_room(worker);
+        if wanted && pair.may_obey(worker.clock.now_ms()) {
+            worker.links.add(worker, &pair, key.clone());
         }
         pair.settle();
     }

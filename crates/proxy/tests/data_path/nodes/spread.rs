@@ -12,7 +12,10 @@ use heddle_proxy::{Elasticity, Settings};
 use super::links::echo;
 use super::pair::Pair;
 use crate::policy::guarded;
-use crate::support::{PATIENCE, count, serve};
+use crate::support::{count, serve};
+
+/// How long Workers may take to come and go, beside whatever else the machine does.
+const LONG: Duration = Duration::from_secs(60);
 
 fn workers(min: usize, max: usize) -> Settings {
     Settings {
@@ -79,19 +82,15 @@ fn a_second_worker_has_its_part_of_one_callers_requests_and_hands_it_back_when_i
     // Given one caller over one link, which keeps a Worker busy …
     let clients = browse(&pair, 16, &stop);
     let called = |name| count(&pair.called.registry, name, &[]);
-    wait_until("a second worker comes", 2 * PATIENCE, || {
+    wait_until("a second worker comes", LONG, || {
         called("heddle_workers_active") >= 2.0
     });
     // … then the second Worker soon does half of what the first one does, at least.
-    wait_until(
-        "the second worker has something to do",
-        2 * PATIENCE,
-        || {
-            let worked = worked(&pair);
-            let (most, least) = (worked.iter().max(), worked.iter().min());
-            worked.len() == 2 && *least.unwrap() > 10 && least.unwrap() * 2 >= *most.unwrap()
-        },
-    );
+    wait_until("the second worker has something to do", LONG, || {
+        let worked = worked(&pair);
+        let (most, least) = (worked.iter().max(), worked.iter().min());
+        worked.len() == 2 && *least.unwrap() > 10 && least.unwrap() * 2 >= *most.unwrap()
+    });
     assert!(called("heddle_links_asked_total") >= 1.0);
     assert!(count(&pair.calling.registry, "heddle_links_active", &[]) >= 2.0);
     stop.store(true, Ordering::Relaxed);
@@ -108,7 +107,7 @@ fn a_second_worker_has_its_part_of_one_callers_requests_and_hands_it_back_when_i
             }
             asked
         });
-        wait_until("one worker goes", 3 * PATIENCE, || {
+        wait_until("one worker goes", LONG, || {
             pair.called.proxy.status().workers.len() == 1
         });
         stop.store(true, Ordering::Relaxed);
@@ -126,7 +125,7 @@ fn no_request_fails_while_its_caller_is_asked_for_other_links_all_the_time() {
     let stop = Arc::default();
     let clients = browse(&pair, 8, &stop);
     let links = || count(&pair.called.registry, "heddle_links_total", &[]);
-    wait_until("links come one after the other", 2 * PATIENCE, || {
+    wait_until("links come one after the other", LONG, || {
         pair.called.proxy.rotate();
         thread::park_timeout(Duration::from_millis(60));
         links() >= 12.0
