@@ -7,7 +7,7 @@ use heddle_intercept::channel::ToHolder;
 use heddle_intercept::fixture::Holder;
 use heddle_model::{AppProtocol, Mesh};
 
-use super::bed::{ECHO, NODE, SERVICE, Steered, mesh, name, settings, sockets};
+use super::bed::{ECHO, NODE, Steered, mesh, name, settings, sockets};
 use crate::nodes::pair::Pair;
 use crate::support::Upstream;
 
