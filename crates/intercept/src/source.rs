@@ -138,7 +138,7 @@ mod tests {
             assert!(is_of_another_host(dummy), "{dummy}");
             assert_eq!(dummy.is_ipv4(), to.is_ipv4());
             let node = node_address(to);
-            assert!(node.is_none_or(|node| is_of_another_host(node)), "{node:?}");
+            assert!(node.is_none_or(is_of_another_host), "{node:?}");
         }
     }
 }

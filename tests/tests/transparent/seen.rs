@@ -43,11 +43,12 @@ fn servers(stage: &Stage) -> Vec<Serving> {
 /// What a program sees of a client that dials it.
 fn seen(stage: &Stage, client: &str, to: SocketAddr) -> String {
     let mut command = stage.own(client, &format!("hear {to}"));
-    said(command.stdin(Stdio::null()).output().expect("runs").stdout)
+    let output = command.stdin(Stdio::null()).output().expect("runs");
+    said(&output.stdout)
 }
 
-fn said(output: Vec<u8>) -> String {
-    let output = String::from_utf8_lossy(&output).into_owned();
+fn said(output: &[u8]) -> String {
+    let output = String::from_utf8_lossy(output).into_owned();
     told(&output)
         .first()
         .map(ToString::to_string)
@@ -56,8 +57,20 @@ fn said(output: Vec<u8>) -> String {
 
 #[test]
 fn programs_see_their_clients_or_the_node_and_never_themselves() {
-    let Some(stage) = scene().up() else { return };
-    let _servers = servers(&stage);
+    if let Some(stage) = scene().up() {
+        look(&stage);
+    }
+}
+
+#[test]
+fn so_it_is_with_packet_filters() {
+    if let Some(stage) = scene().filtered().up() {
+        look(&stage);
+    }
+}
+
+fn look(stage: &Stage) {
+    let _servers = servers(stage);
     let pods = ["near", "far", "near6", "far6", "four", "wide", "narrow"];
     for pod in pods {
         stage.until_served(pod);
@@ -68,7 +81,7 @@ fn programs_see_their_clients_or_the_node_and_never_themselves() {
     let mut wrong = Vec::new();
     let mut expect = |client: &str, to: IpAddr, expected: IpAddr, what: &str| {
         for port in PORTS {
-            let seen = seen(&stage, client, SocketAddr::new(to, port));
+            let seen = seen(stage, client, SocketAddr::new(to, port));
             if seen != expected.to_string() {
                 wrong.push(format!(
                     "{what}, port {port}: seen as {seen}, not {expected}"
@@ -130,10 +143,10 @@ fn programs_see_their_clients_or_the_node_and_never_themselves() {
     // A client at an address that means something else in the pod.
     let to = own("wide", V6);
     for port in PORTS {
-        let from = format!("[{}%{BRIDGE}]:0", link_local(&stage));
+        let from = format!("[{}%{BRIDGE}]:0", link_local(stage));
         let role = format!("hear {} {from}", SocketAddr::new(to, port));
         let output = stage.own_on("one", &role).output().expect("runs");
-        let seen = said(output.stdout);
+        let seen = said(&output.stdout);
         if seen != node(V6).to_string() {
             wrong.push(format!("a link-local client, port {port}: seen as {seen}"));
         }
