@@ -270,7 +270,8 @@ proptest! {
         let links = 2 * demands.len() as u32;
         let asked = world.run(150);
         prop_assert!(asked <= 2 * links, "{asked} were asked for {links} links");
-        prop_assert!(world.gap() <= 1.7 * GAP, "{:?}", world.busy());
+        // What is taken is at most half of a gap, and links come in no smaller pieces than callers have.
+        prop_assert!(world.gap() <= 2.0 * GAP, "{:?}", world.busy());
         let later = world.run(300);
         prop_assert!(later <= 3, "{later} were asked in half a minute, for {:?}", world.busy());
     }
