@@ -270,10 +270,12 @@ proptest! {
         let links = 2 * demands.len() as u32;
         let asked = world.run(150);
         prop_assert!(asked <= 2 * links, "{asked} were asked for {links} links");
-        // What is taken is at most half of a gap, and links come in no smaller pieces than callers have.
-        prop_assert!(world.gap() <= 2.0 * GAP, "{:?}", world.busy());
+        let busy = world.busy();
+        let (most, least) = (busy[0].max(busy[1]), busy[0].min(busy[1]));
+        prop_assert!(most <= 1.5 * least || most - least <= GAP, "{busy:?}");
         let later = world.run(300);
-        prop_assert!(later <= 3, "{later} were asked in half a minute, for {:?}", world.busy());
+        // A caller that has two is asked in vain, and not again for five seconds: there are two at most that large.
+        prop_assert!(later <= 12, "{later} were asked in half a minute, for {:?}", world.busy());
     }
 
     #[test]

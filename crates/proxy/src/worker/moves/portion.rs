@@ -25,6 +25,11 @@ const LEAST: u64 = 64;
 /// The half of a link goes if that is at most so much of what is left to give: the two Workers are closer
 /// afterwards.
 const HALF_AT_MOST: f64 = 1.8;
+/// A share from which the two are far apart: a third more work for the one than for the other.
+const FAR: f64 = 0.125;
+/// Then so much may go. It may be the other Worker that has more afterwards, and a link of its own is divided then:
+/// without that, two callers of which one does twice as much as the other would stay as they are.
+const HALF_AT_MOST_WHEN_FAR: f64 = 4.0;
 
 /// Something that a Worker carries.
 #[derive(Debug, Clone, Copy)]
@@ -100,10 +105,14 @@ pub(crate) fn choose<T: Copy>(items: &[Item<T>], share: f64) -> Vec<(T, Fate)> {
         left -= goes;
     }
     if left > wanted / 2.0 {
+        let half_at_most = match share >= FAR {
+            true => HALF_AT_MOST_WHEN_FAR,
+            false => HALF_AT_MOST,
+        };
         let divided = by_size.iter().find(|item| {
             let half = item.goes_ns as f64 / 2.0;
             let too_large = item.goes_ns as f64 > left * (1.0 + TOLERANCE);
-            item.keeps_two() && too_large && half <= left * HALF_AT_MOST
+            item.keeps_two() && too_large && half <= left * half_at_most
         });
         chosen.extend(divided.map(|item| (item.who, Fate::Asked(Another::Beside))));
     }
