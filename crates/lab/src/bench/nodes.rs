@@ -33,12 +33,21 @@ pub(super) struct Site<'a> {
     pub(super) place: &'a Place,
     /// A settings file for the nodes.
     pub(super) settings: Option<&'a Path>,
-    /// Another one for the node of that name.
-    pub(super) settings_of: Option<(&'a str, &'a Path)>,
+    /// What is otherwise of one node.
+    pub(super) apart: Option<Apart<'a>>,
     /// An etcd in which providers register.
     pub(super) etcd: Option<&'a str>,
     /// Whose root is the mesh's.
     pub(super) root: &'a Authority,
+}
+
+/// A node with settings of its own, for which everything else goes first.
+#[derive(Clone, Copy)]
+pub(super) struct Apart<'a> {
+    pub(super) node: &'a str,
+    pub(super) settings: &'a Path,
+    /// As `nice` takes it.
+    pub(super) nice: u32,
 }
 
 /// A mesh that runs. The nodes end before the control plane.
@@ -125,15 +134,18 @@ impl Node {
         write_private(&file, token)?;
         let mesh = free_address()?;
         let socket = site.dir.join(format!("{name}.sock"));
-        let mut command = words([site.heddle.as_os_str(), "node".as_ref()]);
+        let apart = site.apart.filter(|apart| apart.node == name);
+        let nice = apart.map(|apart| apart.nice.to_string());
+        let nice = nice.iter().flat_map(|nice| words(["nice", "-n", nice]));
+        let mut command: Vec<OsString> = nice.collect();
+        command.extend(words([site.heddle.as_os_str(), "node".as_ref()]));
         command.extend(words(["--name", name, "--metrics", "127.0.0.1:0"]));
         command.extend(words(["--control", &control.to_string()]));
         command.extend(words(["--listen", &mesh.to_string()]));
         command.extend(with("--token-file", &file));
         command.extend(with("--state", &site.dir.join(name)));
         command.extend(with("--socket", &socket));
-        let own = site.settings_of.filter(|(node, _)| *node == name);
-        let settings = own.map(|(_, file)| file).or(site.settings);
+        let settings = apart.map(|apart| apart.settings).or(site.settings);
         command.extend(settings.iter().flat_map(|file| with("--config", file)));
         let log = site.dir.join(format!("{name}.log"));
         let child = Child::start(

@@ -181,8 +181,11 @@ impl Link {
         };
         // No other link makes way for it.
         let wanted = wanted && worker.links.have_room(worker);
-        if wanted && pair.may_obey(worker.clock.now_ms()) {
-            worker.links.add(worker, &pair, key.clone());
+        match wanted && pair.may_obey(worker.clock.now_ms()) {
+            true => drop(worker.links.add(worker, &pair, key.clone())),
+            // Too soon after another: it is looked at again when something comes.
+            false if wanted => self.of_pair.asked(what),
+            false => {}
         }
         pair.settle();
     }

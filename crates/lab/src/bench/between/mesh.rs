@@ -13,13 +13,15 @@ use crate::bench::ask;
 use crate::bench::authority::Authority;
 use crate::bench::child::{Child, Place, words};
 use crate::bench::load::Outcome;
-use crate::bench::nodes::{self, FAR, Nodes, Site};
+use crate::bench::nodes::{self, Apart, FAR, Nodes, Site};
 use crate::bench::stage::parse;
 use crate::bench::systems::{READY_WITHIN, System, Work, render};
 use crate::bench::upstream::Serving;
 
 /// Connections of the load generator, whichever callers they are of.
 const CONNECTIONS: u32 = 64;
+/// Everybody else's work goes before the far node's, so that it is the one that has too much to do.
+const FAR_IS_NICE: u32 = 12;
 /// How late a load generator may be.
 const LATE: Duration = Duration::from_secs(20);
 
@@ -76,7 +78,11 @@ impl Stage {
             dir,
             place: &Place::default(),
             settings: Some(&near),
-            settings_of: Some((FAR, &far)),
+            apart: Some(Apart {
+                node: FAR,
+                settings: &far,
+                nice: FAR_IS_NICE,
+            }),
             etcd: None,
             root: &Authority::new()?,
         })?;

@@ -62,7 +62,7 @@ fn heddles(
         dir: dir.path(),
         place,
         settings: system.settings.as_deref(),
-        settings_of: None,
+        apart: None,
         root,
     };
     let names: Vec<&str> = [NEAR]

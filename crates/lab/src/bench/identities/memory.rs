@@ -94,7 +94,7 @@ fn grow(heddle: &System, protocol: &str) -> anyhow::Result<Grown> {
         dir: dir.path(),
         place: &Place::default(),
         settings: None,
-        settings_of: None,
+        apart: None,
         etcd: None,
         root: &Authority::new()?,
     })?;

@@ -113,7 +113,7 @@ impl System {
             dir: dir.path(),
             place,
             settings: self.settings.as_deref(),
-            settings_of: None,
+            apart: None,
             etcd: None,
             root: authority,
         })?;
