@@ -98,7 +98,10 @@ fuzz_target!(|input: &[u8]| {
     if let Ok((end, true, data)) = whole {
         assert_eq!(naive(&input[..end]), data);
         let gone = pass_on(&input[..end], cuts);
-        assert_eq!(gone.to_ascii_lowercase(), pass_on(&input[..end], &[]).to_ascii_lowercase());
+        assert_eq!(
+            gone.to_ascii_lowercase(),
+            pass_on(&input[..end], &[]).to_ascii_lowercase()
+        );
         assert_eq!(feed(&gone, &[]), Ok((gone.len(), true, data)));
         assert_eq!(pass_on(&gone, &[]), gone);
     }

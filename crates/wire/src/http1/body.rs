@@ -146,24 +146,37 @@ impl BodyTracker {
     /// As for [`advance`](Self::advance).
     #[inline]
     pub fn forward(&mut self, input: &[u8]) -> Result<Forward, Reject> {
-        let State::Chunked(chunked) = &mut self.state else {
-            let Advance { consumed, done } = self.advance(input)?;
-            return Ok(Forward {
-                pass: consumed,
-                skip: 0,
-                write: false,
-                done,
-            });
+        let plain = |pass, done| Forward {
+            pass,
+            skip: 0,
+            write: false,
+            done,
+        };
+        let chunked = match &mut self.state {
+            State::Chunked(chunked) => chunked,
+            State::Done => return Ok(plain(0, true)),
+            State::UntilClose => return Ok(plain(input.len(), false)),
+            State::Length(left) => {
+                let rest = usize::try_from(*left).unwrap_or(usize::MAX);
+                let take = rest.min(input.len());
+                *left -= take as u64;
+                let done = *left == 0;
+                if done {
+                    self.state = State::Done;
+                }
+                return Ok(plain(take, done));
+            }
         };
         let reach = chunked.forward(input, &mut |_| ())?;
-        if chunked.is_done() {
+        let done = chunked.is_done();
+        if done {
             self.state = State::Done;
         }
         Ok(Forward {
             pass: reach.passed,
             skip: reach.skipped,
             write: reach.rewritten,
-            done: self.is_done(),
+            done,
         })
     }
 
