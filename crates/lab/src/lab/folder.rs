@@ -39,7 +39,15 @@ pub(super) type PlanStamp = (u64, i64, i64);
 /// Held while a lab is changed; the kernel lets go of it with the process.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _folder: OwnedFd,
+    folder: OwnedFd,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing would not do: a process that another thread is just starting has the descriptor, too, until it
+        // becomes its program.
+        let _held_no_longer = rustix::fs::flock(&self.folder, FlockOperation::Unlock);
+    }
 }
 
 impl Folder {
@@ -86,7 +94,7 @@ impl Folder {
                 format!("{shown}: another heddle-lab is at work on this lab (wait for it)")
             },
         )?;
-        Ok(Lock { _folder: folder })
+        Ok(Lock { folder })
     }
 
     /// The plan of the lab that it belongs to.

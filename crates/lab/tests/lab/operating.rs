@@ -1,5 +1,8 @@
 //! What an operator does with a lab that is up: asks its nodes, looks at its processes, gives it settings and pods.
 
+use std::io::{BufRead, BufReader};
+use std::sync::mpsc::sync_channel;
+
 use serde_json::Value;
 
 use super::*;
@@ -337,35 +340,53 @@ fn what_went_wrong_with_a_pod_is_gone_on_with_the_next_time() {
     assert!(lab.apply(&written.file()).expect("applied").is_empty());
 }
 
+/// A process that ends with the test, however that ends.
+struct Follower(std::process::Child);
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let _ended_already = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
 #[test]
 fn a_folder_that_is_followed_needs_no_further_word() {
     let Some(written) = Written::new('v', "carried: nothing\n", &idle("caller", "one")) else {
         return;
     };
     let lab = written.up();
-    let mut follower = Command::new(PROGRAM)
+    let follower = Command::new(PROGRAM)
         .arg("apply")
         .arg(written.file())
         .arg("--watch")
         .stdout(Stdio::piped())
-        .spawn()
-        .expect("apply");
+        .spawn();
+    let mut follower = Follower(follower.expect("apply"));
+    let told = BufReader::new(follower.0.stdout.take().expect("piped"));
+    let (says, said_of_it) = sync_channel(16);
+    thread::spawn(move || {
+        told.lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| says.send(line))
+    });
+    let next = || {
+        let line = said_of_it.recv_timeout(Duration::from_secs(20));
+        line.expect("it says what it has done")
+    };
+    assert!(next().contains("no pod changes"));
     let mesh = written.folder.path().join("mesh");
     // Given manifests that are wrong for a moment, then what comes next is taken over all the same.
     fs::write(mesh.join("new.yaml"), "kind: [\n").expect("written");
     thread::park_timeout(Duration::from_millis(1_500));
     fs::write(mesh.join("new.yaml"), pod("new", "two")).expect("written");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !Lab::open(&written.name).is_ok_and(|lab| lab.pod("shop/new").is_ok()) {
-        assert!(Instant::now() < deadline, "it is not taken over");
-        thread::park_timeout(Duration::from_millis(50));
-    }
+    while !next().contains("added: shop/new") {}
     let now = Lab::open(&written.name).expect("it is up");
     assert!(ask(&now, "shop/caller", "new:80", Family::V4).starts_with("new "));
-    follower.kill().expect("killed");
-    follower.wait().expect("ends");
     drop(now);
     lab.down().expect("down");
+    // Nothing is left to be followed.
+    assert!(follower.0.wait().expect("it ends").success());
     assert_eq!(written.traces(), Vec::<String>::new());
 }
 

@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 pub struct Options {
     /// The file of the lab, which is up
     file: PathBuf,
-    /// Follow the file and its manifests, and take over each change, until Ctrl-C
+    /// Follow the file and its manifests, and take over each change, until Ctrl-C or until the lab is down
     #[arg(long)]
     watch: bool,
 }
@@ -41,6 +41,10 @@ pub(in crate::lab) fn run(options: &Options) -> anyhow::Result<()> {
     let mut applied = seen.clone();
     loop {
         pause(LOOK_EVERY);
+        if !lab.folder().exists() {
+            println!("lab {}: it is down", lab.plan().name);
+            return Ok(());
+        }
         let now = look(file);
         let is_quiet = now == seen;
         seen = now;
