@@ -1,6 +1,7 @@
 //! What an operator does with a lab that is up: asks its nodes, looks at its processes, gives it settings and pods.
 
 use std::io::{BufRead, BufReader};
+use std::sync::mpsc::sync_channel;
 
 use serde_json::Value;
 
@@ -369,19 +370,17 @@ fn a_folder_that_is_followed_needs_no_further_word() {
             .map_while(Result::ok)
             .try_for_each(|line| says.send(line))
     });
+    let next = || {
+        let line = said_of_it.recv_timeout(Duration::from_secs(20));
+        line.expect("it says what it has done")
+    };
+    assert!(next().contains("no pod changes"));
     let mesh = written.folder.path().join("mesh");
     // Given manifests that are wrong for a moment, then what comes next is taken over all the same.
     fs::write(mesh.join("new.yaml"), "kind: [\n").expect("written");
     thread::park_timeout(Duration::from_millis(1_500));
     fs::write(mesh.join("new.yaml"), pod("new", "two")).expect("written");
-    let mut line = String::new();
-    while !line.contains("added: shop/new") {
-        line.clear();
-        assert!(
-            told.read_line(&mut line).expect("a line") > 0,
-            "it has ended"
-        );
-    }
+    while !next().contains("added: shop/new") {}
     let now = Lab::open(&written.name).expect("it is up");
     assert!(ask(&now, "shop/caller", "new:80", Family::V4).starts_with("new "));
     drop(now);
