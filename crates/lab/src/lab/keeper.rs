@@ -75,7 +75,7 @@ pub(super) enum Service {
     /// The control plane.
     Control,
     /// A node: the holder, whose child the proxy is.
-    Node(MeshNode),
+    Node(Box<MeshNode>),
 }
 
 impl Service {
@@ -135,7 +135,8 @@ impl Service {
 impl Lab {
     /// The services that a keeper keeps running.
     pub(super) fn services(&self) -> anyhow::Result<Vec<Service>> {
-        let nodes = self.mesh_nodes()?.into_iter().map(Service::Node);
+        let nodes = self.mesh_nodes()?.into_iter().map(Box::new);
+        let nodes = nodes.map(Service::Node);
         Ok(std::iter::once(Service::Control).chain(nodes).collect())
     }
 

@@ -25,8 +25,9 @@ use crate::worker::{Alarm, Millis, Worker};
 /// How long it takes to dial again after the first try that failed, in milliseconds; twice as long after each
 /// further one.
 const AGAIN_MS: Millis = 50;
-/// Longest such wait, in milliseconds.
-const MAX_AGAIN_MS: Millis = 1_000;
+/// Longest such wait, in milliseconds: a node that was started again is to be found before anybody has waited for a
+/// second.
+const MAX_AGAIN_MS: Millis = 400;
 /// Handshakes that may be cut before a link that never was is given up.
 const FIRST_TRIES: u32 = 4;
 /// How long one try may take while streams wait, in milliseconds.

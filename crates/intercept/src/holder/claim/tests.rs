@@ -48,7 +48,7 @@ fn a_proxy_that_its_holder_has_left_is_ended_before_another_holder_has_its_pods(
     noted.holder = None;
     write(&memory, &noted);
     // … then the next one has them when the proxy has ended …
-    let claim = Claim::take(memory.clone()).unwrap();
+    let claim = Claim::take(memory).unwrap();
     assert!(!proxy.is_there());
     // … and leaves nothing behind if it ends as it should.
     claim.clear();
