@@ -39,9 +39,9 @@ dist: ## stripped static binaries with their checksums, in dist/
 	@$(SETUP) build
 	@scripts/dist.sh
 
-soak: ## slow proofs: ten gigabytes through a connection that moves a thousand times, links cut a thousand times, two thousand idle links
+soak: ## slow proofs: ten gigabytes through a connection that moves a thousand times, links cut a thousand times, two thousand idle links, floods of connections
 	@$(SETUP) build
-	@cargo test --locked --release --package heddle-proxy --test data_path --test links_memory -- --ignored --nocapture
+	@cargo test --locked --release --package heddle-proxy --test data_path --test links_memory --test floods -- --ignored --nocapture
 
 fuzz: ## fuzz every parser (ARGS=SECONDS for each target)
 	@$(SETUP) build fuzz

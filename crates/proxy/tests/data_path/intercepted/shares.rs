@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
 use heddle_proxy::Bounds;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::bed::{ECHO, SERVICE, Steered, going_to, mesh};
-use crate::support::{Client, PATIENCE, serve_at};
+use crate::support::{Client, PATIENCE, allow_descriptors, serve_at};
 
 /// Connections of a node.
 const BOUND: usize = 4_096;
@@ -17,16 +16,6 @@ const BOUND: usize = 4_096;
 const SHARE: usize = BOUND * 7 / 8 / 2;
 /// How long a request may take beside a flood.
 const SOON: Duration = Duration::from_secs(2);
-
-/// Both ends of every connection are in this process.
-fn allow_descriptors() {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let limit = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    setrlimit(Resource::Nofile, limit).unwrap();
-}
 
 /// Connections of which the proxy has decided what becomes of them.
 const SEEN: [&str; 2] = [
