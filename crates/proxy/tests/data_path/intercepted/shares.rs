@@ -22,7 +22,7 @@ const SEEN: [&str; 2] = [
     "heddle_connections_total",
     "heddle_connections_refused_total",
 ];
-/// Opened at a time: fewer than wait for one worker, beyond which they are refused whosever they are.
+/// Opened at a time: fewer than wait in a listener's queue.
 const AT_A_TIME: usize = 100;
 
 /// Opens connections and holds those that are not reset before one could look at them. When it returns all have been
