@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every check, also after one has failed, and ends with one line per check and the sum of the tests.
+# Runs every check, also after one has failed, and ends with one line per check, the sum of the tests, and the names of
+# those that failed.
 #
 #   scripts/test.sh [deny]      with deny: the dependencies' licences, bans and advisories too
 #
@@ -12,7 +13,8 @@ pinned=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 compiler=$(rustc --version | awk '{print $2}')
 binaries=${CARGO_TARGET_DIR:-target}/debug
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+log_of_interleavings=$(mktemp)
+trap 'rm -f "$log" "$log_of_interleavings"' EXIT
 summary=()
 failed=0
 
@@ -36,7 +38,8 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --q
 tests() { cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"; }
 # What threads hand over, and the line before a full endpoint, under every interleaving that a model checker finds.
 interleavings() {
-    cargo test --locked --quiet --package heddle-proxy --features loom --lib -- intake interleavings
+    cargo test --locked --quiet --package heddle-proxy --features loom --lib -- intake interleavings 2>&1 |
+        tee "$log_of_interleavings"
 }
 demo() {
     # With --tests the dependencies are those of the tests, so that nothing is built twice.
@@ -55,6 +58,13 @@ dependencies() {
 passed_and_failed() {
     awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
          END { printf "%d passed, %d failed, %d ignored\n", passed, failed, ignored }' "$log"
+}
+# A test program ends with `failures:` and a line for each. Another `failures:` before it has what they said, after an
+# empty line.
+names_of_failed() {
+    awk '/^failures:$/ { names = 1; next }
+         names && /^    [^ ]/ { print "failed:" substr($0, 4); next }
+         { names = 0 }' "$log" "$log_of_interleavings"
 }
 
 step format cargo fmt --all --check
@@ -82,5 +92,6 @@ fi
 printf '\n== summary\n'
 printf '%s\n' "${summary[@]}"
 passed_and_failed
+names_of_failed
 [ "$failed" -eq 0 ] || echo "$failed of the checks failed"
 [ "$failed" -eq 0 ]

@@ -15,6 +15,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,9 +27,9 @@ use crate::detect::Undecided;
 use crate::http2;
 use crate::inbound::Greeting;
 use crate::intercepted::lead;
-use crate::io::Side;
+use crate::io::{Side, is_reset};
 use crate::link::{Called, resumed};
-use crate::listener::{Door, Entry};
+use crate::listener::{BATCH, Door, Entry};
 use crate::opaque::Flow;
 use crate::parcel::{Arrival, Contents, Idle, Parcel, State};
 use crate::permits::Permit;
@@ -134,7 +135,7 @@ impl Worker {
 
     /// Hands a connection over. One that finds no room stays here until the next order.
     fn send_off(self: &Rc<Self>, parcel: Parcel, to: &Intake) {
-        match to.put(Arrival::Client(parcel)) {
+        match to.put_beside(Arrival::Client(parcel), BATCH) {
             Ok(()) => {
                 self.stats.connections_moved.inc();
                 to.wake();
@@ -191,6 +192,10 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
         state,
     } = contents;
     let worker = Rc::clone(worker);
+    if matches!(state, State::New) && worker.is_wary() && is_reset(client.socket().as_fd()) {
+        worker.count_abandoned(1);
+        return Ok(Stage::Over);
+    }
     if let State::Opaque(moving) = state {
         return Ok(moving.settle(&worker, door, client, peer)?.into());
     }

@@ -6,6 +6,7 @@
 mod about;
 mod gather;
 mod packed;
+mod reset;
 mod secured;
 mod socket;
 
@@ -24,6 +25,7 @@ use crate::link::Stream;
 pub(crate) use gather::keep;
 use gather::{append, limited};
 pub(crate) use packed::Packed;
+pub(crate) use reset::{is_reset, leave_out_reset};
 use secured::RECORD_BYTES;
 pub(crate) use secured::{Proof, Secured, count_in, count_received};
 pub(crate) use socket::{once, poll_send};

@@ -1,31 +1,30 @@
 //! Listeners: sockets with a meaning. What a connection may be is decided by the socket that it
 //! came in on, never by an address it came from.
 
+mod socket;
+
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use heddle_intercept::PodId;
 use heddle_model::{Namespace, ServiceName, WorkloadName};
 use heddle_telemetry::{Counter, Seldom};
-use rustix::io::Errno;
-use rustix::net::{SocketFlags, acceptfrom_with, sockopt::set_socket_linger};
-use tokio::io::unix::AsyncFd;
+use rustix::net::sockopt::set_socket_linger;
 
 use crate::inbound::Inbound;
 use crate::intercepted::Direct;
 use crate::parcel::Parcel;
-use crate::permits::{Claim, Holder, Permit, Permits, Share, Spent};
+use crate::permits::{Claim, Holder, Permit, Permits, Share, Sources, Spent};
 use crate::worker::{Millis, WorkKey, Worker};
 
-/// Connections accepted before other work gets its turn.
-const BATCH: usize = 32;
+pub(crate) use socket::{BATCH, Socket};
+
 /// How long to wait when the kernel has no descriptor or memory for another connection, in
 /// milliseconds.
 pub(crate) const BACK_OFF_MS: Millis = 100;
@@ -82,13 +81,25 @@ impl Entry {
     }
 
     /// To whose share counts what comes in there. Of what comes from other nodes that is known later.
-    fn holder(&self) -> Holder {
-        match self {
-            Entry::Outbound { caller } => Holder::Caller(caller.clone()),
-            Entry::Arriving { workload } => Holder::Strangers(workload.clone()),
-            _ => Holder::Anybody,
+    fn shares(&self, permits: &Permits) -> Shares {
+        match (self, self.caller()) {
+            (_, Some(caller)) => Shares::One(permits.caller(caller)),
+            (Entry::Arriving { workload }, None) => {
+                Shares::Each(permits.sources(Holder::Strangers(workload.clone())))
+            }
+            (Entry::Service { .. }, None) => Shares::Each(permits.sources(Holder::Anybody)),
+            _ => Shares::One(permits.share(Holder::Anybody)),
         }
     }
+}
+
+/// Where a listener's connections get their permits.
+#[derive(Debug)]
+enum Shares {
+    /// All of them from one source.
+    One(Arc<Share>),
+    /// Each from its client's address.
+    Each(Arc<Sources>),
 }
 
 /// What a listener means, for every thread: it goes along with a connection that moves.
@@ -103,7 +114,7 @@ pub(crate) struct Door {
     /// workload has by then.
     pub(crate) pod: Option<PodId>,
     /// Where what comes in by a listener gets its permit.
-    share: Option<Arc<Share>>,
+    shares: Option<Shares>,
     /// What a connection from another node counts to, for as long as it is there.
     _claim: Option<Claim>,
 }
@@ -111,8 +122,8 @@ pub(crate) struct Door {
 impl Door {
     /// That of a listener.
     pub(crate) fn new(entry: Entry, port: u16, pod: Option<PodId>, permits: &Permits) -> Arc<Self> {
-        let share = permits.share(entry.holder());
-        Door::with(entry, port, pod, (Some(share), None))
+        let shares = entry.shares(permits);
+        Door::with(entry, port, pod, (Some(shares), None))
     }
 
     /// That of one connection from another node, or of a stream, which has a permit instead of a claim.
@@ -124,7 +135,7 @@ impl Door {
         entry: Entry,
         port: u16,
         pod: Option<PodId>,
-        (share, claim): (Option<Arc<Share>>, Option<Claim>),
+        (shares, claim): (Option<Shares>, Option<Claim>),
     ) -> Arc<Self> {
         let source = match &entry {
             Entry::Mesh => "mesh".into(),
@@ -143,18 +154,34 @@ impl Door {
             source,
             port,
             pod,
-            share,
+            shares,
             _claim: claim,
         })
     }
 
-    /// A permit for what comes in by this listener.
+    /// A permit for what a client opens by this listener.
     ///
     /// # Errors
     /// When there is none.
-    pub(crate) fn permit(&self) -> Result<Permit, Spent> {
-        // Only listeners are accepted from.
-        self.share.as_ref().ok_or(Spent::All)?.take()
+    pub(crate) fn permit(&self, client: SocketAddr) -> Result<Permit, Spent> {
+        match &self.shares {
+            Some(Shares::One(share)) => share.take(),
+            Some(Shares::Each(sources)) => sources.take(client.ip()),
+            // Only listeners are accepted from.
+            None => Err(Spent::All),
+        }
+    }
+
+    /// Says that a client was refused since it has its share, unless that was said a moment ago.
+    fn say_spent(&self, client: SocketAddr, spent: Spent, now: Instant) {
+        match (&self.shares, spent) {
+            (Some(Shares::One(share)), _) => share.say_spent(now),
+            (Some(Shares::Each(sources)), Spent::Address) => {
+                sources.say_address(client.ip(), self.port, now);
+            }
+            (Some(Shares::Each(sources)), _) => sources.say_spent(now),
+            (None, _) => {}
+        }
     }
 
     /// A door of one connection's own, to where it was going.
@@ -164,7 +191,7 @@ impl Door {
             source: Arc::clone(&self.source),
             port: self.port,
             pod: self.pod,
-            share: None,
+            shares: None,
             _claim: None,
         })
     }
@@ -234,8 +261,9 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
             if listener.closed.get() {
                 return Poll::Ready(Ok(()));
             }
-            let failed = ready!(socket.poll_batch(cx, |client, peer| {
-                match door.permit() {
+            let mut abandoned = 0;
+            let polled =
+                socket.poll_batch(cx, &mut abandoned, |client, peer| match door.permit(peer) {
                     Ok(permit) => worker.admit(Parcel::new(&door, client, peer, permit)),
                     Err(spent) => {
                         let refusing = Refusing {
@@ -245,11 +273,11 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
                             most: worker.settings.bounds.connections,
                             now: worker.clock.now(),
                         };
-                        refusing.turn_away(&door, &client, spent);
+                        refusing.turn_away(&door, (&client, peer), spent);
                     }
-                }
-            }));
-            Poll::Ready(Err(failed))
+                });
+            worker.count_abandoned(abandoned);
+            polled.map(Err)
         });
         let Err(error) = batches.await else {
             return;
@@ -276,18 +304,21 @@ pub(crate) struct Refusing<'a> {
 }
 
 impl Refusing<'_> {
-    /// Turns a client away for which there is no permit: one whose pod has its share by a reset, so that it
-    /// knows at once and nothing of it stays here.
-    pub(crate) fn turn_away(self, door: &Door, client: &TcpStream, spent: Spent) {
+    /// Turns a client away for which there is no permit: one that has its share by a reset, so that it knows at
+    /// once and nothing of it stays here.
+    pub(crate) fn turn_away(
+        self,
+        door: &Door,
+        (client, peer): (&TcpStream, SocketAddr),
+        spent: Spent,
+    ) {
         self.refused.inc();
         match spent {
-            Spent::Share => {
+            Spent::Share | Spent::Address => {
                 self.over_share.inc();
                 // What cannot be reset is closed.
                 let _closed = set_socket_linger(client, Some(Duration::ZERO));
-                if let Some(share) = &door.share {
-                    share.say_spent(self.now);
-                }
+                door.say_spent(peer, spent, self.now);
             }
             Spent::All if self.full.may_name((), self.now) => tracing::warn!(
                 most = self.most,
@@ -296,98 +327,6 @@ impl Refusing<'_> {
                  them"
             ),
             Spent::All => {}
-        }
-    }
-}
-
-/// A listening socket, registered with the runtime of the thread that accepts from it. What it accepts
-/// is registered with none, so that it may go to any thread.
-///
-/// Threads share its one descriptor: that another one accepts from now on must not depend on whether
-/// there is a descriptor left.
-#[derive(Debug)]
-pub(crate) struct Socket(AsyncFd<Shared>);
-
-#[derive(Debug)]
-struct Shared(Arc<TcpListener>);
-
-impl AsRawFd for Shared {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
-impl Socket {
-    /// # Errors
-    /// When the socket cannot be used with the runtime.
-    pub(crate) fn new(socket: Arc<TcpListener>) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
-        #[allow(
-            unsafe_code,
-            reason = "the runtime asks for a promise about the descriptor"
-        )]
-        // SAFETY: the descriptor is open, and stays the same open one for as long as the
-        // registration lives: a `TcpListener` closes it only when it is dropped, which the reference
-        // prevents that nothing takes out of the `AsyncFd` before.
-        let socket = unsafe { AsyncFd::register(Shared(socket)) }?;
-        Ok(Socket(socket))
-    }
-
-    /// Takes what waits in the socket's queue, [`BATCH`] at most before other work gets its turn.
-    /// Ready only with what the kernel says when it has no descriptor or memory for another
-    /// connection.
-    pub(crate) fn poll_batch(
-        &self,
-        cx: &mut Context<'_>,
-        mut admit: impl FnMut(TcpStream, SocketAddr),
-    ) -> Poll<io::Error> {
-        for _ in 0..BATCH {
-            let mut ready = match ready!(self.0.poll_read_ready(cx)) {
-                Ok(ready) => ready,
-                Err(error) => return Poll::Ready(error),
-            };
-            match self.accept(&mut admit) {
-                Ok(()) => {}
-                Err(Errno::AGAIN) => ready.clear_ready(),
-                Err(error) => return Poll::Ready(error.into()),
-            }
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-
-    /// Takes what waits in the socket's queue, [`BATCH`] at most, whatever the runtime knows of it.
-    ///
-    /// # Errors
-    /// What the kernel says when it has no descriptor or memory for another connection.
-    pub(crate) fn accept_batch(
-        &self,
-        mut admit: impl FnMut(TcpStream, SocketAddr),
-    ) -> io::Result<()> {
-        for _ in 0..BATCH {
-            match self.accept(&mut admit) {
-                Ok(()) => {}
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn accept(&self, admit: &mut impl FnMut(TcpStream, SocketAddr)) -> rustix::io::Result<()> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        match acceptfrom_with(&*self.0.get_ref().0, flags) {
-            Ok((client, peer)) => {
-                if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
-                    admit(client.into(), peer);
-                }
-                Ok(())
-            }
-            // A connection that was gone before it was accepted says nothing about the listener.
-            Err(
-                Errno::CONNABORTED | Errno::CONNRESET | Errno::INTR | Errno::PERM | Errno::PROTO,
-            ) => Ok(()),
-            Err(error) => Err(error),
         }
     }
 }

@@ -14,6 +14,7 @@
 //! reference to a Worker's tables.
 
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -89,6 +90,19 @@ pub(crate) struct Waiting {
 pub(crate) struct Idle {
     pub(crate) endpoint: Place,
     pub(crate) side: Packed,
+}
+
+impl Arrival {
+    /// The socket of a client for which nothing was begun yet.
+    pub(crate) fn new_client(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Arrival::Client(Parcel { contents, .. }) => match contents.state {
+                State::New => Some(contents.client.socket().as_fd()),
+                _ => None,
+            },
+            Arrival::Upstream(_) => None,
+        }
+    }
 }
 
 impl Parcel {

@@ -16,14 +16,22 @@
 //! A threshold that moves with what is free needs no count of the sources (Choudhury and Hahne, "Dynamic
 //! Queue Length Thresholds for Shared-Memory Packet Switches", 1998, with α = 1). Packets leave a switch by
 //! themselves, connections do not: that is what the last eighth is for.
+//!
+//! A source is what the listener says: a workload. Where the listener is everybody's, all that is known of a client
+//! is its address, and each address is a source there ([`Sources`]).
+
+mod sources;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
 use heddle_model::WorkloadName;
+use sources::Place;
+
+pub(crate) use sources::Sources;
 
 /// One part in so many of a bound is kept for sources that hold few.
 const KEPT: usize = 8;
@@ -37,14 +45,21 @@ const SAY_EVERY_S: u64 = 10;
 /// Whether a source that holds so many of a bound may take one more while so many are free. `fixed` takes the
 /// place of what moves with that.
 pub(crate) fn may_take(bound: usize, free: usize, held: usize, fixed: Option<usize>) -> bool {
-    let few = (bound / FEW).clamp(1, MOST_FEW);
-    let above = free.saturating_sub(bound / KEPT);
     match fixed {
         _ if free == 0 => false,
         Some(most) if held >= most => false,
-        Some(_) => above > 0 || held < few,
-        None => held < above.max(few),
+        Some(_) => free > bound / KEPT || held < few(bound),
+        None => held < most(bound, free, None),
     }
+}
+
+/// What a source may hold of a bound while so many are free.
+fn most(bound: usize, free: usize, fixed: Option<usize>) -> usize {
+    fixed.unwrap_or_else(|| free.saturating_sub(bound / KEPT).max(few(bound)))
+}
+
+fn few(bound: usize) -> usize {
+    (bound / FEW).clamp(1, MOST_FEW)
 }
 
 /// What is left of a bound that all threads share. It is touched when a connection comes or goes, never
@@ -59,7 +74,12 @@ struct All {
     bound: usize,
     /// What a source may hold, if that does not move.
     fixed: Option<usize>,
+    /// The same of an address.
+    fixed_address: Option<usize>,
     left: AtomicUsize,
+    /// The shares of callers, as long as there are listeners or connections of theirs: a caller may have a listener
+    /// for each Service.
+    callers: Mutex<HashMap<WorkloadName, Weak<Share>, RandomState>>,
 }
 
 /// Whose connections are counted together.
@@ -67,7 +87,7 @@ struct All {
 pub(crate) enum Holder {
     /// Nobody's in particular: only the bound of all holds.
     Anybody,
-    /// What the programs of a pod dial.
+    /// What the programs of a workload dial.
     Caller(WorkloadName),
     /// What comes to a pod from outside of the mesh.
     Strangers(WorkloadName),
@@ -86,16 +106,24 @@ pub(crate) struct Share {
     all: Arc<All>,
     holder: Holder,
     held: AtomicUsize,
+    refusals: Refusals,
+}
+
+/// What is said of connections that were refused.
+#[derive(Debug)]
+struct Refusals {
     /// Since when it is counted how often nothing was said.
     since: Instant,
     said: AtomicU64,
-    refused: AtomicU64,
+    count: AtomicU64,
 }
 
 /// The right of one connection to be open, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     share: Arc<Share>,
+    /// Its place among those of its address, where addresses are told apart.
+    place: Option<Place>,
 }
 
 /// The same of one that has a permit, towards a source that was not known when it got that.
@@ -119,16 +147,21 @@ pub(crate) enum Spent {
     All,
     /// The source has its share.
     Share,
+    /// The client's address has its share of what comes in there.
+    Address,
 }
 
 impl Permits {
-    /// As many as `bound`, of which a source holds its share, or at most `fixed`.
-    pub(crate) fn new(bound: usize, fixed: Option<usize>) -> Self {
+    /// As many as `bound`, of which a source holds its share, or at most `fixed`; an address its share, or at most
+    /// `fixed_address`.
+    pub(crate) fn new(bound: usize, fixed: Option<usize>, fixed_address: Option<usize>) -> Self {
         Permits {
             all: Arc::new(All {
                 bound,
                 fixed,
+                fixed_address,
                 left: AtomicUsize::new(bound),
+                callers: Mutex::default(),
             }),
         }
     }
@@ -139,10 +172,43 @@ impl Permits {
             all: Arc::clone(&self.all),
             holder,
             held: AtomicUsize::new(0),
+            refusals: Refusals::new(),
+        })
+    }
+
+    /// The share of what a workload dials, by whichever listener.
+    pub(crate) fn caller(&self, workload: &WorkloadName) -> Arc<Share> {
+        let callers = self.all.callers.lock();
+        let mut callers = callers.unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = callers.get(workload).and_then(Weak::upgrade) {
+            return known;
+        }
+        callers.retain(|_, share| share.strong_count() > 0);
+        let share = self.share(Holder::Caller(workload.clone()));
+        callers.insert(workload.clone(), Arc::downgrade(&share));
+        share
+    }
+
+    /// Those of addresses that hold nothing yet, which together are this source.
+    pub(crate) fn sources(&self, together: Holder) -> Arc<Sources> {
+        Sources::new(self.share(together), self.all.fixed_address)
+    }
+}
+
+impl Refusals {
+    fn new() -> Self {
+        Refusals {
             since: Instant::now(),
             said: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-        })
+            count: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts one more. Returns how many there were, unless something was said a moment ago.
+    fn one_more(&self, now: Instant) -> Option<u64> {
+        let count = 1 + self.count.fetch_add(1, Ordering::Relaxed);
+        let time = 1 + now.saturating_duration_since(self.since).as_secs() / SAY_EVERY_S;
+        (self.said.swap(time, Ordering::Relaxed) != time).then_some(count)
     }
 }
 
@@ -162,6 +228,7 @@ impl Share {
         match taken {
             Ok(_) => Ok(Permit {
                 share: Arc::clone(self),
+                place: None,
             }),
             Err(left) => {
                 self.held.fetch_sub(1, Ordering::Relaxed);
@@ -196,19 +263,29 @@ impl Share {
         }
     }
 
+    /// How many it may hold by now, and how many of these it does not.
+    fn room(&self) -> (usize, usize) {
+        let All { bound, fixed, .. } = *self.all;
+        let left = self.all.left.load(Ordering::Relaxed);
+        if self.holder == Holder::Anybody {
+            return (bound, left);
+        }
+        let held = self.held.load(Ordering::Relaxed);
+        let most = most(bound, left, fixed).min(held.saturating_add(left));
+        (most, most.saturating_sub(held))
+    }
+
     /// Says that a connection was refused since the source has its share, unless that was said a moment ago.
     pub(crate) fn say_spent(&self, now: Instant) {
-        let refused = 1 + self.refused.fetch_add(1, Ordering::Relaxed);
-        let time = 1 + now.saturating_duration_since(self.since).as_secs() / SAY_EVERY_S;
-        if self.said.swap(time, Ordering::Relaxed) == time {
+        let Some(refused) = self.refusals.one_more(now) else {
             return;
-        }
+        };
         let held = self.held.load(Ordering::Relaxed);
         let of = self.all.bound;
         let (workload, whose) = match &self.holder {
             // Of links it is said whose is refused.
             Holder::Anybody | Holder::Links => return,
-            Holder::Caller(workload) => (workload, "connections that a pod opens"),
+            Holder::Caller(workload) => (workload, "connections that a workload opens"),
             Holder::Strangers(workload) => {
                 (workload, "connections to a pod from outside of the mesh")
             }

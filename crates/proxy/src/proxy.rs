@@ -115,7 +115,11 @@ impl Proxy {
     ) -> io::Result<Proxy> {
         let workers_limit = settings.workers.most();
         let bounds = settings.bounds;
-        let permits = Permits::new(bounds.connections, bounds.connections_per_pod);
+        let permits = Permits::new(
+            bounds.connections,
+            bounds.connections_per_pod,
+            bounds.connections_per_address,
+        );
         let manager = manager::spawn(settings, registry, log, seed(), permits.clone())?;
         let end = End(manager.orders.clone());
         Ok(Proxy {

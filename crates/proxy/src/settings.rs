@@ -105,6 +105,9 @@ pub struct Bounds {
     /// Of these, what each pod may open, may get from outside of the mesh, and each workload from other nodes;
     /// `None` for as many as are free besides. The last eighth is for those with few either way.
     pub connections_per_pod: Option<usize>,
+    /// Of what comes in by one listener that is everybody's, what each address may open; of IPv6 each network of 64
+    /// bits. `None` for as many as are free besides.
+    pub connections_per_address: Option<usize>,
     /// Connections from other nodes that have not proven yet who they are; the oldest makes room for one more.
     pub handshakes: usize,
     /// Upstream connections for each endpoint. Each Worker has its share of them, at least one.
@@ -133,6 +136,7 @@ impl Default for Bounds {
         Bounds {
             connections: 8192,
             connections_per_pod: None,
+            connections_per_address: None,
             handshakes: 512,
             connections_per_endpoint: 1024,
             idle_per_endpoint: 256,

@@ -17,8 +17,10 @@ pub struct WorkerStats {
     pub connections_total: Counter,
     /// Connections turned away because a bound was reached.
     pub connections_refused: Counter,
-    /// Of these, those whose pod had its share of all.
+    /// Of these, those whose source had its share of all.
     pub connections_over_share: Counter,
+    /// Connections that their clients had reset before anything was begun for them.
+    pub connections_abandoned: Counter,
     /// Connections handed over to another Worker.
     pub connections_moved: Counter,
     /// Requests between the first byte of their head and the last byte of their response.
@@ -91,6 +93,7 @@ impl WorkerStats {
             connections_total: Counter::default(),
             connections_refused: Counter::default(),
             connections_over_share: Counter::default(),
+            connections_abandoned: Counter::default(),
             connections_moved: Counter::default(),
             requests_active: Gauge::default(),
             requests_rejected: ReasonCounters::new(reasons),
@@ -217,9 +220,11 @@ pub struct ManagerStats {
     pub takings: Counter,
     /// Connections closed because a bound was reached or no Worker had room.
     pub connections_refused: Counter,
-    /// Of these, those whose pod had its share of all.
+    /// Of these, those whose source had its share of all.
     pub connections_over_share: Counter,
-    /// Of these, those for which no Worker had room.
+    /// Connections that their clients had reset before a Worker was chosen for them.
+    pub connections_abandoned: Counter,
+    /// Of those that were refused, those for which no Worker had room.
     pub connections_unplaced: Counter,
 }
 

@@ -76,8 +76,8 @@ fn a_flood_of_one_pod_or_of_strangers_at_one_pod_leaves_the_others_alone() {
         );
     }
     let log = stage.log("one");
-    assert!(log.contains("connections that a pod opens are refused"));
-    assert!(log.contains("connections to a pod from outside of the mesh are refused"));
+    assert!(log.contains("connections that a workload opens are refused"));
+    assert!(log.contains("connections from an address are refused"));
     drop((own, strangers));
     until("what was held is free again", || {
         stage.counters("one").sum("heddle_connections_active", "") < 20

@@ -73,6 +73,8 @@ struct ProxyBounds {
     connections: Within<1, 1_000_000>,
     /// As many as are free besides, when absent.
     connections_per_pod: Option<Within<1, 1_000_000>>,
+    /// The same.
+    connections_per_address: Option<Within<1, 1_000_000>>,
     handshakes: Within<1, 1_000_000>,
     connections_per_endpoint: Within<1, 1_000_000>,
     idle_per_endpoint: Within<0, 1_000_000>,
@@ -141,6 +143,7 @@ impl Default for ProxyBounds {
         ProxyBounds {
             connections: Within::nearest(default.connections as u64),
             connections_per_pod: None,
+            connections_per_address: None,
             handshakes: Within::nearest(default.handshakes as u64),
             connections_per_endpoint: Within::nearest(default.connections_per_endpoint as u64),
             idle_per_endpoint: Within::nearest(default.idle_per_endpoint as u64),
@@ -232,6 +235,7 @@ impl Proxy {
             bounds: Bounds {
                 connections: bounds.connections.size(),
                 connections_per_pod: bounds.connections_per_pod.map(Within::size),
+                connections_per_address: bounds.connections_per_address.map(Within::size),
                 handshakes: bounds.handshakes.size(),
                 connections_per_endpoint: bounds.connections_per_endpoint.size(),
                 idle_per_endpoint: bounds.idle_per_endpoint.size(),

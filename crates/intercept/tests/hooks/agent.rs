@@ -27,6 +27,10 @@ struct Wanted {
 #[derive(Serialize, Deserialize)]
 struct Made(Option<i32>);
 
+/// The process has closed its own descriptor of what it made: whoever asked has the only one.
+#[derive(Serialize, Deserialize)]
+struct LetGo;
+
 pub(crate) struct Agent {
     process: Child,
     channel: OwnedFd,
@@ -52,7 +56,8 @@ impl Agent {
         Agent { process, channel }
     }
 
-    /// A blocking socket made in this group and that namespace. `protocol` 0 is the usual one.
+    /// A blocking socket made in this group and that namespace, which nothing else has open: to close it ends what
+    /// it does. `protocol` 0 is the usual one.
     pub(crate) fn socket(
         &self,
         netns: BorrowedFd<'_>,
@@ -70,7 +75,11 @@ impl Agent {
         wait(self.channel.as_fd());
         let (made, mut descriptors) = receive::<Made>(&self.channel).unwrap().expect("it lives");
         match made {
-            Made(None) => Ok(descriptors.pop().unwrap()),
+            Made(None) => {
+                wait(self.channel.as_fd());
+                let (LetGo, _) = receive(&self.channel).unwrap().expect("it lives");
+                Ok(descriptors.pop().unwrap())
+            }
             Made(Some(error)) => Err(std::io::Error::from_raw_os_error(error)),
         }
     }
@@ -112,7 +121,11 @@ fn serves() {
         };
         let made = within(descriptors[0].as_fd(), || make(&wanted)).unwrap();
         match made {
-            Ok(socket) => send(channel.as_fd(), &Made(None), &[socket.as_fd()]),
+            Ok(socket) => {
+                send(channel.as_fd(), &Made(None), &[socket.as_fd()]).unwrap();
+                drop(socket);
+                send(channel.as_fd(), &LetGo, &[])
+            }
             Err(error) => send(channel.as_fd(), &Made(error.raw_os_error()), &[]),
         }
         .unwrap();

@@ -284,8 +284,8 @@ impl Pod {
     }
 }
 
-/// Waits for a connection.
-pub(crate) fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+/// Waits until a call is in a listener's queue, and leaves it there.
+pub(crate) fn await_call(listener: &TcpListener) {
     use rustix::event::{PollFd, PollFlags, poll};
     let mut waiting = [PollFd::new(listener, PollFlags::IN)];
     let patience = PATIENCE.try_into().unwrap();
@@ -294,6 +294,11 @@ pub(crate) fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
         1,
         "nobody connected"
     );
+}
+
+/// Waits for a connection.
+pub(crate) fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    await_call(listener);
     let (stream, from) = listener.accept().unwrap();
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

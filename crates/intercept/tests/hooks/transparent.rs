@@ -1,7 +1,7 @@
 //! The proxy speaks to a pod's program with the address of the program's client.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketType};
 
 use crate::capture::Capture;
 use crate::handshakes;
-use crate::stage::{Pod, Stage, accept, on_stage, within_pod};
+use crate::stage::{Pod, Stage, accept, await_call, on_stage, within_pod};
 
 /// As the holder makes it for the proxy.
 pub(crate) fn connect(
@@ -30,6 +30,16 @@ pub(crate) fn connect(
     .unwrap();
     rustix::net::connect(&socket, &to)?;
     Ok(TcpStream::from(socket))
+}
+
+/// Makes a listener that accepts no call take one, and no other one after it: what is called then stays under way.
+fn fill(stage: &Stage, pod: &Pod, busy: &TcpListener, at: SocketAddr) -> TcpStream {
+    rustix::net::listen(busy, 0).unwrap();
+    let client = "192.0.2.7:40000".parse().unwrap();
+    let filling = connect(stage, pod, client, at).unwrap();
+    // A caller is connected before its call is in the queue.
+    await_call(busy);
+    filling
 }
 
 fn transparent(stage: &Stage, pod: &Pod, from: SocketAddr, to: SocketAddr) -> OwnedFd {
@@ -98,13 +108,11 @@ fn a_call_of_the_proxy_that_is_under_way_opens_no_other_port_to_its_client() {
         let app = stage.serve(&pod, "10.90.1.2:80");
         // A program that accepts nobody, so that calls to it stay where they are.
         let busy = stage.serve(&pod, "10.90.1.2:9000");
-        rustix::net::listen(&busy, 0).unwrap();
         pod.enrol(&mut hooks);
         routes::prepare(pod.netns.as_fd()).unwrap();
         let client: SocketAddr = "10.90.1.1:40001".parse().unwrap();
         let to = "10.90.1.2:9000".parse().unwrap();
-        let first = "192.0.2.7:40000".parse().unwrap();
-        let _fills_the_queue = connect(stage, &pod, first, to).unwrap();
+        let _fills_the_queue = fill(stage, &pod, &busy, to);
         let waiting = transparent(stage, &pod, client, to);
         rustix::io::ioctl_fionbio(&waiting, true).unwrap();
         let under_way = rustix::net::connect(&waiting, &to);
@@ -127,12 +135,10 @@ fn a_call_of_the_proxy_ends_also_when_the_address_that_it_went_to_is_gone() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let busy = stage.serve(&pod, "10.90.1.2:9000");
-        rustix::net::listen(&busy, 0).unwrap();
         pod.enrol(&mut hooks);
         routes::prepare(pod.netns.as_fd()).unwrap();
         let to = "10.90.1.2:9000".parse().unwrap();
-        let first = "192.0.2.7:40000".parse().unwrap();
-        let _fills_the_queue = connect(stage, &pod, first, to).unwrap();
+        let _fills_the_queue = fill(stage, &pod, &busy, to);
         // Given a call that is under way …
         let client = "10.90.1.1:40001".parse().unwrap();
         let waiting = transparent(stage, &pod, client, to);

@@ -322,6 +322,7 @@ fn check_fixed(old: &Plan, new: &Plan) -> anyhow::Result<()> {
         ("settings", old.settings == new.settings),
         ("carried", old.carried == new.carried),
         ("hooks", old.hooks == new.hooks),
+        ("restart", old.restart == new.restart),
     ];
     match fixed.iter().find(|(_, is_same)| !is_same) {
         Some((field, _)) => bail!(

@@ -48,6 +48,11 @@ impl Packed {
         }
     }
 
+    /// What carries its bytes.
+    pub(crate) fn socket(&self) -> &net::TcpStream {
+        &self.socket
+    }
+
     /// Puts it onto the runtime of the calling thread.
     ///
     /// # Errors

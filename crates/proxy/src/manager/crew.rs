@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_intercept::Sockets;
-use heddle_telemetry::{AccessLog, ManagerStats, Registry, Seldom, WorkerStats};
+use heddle_telemetry::{AccessLog, Gauge, ManagerStats, Registry, Seldom, WorkerStats};
 use heddle_transport::{Identities, Refusal};
 use tokio::sync::oneshot;
 
@@ -16,7 +16,7 @@ use super::steal::{Loads, Taking};
 use crate::Reason;
 use crate::intercepted::Pods;
 use crate::link::Sessions;
-use crate::listener::{Door, Refusing};
+use crate::listener::{BATCH, Door, Refusing};
 use crate::mailbox::Mailbox;
 use crate::parcel::{Arrival, Parcel};
 use crate::permits::{Holder, Permits, Share};
@@ -323,6 +323,23 @@ impl Crew {
         }
     }
 
+    /// How many connections of clients there are, and bytes of the blocks that are in use.
+    pub(super) fn held(&self) -> (usize, usize) {
+        let members = self.active.iter().chain(&self.retiring);
+        let level = |gauge: &Gauge| usize::try_from(gauge.get()).unwrap_or(0);
+        let (connections, blocks) = members
+            .map(|member| &member.handle.stats)
+            .map(|stats| {
+                let connections = level(&stats.connections_active);
+                (connections, level(&stats.buffer_blocks_active))
+            })
+            .fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        (
+            connections,
+            blocks.saturating_mul(self.settings.bounds.block_bytes),
+        )
+    }
+
     /// The part of the time in which each Worker had work, from 0 to 1, as of the last look.
     pub(super) fn busy(&self) -> &[f64] {
         &self.busy
@@ -375,6 +392,12 @@ impl Crew {
         &self.permits
     }
 
+    /// Whether some Worker takes all of a batch that may be accepted.
+    pub(super) fn has_room(&self) -> bool {
+        let mut active = self.active.iter();
+        active.any(|member| member.handle.intake.room() >= BATCH)
+    }
+
     /// Takes in a connection that was accepted, or turns it away. Returns whom to wake.
     pub(super) fn accepted(
         &mut self,
@@ -382,7 +405,7 @@ impl Crew {
         client: TcpStream,
         peer: SocketAddr,
     ) -> Option<Intake> {
-        match door.permit() {
+        match door.permit(peer) {
             Ok(permit) => self.place(Parcel::new(door, client, peer, permit)),
             Err(spent) => {
                 let refusing = Refusing {
@@ -392,14 +415,14 @@ impl Crew {
                     most: self.settings.bounds.connections,
                     now: Instant::now(),
                 };
-                refusing.turn_away(door, &client, spent);
+                refusing.turn_away(door, (&client, peer), spent);
                 None
             }
         }
     }
 
     /// Gives a connection to the Worker that is expected to be least loaded; if that one has no room,
-    /// to the next; if none has, the connection is closed. Returns whom to wake.
+    /// to the next; if none has, which it was looked for before, the connection is closed. Returns whom to wake.
     fn place(&mut self, parcel: Parcel) -> Option<Intake> {
         let mut full: Vec<usize> = Vec::new();
         let mut arrival = Arrival::Client(parcel);

@@ -22,7 +22,7 @@ use crate::worker::Command;
 const MOST_BATCHES: usize = 4_096;
 /// How often a socket is registered that another task has not let go of.
 const MOST_TRIES: u32 = 1_000;
-/// How often it is looked whether a socket is let go of.
+/// How often it is looked whether a socket is let go of, or whether a Worker has room again.
 const LOOK: Duration = Duration::from_millis(1);
 
 pub(super) struct Entrance {
@@ -136,7 +136,7 @@ impl Entrance {
                 Ok(listening) => {
                     let serving = accept(Rc::clone(&crew), &listening, &door);
                     let _over = tokio::time::timeout_at(until, serving).await;
-                    take_rest(&crew, &listening, &door);
+                    take_rest(&crew, &listening, &door).await;
                 }
                 Err(error) => tracing::error!(%error, "a listener cannot be served to its end"),
             }
@@ -199,10 +199,25 @@ async fn register(socket: &Arc<TcpListener>) -> io::Result<Socket> {
     }
 }
 
-/// Accepts and places connections until the task is aborted. The Workers are woken once for a batch.
+/// Why nothing is accepted for a moment.
+enum Pause {
+    /// No Worker has room for what might come.
+    Full,
+    /// The kernel has no descriptor or memory.
+    Failed(io::Error),
+}
+
+/// Accepts and places connections until the task is aborted. The Workers are woken once for a batch. Clients for which
+/// no Worker has room wait in the kernel's queue.
 async fn accept(crew: Rc<RefCell<Crew>>, socket: &Socket, door: &Arc<Door>) {
     loop {
-        let error = poll_fn(|cx| poll_accept(cx, &crew, socket, door)).await;
+        let error = match poll_fn(|cx| poll_accept(cx, &crew, socket, door)).await {
+            Pause::Full => {
+                tokio::time::sleep(LOOK).await;
+                continue;
+            }
+            Pause::Failed(error) => error,
+        };
         // All listeners fail alike, and each of them many times a second.
         let due = crew
             .borrow_mut()
@@ -220,31 +235,39 @@ fn poll_accept(
     crew: &RefCell<Crew>,
     socket: &Socket,
     door: &Arc<Door>,
-) -> Poll<io::Error> {
+) -> Poll<Pause> {
     let mut wake = Vec::new();
     let mut crew = crew.borrow_mut();
-    let batch = socket.poll_batch(cx, |client, peer| {
+    if !crew.has_room() {
+        return Poll::Ready(Pause::Full);
+    }
+    let mut abandoned = 0;
+    let batch = socket.poll_batch(cx, &mut abandoned, |client, peer| {
         wake.extend(crew.accepted(door, client, peer));
     });
+    crew.stats().connections_abandoned.add(abandoned);
     drop(crew);
     wake.drain(..).for_each(|intake| intake.wake());
-    batch
+    batch.map(Pause::Failed)
 }
 
 /// Accepts what waits, without waiting for more.
-fn take_rest(crew: &RefCell<Crew>, socket: &Socket, door: &Arc<Door>) {
+async fn take_rest(crew: &RefCell<Crew>, socket: &Socket, door: &Arc<Door>) {
     // The kernel's queue is bounded, and this is more than it holds.
     for _ in 0..MOST_BATCHES {
-        let mut taken = 0;
+        while !crew.borrow().has_room() {
+            tokio::time::sleep(LOOK).await;
+        }
         let mut wake = Vec::new();
         let mut crew = crew.borrow_mut();
-        let batch = socket.accept_batch(|client, peer| {
-            taken += 1;
+        let mut abandoned = 0;
+        let batch = socket.accept_batch(&mut abandoned, |client, peer| {
             wake.extend(crew.accepted(door, client, peer));
         });
+        crew.stats().connections_abandoned.add(abandoned);
         drop(crew);
         wake.drain(..).for_each(|intake| intake.wake());
-        if batch.is_err() || taken == 0 {
+        if !matches!(batch, Ok(1..)) {
             return;
         }
     }

@@ -16,6 +16,7 @@
 //! be, [`steal`] evens out what turned out uneven.
 
 mod crew;
+mod ebb;
 mod elastic;
 mod entrance;
 mod meter;
@@ -44,6 +45,7 @@ use crate::permits::Permits;
 use crate::route::Snapshot;
 use crate::settings::Settings;
 use crew::Crew;
+use ebb::{Ebb, Held, Resident, give_back};
 use elastic::{Controller, Decision, Shortage};
 use entrance::Entrance;
 use steal::Stealing;
@@ -150,6 +152,9 @@ pub(crate) fn spawn(
                 controller: Controller::new(elasticity),
                 shortage: Shortage::default(),
                 stealing: Stealing::default(),
+                ebb: Ebb::default(),
+                resident: Resident::open(),
+                since_resident: Duration::ZERO,
                 looked: Instant::now(),
                 wanted: elasticity,
                 cannot_start: Seldom::default(),
@@ -172,6 +177,10 @@ struct Manager {
     controller: Controller,
     shortage: Shortage,
     stealing: Stealing,
+    ebb: Ebb,
+    resident: Resident,
+    /// How long ago it was looked how much is resident.
+    since_resident: Duration,
     /// When the loads were looked at last.
     looked: Instant,
     wanted: Elasticity,
@@ -276,6 +285,22 @@ impl Manager {
         }
         drop(crew);
         self.entrance.follow();
+        self.ebb(elapsed);
+    }
+
+    /// Looks once a second whether there is memory to be given back.
+    fn ebb(&mut self, elapsed: Duration) {
+        self.since_resident += elapsed;
+        if self.since_resident < SLOW_TICK {
+            return;
+        }
+        let since = std::mem::take(&mut self.since_resident);
+        let (connections, blocks) = self.crew.borrow().held();
+        let resident = self.resident.read();
+        let held = resident.map(|resident| Held::new(resident, connections, blocks));
+        if held.is_some_and(|held| self.ebb.observe(since, held)) {
+            give_back();
+        }
     }
 }
 

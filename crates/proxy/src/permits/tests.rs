@@ -12,7 +12,7 @@ fn flood(share: &Arc<Share>) -> Vec<Permit> {
 
 #[test]
 fn there_are_as_many_as_the_bound_and_each_comes_back() {
-    let anybody = Permits::new(2, None).share(Holder::Anybody);
+    let anybody = Permits::new(2, None, None).share(Holder::Anybody);
     let first = anybody.take();
     let second = anybody.take();
     assert!(first.is_ok() && second.is_ok());
@@ -25,7 +25,7 @@ fn there_are_as_many_as_the_bound_and_each_comes_back() {
 #[test]
 fn whoever_takes_all_it_can_leaves_as_much_and_everybody_finds_a_few() {
     for bound in [64, 1_000, 8_192, 100_000] {
-        let permits = Permits::new(bound, None);
+        let permits = Permits::new(bound, None, None);
         let first = pod(&permits, "first");
         let held = flood(&first);
         let left = bound - held.len();
@@ -50,7 +50,7 @@ fn whoever_takes_all_it_can_leaves_as_much_and_everybody_finds_a_few() {
 
 #[test]
 fn what_comes_back_is_there_for_whoever_was_refused() {
-    let permits = Permits::new(1_000, None);
+    let permits = Permits::new(1_000, None, None);
     let (first, second) = (pod(&permits, "first"), pod(&permits, "second"));
     let held = flood(&first);
     let others = flood(&second);
@@ -63,9 +63,9 @@ fn what_comes_back_is_there_for_whoever_was_refused() {
 
 #[test]
 fn a_fixed_share_is_one() {
-    let permits = Permits::new(800, Some(10));
+    let permits = Permits::new(800, Some(10), None);
     assert_eq!(flood(&pod(&permits, "first")).len(), 10);
-    let permits = Permits::new(800, Some(usize::MAX));
+    let permits = Permits::new(800, Some(usize::MAX), None);
     let most = flood(&pod(&permits, "first"));
     assert_eq!(most.len(), 700, "but for what is kept for those with few");
     assert_eq!(flood(&pod(&permits, "second")).len(), 12);
@@ -73,7 +73,7 @@ fn a_fixed_share_is_one() {
 
 #[test]
 fn a_claim_counts_to_a_source_and_takes_no_permit() {
-    let permits = Permits::new(80, None);
+    let permits = Permits::new(80, None, None);
     let door = permits.share(Holder::Anybody);
     let called = pod(&permits, "called");
     let mut held = Vec::new();
@@ -95,4 +95,19 @@ fn nobody_takes_what_is_not_there() {
             assert!(may_take(bound, bound, 0, fixed), "{bound} {fixed:?}");
         }
     }
+}
+
+#[test]
+fn a_caller_has_one_share_by_whichever_listener() {
+    let permits = Permits::new(800, Some(3), None);
+    let workload = WorkloadName::new("shop", "web").unwrap();
+    let (first, second) = (permits.caller(&workload), permits.caller(&workload));
+    let held = flood(&first);
+    assert_eq!(held.len(), 3);
+    assert_eq!(second.take().unwrap_err(), Spent::Share);
+    // Without a listener it is known for as long as its connections are there.
+    drop((first, second));
+    assert!(permits.caller(&workload).take().is_err());
+    drop(held);
+    assert_eq!(flood(&permits.caller(&workload)).len(), 3);
 }

@@ -15,6 +15,7 @@ use std::task::{Poll, Waker};
 use slab::Slab;
 
 use super::clock::Millis;
+use super::gate::is_roomy;
 use crate::failure::Reason;
 use crate::io::{Proof, Side};
 use crate::listener::Door;
@@ -82,6 +83,11 @@ impl Alarms {
 
     /// Rings every alarm that is due and plans the next sweep.
     pub(crate) fn sweep(&self, now: Millis) {
+        let mut bells = self.bells.borrow_mut();
+        if is_roomy(bells.len(), bells.capacity()) {
+            bells.shrink_to_fit();
+        }
+        drop(bells);
         let bells = self.bells.borrow();
         let mut earliest = NEVER;
         for (_, bell) in bells.iter() {

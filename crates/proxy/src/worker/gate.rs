@@ -53,6 +53,12 @@ pub(crate) struct TaskId {
 /// Longest time between two looks at the sockets, but for the piece of work that is under way.
 const TURN: Duration = Duration::from_millis(2);
 
+/// Room for so much is kept, whether it is needed or not.
+const ROOMY: usize = 1_024;
+
+/// So many tasks that wait for their turn are many.
+const CROWD: usize = 32;
+
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Task {
@@ -233,6 +239,11 @@ impl Gate {
         true
     }
 
+    /// Whether much work waits, so that what is for nothing is better not begun.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.local.ready.borrow().len() >= CROWD
+    }
+
     /// Leaves the root's waker where the next signal finds it.
     fn rest(&self, cx: &Context<'_>) {
         *self.local.root.borrow_mut() = Some(cx.waker().clone());
@@ -316,6 +327,16 @@ impl Gate {
             .for_each(|ended| *ended /= 2);
     }
 
+    /// Gives up room for tasks of which there are far fewer by now.
+    pub(crate) fn tidy(&self) {
+        let mut tasks = self.tasks.borrow_mut();
+        if is_roomy(tasks.len(), tasks.capacity()) {
+            tasks.shrink_to_fit();
+        }
+        drop(tasks);
+        self.local.ready.borrow_mut().tidy();
+    }
+
     /// All tasks on accounts of callers that are of no band: each can go by itself.
     pub(crate) fn callers(&self) -> Vec<TaskId> {
         let tasks = self.tasks.borrow();
@@ -377,6 +398,11 @@ impl Drop for Gate {
             }
         });
     }
+}
+
+/// Whether a table has room for far more than it holds.
+pub(super) fn is_roomy(len: usize, capacity: usize) -> bool {
+    capacity > ROOMY && len < capacity / 4
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@
 //!
 //! It is locked when a connection arrives or moves, never for a request. A queue that is full or
 //! closed gives back what was put: whoever put it finds another place.
+//!
+//! The Manager takes no more out of a listener's queue than there is room for; until there is, clients wait where they
+//! are, in the kernel. What moves leaves room for that: what a Worker has already can stay there.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -35,6 +38,15 @@ struct Inner<T> {
     bound: usize,
     open: bool,
     reader: Option<Waker>,
+}
+
+impl<T> Inner<T> {
+    fn room(&self) -> usize {
+        match self.open {
+            true => self.bound.saturating_sub(self.queue.len()),
+            false => 0,
+        }
+    }
 }
 
 impl<T> Clone for Inlet<T> {
@@ -63,12 +75,25 @@ impl<T> Inlet<T> {
     /// # Errors
     /// Gives back what finds the queue full or closed.
     pub(crate) fn put(&self, item: T) -> Result<(), T> {
+        self.put_beside(item, 0)
+    }
+
+    /// The same, if so many more would find room.
+    ///
+    /// # Errors
+    /// Gives back what finds too little room, or the queue closed.
+    pub(crate) fn put_beside(&self, item: T, more: usize) -> Result<(), T> {
         let mut inner = self.lock();
-        if !inner.open || inner.queue.len() >= inner.bound {
+        if inner.room() <= more {
             return Err(item);
         }
         inner.queue.push_back(item);
         Ok(())
+    }
+
+    /// How many it takes now.
+    pub(crate) fn room(&self) -> usize {
+        self.lock().room()
     }
 
     /// Wakes the reader if it waits.

@@ -55,6 +55,9 @@ pub(crate) use moves::{Moves, Standing, Turn};
 pub(crate) use pace::Pace;
 pub(crate) use thread::{Handle, Plan, spawn};
 
+/// Clients that are looked at after one that was gone when its turn came.
+const WARY: u32 = 256;
+
 /// A source and a destination, as metrics name them.
 type FromTo = (Arc<str>, Arc<str>);
 
@@ -115,6 +118,8 @@ pub(crate) struct Worker {
     pub(crate) no_identity: RefCell<Seldom<NoIdentity>>,
     /// When it was looked last whether a certificate has expired.
     expires_looked: Cell<Millis>,
+    /// So many of the next clients are looked at before anything is begun for them.
+    wary: Cell<u32>,
     draining: Cell<bool>,
     /// The time for draining is over: whoever's alarm rings gives up.
     cutting: Cell<bool>,
@@ -273,6 +278,22 @@ impl Worker {
     /// Whether connections are to be closed as soon as they are between two requests.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.get()
+    }
+
+    /// Whether a client is looked at before anything is begun for it: where others wait for their turn, and for a while
+    /// after some had reset what they had just opened.
+    pub(crate) fn is_wary(&self) -> bool {
+        let wary = self.wary.get();
+        self.wary.set(wary.saturating_sub(1));
+        wary > 0 || self.gate.is_crowded()
+    }
+
+    /// Counts clients that had reset what they had just opened.
+    pub(crate) fn count_abandoned(&self, clients: u64) {
+        if clients > 0 {
+            self.stats.connections_abandoned.add(clients);
+            self.wary.set(WARY);
+        }
     }
 
     /// Whether this Worker is to end, as soon as what it carries allows.

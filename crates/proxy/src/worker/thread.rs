@@ -30,7 +30,7 @@ use crate::balance::Random;
 use crate::collaborator::Scratch;
 use crate::http2::Connections;
 use crate::intercepted::Pods;
-use crate::io::count_in;
+use crate::io::{count_in, leave_out_reset};
 use crate::link::{Links, Places, Sessions};
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
@@ -222,6 +222,7 @@ impl Worker {
             said_of_ports: RefCell::default(),
             no_identity: RefCell::default(),
             expires_looked: Cell::new(0),
+            wary: Cell::new(0),
             draining: Cell::new(false),
             cutting: Cell::new(false),
             shown,
@@ -272,6 +273,7 @@ impl Worker {
         self.alarms.sweep(now);
         self.expire(now);
         self.gate.fade();
+        self.gate.tidy();
         self.moves.tidy(&self.gate);
         self.upstreams.sweep(now, self.clock.now());
         self.upstreams.forget_unused();
@@ -463,6 +465,9 @@ async fn receive(worker: Rc<Worker>, intake: Intake) {
     let mut batch = Vec::new();
     loop {
         poll_fn(|cx| intake.poll_take(cx, &mut batch)).await;
+        // What is new may have waited for long, and been reset meanwhile.
+        let abandoned = leave_out_reset(&mut batch, Arrival::new_client);
+        worker.count_abandoned(abandoned);
         batch.drain(..).for_each(|arrival| worker.receive(arrival));
     }
 }

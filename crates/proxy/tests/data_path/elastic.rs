@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use heddle_model::AppProtocol;
 use heddle_proxy::{Elasticity, Settings};
 
-use crate::support::{Bed, Client, PATIENCE, Upstream, mesh, serve};
+use crate::support::{Bed, Client, PATIENCE, Upstream, connect_from, mesh, serve};
 
 fn workers(min: usize, max: usize) -> Settings {
     Settings {
@@ -318,9 +318,10 @@ fn the_bound_of_connections_holds_for_all_workers_together() {
     settings.bounds.connections = BOUND;
     let bed = Bed::with(settings, &mesh(&[serve(|_| "ok".into())], None));
     bed.expect_metric("heddle_workers_active", &[], 4.0);
-    // All at once, so that some wait for a Worker while others are counted.
-    let clients: Vec<TcpStream> = (0..100)
-        .filter_map(|_| TcpStream::connect(bed.address).ok())
+    // All at once, so that some wait for a Worker while others are counted; of as many addresses, since one has only
+    // its share.
+    let clients: Vec<TcpStream> = (1..=100)
+        .filter_map(|last| connect_from([127, 0, 2, last].into(), bed.address).ok())
         .collect();
     let refused = || bed.metric("heddle_connections_refused_total", &[]);
     let patience = Instant::now() + PATIENCE;

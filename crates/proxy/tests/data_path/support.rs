@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -16,6 +16,8 @@ use heddle_model::{
 };
 use heddle_proxy::{Entry, Proxy, Settings};
 use heddle_telemetry::{AccessLog, Registry, Target};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Longest wait for anything in a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -376,4 +378,27 @@ pub(crate) fn serve_at(
         }
     });
     address
+}
+
+/// Allows as many descriptors as there may be: both ends of every connection are in this process.
+pub(crate) fn allow_descriptors() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+/// A connection from an address of loopback.
+pub(crate) fn connect_from(source: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    bind(&socket, &SocketAddr::new(source, 0))?;
+    connect(&socket, &to)?;
+    Ok(socket.into())
 }

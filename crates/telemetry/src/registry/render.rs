@@ -195,6 +195,7 @@ type Pick<T> = fn(&WorkerStats) -> &T;
 /// Who accepts refuses: a Worker that is the only one, else the Manager.
 const REFUSED: &str = "heddle_connections_refused_total";
 const OVER_SHARE: &str = "heddle_connections_over_share_total";
+const ABANDONED: &str = "heddle_connections_abandoned_total";
 
 const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
     ("heddle_connections_total", "Connections accepted.", |w| {
@@ -207,8 +208,13 @@ const COUNTERS: &[(&str, &str, Pick<Counter>)] = &[
     ),
     (
         OVER_SHARE,
-        "Of the connections turned away, those whose pod had its share.",
+        "Of the connections turned away, those whose source had its share.",
         |w| &w.connections_over_share,
+    ),
+    (
+        ABANDONED,
+        "Connections that their clients had reset before anything was begun for them.",
+        |w| &w.connections_abandoned,
     ),
     (
         "heddle_connections_moved_total",
@@ -342,6 +348,7 @@ fn render_workers(
         let by_manager = manager.and_then(|manager| match *name {
             REFUSED => Some(&manager.connections_refused),
             OVER_SHARE => Some(&manager.connections_over_share),
+            ABANDONED => Some(&manager.connections_abandoned),
             _ => None,
         });
         if let Some(counter) = by_manager {

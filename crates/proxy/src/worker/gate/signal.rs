@@ -32,6 +32,17 @@ impl ReadyQueue {
     pub(super) fn pop(&mut self) -> Option<Work> {
         self.fifo.pop_front()
     }
+
+    /// Gives up room for work of which there is far less by now.
+    pub(super) fn tidy(&mut self) {
+        if super::is_roomy(self.fifo.len(), self.fifo.capacity()) {
+            self.fifo.shrink_to_fit();
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.fifo.len()
+    }
 }
 
 /// The part of a gate that wakers reach from the gate's own thread.

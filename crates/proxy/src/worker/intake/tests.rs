@@ -51,6 +51,19 @@ fn full_and_closed_give_back() {
     assert_eq!(inlet.put(5), Ok(()));
 }
 
+#[cfg(not(feature = "loom"))]
+#[test]
+fn what_moves_leaves_room_for_what_is_new() {
+    let inlet = Inlet::new(3);
+    assert_eq!(inlet.put_beside(1, 2), Ok(()));
+    assert_eq!(inlet.put_beside(2, 2), Err(2));
+    assert_eq!(inlet.room(), 2);
+    assert_eq!((inlet.put(2), inlet.put(3)), (Ok(()), Ok(())));
+    assert_eq!(inlet.room(), 0);
+    inlet.close();
+    assert_eq!(inlet.room(), 0);
+}
+
 /// Every interleaving of two senders and the reader: nothing is lost, nothing comes twice, and a reader
 /// that went to sleep is woken for what came.
 #[cfg(feature = "loom")]

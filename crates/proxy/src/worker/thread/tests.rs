@@ -57,14 +57,14 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
 async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
     let registry = Arc::new(Registry::new());
     let stats = registry.worker(Reason::CODES, &[]);
-    let permits = Permits::new(2, None);
+    let permits = Permits::new(2, None, None);
     let plan = Plan {
         settings: Settings::default(),
         registry: Arc::clone(&registry),
         stats: Arc::clone(&stats),
         log: None,
         sessions: Sessions::default(),
-        called_links: Permits::new(1, None).share(Holder::Links),
+        called_links: Permits::new(1, None, None).share(Holder::Links),
         seed: 1,
         cpu: None,
     };

@@ -199,6 +199,9 @@ fn slow_holder(channel: OwnedFd) -> SyncSender<()> {
 fn a_crowd_waits_for_its_sockets() {
     const CROWD: usize = 100;
     let server = TcpListener::bind(ECHO).unwrap();
+    // All of them dial it at once when they get their sockets. In a shorter queue they would be dropped, with or
+    // without a proxy, and each would wait seconds for another try.
+    rustix::net::listen(&server, 4096).unwrap();
     let mesh = mesh(server.local_addr().unwrap(), AppProtocol::Tcp);
     std::thread::spawn(move || {
         let mut open = Vec::new();

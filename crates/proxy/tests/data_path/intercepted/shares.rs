@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
 use heddle_proxy::Bounds;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::bed::{ECHO, SERVICE, Steered, going_to, mesh};
-use crate::support::{Client, PATIENCE, serve_at};
+use crate::support::{Client, PATIENCE, allow_descriptors, serve_at};
 
 /// Connections of a node.
 const BOUND: usize = 4_096;
@@ -18,22 +17,12 @@ const SHARE: usize = BOUND * 7 / 8 / 2;
 /// How long a request may take beside a flood.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Both ends of every connection are in this process.
-fn allow_descriptors() {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let limit = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    setrlimit(Resource::Nofile, limit).unwrap();
-}
-
 /// Connections of which the proxy has decided what becomes of them.
 const SEEN: [&str; 2] = [
     "heddle_connections_total",
     "heddle_connections_refused_total",
 ];
-/// Opened at a time: fewer than wait for one worker, beyond which they are refused whosever they are.
+/// Opened at a time: fewer than wait in a listener's queue.
 const AT_A_TIME: usize = 100;
 
 /// Opens connections and holds those that are not reset before one could look at them. When it returns all have been
