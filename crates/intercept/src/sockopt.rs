@@ -98,3 +98,32 @@ fn set(socket: impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()>
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener};
+
+    use rustix::net::{SocketType, bind, connect, getsockname, socket};
+
+    use super::*;
+    use crate::Family;
+
+    #[test]
+    fn a_port_is_chosen_when_its_socket_connects() {
+        for own in ["127.0.0.1:0", "[::1]:0"] {
+            let own: SocketAddr = own.parse().unwrap();
+            let server = TcpListener::bind(own).unwrap();
+            let family = match Family::of(own) {
+                Family::V4 => rustix::net::AddressFamily::INET,
+                Family::V6 => rustix::net::AddressFamily::INET6,
+            };
+            let client = socket(family, SocketType::STREAM, None).unwrap();
+            set_port_at_connect(&client).unwrap();
+            bind(&client, &own).unwrap();
+            let port = || SocketAddr::try_from(getsockname(&client).unwrap()).map(|at| at.port());
+            assert_eq!(port(), Ok(0));
+            connect(&client, &server.local_addr().unwrap()).unwrap();
+            assert_ne!(port(), Ok(0));
+        }
+    }
+}

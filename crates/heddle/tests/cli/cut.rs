@@ -25,11 +25,35 @@ fn patient(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// A connection through the proxy, to the next that the server takes.
+/// A connection through the proxy, to the next that the server takes. Between nodes that have just joined one may be
+/// refused.
 fn dial(proxy: SocketAddr, server: &TcpListener) -> Ends {
-    let client = patient(TcpStream::connect(proxy).expect("connected"));
-    let (server, _) = server.accept().expect("accepted");
-    (client, patient(server))
+    let mut ends = None;
+    eventually("a connection reaches the server", || {
+        let client = TcpStream::connect(proxy).expect("connected");
+        ends = accept(&client, server).map(|end| (patient(client), patient(end)));
+        ends.is_some()
+    });
+    ends.expect("both ends")
+}
+
+/// What a server takes of a client's connection, unless that ends before.
+fn accept(client: &TcpStream, server: &TcpListener) -> Option<TcpStream> {
+    server.set_nonblocking(true).expect("an option");
+    client.set_nonblocking(true).expect("an option");
+    let is_open = || match client.peek(&mut [0]) {
+        Ok(bytes) => bytes > 0,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    };
+    let mut taken = None;
+    eventually("the server is called, or the client told", || {
+        taken = server.accept().ok();
+        taken.is_some() || !is_open()
+    });
+    client.set_nonblocking(false).expect("an option");
+    let (end, _) = taken?;
+    end.set_nonblocking(false).expect("an option");
+    Some(end)
 }
 
 /// Bytes from one end that the other has read.
@@ -107,7 +131,7 @@ fn streams_of_a_proxy_that_is_killed_are_reset_at_both_ends() {
                 b"GET / HTTP/1.1\r\nhost: web\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
             )
             .expect("sent");
-        let end = patient(web.accept().expect("accepted").0);
+        let end = patient(accept(&client, &web).expect("accepted"));
         until_empty_line(&end);
         (&end)
             .write_all(b"HTTP/1.1 101 S\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
