@@ -2,7 +2,7 @@
 //!
 //! A dial that began while a pod had no hooks goes to the address that the program named. Nothing answers at a Service's
 //! address but the mesh, and hooks that come later see new dials only: the kernel would ask again and again, for two
-//! minutes and more, where nobody hears it. Such a dial is ended, so that its program can try again.
+//! minutes and more, where no program hears it. Such a dial is ended, so that its program can try again.
 //!
 //! The kernel tells which connections of a namespace are being opened, and ends one that is named
 //! (`SOCK_DESTROY`, sock_diag(7)).
@@ -149,7 +149,7 @@ fn request(kind: u16, flags: u16, family: u8, states: u32, name: &[u8; NAME]) ->
     bytes.extend(length.to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
     bytes.extend(flags.to_ne_bytes());
-    // Its number, and whose it is, which nobody else asks about.
+    // Its number, and whose it is, which no other question is about.
     bytes.extend([0; 8]);
     bytes.extend([family, tcp, 0, 0]);
     bytes.extend(states.to_ne_bytes());

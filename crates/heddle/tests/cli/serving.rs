@@ -258,8 +258,9 @@ fn an_endpoint_that_fails_is_named_and_so_is_its_return() {
 /// Connections to other endpoints that only wait for a request make room for one that has come.
 #[test]
 fn idle_connections_to_endpoints_make_room_when_descriptors_run_out() {
-    const CLIENTS: usize = 15;
-    const SERVICES: u8 = 6;
+    const LIMIT: usize = 15;
+    const CLIENTS: usize = 12;
+    const SERVICES: u8 = 8;
     let folder = Folder::new();
     let manifests: Vec<String> = (1..=SERVICES)
         .map(|n| {
@@ -273,10 +274,14 @@ fn idle_connections_to_endpoints_make_room_when_descriptors_run_out() {
     let config = ["--config", as_str(&settings)];
     let heddle = Heddle::start_with_descriptors(100, &folder, &config);
     heddle.stdout_line("SERVICE");
-    let proxy = heddle.forward_proxy("room/s1");
-    assert_eq!(heddle.status()["connections_limit"], CLIENTS);
-    let mut clients: Vec<TcpStream> = (0..CLIENTS)
-        .map(|_| TcpStream::connect(proxy).expect("connected"))
+    assert_eq!(heddle.status()["connections_limit"], LIMIT);
+    // One caller has a share of them, and not all.
+    let proxies: Vec<SocketAddr> = (1..=SERVICES)
+        .map(|n| heddle.forward_proxy(&format!("room/s{n}")))
+        .collect();
+    let callers = proxies.iter().cycle().take(CLIENTS);
+    let mut clients: Vec<TcpStream> = callers
+        .map(|proxy| TcpStream::connect(proxy).expect("connected"))
         .collect();
     for n in 1..=SERVICES {
         for client in &mut clients {

@@ -1,4 +1,4 @@
-//! The pods of a node are one holder's: nobody else has them, and nothing of the holder before is left.
+//! The pods of a node are one holder's: no other has them, and nothing of the holder before is left.
 //!
 //! ```text
 //!   lock ──▶ what ran here before ─┬─ has ended ──────────────────────────────────────┬──▶ ours

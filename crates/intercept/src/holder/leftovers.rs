@@ -19,7 +19,7 @@ pub struct Removed {
 }
 
 /// Removes what holders have left in the namespaces of the pods that are remembered in `memory`
-/// ([`super::Config::memory`]), which are remembered still. Pods that are gone have nothing any more.
+/// ([`super::Config::claim`]), which are remembered still. Pods that are gone have nothing any more.
 ///
 /// # Errors
 /// When a holder has these pods now, or the file cannot be read.

@@ -157,7 +157,7 @@ pub enum Restart {
     /// It is started again, as a service manager does.
     #[default]
     Always,
-    /// It stays away until somebody starts it.
+    /// It stays away until `heddle-lab restart`.
     Never,
 }
 

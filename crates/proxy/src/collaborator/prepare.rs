@@ -272,7 +272,7 @@ impl LastCalled {
     }
 }
 
-/// Writes the authority of what was dialled, for a client that does not say whom it calls (HTTP/1.0): the
+/// Writes the authority of what was dialled, for a client that does not name what it calls (HTTP/1.0): the
 /// Service's name as callers of every namespace may say it, or the address. Returns how long it is without
 /// the port.
 #[cold]

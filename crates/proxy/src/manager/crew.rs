@@ -398,7 +398,7 @@ impl Crew {
         active.any(|member| member.handle.intake.room() >= BATCH)
     }
 
-    /// Takes in a connection that was accepted, or turns it away. Returns whom to wake.
+    /// Takes in a connection that was accepted, or turns it away. Returns the Worker to wake.
     pub(super) fn accepted(
         &mut self,
         door: &Arc<Door>,
@@ -422,7 +422,7 @@ impl Crew {
     }
 
     /// Gives a connection to the Worker that is expected to be least loaded; if that one has no room,
-    /// to the next; if none has, which it was looked for before, the connection is closed. Returns whom to wake.
+    /// to the next; if none has, which it was looked for before, the connection is closed. Returns the Worker to wake.
     fn place(&mut self, parcel: Parcel) -> Option<Intake> {
         let mut full: Vec<usize> = Vec::new();
         let mut arrival = Arrival::Client(parcel);

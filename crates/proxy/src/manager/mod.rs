@@ -154,7 +154,7 @@ pub(crate) fn spawn(
                 stealing: Stealing::default(),
                 ebb: Ebb::default(),
                 resident: Resident::open(),
-                since_resident: Duration::ZERO,
+                since_resident: SLOW_TICK,
                 looked: Instant::now(),
                 wanted: elasticity,
                 cannot_start: Seldom::default(),
@@ -191,6 +191,8 @@ struct Manager {
 impl Manager {
     /// Obeys until it is told to drain; returns how many connections were cut.
     async fn run(mut self, orders: Mailbox<Order>) -> usize {
+        // What there is before the first connection.
+        self.ebb(Duration::ZERO);
         let elastic = self.wanted.max > 1;
         let mut ticks = tokio::time::interval(if elastic { TICK } else { SLOW_TICK });
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! Clients that do not say whom they call: `ab`, health checks, and what else speaks HTTP/1.0 without Host.
+//! Clients that do not name what they call: `ab`, health checks, and what else speaks HTTP/1.0 without Host.
 
 use std::net::TcpListener;
 

@@ -1,4 +1,4 @@
-//! Dials that began before a pod was enrolled, and that nobody will answer.
+//! Dials that began before a pod was enrolled, and that get no answer.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
