@@ -35,8 +35,10 @@ pub(crate) struct Pump {
     tracker: BodyTracker,
     /// Bytes at the front of the source's inbox that belong to the body.
     approved: usize,
-    /// What stands there behind them and does not pass as it is.
-    cut: Option<Cut>,
+    /// Bytes that stand there behind them and do not pass as they are. Every connection has two pumps: it is small.
+    cut: u32,
+    /// Whether the tracker has a line to be written in their place.
+    cut_writes: bool,
     /// Bytes read at a time.
     window: usize,
     /// Bytes of the body seen so far, framing included.
@@ -46,14 +48,6 @@ pub(crate) struct Pump {
     ended: bool,
     /// Chunks are taken apart, for a client that does not know them.
     decode: bool,
-}
-
-/// Bytes of the inbox that are left out.
-#[derive(Debug, Clone, Copy)]
-struct Cut {
-    bytes: usize,
-    /// Whether the tracker has a line to be written in their place.
-    write: bool,
 }
 
 /// Which trailers go on, by their names: those of which the function says so.
@@ -77,7 +71,8 @@ impl Pump {
         Pump {
             tracker: BodyTracker::from_framing(framing),
             approved: 0,
-            cut: None,
+            cut: 0,
+            cut_writes: false,
             window: 0,
             bytes: 0,
             until_close: framing == Framing::UntilClose,
@@ -126,10 +121,9 @@ impl Pump {
             self.approved += step.pass;
             self.bytes += (step.pass + step.skip) as u64;
             if step.skip > 0 {
-                self.cut = Some(Cut {
-                    bytes: step.skip,
-                    write: step.write,
-                });
+                // It is within one block.
+                self.cut = u32::try_from(step.skip).unwrap_or(u32::MAX);
+                self.cut_writes = step.write;
             }
             if step.pass < run.len() {
                 break;
@@ -175,7 +169,7 @@ impl Pump {
                 *progress = true;
                 self.sent(&mut source.inbox, n);
             }
-            if self.cut.is_some() {
+            if self.cut > 0 {
                 let (inbox, outbox) = (&mut source.inbox, &mut sink.outbox);
                 self.rewrite(blocks.usual, inbox, outbox, keeps)?;
                 continue;
@@ -218,15 +212,16 @@ impl Pump {
         outbox: &mut Chain,
         keeps: &Keeps<'_>,
     ) -> Result<(), Broken> {
-        while let Some(cut) = self.cut.take() {
+        while self.cut > 0 {
+            let cut = std::mem::take(&mut self.cut) as usize;
             while self.approved > 0 {
                 let front = inbox.front();
                 let n = front.len().min(self.approved);
                 put(pool, outbox, &front[..n])?;
                 self.sent(inbox, n);
             }
-            inbox.consume(cut.bytes);
-            match self.tracker.line().filter(|_| cut.write) {
+            inbox.consume(cut);
+            match self.tracker.line().filter(|_| self.cut_writes) {
                 Some(Line::Size(size)) => {
                     let mut text = [0; "7fffffffffffffff\r\n".len()];
                     let mut rest = &mut text[..];

@@ -183,8 +183,7 @@ async fn open_with_room(dial: &Dial<'_>) -> io::Result<TcpStream> {
 /// acknowledgement of the one before.
 async fn open(dial: &Dial<'_>) -> io::Result<TcpStream> {
     match dial.place.pod() {
-        // Every idle connection would hold room for it.
-        Some(pod) => Box::pin(open_within(dial, pod)).await,
+        Some(pod) => open_within(dial, pod).await,
         None => open_from_here(dial.place.dialled()).await,
     }
 }

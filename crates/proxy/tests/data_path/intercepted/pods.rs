@@ -37,10 +37,18 @@ fn a_port_that_is_taken_is_another() {
     let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["echo"]);
     let (_, address) = steered.outbound("shop", Some(SERVICE));
     // Somebody else has the port that the client calls from, of the address that it is shown with.
-    let taken = TcpListener::bind("127.30.0.2:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
-    let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&client, &SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+    let (_taken, port, client) = std::iter::repeat_with(|| {
+        let taken = TcpListener::bind("127.30.0.2:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        // Another test may have the port of that address at the moment.
+        let bound = bind(&client, &SocketAddr::from(([127, 0, 0, 1], port)));
+        bound.ok().map(|()| (taken, port, client))
+    })
+    .take(100)
+    .flatten()
+    .next()
+    .expect("a port that is free");
     connect(&client, &address).unwrap();
     let peer = upstream.accept().stream.peer_addr().unwrap();
     assert_eq!(peer.ip(), IpAddr::from([127, 30, 0, 2]));
