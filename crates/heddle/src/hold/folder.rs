@@ -110,7 +110,7 @@ pub(super) fn give(path: &Path, user: User) -> Result<(), NotGiven> {
     giving.chown(path, &folder, &found)
 }
 
-/// Makes sure that what lies beside a node's state folder is nobody's but ours: what the holder keeps is there.
+/// Makes sure that what lies beside a node's state folder is the holder's alone, which keeps its own files there.
 ///
 /// # Errors
 /// When the user of the proxy could change it.

@@ -10,8 +10,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use super::*;
 use crate::{namespace, routes};
 
-/// What makes `10.96.0.0/16` and `fd00::/64` a place where nobody answers, and nobody says so: the other end of a link
-/// that takes everything for somebody else's.
+/// What makes `10.96.0.0/16` and `fd00::/64` a place without an answer or an error: the other end of a link that takes
+/// every packet for another host's.
 const SILENCE: &str = "link add silence type veth peer name nobody
 link set nobody up
 link set silence arp off up

@@ -186,7 +186,7 @@ impl Memory {
         let remembered: Vec<Remembered> = pods.filter_map(Pod::remembered).chain(lost).collect();
         let kept = serde_json::to_vec_pretty(&remembered).map_err(io::Error::from);
         let kept = kept.and_then(|bytes| {
-            // A file that somebody has removed is written again.
+            // A file that was removed is written again.
             if bytes != self.kept || !self.path.exists() {
                 replace(&self.path, &bytes)?;
                 self.kept = bytes;
@@ -213,7 +213,7 @@ fn understood(bytes: &[u8]) -> io::Result<Vec<Remembered>> {
     })
 }
 
-/// Reads a plain file that nobody but us can have written; another one is refused with a reason, `whose`.
+/// Reads a plain file that no other user can have written; another one is refused with a reason, `whose`.
 pub(super) fn read_own(path: &Path, max_bytes: u64, whose: &'static str) -> io::Result<Vec<u8>> {
     // A symbolic link or a pipe is none of ours.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;

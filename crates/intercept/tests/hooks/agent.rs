@@ -27,7 +27,7 @@ struct Wanted {
 #[derive(Serialize, Deserialize)]
 struct Made(Option<i32>);
 
-/// The process has closed its own descriptor of what it made: whoever asked has the only one.
+/// The process has closed its own descriptor of what it made: the process that asked has the only one.
 #[derive(Serialize, Deserialize)]
 struct LetGo;
 

@@ -22,7 +22,7 @@ const SUSPENSE: Duration = Duration::from_secs(1);
 const SNIFF_BYTES: usize = 4096;
 
 impl Undecided {
-    /// Waits until somebody speaks.
+    /// Waits until the client or the endpoint speaks.
     pub(super) async fn listen(&mut self, mut upstream: Option<&mut Upstream>) -> Verdict {
         let wait = match upstream {
             Some(_) => self.worker.settings.timeouts.tcp_idle,
@@ -37,7 +37,7 @@ impl Undecided {
         cx: &mut Context<'_>,
         upstream: Option<&mut Upstream>,
     ) -> Poll<Verdict> {
-        // The answer to another node goes out even if nobody speaks.
+        // The answer to another node goes out even if neither speaks.
         let _later = self.client.poll_flush(cx);
         let silent = self.client.inbox.is_empty();
         if self.alarm.rang() {

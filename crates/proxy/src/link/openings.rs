@@ -28,7 +28,7 @@ impl Openings {
         self.0.front().is_some_and(|first| first.slot != slot)
     }
 
-    /// Whether nobody waits.
+    /// Whether no stream waits.
     pub(super) fn are_none(&self) -> bool {
         self.0.is_empty()
     }

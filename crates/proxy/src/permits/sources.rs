@@ -17,7 +17,7 @@ use foldhash::fast::RandomState;
 use super::{Holder, Permit, Refusals, Share, Spent, may_take};
 
 /// What a client's address is counted as: an IPv4 address, or the network of an IPv6 one, the first 64 bits. Those that
-/// begin with 32 zeros are nobody's (RFC 4291, section 2.4), so that the two do not meet.
+/// begin with 32 zeros are no client's (RFC 4291, section 2.4), so that the two do not meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Counted(u64);
 

@@ -48,7 +48,7 @@ fn what_is_asked_is_answered_and_the_answer_may_be_taken() {
     for id in 0..MOST as u64 {
         places.asked(id);
     }
-    // All wait for us: nobody else is let in, however long that takes.
+    // All wait for the server: no newcomer is let in, however long that takes.
     let much_later = now + Duration::from_secs(60);
     assert_eq!(places.enter(2, much_later), None);
     places.answered(3, much_later);

@@ -79,7 +79,7 @@ fn a_process_that_only_has_the_number_of_the_proxy_is_left_alone() {
         drop(Claim::take(memory.clone()).unwrap());
         assert!(other.is_there(), "{running:?}");
     }
-    // Nor is what somebody else could have written believed.
+    // Nor is a file believed that another user could have written.
     write(&memory, &noted(machine(), started));
     let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     fs::set_permissions(with(&memory, ".running"), open_to_all).unwrap();

@@ -125,7 +125,7 @@ fn the_disk_is_not_waited_for_where_nothing_has_changed() {
     lose(&mut next, &lost, "it is busy", Instant::now());
     next.keep(std::iter::empty()).unwrap();
     assert_eq!(number(&path), before);
-    // What somebody has removed is written again.
+    // A file that was removed is written again.
     fs::remove_file(&path).unwrap();
     next.keep(std::iter::empty()).unwrap();
     assert_eq!(remembered(&path), [lost]);
