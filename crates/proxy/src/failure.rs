@@ -92,7 +92,7 @@ reasons! {
     ConnectFailed = "upstream_connect_failed", Upstream, 503, Safe, "no endpoint accepted a connection";
     ConnectTimeout = "upstream_connect_timeout", Upstream, 504, Safe, "no endpoint accepted a connection in time";
     IdentityMissing = "identity_missing", Heddle, 503, Never, "there is no valid certificate for the caller, so it cannot call other nodes";
-    PeerRefused = "peer_refused", Node, 503, Safe, "the other node could not prove whom it hosts, or refused us";
+    PeerRefused = "peer_refused", Node, 503, Safe, "the other node could not prove which workloads it hosts, or refused us";
     IdentityRevoked = "identity_revoked", Heddle, 503, Never, "a certificate that the connection rests on has expired or is not believed any more";
     EndpointGone = "endpoint_gone", Heddle, 503, Never, "the endpoint is not on this node, or not a part of the Service any more";
     UpstreamOverflow = "upstream_overflow", Heddle, 503, Never, "every endpoint has as many connections as it may have";

@@ -84,8 +84,8 @@ impl Claim {
         &self.memory
     }
 
-    /// Writes down which processes the next holder has to do with. Failing that it does not know them, and waits for
-    /// nobody.
+    /// Writes down which processes the next holder has to do with. Without it the next one does not know them, and does
+    /// not wait for them.
     pub(super) fn note(&self, proxy: Pid) {
         let running = Running {
             machine: machine(),
@@ -106,7 +106,7 @@ impl Claim {
 
     fn before(&self) -> Running {
         let path = self.processes();
-        let whose = "somebody else could have written it: remove it";
+        let whose = "another user could have written it: remove it";
         let found = read_own(&path, MAX_BYTES, whose).and_then(|bytes| {
             let running: Running = serde_json::from_slice(&bytes)?;
             Ok(running)
@@ -162,7 +162,8 @@ impl Process {
         };
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
-            Err(Errno::SRCH) => return Ok(()),
+            // It has ended; its number may be a thread's of another process by now (pidfd_open(2)).
+            Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(()),
             Err(error) => {
                 return Err(HolderError::new(
                     format!("{what}, process {pid:?}"),

@@ -200,8 +200,7 @@ impl Memory {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let whose = "somebody else could have written it: find out who has, remove it, and enrol the pods of this node \
-                 again";
+    let whose = "another user could have written it: find out which, remove it, and enrol the pods of this node again";
     read_own(path, MAX_BYTES, whose)
 }
 

@@ -16,8 +16,8 @@ pub(super) struct Findings {
     quick: bool,
     machine: Machine,
     pub(super) rows: Vec<serde_json::Value>,
-    ratios: BTreeMap<&'static str, f64>,
-    values: BTreeMap<&'static str, f64>,
+    ratios: BTreeMap<String, f64>,
+    values: BTreeMap<String, f64>,
     /// The same for a person, printed when everything is measured: progress goes to the terminal
     /// meanwhile.
     #[serde(skip)]
@@ -46,7 +46,8 @@ impl Findings {
 
     /// Notes a figure; what could not be measured is left out.
     pub(super) fn value(&mut self, name: &'static str, value: Option<f64>) {
-        self.values.extend(value.map(|value| (name, value)));
+        self.values
+            .extend(value.map(|value| (name.to_owned(), value)));
     }
 
     /// Shows what was said.
@@ -71,8 +72,8 @@ impl Findings {
     }
 
     /// Notes a ratio, likewise.
-    pub(super) fn ratio(&mut self, name: &'static str, ratio: Option<f64>) {
-        self.ratios.extend(ratio.map(|ratio| (name, ratio)));
+    pub(super) fn ratio(&mut self, name: impl Into<String>, ratio: Option<f64>) {
+        self.ratios.extend(ratio.map(|ratio| (name.into(), ratio)));
     }
 }
 

@@ -15,8 +15,10 @@ use clap::Args;
 use super::findings::Findings;
 use super::install;
 use super::machine::Machine;
+use super::proxy::named_path;
 use super::sheet::Sheet;
 use plan::Plan;
+use way::Programs;
 
 mod bytes;
 mod plan;
@@ -36,6 +38,9 @@ pub(crate) struct Link {
     /// The Heddle to measure; the one beside this program unless said.
     #[arg(long, value_name = "PATH")]
     heddle: Option<PathBuf>,
+    /// Another Heddle whose links are measured beside, such as an older build.
+    #[arg(long = "peer", value_name = "NAME=PATH", value_parser = named_path)]
+    peers: Vec<(String, PathBuf)>,
     /// Only these ways: http1-plain, http1-mtls, http2-mtls, link-mtls, envoy (ratios need both sides).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
@@ -65,11 +70,19 @@ pub(super) fn run(options: &Link) -> anyhow::Result<()> {
         Plan::full()
     };
     let mut findings = Findings::new("link", options.quick, machine);
-    let ways = way::find(&heddle, &peers.envoy, &options.only, &mut findings)?;
+    let programs = Programs {
+        heddle: &heddle,
+        envoy: &peers.envoy,
+        others: &options.peers,
+    };
+    let ways = way::find(&programs, &options.only, &mut findings)?;
     let mut sheet = Sheet::default();
     let measured = rounds::run(&plan, &ways, &mut sheet, &mut findings);
     // What was measured before something failed is still worth reading.
     summary::tell(&sheet, &mut findings);
+    for (name, _) in &options.peers {
+        summary::tell_other(&sheet, name, &mut findings);
+    }
     findings.print();
     measured?;
     findings.conclude(options.json.as_deref())

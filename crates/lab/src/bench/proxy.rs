@@ -56,7 +56,11 @@ pub(crate) struct Comparison {
     isolated: bool,
 }
 
-fn named_path(text: &str) -> Result<(String, PathBuf), String> {
+/// Reads `NAME=PATH`.
+///
+/// # Errors
+/// When it is not that.
+pub(super) fn named_path(text: &str) -> Result<(String, PathBuf), String> {
     let (name, path) = text.split_once('=').ok_or("expected NAME=PATH")?;
     let valid = !name.is_empty()
         && name

@@ -25,7 +25,7 @@ use crate::worker::{Alarm, Millis, Worker};
 /// How long it takes to dial again after the first try that failed, in milliseconds; twice as long after each
 /// further one.
 const AGAIN_MS: Millis = 50;
-/// Longest such wait, in milliseconds: a node that was started again is to be found before anybody has waited for a
+/// Longest such wait, in milliseconds: a node that was started again is to be found before a request has waited for a
 /// second.
 const MAX_AGAIN_MS: Millis = 400;
 /// Handshakes that may be cut before a link that never was is given up.

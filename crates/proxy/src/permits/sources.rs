@@ -1,4 +1,4 @@
-//! Addresses as sources, at a listener that is everybody's.
+//! Addresses as sources, at a listener that any client may reach.
 //!
 //! An address proves nothing, and nothing is allowed by it: it only says whose connections are counted together, so that
 //! one client leaves room for others. Of IPv6 a client has a network of addresses (RFC 4291, section 2.5.4), which count
@@ -97,7 +97,7 @@ impl Sources {
             held,
             refused,
             of,
-            "connections from an address are refused: it holds its share of those that nobody vouches for; look what \
+            "connections from an address are refused: it holds its share of those without an identity; look what \
              opens so many, or raise proxy.bounds.connections (and ulimit -n), or set \
              proxy.bounds.connections_per_address"
         );

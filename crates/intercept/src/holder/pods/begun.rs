@@ -8,8 +8,8 @@ use super::{Pod, Pods};
 use crate::hooks::Range;
 use crate::{PodId, dials};
 
-/// How long after a pod has got its hooks a dial that began before may be without an answer: whoever answers beside the
-/// mesh does so in a moment.
+/// How long after a pod has got its hooks a dial that began before may be without an answer: a server beside the mesh
+/// answers in a moment.
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 /// Pods that are looked at before others get their turn: it takes the kernel up to a millisecond for each.
 const BATCH: usize = 8;

@@ -278,12 +278,12 @@ impl Rounds<'_> {
     }
 
     fn add(&mut self, name: &'static str, index: usize, cell: &str, round: usize, figure: f64) {
-        let way = self.ways.ways[index].name();
+        let way = self.ways.name(index);
         self.sheet.add(name, way, cell, round, figure);
     }
 
     fn problem(&mut self, index: usize, kind: Kind, round: usize, why: &anyhow::Error) {
-        let way = self.ways.ways[index].name();
+        let way = self.ways.name(index);
         self.sheet.problem(way, &kind.to_string(), round, why);
     }
 }

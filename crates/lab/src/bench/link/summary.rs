@@ -2,7 +2,7 @@
 
 use super::plan::{CHANGING, CONSTANT, Kind};
 use super::rounds::quiet_cell;
-use super::way::Way;
+use super::way::{Way, name_of_other};
 use crate::bench::findings::Findings;
 use crate::bench::sheet::Sheet;
 
@@ -189,6 +189,23 @@ pub(super) fn tell(sheet: &Sheet, findings: &mut Findings) {
     findings.value("http1_mtls_quiet_cpu_us", quiet(Way::Http1Mtls));
     findings.value("link_mtls_quiet_cpu_us", quiet(Way::LinkMtls));
     findings.rows.extend(sheet.rows());
+}
+
+/// Says what links cost beside those of another Heddle.
+pub(super) fn tell_other(sheet: &Sheet, name: &str, findings: &mut Findings) {
+    let other = name_of_other(name);
+    for (kind, requests) in [(CONSTANT, "_constant"), (CHANGING, "")] {
+        let cell = kind.to_string();
+        for (what, figure) in [
+            ("bytes", "bytes"),
+            ("cpu", "cpu_us"),
+            ("qps", "qps"),
+            ("p99", "p99_us"),
+        ] {
+            let ratio = sheet.ratio(figure, (Way::LinkMtls.name(), &other), &cell);
+            findings.ratio(format!("{what}_link_vs_{name}{requests}"), ratio);
+        }
+    }
 }
 
 impl Bar {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
@@ -63,6 +63,19 @@ fn settings(between_nodes: &str) -> String {
     format!("proxy:\n  between_nodes: {between_nodes}\n")
 }
 
+/// What is measured.
+pub(super) struct Programs<'a> {
+    pub(super) heddle: &'a Path,
+    pub(super) envoy: &'a Path,
+    /// Other Heddles by name, of which only the links are measured.
+    pub(super) others: &'a [(String, PathBuf)],
+}
+
+/// What tables call the links of another Heddle.
+pub(super) fn name_of_other(name: &str) -> String {
+    format!("{}-{name}", Way::LinkMtls.name())
+}
+
 /// The ways that can be measured.
 pub(super) struct Ways {
     pub(super) ways: Vec<Way>,
@@ -73,6 +86,11 @@ pub(super) struct Ways {
 }
 
 impl Ways {
+    /// What tables and ratios call one.
+    pub(super) fn name(&self, index: usize) -> &str {
+        &self.systems[index].name
+    }
+
     /// Starts the pair of one.
     ///
     /// # Errors
@@ -99,8 +117,7 @@ impl Ways {
 /// # Errors
 /// When a program cannot be run, or nothing is left to measure.
 pub(super) fn find(
-    heddle: &Path,
-    envoy: &Path,
+    programs: &Programs<'_>,
     only: &[String],
     findings: &mut Findings,
 ) -> anyhow::Result<Ways> {
@@ -113,7 +130,7 @@ pub(super) fn find(
     }
     let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
     let (mut ways, mut systems) = (Vec::new(), Vec::new());
-    let knows = |file: &Path| understands(heddle, file);
+    let knows = |file: &Path| understands(programs.heddle, file);
     let any = dir.path().join("any.yaml");
     fs::write(&any, settings("http1"))?;
     let has_choice = knows(&any)?;
@@ -122,8 +139,8 @@ pub(super) fn find(
             continue;
         }
         let (kind, program) = match way {
-            Way::Envoy => (Kind::Envoy, envoy),
-            _ => (Kind::Heddle, heddle),
+            Way::Envoy => (Kind::Envoy, programs.envoy),
+            _ => (Kind::Heddle, programs.heddle),
         };
         let mut system = System::new(way.name(), kind, program)?;
         if let Some(between_nodes) = way.between_nodes() {
@@ -141,6 +158,18 @@ pub(super) fn find(
         }
         ways.push(way);
         systems.push(system);
+    }
+    for (name, program) in programs.others {
+        let file = dir.path().join("link-of-others.yaml");
+        fs::write(&file, settings("link"))?;
+        anyhow::ensure!(
+            understands(program, &file)?,
+            "{name}: {} has no links",
+            program.display()
+        );
+        let system = System::new(&name_of_other(name), Kind::Heddle, program)?;
+        ways.push(Way::LinkMtls);
+        systems.push(system.with_settings(&file));
     }
     findings.say(
         "Not measured: link-plain, which no Heddle offers: nothing between nodes goes in the clear",
