@@ -131,28 +131,30 @@ impl End {
 impl Link {
     /// The end that calls, one of a pair.
     fn calling(key: Key, pair: &Rc<Pair>, session: Session, worker: &Worker) -> Rc<Self> {
-        let with = (OfPair::new(pair), Elsewhere::default());
-        Link::new(End::Caller(key), session, with, worker)
+        Rc::new(Link {
+            of_pair: OfPair::new(pair),
+            ..Link::of(End::Caller(key), session, worker)
+        })
     }
 
     /// The end that is called, whose tasks are a band.
     fn called(end: End, band: Band, session: Session, worker: &Worker) -> Rc<Self> {
-        let elsewhere = Elsewhere::new(band, worker.clock.now_ms());
-        Link::new(end, session, (OfPair::default(), elsewhere), worker)
+        Rc::new(Link {
+            elsewhere: Elsewhere::new(band, worker.clock.now_ms()),
+            ..Link::of(end, session, worker)
+        })
     }
 
-    fn new(
-        end: End,
-        session: Session,
-        (of_pair, elsewhere): (OfPair, Elsewhere),
-        worker: &Worker,
-    ) -> Rc<Self> {
-        let now = worker.clock.now_ms();
+    fn of(end: End, session: Session, worker: &Worker) -> Self {
         let hold = worker.links.holds.of(&end, &worker.pool);
-        Rc::new(Link {
+        Link::new(end, session, Slots::new(hold), worker.clock.now_ms())
+    }
+
+    fn new(end: End, session: Session, slots: Slots, now: Millis) -> Self {
+        Link {
             end,
             session: RefCell::new(session),
-            slots: RefCell::new(Slots::new(hold)),
+            slots: RefCell::new(slots),
             driver: RefCell::default(),
             stirred: Cell::new(false),
             closing: Cell::new(false),
@@ -161,9 +163,9 @@ impl Link {
             returned: RefCell::default(),
             parts_by: Cell::new(Millis::MAX),
             resets: Resets::default(),
-            of_pair,
-            elsewhere,
-        })
+            of_pair: OfPair::default(),
+            elsewhere: Elsewhere::default(),
+        }
     }
 
     /// Tells the driver that there is something to send.

@@ -8,59 +8,27 @@
 //! The sessions and the streams are the real ones; callers and servers send, read, end and let go as Collaborators
 //! do. A request is served once and whole, or its caller is told; an answer belongs to the request that it answers.
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use heddle_wire::buffer::{Chain, Pool};
+use heddle_wire::link::session::simulation::Choices;
 use heddle_wire::link::{Code, Limits, Opened, Serial, Session, Streams, Token, Verdict};
 
 use super::hold::Holds;
 use super::stream::{Opening, Stream};
-use super::{Elsewhere, End, Failed, Key, Link, OfPair, Openings, Resets, Slots, reason_of};
+use super::{End, Failed, Key, Link, Slots, reason_of};
 use crate::failure::Reason;
-use crate::worker::Millis;
 
 /// Bytes of a body, at most: more than a window.
 const LONGEST: usize = 100_000;
 /// Steps in which everything has to come to its end when nothing is begun any more.
 const PATIENCE: usize = 200_000;
 
-/// SplitMix64.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut number = self.0;
-        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (number ^ (number >> 31)) as usize % most
-    }
-
-    fn one_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-}
-
 fn link(end: End, session: Session, pool: &Pool) -> Rc<Link> {
     let hold = Holds::new().of(&end, pool);
-    Rc::new(Link {
-        end,
-        session: RefCell::new(session),
-        slots: RefCell::new(Slots::new(hold)),
-        driver: RefCell::default(),
-        stirred: Cell::new(false),
-        closing: Cell::new(false),
-        idle_since: Cell::new(0),
-        openings: RefCell::new(Openings::default()),
-        returned: RefCell::default(),
-        parts_by: Cell::new(Millis::MAX),
-        resets: Resets::default(),
-        of_pair: OfPair::default(),
-        elsewhere: Elsewhere::default(),
-    })
+    Rc::new(Link::new(end, session, Slots::new(hold), 0))
 }
 
 /// What an end's session says, as [`super::receiver`] passes it on.
@@ -225,7 +193,7 @@ impl Server {
 }
 
 struct World {
-    chance: Chance,
+    chance: Choices<'static>,
     pool: Pool,
     ends: [Rc<Link>; 2],
     /// Bytes on their way up and down.
@@ -268,7 +236,7 @@ impl World {
             end.session.borrow_mut().connected(0);
         }
         World {
-            chance: Chance(seed),
+            chance: Choices::seed(seed),
             pool,
             ends,
             ways: Default::default(),

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use heddle_model::{AppProtocol, HttpMatch, Mesh, PathMatch, PolicyAction, PolicyRule};
 use heddle_proxy::Settings;
 use heddle_wire::corpus;
+use heddle_wire::link::session::simulation::Choices;
 
 use super::endings::Endpoint;
 use super::pair::Pair;
@@ -21,31 +22,15 @@ const CLIENTS: u64 = 8;
 /// Valid requests on a connection, at most.
 const MOST: usize = 5;
 
-/// SplitMix64.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut number = self.0;
-        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (number ^ (number >> 31)) as usize % most
-    }
-
-    fn of<T: Copy>(&mut self, these: &[T]) -> T {
-        these[self.below(these.len())]
-    }
-
-    fn length(&mut self) -> usize {
-        let most = self.of(&[1, 100, 5_000, 70_000, 300_000]);
-        self.below(most)
-    }
+/// The length of a body.
+fn length(chance: &mut Choices<'_>) -> usize {
+    let most = chance.of(&[1, 100, 5_000, 70_000, 300_000]);
+    chance.below(most)
 }
 
 /// One valid request and its answer, if the client may go on after it.
-fn valid(chance: &mut Chance, client: &mut Client) -> Result<(), String> {
-    let length = chance.length();
+fn valid(chance: &mut Choices<'_>, client: &mut Client) -> Result<(), String> {
+    let length = length(chance);
     let body = bytes(length);
     let method = chance.of(&["GET", "POST", "PUT", "PATCH", "HEAD", "DELETE"]);
     let head = format!(
@@ -98,7 +83,7 @@ fn valid(chance: &mut Chance, client: &mut Client) -> Result<(), String> {
 }
 
 /// Ends a connection in one of many ways that are not valid, or valid and not to the end.
-fn end(chance: &mut Chance, broken: &[Vec<u8>], mut client: Client) {
+fn end(chance: &mut Choices<'_>, broken: &[Vec<u8>], mut client: Client) {
     // What becomes of it is for others to say.
     let _gone = match chance.below(8) {
         0 => return,
@@ -117,7 +102,7 @@ fn end(chance: &mut Chance, broken: &[Vec<u8>], mut client: Client) {
             .stream
             .write_all(b"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\nhalf"),
         5 => {
-            let length = 1 + chance.length();
+            let length = 1 + length(chance);
             let head =
                 format!("POST /denied HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
             let sent = client.stream.write_all(head.as_bytes());
@@ -154,7 +139,7 @@ fn run(seed: u64, connections: usize, connect: impl Fn() -> Client + Sync) -> (u
         let client = |number: u64| {
             let (broken, take, connect) = (&broken, &take, &connect);
             scope.spawn(move || {
-                let mut chance = Chance(seed ^ (number << 56));
+                let mut chance = Choices::seed(seed ^ (number << 56));
                 let (mut requests, mut wrong) = (0, Vec::new());
                 while let Ok(left) = take() {
                     let mut client = connect();

@@ -32,7 +32,7 @@ impl<'a> Choices<'a> {
     }
 
     /// A number less than `most`, 0 if that is 0.
-    pub(super) fn below(&mut self, most: usize) -> usize {
+    pub fn below(&mut self, most: usize) -> usize {
         match &mut self.0 {
             Source::Seed(state) => {
                 *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -56,13 +56,16 @@ impl<'a> Choices<'a> {
     }
 
     /// `true` once in `times`.
-    pub(super) fn one_in(&mut self, times: usize) -> bool {
+    pub fn one_in(&mut self, times: usize) -> bool {
         // Not what a script that has ended says.
         self.below(times) == times - 1
     }
 
     /// One of these.
-    pub(super) fn of<T: Copy>(&mut self, these: &[T]) -> T {
+    ///
+    /// # Panics
+    /// When there are none.
+    pub fn of<T: Copy>(&mut self, these: &[T]) -> T {
         these[self.below(these.len())]
     }
 }
