@@ -20,7 +20,7 @@ use heddle_model::{
     Access, Connect, Decision, Guard, HttpAccess, Mesh, ServiceAccountName, SpiffeId, WorkloadName,
 };
 use heddle_telemetry::Counter;
-use heddle_wire::http1::{Limits, RequestHead, path};
+use heddle_wire::http1::{Framing, Limits, RequestHead, path};
 
 use crate::failure::{Failure, Reason};
 use crate::listener::{Door, Entry};
@@ -239,6 +239,8 @@ impl Guards {
                 method: parts.method_span.of(head),
                 path: target,
                 query: parts.query.map(|query| query.of(head)).unwrap_or_default(),
+                is_bare: matches!(parts.framing, Framing::None | Framing::Length(0))
+                    && !parts.upgrade,
                 fields: |each: &mut dyn FnMut(&[u8], &[u8])| {
                     for field in &parts.fields {
                         each(field.name.of(head), field.value.of(head));

@@ -47,6 +47,7 @@ impl<'q> Question<'q> {
             method: request.method.as_bytes(),
             path: request.path.as_bytes(),
             query: request.query.as_bytes(),
+            is_bare: true,
             fields: no_field as heddle_model::NoHeader,
         });
         Access {

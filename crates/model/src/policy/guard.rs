@@ -41,6 +41,8 @@ pub struct HttpAccess<'a, F> {
     pub path: &'a [u8],
     /// The query without the question mark; empty when there is none.
     pub query: &'a [u8],
+    /// Whether it has no body and offers no other protocol: a probe has neither.
+    pub is_bare: bool,
     /// Calls back with the name and the value of each field line, in order.
     pub fields: F,
 }
@@ -303,6 +305,7 @@ impl Guard {
             return false;
         };
         access.caller.is_none()
+            && request.is_bare
             && request.method == b"GET"
             && self.probes.iter().any(|probe| {
                 probe.port == access.port

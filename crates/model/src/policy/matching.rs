@@ -151,28 +151,19 @@ where
     is_there(None) && pieces(value).all(|wanted| is_there(Some(wanted)))
 }
 
-/// The elements of a list, and their parameters (RFC 9110 sections 5.6.1 and 5.6.6), without the quotes
-/// and whitespace around them.
+/// The elements of a list, and their parameters (RFC 9110 sections 5.6.1 and 5.6.6).
 fn pieces(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|byte| matches!(byte, b',' | b';')).map(bare)
+    value.split(|byte| matches!(byte, b',' | b';'))
 }
 
-fn bare(piece: &[u8]) -> &[u8] {
-    let is_around = |byte: &u8| matches!(byte, b' ' | b'\t' | b'"');
-    let start = piece.iter().position(|byte| !is_around(byte));
-    let end = piece.iter().rposition(|byte| !is_around(byte));
-    match (start, end) {
-        (Some(start), Some(end)) => piece.get(start..=end).unwrap_or_default(),
-        _ => &[],
-    }
-}
-
-/// Equal but for case, and for the backslashes that quoted text may have anywhere.
+/// Equal but for case, and for what readers leave out: quotes and whitespace, also behind the `=` of a cookie or
+/// parameter, and the backslashes of quoted text.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     letters(one).eq(letters(other))
 }
 
 fn letters(piece: &[u8]) -> impl Iterator<Item = u8> {
-    let letters = piece.iter().filter(|byte| **byte != b'\\');
+    let is_left_out = |byte: &u8| matches!(byte, b'\\' | b'"' | b' ' | b'\t');
+    let letters = piece.iter().filter(move |byte| !is_left_out(byte));
     letters.map(u8::to_ascii_lowercase)
 }

@@ -221,6 +221,15 @@ fn a_strict_workload_takes_nobody_without_identity_but_its_health_checks() {
     assert_eq!(bed.status("unidentified", "GET /healthz?x", ""), 403);
     let post = bed.status("unidentified", "POST /healthz", "Content-Length: 0\r\n");
     assert_eq!(post, 403);
+    // It is no way to send something: neither a body, nor what another protocol says.
+    for more in [
+        "Content-Length: 1\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "Connection: upgrade\r\nUpgrade: websocket\r\n",
+    ] {
+        let status = bed.status("unidentified", "GET /healthz", more);
+        assert_eq!(status, 403, "{more}");
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn unmet(rule: &PolicyRule, request: &Request) -> Unmet {
             method: request.method.as_bytes(),
             path: request.path.as_bytes(),
             query: b"",
+            is_bare: true,
             fields: |line: &mut dyn FnMut(&[u8], &[u8])| {
                 for (name, value) in &request.fields {
                     line(name.as_bytes(), value.as_bytes());
@@ -70,6 +71,7 @@ fn decide<'g>(
                 method: request.method.as_bytes(),
                 path: request.path.as_bytes(),
                 query: request.query.as_bytes(),
+                is_bare: true,
                 fields: fields(request),
             }),
         }),
@@ -351,6 +353,29 @@ fn spellings_of_a_header_are_denied_and_not_allowed() {
         let said = decide(&allow, None, 80, Some(&request));
         assert_eq!(said.allowed, allowed, "allow {request:?}");
         let said = decide(&deny, None, 80, Some(&request));
+        assert_eq!(!said.allowed, denied, "deny {request:?}");
+    }
+    // Cookies and parameters: what readers make the same of, with and without quotes.
+    let cookie = HttpMatch {
+        headers: vec![("cookie".into(), "role=admin".into())],
+        ..HttpMatch::default()
+    };
+    let rules = vec![about(cookie)];
+    let cookies = guard(
+        Mode::Permissive,
+        vec![policy("p", PolicyAction::Deny, rules)],
+    );
+    for (value, denied) in [
+        ("role=admin", true),
+        ("role=\"admin\"", true),
+        ("role= admin", true),
+        ("a=b; role=\"admin\"", true),
+        ("role=administrator", false),
+        ("a=role=admin", false),
+    ] {
+        let fields = vec![("Cookie", value)];
+        let request = Request { fields, ..get("/") };
+        let said = decide(&cookies, None, 80, Some(&request));
         assert_eq!(!said.allowed, denied, "deny {request:?}");
     }
     for (name, looks) in [("X_Role", true), ("x.role", true), ("x-rule", false)] {
