@@ -297,7 +297,7 @@ impl Connection {
             && self.served + 1 < worker.settings.bounds.requests_per_connection;
         let buf = upstream.side.inbox.contiguous(head_bytes, linear);
         self.encode_response(exchange, response, buf, !exchange.keep_alive, edits, out);
-        exchange.reuse_upstream &= response.keep_alive;
+        exchange.reuse_upstream &= response.keep_alive && exchange.is_over_after(response);
         upstream.side.inbox.consume(head_bytes);
         // As long as nothing is sent, an answer that turns out malformed can still be replaced.
         exchange.download = Pump::new(response.framing);

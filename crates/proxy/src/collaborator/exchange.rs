@@ -4,13 +4,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use heddle_wire::http1::{Framing, Method};
+use heddle_wire::http1::{Framing, Method, ResponseHead};
 
 use crate::failure::Reason;
 use crate::pump::Pump;
 use crate::route::{Backend, PortIndex, Rule};
 use crate::upstream::Lease;
 use crate::worker::{Bound, Millis, Worker, millis};
+
+/// Bytes of a body that an endpoint may leave unread in its socket.
+const LONG_BODY: u64 = 16 * 1024;
 
 /// What is remembered of a request while it is under way. No part of it is a buffer.
 pub(super) struct Exchange {
@@ -144,6 +147,19 @@ impl Exchange {
         let given = limits.into_iter().filter(|ms| *ms > 0).min();
         // What is left of a route's time that is none any more was never given to anybody.
         given.is_some_and(|given| self.due.saturating_sub(now) >= given / 2)
+    }
+
+    /// Whether the endpoint has nothing left to read or to say once the body of this answer is there, so that another
+    /// request may follow. Another node sees to that itself.
+    ///
+    /// An answer that comes before the request's body was there was given without it, and perhaps one of an error
+    /// to a long one as well, which sockets hold: the endpoint closes then, or takes the body for a request. One that takes HEAD for GET sends
+    /// the body that it announces.
+    pub(super) fn is_over_after(&self, response: &ResponseHead) -> bool {
+        let is_unread = response.status >= 400 && self.upload.bytes() > LONG_BODY;
+        let may_send_body = self.method == Method::Head && response.withholds_body();
+        let is_over = self.upload.is_done() && !is_unread && !may_send_body;
+        is_over || self.from_node
     }
 
     /// Whether a request whose connection broke may be sent again: the connection was an old one,

@@ -106,3 +106,58 @@ fn an_endpoint_that_only_closes_an_idle_connection_keeps_others() {
         found(&bed);
     }
 }
+
+/// What an endpoint may not have read, or say too much, is not left to the next request.
+#[test]
+fn an_answer_that_may_leave_something_behind_is_the_last_on_its_connection() {
+    let long = "x".repeat(100_000);
+    let refused = "HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno";
+    for (request, answer, is_read) in [
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n",
+            refused,
+            false,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n",
+            refused,
+            true,
+        ),
+        (
+            "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
+            true,
+        ),
+    ] {
+        let upstream = Upstream::new();
+        let bed = bed(upstream.address);
+        let mut client = bed.client();
+        let is_head = request.starts_with("HEAD");
+        client.send(request);
+        if is_read && !is_head {
+            client.send(&long);
+        }
+        let mut first = upstream.accept();
+        first.head();
+        if is_read && !is_head {
+            first.exact(long.len());
+        }
+        first.send(answer);
+        match is_head {
+            true => assert!(client.head().starts_with("HTTP/1.1 200 ")),
+            false => assert_eq!(client.response().status(), 413),
+        }
+        if !is_read {
+            client.send(&long);
+        }
+        // It is closed: the next request goes by another.
+        first.rest();
+        let mut client = bed.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        let mut second = upstream.accept();
+        second.head();
+        second.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        assert_eq!(client.response().body, b"ok");
+        bed.expect_metric("heddle_upstream_connections_idle", &[], 1.0);
+    }
+}

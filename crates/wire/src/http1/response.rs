@@ -134,6 +134,15 @@ impl ResponseHead {
         matches!(self.status, 100..=199 | 204)
     }
 
+    /// Whether it has no body though its fields announce one, as answers to HEAD and with 304 may (RFC 9110 section
+    /// 8.6).
+    #[must_use]
+    pub fn withholds_body(&self) -> bool {
+        let announced =
+            self.facts.chunked || self.facts.content_length.is_some_and(|bytes| bytes > 0);
+        self.framing == Framing::None && announced
+    }
+
     fn is_bodiless(&self) -> bool {
         matches!(self.status, 100..=199 | 204 | 304)
     }
