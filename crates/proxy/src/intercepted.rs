@@ -147,18 +147,18 @@ fn hint(worker: &Worker, door: &Door, reason: Reason, address: Option<SocketAddr
 type Nowhere = (Reason, Option<SocketAddr>);
 
 /// Where a pod's program calls from. What it dials is steered to a listener on its loopback, so that the
-/// socket says no more than that; others are to see the pod's address.
+/// socket says no more than that, or an address that the program has given itself; others are to see the pod's.
 fn seen(
     worker: &Worker,
     caller: &WorkloadName,
     peer: SocketAddr,
     destination: SocketAddr,
 ) -> SocketAddr {
-    if !peer.ip().to_canonical().is_loopback() {
-        return peer;
-    }
     let bound = worker.bound();
     let addresses = &bound.snapshot.addresses;
+    if addresses.is_of(peer.ip().to_canonical(), caller) {
+        return peer;
+    }
     let own = addresses.of(caller, destination.is_ipv4());
     let own = own.or_else(|| addresses.first_of(caller));
     own.map_or(peer, |own| SocketAddr::new(own, peer.port()))

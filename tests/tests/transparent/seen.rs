@@ -151,6 +151,25 @@ fn look(stage: &Stage) {
             wrong.push(format!("a link-local client, port {port}: seen as {seen}"));
         }
     }
+    // A pod that gives itself another's address is seen by its own.
+    let others = own("far", V4);
+    let address = |what: &str| {
+        let mut ip = stage.pod("near").command("ip").expect("a pod");
+        let named = format!("{others}/32");
+        let done = ip.args(["address", what, &named, "dev", "lo"]).status();
+        assert!(done.expect("ip runs").success(), "{what} {named}");
+    };
+    address("add");
+    for port in PORTS {
+        let to = SocketAddr::new(cluster("wide", V4), port);
+        let role = format!("hear {to} {others}:0");
+        let output = stage.own("near", &role).output().expect("runs");
+        let seen = said(&output.stdout);
+        if seen != own("near", V4).to_string() {
+            wrong.push(format!("as {others}, port {port}: seen as {seen}"));
+        }
+    }
+    address("del");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
