@@ -171,6 +171,9 @@ impl Drop for Held {
 
 #[cfg(test)]
 mod tests {
+    use heddle_wire::link::Serial;
+
+    use super::super::Slots;
     use super::*;
 
     fn end(caller: &str) -> End {
@@ -213,6 +216,26 @@ mod tests {
             held[1].may_take(),
             "what one link gives back is there for another"
         );
+    }
+
+    #[test]
+    fn heads_that_nothing_takes_are_of_the_share_but_for_the_first() {
+        let pool = Pool::new(16, 100);
+        let hold = Holds::new().of(&end("a"), &pool);
+        let mut slots = Slots::new(hold);
+        let head = [0; 16];
+        let mut open = |number| {
+            let serial = Serial::new(number).unwrap();
+            let slot = slots.vacant();
+            slots.opened(slot, serial);
+            let mut heads = 0;
+            while heads < 100 && slots.head(serial, &pool, &head).is_ok() {
+                heads += 1;
+            }
+            heads
+        };
+        assert_eq!(open(1), 50, "half of it, as with bodies");
+        assert_eq!(open(2), 1, "nothing can be served without a head");
     }
 
     #[test]

@@ -89,6 +89,11 @@ impl Pair {
         links.iter().filter(stay).count()
     }
 
+    /// Whether there are no more than those that stay, and as many that are about to go.
+    fn keeps_few(&self) -> bool {
+        self.links.borrow().len() < 2 * MAX_FOR_A_PAIR
+    }
+
     /// Whether another is opened for being asked for. Counts as one if so.
     fn may_obey(&self, now: Millis) -> bool {
         let last = self.obeyed.get();
@@ -179,8 +184,8 @@ impl Link {
             }
             Another::Beside => !self.closing.get() && pair.staying() < MAX_FOR_A_PAIR,
         };
-        // No other link makes way for it.
-        let wanted = wanted && worker.links.have_room(worker);
+        // No other link makes way for it; and a node that asks and ends no stream gets no more.
+        let wanted = wanted && pair.keeps_few() && worker.links.have_room(worker);
         match wanted && pair.may_obey(worker.clock.now_ms()) {
             true => drop(worker.links.add(worker, &pair, key.clone())),
             // Too soon after another: it is looked at again when something comes.
@@ -220,6 +225,10 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
+    use heddle_wire::link::{Limits, Session};
+
+    use super::super::Slots;
+    use super::super::hold::Holds;
     use super::*;
 
     #[test]
@@ -227,5 +236,25 @@ mod tests {
         let pair = Pair::default();
         let opened = (5_000..6_000).filter(|&now| pair.may_obey(now)).count();
         assert_eq!(opened, 10);
+    }
+
+    #[test]
+    fn a_node_that_asks_and_ends_no_stream_gets_no_more_than_replace_those_that_stay() {
+        let pool = heddle_wire::buffer::Pool::new(16, 100);
+        let name = |name| heddle_model::ServiceAccountName::new("test", name).unwrap();
+        let pair = Pair::default();
+        let mut kept = 0;
+        while pair.keeps_few() {
+            let end = End::Caller(Key {
+                caller: Some(name("shop")),
+                called: name("echo"),
+                node: ([127, 0, 0, 1], 1).into(),
+            });
+            let slots = Slots::new(Holds::new().of(&end, &pool));
+            let session = Session::client(Limits::INITIAL);
+            pair.add(&Rc::new(Link::new(end, session, slots, 0)));
+            kept += 1;
+        }
+        assert_eq!(kept, 2 * MAX_FOR_A_PAIR);
     }
 }

@@ -256,8 +256,12 @@ impl Slots {
         let Some(slot) = self.of(serial) else {
             return Ok(());
         };
+        // No window counts heads, and nothing can be served without the first; further ones that nothing takes are
+        // held like bodies.
+        if slot.heads > 0 && !slot.has_room(head) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         slot.heads += head.len();
-        // No window counts heads, and nothing can be served without them.
         slot.put(pool, head)
     }
 
