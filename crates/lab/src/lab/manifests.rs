@@ -167,7 +167,7 @@ impl Manifests {
                 text.push('\n');
             }
             // A JSON file holds one document.
-            Ok((file.path.with_extension("yaml"), text))
+            Ok((written(&file.path), text))
         });
         texts.collect()
     }
@@ -209,10 +209,15 @@ impl Manifests {
     /// The file that was given for one that was written.
     fn original(&self, written: &Path) -> PathBuf {
         let given = self.files.iter().map(|file| &file.path);
-        let mut given = given.filter(|path| path.with_extension("yaml") == written);
+        let mut given = given.filter(|path| self::written(path) == written);
         self.folder
             .join(given.next().map_or(written, |path| path.as_path()))
     }
+}
+
+/// The name under which a file is written out: JSON is YAML, and files of one stem stay two.
+fn written(path: &Path) -> PathBuf {
+    path.with_added_extension("yaml")
 }
 
 impl ManifestFile {

@@ -54,6 +54,24 @@ fn what_is_written_reads_the_same() {
 }
 
 #[test]
+fn files_of_one_stem_stay_two() {
+    let service = |name: &str| format!("kind: Service\nmetadata: {{name: {name}}}\n");
+    let json = r#"{"kind": "Service", "metadata": {"name": "three"}}"#;
+    let given = folder(&[
+        ("web.yaml", &service("one")),
+        ("web.yml", &service("two")),
+        ("web.json", json),
+    ]);
+    let manifests = Manifests::read(given.path()).unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    manifests.write(copy.path()).unwrap();
+    let mut again = Manifests::read(copy.path()).unwrap();
+    let mut found = names(&mut again, "Service");
+    found.sort();
+    assert_eq!(found, ["default/one", "default/three", "default/two"]);
+}
+
+#[test]
 fn what_the_control_plane_refuses_is_said_of_the_file_that_was_given() {
     let given = folder(&[(
         "sub/a.yml",
