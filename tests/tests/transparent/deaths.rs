@@ -4,11 +4,12 @@
 //! when there is no mesh.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
 use heddle_intercept::request::PodState;
+use heddle_lab::lab::Family;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::in_a_pod::now_us;
@@ -22,6 +23,8 @@ const BACK_WITHIN: Duration = match cfg!(debug_assertions) {
     true => Duration::from_secs(3),
     false => Duration::from_millis(300),
 };
+/// How soon a program whose dial was ended has tried again, beside a compiler.
+const DIALLED_AGAIN_WITHIN: Duration = Duration::from_secs(4);
 /// How long it takes to be refused, at most, on a machine that others use as well.
 const AT_ONCE: Duration = Duration::from_millis(250);
 
@@ -162,6 +165,33 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_pods_meet_their_fate_until_then
     assert!(lost.len() <= 2 * kills.len(), "{lost:?}");
     let directly = heard.of(&[stage.address("guest")]);
     assert!(directly.payload > 0, "{heard:?}");
+}
+
+#[test]
+fn a_service_that_was_dialled_while_there_was_no_proxy_is_dialled_again_when_there_is() {
+    let Some(stage) = stage() else { return };
+    let _servers = servers(&stage);
+    let to = SocketAddr::new(stage.cluster_address("window", Family::V4), 80).to_string();
+    let loads = [(); 4].map(|()| Load::start(&stage, "guest", Kind::Anew, &to));
+    let holder = holder(&stage);
+    let before = proxy_of(holder).expect("a proxy");
+    kill(before);
+    until("there is another", || {
+        proxy_of(holder).is_some_and(|proxy| proxy != before)
+    });
+    stage.until_served("guest");
+    let back = now_us();
+    for load in &loads {
+        until("a client goes on", || {
+            let outcomes = load.outcomes();
+            outcomes
+                .iter()
+                .any(|one| one.is_good() && one.began_us > back)
+        });
+    }
+    // The kernel would ask again after one, three and seven seconds, and so on for two minutes.
+    let waited = Duration::from_micros(now_us() - back);
+    assert!(waited < DIALLED_AGAIN_WITHIN, "after {waited:?}");
 }
 
 /// Figures, not verdicts, with `--ignored --nocapture`: how long until a strict pod is refused, and until it is served

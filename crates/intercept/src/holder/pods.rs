@@ -17,6 +17,7 @@ use crate::hooks::{HookError, Hooks, Range};
 use crate::request::{PodState, PodStatus};
 use crate::{Exclude, Family, Fate, PodId, routes};
 
+use begun::ANSWERED_WITHIN;
 pub(super) use place::{OWN_NAMESPACE, is_namespace, place};
 use place::{Place, leads_to};
 
@@ -207,6 +208,10 @@ impl Pods {
             return false;
         }
         let is_news = pod.fate != fate;
+        if pod.state == PodState::Held && state == PodState::Serving && pod.path.is_some() {
+            // What was dialled while no proxy served it may have passed the hooks.
+            pod.begun = Some(Instant::now() + ANSWERED_WITHIN);
+        }
         pod.state = state;
         pod.fate = fate;
         said(self.hooks.serve(id, fate));

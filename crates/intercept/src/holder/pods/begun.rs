@@ -1,4 +1,4 @@
-//! Dials that began before a pod was enrolled, and that get no answer.
+//! Dials that began before a pod was enrolled, or while no proxy served it, and that get no answer.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
