@@ -139,6 +139,7 @@ fn hello(server: bool) -> Hello {
         token: if server { TOKEN } else { Token::NONE },
         received: 0,
         limits: Limits::INITIAL,
+        beside: !server,
     }
 }
 

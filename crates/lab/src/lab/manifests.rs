@@ -217,7 +217,13 @@ impl Manifests {
 
 /// The name under which a file is written out: JSON is YAML, and files of one stem stay two.
 fn written(path: &Path) -> PathBuf {
-    path.with_added_extension("yaml")
+    match path
+        .extension()
+        .is_some_and(|extension| extension == "yaml")
+    {
+        true => path.to_owned(),
+        false => path.with_added_extension("yaml"),
+    }
 }
 
 impl ManifestFile {

@@ -142,7 +142,7 @@ fn what_somebody_else_could_have_written_is_not_believed() {
         read(&path)
             .unwrap_err()
             .to_string()
-            .contains("somebody else")
+            .contains("another user")
     );
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let link = folder.path().join("link.pods.json");
