@@ -111,8 +111,8 @@ fn the_pods_of_a_holder_that_lives_are_not_taken_and_those_of_one_that_dies_are_
 
 #[test]
 fn a_number_that_is_a_threads_by_now_is_no_process_to_wait_for() {
-    let (tell, told) = std::sync::mpsc::channel();
-    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let (stop, stopped) = std::sync::mpsc::sync_channel::<()>(1);
     let thread = std::thread::spawn(move || {
         tell.send(rustix::thread::gettid()).unwrap();
         let _at_the_end = stopped.recv();
