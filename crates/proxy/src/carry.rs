@@ -128,7 +128,9 @@ impl Worker {
         {
             let upstream = self.upstreams.adopt(&endpoint, side);
             let now = self.clock.now_ms();
-            self.upstreams.give_back(&endpoint, upstream, now);
+            let caller = self.gate.account(&idle.caller);
+            let of = (caller, None);
+            self.upstreams.give_back(&endpoint, upstream, of, now);
         }
         endpoint
     }

@@ -175,7 +175,10 @@ impl Undecided {
                             return self.into_http_with(endpoint, upstream);
                         }
                         let now = self.worker.clock.now_ms();
-                        self.worker.upstreams.give_back(&endpoint, upstream, now);
+                        let of = (self.key, None);
+                        self.worker
+                            .upstreams
+                            .give_back(&endpoint, upstream, of, now);
                         self.into_http()
                     }
                     Verdict::Opaque if !self.may_pass_on(lease.endpoint().address) => {
@@ -358,7 +361,11 @@ impl Undecided {
             began: self.began,
             since: self.since,
             attempts: self.attempts,
-            upstream: Idle { endpoint, side },
+            upstream: Idle {
+                endpoint,
+                side,
+                caller: Arc::clone(&self.door.source),
+            },
         };
         let contents = Contents {
             door: self.door,

@@ -90,6 +90,8 @@ pub(crate) struct Waiting {
 pub(crate) struct Idle {
     pub(crate) endpoint: Place,
     pub(crate) side: Packed,
+    /// The caller whose requests it has carried, as accounts of Workers are named.
+    pub(crate) caller: Arc<str>,
 }
 
 impl Arrival {

@@ -30,6 +30,7 @@ mod within;
 
 pub(crate) use connect::{Call, connect, is_refused};
 pub(crate) use endpoint::Endpoint;
+pub(crate) use idle::Asking;
 pub(crate) use keeper::Keeper;
 pub(crate) use lease::Lease;
 pub(crate) use place::{Place, Via, Way};
@@ -123,13 +124,14 @@ impl Upstreams {
     }
 
     /// A place for one more connection to the endpoint, taken before it is made; `None` when it
-    /// has as many as it may have.
+    /// has as many as it may have, none of them idle.
     pub(crate) fn reserve(&self, endpoint: &Endpoint) -> Option<Open> {
-        let open = endpoint.open.get();
-        if open as usize >= self.connections_per_endpoint() {
-            return None;
+        while endpoint.open.get() as usize >= self.connections_per_endpoint() {
+            if !self.close_oldest(endpoint) {
+                return None;
+            }
         }
-        endpoint.open.set(open + 1);
+        endpoint.open.set(endpoint.open.get() + 1);
         self.stats.upstream_connections_active.inc();
         Some(Open {
             count: Rc::clone(&endpoint.open),

@@ -15,11 +15,14 @@ use heddle_wire::preface::Kind;
 use super::exchange::Exchange;
 use super::prepare::Prepared;
 use super::{After, Connection, Scratch, Upgraded};
+use crate::authorize::Guards;
 use crate::failure::{Failure, Reason, Retry};
 use crate::link::reason_of;
 use crate::opaque::Origin;
-use crate::upstream::{Call, Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect, is_refused};
-use crate::worker::{Live, Millis};
+use crate::upstream::{
+    Asking, Call, Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect, is_refused,
+};
+use crate::worker::{Live, Millis, Worker};
 
 impl Connection {
     /// Forwards the request that stands in `scratch.out` and delivers the answer.
@@ -172,12 +175,29 @@ impl Connection {
                 return Some(upstream);
             }
         }
+        let may_repeat = exchange.upload.is_read() && exchange.method.is_idempotent();
+        let asking = self.asking(&exchange.bound.snapshot.guards, endpoint, may_repeat);
+        let Worker {
+            upstreams, clock, ..
+        } = &*self.worker;
+        upstreams.take_idle(endpoint, &asking, clock)
+    }
+
+    /// For whom an idle connection is wanted.
+    pub(super) fn asking<'a>(
+        &'a self,
+        guards: &'a Guards,
+        endpoint: &Endpoint,
+        may_repeat: bool,
+    ) -> Asking<'a> {
         // Only another node is told who calls.
         let via = endpoint.place.via();
-        let guards = &exchange.bound.snapshot.guards;
-        let caller = via.and_then(|_| guards.account(&self.door));
-        let now = (self.worker.clock.now_ms(), self.worker.clock.now());
-        self.worker.upstreams.take_idle(endpoint, caller, now)
+        Asking {
+            key: self.key,
+            account: via.and_then(|_| guards.account(&self.door)),
+            look: self.worker.looks.last(),
+            may_repeat,
+        }
     }
 
     /// Whether the request in `scratch.out` may go to the endpoint.
@@ -349,7 +369,8 @@ impl Connection {
             {
                 self.last = Some(Rc::clone(endpoint));
             }
-            self.worker.upstreams.give_back(endpoint, upstream, now);
+            let of = (self.key, Some(self.worker.looks.last()));
+            self.worker.upstreams.give_back(endpoint, upstream, of, now);
         }
         match (whole, exchange.keep_alive) {
             (false, _) => After::Linger,

@@ -274,10 +274,14 @@ impl Connection {
     }
 
     /// Lets others have their turn when requests that wait for nothing have filled one: those that
-    /// Heddle answers itself come as fast as the client sends them.
+    /// Heddle answers itself come as fast as the client sends them. A request right behind one that an endpoint has
+    /// answered waits until it is known whether that has said more than its answer.
     async fn give_way(&mut self, head_bytes: usize) {
         // The clock stands still within a turn.
         let waited = self.began != self.worker.clock.now();
+        if waited && !self.client.inbox.is_empty() {
+            self.worker.looks.next().await;
+        }
         if !self.taken.add(head_bytes, waited) {
             return;
         }
@@ -298,10 +302,11 @@ impl Connection {
         let last = self.last.as_ref();
         let bound = self.worker.bound();
         let upstream = last.and_then(|endpoint| {
-            let via = endpoint.place.via();
-            let caller = via.and_then(|_| bound.snapshot.guards.account(&self.door));
-            let now = (self.worker.clock.now_ms(), self.worker.clock.now());
-            self.worker.upstreams.let_go(endpoint, caller, now)
+            let asking = self.asking(&bound.snapshot.guards, endpoint, true);
+            let Worker {
+                upstreams, clock, ..
+            } = &*self.worker;
+            upstreams.let_go(endpoint, &asking, clock, &self.door.source)
         });
         let Ok(client) = self.client.pack() else {
             // Only a runtime that has ended does not let go of a socket.

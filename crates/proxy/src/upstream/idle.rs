@@ -1,30 +1,68 @@
 //! Idle connections: kept last in, first out, so that the ones used least grow old and go. They stay
 //! registered with the runtime: whether one is still alive is known from its readiness, without a
 //! system call.
+//!
+//! An endpoint that answers once too often does so on a connection that carries the next request already. So that the
+//! wrong answer is no other caller's, each caller has connections of its own, as it would with a proxy of its own; and
+//! those that were looked at since their last answer go first.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use heddle_intercept::PodId;
 use heddle_model::ServiceAccountName;
 
-use super::{Endpoint, Open, Upstream, Upstreams};
+use super::{Endpoint, Open, Upstream, Upstreams, Via};
 use crate::io::{Proof, Side};
 use crate::parcel;
-use crate::worker::Millis;
+use crate::worker::{Clock, Look, Millis, WorkKey};
 
 /// Idle connections of a process: one for so many client connections that there may be. They take descriptors,
 /// and whoever calls many endpoints must not take all of them.
 const CLIENTS_PER_IDLE: usize = 4;
+
+/// A request that must not be sent twice goes by no connection that has been idle for longer, in milliseconds. Servers
+/// close idle ones without a word: what is on its way then is lost, and its sender cannot know whether it was read.
+/// Hardly any do so earlier.
+const WARM_MS: Millis = 1_000;
 
 #[derive(Debug)]
 pub(super) struct Idle {
     side: Side,
     open: Open,
     since: Millis,
+    caller: WorkKey,
+    /// When its last answer ended; `None` for one that has carried no request since it came to this Worker.
+    answered: Option<Look>,
+}
+
+/// Who asks for an idle connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    /// The caller, as accounts of this Worker are named.
+    pub(crate) key: WorkKey,
+    /// In whose name connections to other nodes are made.
+    pub(crate) account: Option<&'a ServiceAccountName>,
+    /// What is known of sockets is as of this one.
+    pub(crate) look: Look,
+    /// The request is sent again if the connection turns out to be dead.
+    pub(crate) may_repeat: bool,
 }
 
 impl Idle {
+    /// Whether it may carry the request. Another node is told who calls, and how long it keeps connections is known;
+    /// of an endpoint that is dialled itself neither is.
+    fn suits(&self, asking: &Asking<'_>, via: Option<&Arc<Via>>, now: Millis) -> bool {
+        match via {
+            None => {
+                self.caller == asking.key
+                    && (asking.may_repeat || now.saturating_sub(self.since) <= WARM_MS)
+            }
+            Some(_) => self.side.caller() == asking.account,
+        }
+    }
+
     /// Whether the endpoint has said nothing since the last answer. If it has, that is remembered.
     fn is_silent(&mut self, endpoint: &Endpoint, now: Millis) -> bool {
         let silent = self.side.is_silent();
@@ -36,28 +74,42 @@ impl Idle {
 }
 
 impl Upstreams {
-    /// Takes the idle connection used last that is still alive; towards another node, of those that were
-    /// made in the name of this caller.
+    /// Takes an idle connection of an endpoint out of this Worker, one of this caller's.
+    pub(crate) fn let_go(
+        &self,
+        endpoint: &Endpoint,
+        asking: &Asking<'_>,
+        clock: &Clock,
+        source: &Arc<str>,
+    ) -> Option<parcel::Idle> {
+        let Upstream { side, .. } = self.take_idle(endpoint, asking, clock)?;
+        pack(endpoint, side, Arc::clone(source))
+    }
+
+    /// Takes the caller's idle connection used last that is still alive: one of which that is known since its last
+    /// answer, if there is any.
     pub(crate) fn take_idle(
         &self,
         endpoint: &Endpoint,
-        caller: Option<&ServiceAccountName>,
-        now: (Millis, Instant),
+        asking: &Asking<'_>,
+        clock: &Clock,
     ) -> Option<Upstream> {
+        let via = endpoint.place.via();
+        let now = clock.now_ms();
         loop {
-            let mut idle = match endpoint.place.via() {
-                None => endpoint.idle.borrow_mut().pop()?,
-                Some(_) => {
-                    let mut all = endpoint.idle.borrow_mut();
-                    let last = all.iter().rposition(|idle| idle.side.caller() == caller)?;
-                    all.remove(last)
-                }
+            let mut idle = {
+                let mut all = endpoint.idle.borrow_mut();
+                let suits = |idle: &Idle| idle.suits(asking, via, now);
+                let is_known = |idle: &Idle| idle.answered != Some(asking.look);
+                let known = all.iter().rposition(|idle| is_known(idle) && suits(idle));
+                let last = known.or_else(|| all.iter().rposition(suits))?;
+                all.remove(last)
             };
             self.stats.upstream_connections_idle.dec();
-            if !idle.is_silent(endpoint, now.0) {
+            if !idle.is_silent(endpoint, now) {
                 continue;
             }
-            if endpoint.may_keep(now.0) && !idle.side.is_ending(now.1) {
+            if endpoint.may_keep(now) && !idle.side.is_ending(clock.now()) {
                 return Some(Upstream {
                     side: idle.side,
                     open: idle.open,
@@ -66,25 +118,14 @@ impl Upstreams {
         }
     }
 
-    /// Takes an idle connection of an endpoint out of this Worker, one of this caller's.
-    pub(crate) fn let_go(
-        &self,
-        endpoint: &Endpoint,
-        caller: Option<&ServiceAccountName>,
-        now: (Millis, Instant),
-    ) -> Option<parcel::Idle> {
-        pack(endpoint, self.take_idle(endpoint, caller, now)?)
-    }
-
-    /// Takes every idle connection out of this Worker.
-    pub(crate) fn let_all_go(&self) -> Vec<parcel::Idle> {
+    /// Takes every idle connection out of this Worker, whose accounts have these names.
+    pub(crate) fn let_all_go(&self, name: impl Fn(WorkKey) -> Arc<str>) -> Vec<parcel::Idle> {
         let by_place = self.by_place.borrow();
         let of = |endpoint: &Rc<Endpoint>| {
             let all = endpoint.idle.take();
             let packed = all.into_iter().filter_map(|idle| {
                 self.stats.upstream_connections_idle.dec();
-                let Idle { side, open, .. } = idle;
-                pack(endpoint, Upstream { side, open })
+                pack(endpoint, idle.side, name(idle.caller))
             });
             packed.collect::<Vec<_>>()
         };
@@ -105,9 +146,15 @@ impl Upstreams {
         self.idle_per_endpoint().min(room)
     }
 
-    /// Keeps a connection for the next request, unless it speaks with one client's address. It must be between
-    /// two messages.
-    pub(crate) fn give_back(&self, endpoint: &Endpoint, upstream: Upstream, now: Millis) {
+    /// Keeps a connection for the caller's next request, unless it speaks with one client's address. It must be between
+    /// two messages. `answered`: when the last one ended, if it has carried any here.
+    pub(crate) fn give_back(
+        &self,
+        endpoint: &Endpoint,
+        upstream: Upstream,
+        (caller, answered): (WorkKey, Option<Look>),
+        now: Millis,
+    ) {
         debug_assert!(upstream.side.inbox.is_empty() && upstream.side.outbox.is_empty());
         let mut upstream = upstream;
         if upstream.side.part_with_stream() {
@@ -116,22 +163,35 @@ impl Upstreams {
         if !endpoint.may_keep(now) || upstream.side.is_one_clients() {
             return;
         }
+        let upstream = Idle {
+            side: upstream.side,
+            open: upstream.open,
+            since: now,
+            caller,
+            answered,
+        };
         let mut idle = endpoint.idle.borrow_mut();
-        let mut has_room = idle.len() < self.idle_now();
-        if endpoint.place.via().is_some() && !has_room && !idle.is_empty() {
-            // Those of callers that are silent make room for those of callers that are not.
+        if idle.len() >= self.idle_now() {
+            let Some(gives_way) = gives_way(&idle, &upstream) else {
+                return;
+            };
+            idle.remove(gives_way);
+            self.stats.upstream_connections_idle.dec();
+        }
+        self.stats.upstream_connections_idle.inc();
+        idle.push(upstream);
+    }
+
+    /// Closes the endpoint's idle connection that has been so for longest, so that another may be made. False when
+    /// there is none.
+    pub(super) fn close_oldest(&self, endpoint: &Endpoint) -> bool {
+        let mut idle = endpoint.idle.borrow_mut();
+        let any = !idle.is_empty();
+        if any {
             idle.remove(0);
             self.stats.upstream_connections_idle.dec();
-            has_room = true;
         }
-        if has_room {
-            self.stats.upstream_connections_idle.inc();
-            idle.push(Idle {
-                side: upstream.side,
-                open: upstream.open,
-                since: now,
-            });
-        }
+        any
     }
 
     /// Closes idle connections that are too old or whose endpoint has closed them.
@@ -193,10 +253,20 @@ impl Upstreams {
     }
 }
 
+/// Which idle connection makes room for one more, where there is no room: the oldest of the others, until half of all
+/// are this caller's; then the oldest of its own. `None` where there are none.
+fn gives_way(idle: &[Idle], newest: &Idle) -> Option<usize> {
+    let is_own = |idle: &&Idle| idle.caller == newest.caller;
+    let own = idle.iter().filter(is_own).count();
+    let take_own = 2 * own >= idle.len();
+    idle.iter().position(|idle| is_own(&idle) == take_own)
+}
+
 /// Takes a connection that waits for a request off this Worker's runtime.
-fn pack(endpoint: &Endpoint, upstream: Upstream) -> Option<parcel::Idle> {
+fn pack(endpoint: &Endpoint, side: Side, caller: Arc<str>) -> Option<parcel::Idle> {
     Some(parcel::Idle {
         endpoint: endpoint.place.clone(),
-        side: upstream.side.pack().ok()?,
+        side: side.pack().ok()?,
+        caller,
     })
 }

@@ -1,10 +1,12 @@
 use std::net::TcpListener;
+use std::time::{Instant, SystemTime};
 
 use heddle_telemetry::Registry;
 use tokio::net::TcpStream;
 
 use super::*;
 use crate::failure::Reason;
+use crate::worker::{Clock, Looks, WorkKey};
 
 /// Opens and gives back as many connections as are allowed, for one of so many Workers. Returns how
 /// many could be opened, and how many were kept.
@@ -22,7 +24,7 @@ async fn kept(bounds: Bounds, workers: usize) -> (usize, usize) {
     }
     let count = opened.len();
     for upstream in opened {
-        upstreams.give_back(&endpoint, upstream, 0);
+        upstreams.give_back(&endpoint, upstream, (WorkKey::OWN, None), 0);
     }
     let kept = usize::try_from(stats.upstream_connections_idle.get()).unwrap();
     assert_eq!(stats.upstream_connections_active.get(), kept as i64);
@@ -68,9 +70,90 @@ async fn no_endpoint_takes_all_the_room_for_idle_connections() {
             let place = upstreams.reserve(&endpoint).unwrap();
             let stream = TcpStream::connect(address).await.unwrap();
             let upstream = upstreams.opened(&endpoint, place, Side::new(stream));
-            upstreams.give_back(&endpoint, upstream, 0);
+            upstreams.give_back(&endpoint, upstream, (WorkKey::OWN, None), 0);
         }
         assert_eq!(stats.upstream_connections_idle.get(), expected);
         assert_eq!(stats.upstream_connections_active.get(), expected);
     }
+}
+
+/// Idle connections to one endpoint, numbered as they were given back, and by which of them each was last used.
+struct Kept {
+    upstreams: Upstreams,
+    endpoint: Rc<Endpoint>,
+    listener: TcpListener,
+    looks: Looks,
+}
+
+impl Kept {
+    fn new(idle_per_endpoint: usize) -> Kept {
+        let stats = Registry::new().worker(Reason::CODES, &[]);
+        let bounds = Bounds {
+            idle_per_endpoint,
+            ..Bounds::default()
+        };
+        let upstreams = Upstreams::new(bounds, 0, stats);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = upstreams.endpoint(&Place::here(listener.local_addr().unwrap()));
+        Kept {
+            upstreams,
+            endpoint,
+            listener,
+            looks: Looks::new(),
+        }
+    }
+
+    /// Gives back a new connection that a caller has used. Returns its own port.
+    async fn give(&self, caller: u32) -> u16 {
+        let address = self.listener.local_addr().unwrap();
+        let place = self.upstreams.reserve(&self.endpoint).unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let port = stream.local_addr().unwrap().port();
+        let upstream = (self.upstreams).opened(&self.endpoint, place, Side::new(stream));
+        let of = (WorkKey(caller), Some(self.looks.last()));
+        self.upstreams.give_back(&self.endpoint, upstream, of, 0);
+        port
+    }
+
+    /// Takes one for a caller. Returns its own port.
+    fn take(&self, caller: u32) -> Option<u16> {
+        let asking = Asking {
+            key: WorkKey(caller),
+            account: None,
+            look: self.looks.last(),
+            may_repeat: true,
+        };
+        let clock = Clock::new(Instant::now(), SystemTime::UNIX_EPOCH);
+        let upstream = (self.upstreams).take_idle(&self.endpoint, &asking, &clock)?;
+        let socket = upstream.side.socket().unwrap();
+        Some(socket.local_addr().unwrap().port())
+    }
+}
+
+#[tokio::test]
+async fn callers_share_no_connection_and_those_that_were_looked_at_go_first() {
+    let kept = Kept::new(16);
+    let known = [kept.give(1).await, kept.give(1).await];
+    kept.looks.begin();
+    let unknown = [kept.give(1).await, kept.give(1).await];
+    let other = kept.give(2).await;
+    let expected = [known[1], known[0], unknown[1], unknown[0]];
+    for port in expected {
+        assert_eq!(kept.take(1), Some(port));
+    }
+    assert_eq!(kept.take(1), None, "what is left is another caller's");
+    assert_eq!(kept.take(2), Some(other));
+}
+
+#[tokio::test]
+async fn no_caller_takes_more_than_half_of_the_room_from_others() {
+    let kept = Kept::new(8);
+    for _ in 0..8 {
+        kept.give(1).await;
+    }
+    for _ in 0..20 {
+        kept.give(2).await;
+    }
+    let count = |caller| std::iter::from_fn(|| kept.take(caller)).count();
+    assert_eq!((count(1), count(2)), (4, 4));
 }

@@ -149,6 +149,13 @@ impl Gate {
         key
     }
 
+    /// For whom an account was opened.
+    pub(crate) fn owner(&self, key: WorkKey) -> Arc<str> {
+        let costs = self.costs.borrow();
+        // Only this gate makes keys, and no row is ever dropped.
+        Arc::clone(&costs[key.0 as usize].owner)
+    }
+
     /// Who has used how much of this Worker's time, in nanoseconds, in place of what `out` held.
     pub(crate) fn costs(&self, out: &mut Vec<(Arc<str>, u64)>) {
         let costs = self.costs.borrow();

@@ -8,6 +8,7 @@ mod clock;
 mod command;
 mod gate;
 mod intake;
+mod looks;
 mod moves;
 mod pace;
 pub(crate) mod sync;
@@ -49,6 +50,7 @@ pub(crate) use clock::{Clock, Millis, millis};
 pub(crate) use command::Command;
 pub(crate) use gate::{Band, Gate, Member, Part, TaskId, WorkKey};
 pub(crate) use intake::{BOUND as INTAKE_BOUND, Intake};
+pub(crate) use looks::{Look, Looks};
 #[cfg(test)]
 pub(crate) use moves::portion;
 pub(crate) use moves::{Moves, Standing, Turn};
@@ -93,6 +95,7 @@ pub(crate) struct Worker {
     pub(crate) peers: Peers,
     pub(crate) intake: Intake,
     pub(crate) pace: Pace,
+    pub(crate) looks: Looks,
     /// Connections from other nodes that have not proven who they are, and how many there may be.
     unproven: RefCell<trust::UnprovenOnes>,
     unproven_limit: Cell<usize>,

@@ -23,8 +23,8 @@ use tokio::sync::oneshot;
 use super::alarm::SWEEP_MS;
 use super::timer::Timer;
 use super::{
-    Alarms, Bound, Clock, Command, Gate, INTAKE_BOUND, Intake, Millis, Moves, Pace, Shown, WorkKey,
-    Worker,
+    Alarms, Bound, Clock, Command, Gate, INTAKE_BOUND, Intake, Looks, Millis, Moves, Pace, Shown,
+    WorkKey, Worker,
 };
 use crate::balance::Random;
 use crate::collaborator::Scratch;
@@ -209,6 +209,7 @@ impl Worker {
             places: Places::default(),
             intake,
             pace: Pace::default(),
+            looks: Looks::new(),
             unproven: RefCell::default(),
             unproven_limit: Cell::new(settings.bounds.handshakes),
             scratch: RefCell::new(Scratch::new()),
@@ -322,7 +323,10 @@ impl Worker {
         }
         let heirs = self.moves.heirs();
         // Not so many that there is no room left for clients.
-        let idle = self.upstreams.let_all_go().into_iter();
+        let idle = self
+            .upstreams
+            .let_all_go(|key| self.gate.owner(key))
+            .into_iter();
         let idle = idle.take(heirs.len() * INTAKE_BOUND / 4);
         for (idle, heir) in idle.zip(heirs.iter().cycle()) {
             // One that finds no room is closed: it was only kept to save time.
@@ -387,6 +391,7 @@ async fn run(
     poll_fn(|cx| {
         let began = Instant::now();
         worker.clock.set(began);
+        worker.looks.begin();
         if worker.pace.begin_turn() {
             cx.waker().wake_by_ref();
         }
@@ -398,6 +403,9 @@ async fn run(
             worker.clock.set(now);
             now
         });
+        if worker.looks.is_awaited() {
+            cx.waker().wake_by_ref();
+        }
         let busy = worker.clock.now().saturating_duration_since(began);
         worker
             .stats

@@ -4,6 +4,7 @@
 
 mod balancing;
 mod blame;
+mod callers;
 mod changes;
 mod choosing;
 mod corpus;

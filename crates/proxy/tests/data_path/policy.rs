@@ -105,7 +105,11 @@ pub(crate) struct Guarded {
 
 impl Guarded {
     pub(crate) fn new(mesh: &Mesh) -> Guarded {
-        let bed = Bed::with(Settings::default(), mesh);
+        Guarded::with(Settings::default(), mesh)
+    }
+
+    pub(crate) fn with(settings: Settings, mesh: &Mesh) -> Guarded {
+        let bed = Bed::with(settings, mesh);
         let mut doors = BTreeMap::new();
         for (id, caller) in (10..).zip(CALLERS) {
             let socket = TcpListener::bind("127.0.0.1:0").unwrap();

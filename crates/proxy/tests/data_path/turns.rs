@@ -161,3 +161,27 @@ fn an_answer_that_may_leave_something_behind_is_the_last_on_its_connection() {
         bed.expect_metric("heddle_upstream_connections_idle", &[], 1.0);
     }
 }
+
+/// Servers close connections that are idle for too long while a request is on its way, which is then lost.
+#[test]
+fn a_request_that_is_not_sent_twice_goes_by_no_connection_that_has_long_been_idle() {
+    let upstream = Upstream::new();
+    let bed = bed(upstream.address);
+    let mut client = bed.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut first = upstream.accept();
+    first.head();
+    first.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    assert_eq!(client.response().body, b"ok");
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+    let mut second = upstream.accept();
+    assert!(second.head().starts_with("POST "));
+    second.exact(1);
+    second.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    assert_eq!(client.response().body, b"ok");
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    // One that may be sent again takes what is there.
+    exchange(&mut client, &mut second);
+    assert!(upstream.is_quiet());
+}

@@ -347,7 +347,8 @@ fn whoever_is_refused_a_link_is_told_and_asks_nobody_twice() {
     }
     let mut client = pair.client("intruder");
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    // The connection to the endpoint is good for another request.
+    // The connection to the endpoint is good for other requests of the one who has used it only.
+    let mut server = upstream.accept();
     server.head();
     server.send(answer);
     assert_eq!(client.response().status(), 200);

@@ -1,0 +1,73 @@
+//! A Worker's looks at its sockets: what came before one is known, without a system call for each socket.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
+
+/// One of them. Only good for being compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Look(u32);
+
+#[derive(Debug)]
+pub(crate) struct Looks {
+    last: Cell<Look>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Looks {
+    pub(crate) fn new() -> Self {
+        Looks {
+            last: Cell::new(Look(0)),
+            waiting: RefCell::default(),
+        }
+    }
+
+    /// The one that came last.
+    pub(crate) fn last(&self) -> Look {
+        self.last.get()
+    }
+
+    /// The sockets have been looked at: tasks that have waited for that go on.
+    pub(crate) fn begin(&self) {
+        self.last.set(Look(self.last.get().0.wrapping_add(1)));
+        self.waiting.borrow_mut().drain(..).for_each(Waker::wake);
+    }
+
+    /// Whether a task waits for the next one, which must not be put off then.
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn next(&self) {
+        let before = self.last();
+        poll_fn(|cx| self.poll_after(before, cx)).await;
+    }
+
+    fn poll_after(&self, before: Look, cx: &Context<'_>) -> Poll<()> {
+        if self.last() != before {
+            return Poll::Ready(());
+        }
+        self.waiting.borrow_mut().push(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_goes_on_at_the_next_look_and_not_before() {
+        let looks = Looks::new();
+        let cx = Context::from_waker(Waker::noop());
+        let before = looks.last();
+        for _ in 0..3 {
+            assert!(looks.poll_after(before, &cx).is_pending());
+        }
+        assert!(looks.is_awaited());
+        looks.begin();
+        assert!(!looks.is_awaited());
+        assert!(looks.poll_after(before, &cx).is_ready());
+    }
+}
