@@ -173,14 +173,14 @@ fn a_request_that_is_not_sent_twice_goes_by_no_connection_that_has_long_been_idl
     first.head();
     first.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     assert_eq!(client.response().body, b"ok");
-    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    std::thread::park_timeout(std::time::Duration::from_millis(1_500));
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
     let mut second = upstream.accept();
     assert!(second.head().starts_with("POST "));
     second.exact(1);
     second.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     assert_eq!(client.response().body, b"ok");
-    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    std::thread::park_timeout(std::time::Duration::from_millis(1_500));
     // One that may be sent again takes what is there.
     exchange(&mut client, &mut second);
     assert!(upstream.is_quiet());
