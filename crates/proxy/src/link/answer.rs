@@ -102,7 +102,9 @@ impl Called {
         worker.sessions.add(token, worker.intake.clone());
         worker.stats.links_active.inc();
         worker.stats.links_total.inc();
-        let reason = drive_until_it_parts(&worker, &link, &alarm, side).await;
+        // By reference: each call that took it along would hold room for it as long as the link lasts.
+        let mut side = Some(side);
+        let reason = drive_until_it_parts(&worker, &link, &alarm, &mut side).await;
         worker.stats.links_active.dec();
         worker.sessions.remove(token);
         worker.links.forget_called(token);
@@ -169,7 +171,7 @@ impl Link {
 
     /// Goes on over another socket, whatever becomes of the one it has.
     fn comes_back(&self, side: Side) {
-        *self.returned.borrow_mut() = Some(side);
+        *self.returned.borrow_mut() = Some(Box::new(side));
         self.stirred.set(false);
         self.stir();
     }
@@ -180,7 +182,7 @@ async fn drive_until_it_parts(
     worker: &Rc<Worker>,
     link: &Rc<Link>,
     alarm: &Alarm,
-    side: Side,
+    side: &mut Option<Side>,
 ) -> Reason {
     let mut driving = pin!(drive(worker, link, alarm, side));
     poll_fn(|cx| {
@@ -198,8 +200,13 @@ async fn drive_until_it_parts(
     .await
 }
 
-/// Drives a link until it is over. Returns why whatever is open on it fails.
-async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Side) -> Reason {
+/// Drives a link until it is over, beginning with this side. Returns why whatever is open on it fails.
+async fn drive(
+    worker: &Rc<Worker>,
+    link: &Rc<Link>,
+    alarm: &Alarm,
+    on: &mut Option<Side>,
+) -> Reason {
     poll_fn(|cx| {
         // Another task has made the handshake.
         alarm.wakes(cx.waker());
@@ -207,18 +214,18 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Si
         Poll::Ready(())
     })
     .await;
-    loop {
+    while let Some(side) = on {
         alarm.clear();
-        alarm.rests_on(&side);
+        alarm.rests_on(side);
         link.session.borrow_mut().connected(worker.clock.now_ms());
         // Since it was looked at first it has waited here, and nothing told it of a change.
-        let ended = match worker.check(&side) {
+        let ended = match worker.check(side) {
             Err(Refusal::Denied) => Ended::Revoked(Reason::IdentityRevoked),
             Err(_) => Ended::Ending,
             Ok(()) => {
                 poll_fn(|cx| match link.returned.borrow().is_some() {
                     true => Poll::Ready(Ended::Cut),
-                    false => link.poll_carry(cx, worker, &mut side, alarm),
+                    false => link.poll_carry(cx, worker, side, alarm),
                 })
                 .await
             }
@@ -227,7 +234,7 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Si
             link.revoke(reason);
         }
         if matches!(ended, Ended::Over | Ended::Revoked(_)) {
-            poll_fn(|cx| link.poll_farewell(cx, worker, &mut side)).await;
+            poll_fn(|cx| link.poll_farewell(cx, worker, side)).await;
         }
         let now = worker.clock.now_ms();
         link.session.borrow_mut().disconnected(now);
@@ -243,14 +250,14 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, mut side: Si
         };
         let proof = side.proof().cloned();
         // What it rested on is gone with the socket.
-        drop(side);
+        *on = None;
         alarm.clear();
-        match returned(worker, link, alarm, (proof, patience)).await {
-            Some(returned) => side = returned,
-            None if patience == PROVE_AGAIN_MS => return Reason::IdentityRevoked,
-            None => return Reason::LinkLost,
+        *on = returned(worker, link, alarm, (proof, patience)).await;
+        if on.is_none() && patience == PROVE_AGAIN_MS {
+            return Reason::IdentityRevoked;
         }
     }
+    Reason::LinkLost
 }
 
 /// Waits for the link to come back, as long as its session is kept, and so many milliseconds at most; not so long
@@ -266,7 +273,7 @@ async fn returned(
         alarm.wakes(cx.waker());
         link.stirred.set(false);
         if let Some(side) = link.returned.take() {
-            return Poll::Ready(Some(side));
+            return Poll::Ready(Some(*side));
         }
         // Of what is over nothing is gone on with. One that is only idle may be: a request that was under way
         // when it was cut must find the session, or nobody knows what became of it.

@@ -67,12 +67,12 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
     loop {
         let dialled = dial(worker, key, alarm, has_been).await;
         match dialled.inspect_err(|&reason| failed(reason)) {
-            Ok(side) => {
+            Ok(mut side) => {
                 if !has_been {
                     has_been = true;
                     worker.stats.links_total.inc();
                 }
-                let (ended, was_heard) = serve(worker, link, alarm, side).await;
+                let (ended, was_heard) = serve(worker, link, alarm, &mut side).await;
                 if was_heard {
                     tries = 0;
                     if std::mem::take(&mut is_missed) {
@@ -153,10 +153,10 @@ async fn serve(
     worker: &Rc<Worker>,
     link: &Rc<Link>,
     alarm: &Alarm,
-    mut side: Side,
+    side: &mut Side,
 ) -> (Ended, bool) {
     alarm.clear();
-    alarm.rests_on(&side);
+    alarm.rests_on(side);
     link.session.borrow_mut().connected(worker.clock.now_ms());
     if side.is_ending(worker.clock.now()) {
         // It is good for those who wait for it.
@@ -164,7 +164,7 @@ async fn serve(
     }
     let mut is_there = false;
     let ended = poll_fn(|cx| {
-        let carried = link.poll_carry(cx, worker, &mut side, alarm);
+        let carried = link.poll_carry(cx, worker, side, alarm);
         if !is_there && link.session.borrow().is_up() {
             is_there = true;
             link.of_pair.settle();
@@ -177,7 +177,7 @@ async fn serve(
         link.revoke(reason);
     }
     if matches!(ended, Ended::Over | Ended::Revoked(_)) {
-        poll_fn(|cx| link.poll_farewell(cx, worker, &mut side)).await;
+        poll_fn(|cx| link.poll_farewell(cx, worker, side)).await;
     }
     let mut session = link.session.borrow_mut();
     let was_heard = session.is_up();

@@ -86,8 +86,8 @@ pub(crate) struct Link {
     idle_since: Cell<Millis>,
     /// Who waits until the other end has acknowledged enough for another stream.
     openings: RefCell<Openings>,
-    /// Another socket to go on over, at the end that is called.
-    returned: RefCell<Option<Side>>,
+    /// Another socket to go on over, at the end that is called. In a box: there is one for a moment only.
+    returned: RefCell<Option<Box<Side>>>,
     /// It is over then, whatever the other end does; never, mostly.
     parts_by: Cell<Millis>,
     /// Streams that the other end has reset before they were answered.
