@@ -129,8 +129,7 @@ impl Worker {
             let upstream = self.upstreams.adopt(&endpoint, side);
             let now = self.clock.now_ms();
             let caller = self.gate.account(&idle.caller);
-            let of = (caller, None);
-            self.upstreams.give_back(&endpoint, upstream, of, now);
+            self.upstreams.give_back(&endpoint, upstream, caller, now);
         }
         endpoint
     }

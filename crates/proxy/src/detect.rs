@@ -175,10 +175,8 @@ impl Undecided {
                             return self.into_http_with(endpoint, upstream);
                         }
                         let now = self.worker.clock.now_ms();
-                        let of = (self.key, None);
-                        self.worker
-                            .upstreams
-                            .give_back(&endpoint, upstream, of, now);
+                        let upstreams = &self.worker.upstreams;
+                        upstreams.give_back(&endpoint, upstream, self.key, now);
                         self.into_http()
                     }
                     Verdict::Opaque if !self.may_pass_on(lease.endpoint().address) => {

@@ -195,7 +195,6 @@ impl Connection {
         Asking {
             key: self.key,
             account: via.and_then(|_| guards.account(&self.door)),
-            look: self.worker.looks.last(),
             may_repeat,
         }
     }
@@ -369,8 +368,8 @@ impl Connection {
             {
                 self.last = Some(Rc::clone(endpoint));
             }
-            let of = (self.key, Some(self.worker.looks.last()));
-            self.worker.upstreams.give_back(endpoint, upstream, of, now);
+            let upstreams = &self.worker.upstreams;
+            upstreams.give_back(endpoint, upstream, self.key, now);
         }
         match (whole, exchange.keep_alive) {
             (false, _) => After::Linger,

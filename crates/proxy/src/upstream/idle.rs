@@ -3,8 +3,7 @@
 //! system call.
 //!
 //! An endpoint that answers once too often does so on a connection that carries the next request already. So that the
-//! wrong answer is no other caller's, each caller has connections of its own, as it would with a proxy of its own; and
-//! those that were looked at since their last answer go first.
+//! wrong answer is no other caller's, each caller has connections of its own, as it would with a proxy of its own.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use heddle_model::ServiceAccountName;
 use super::{Endpoint, Open, Upstream, Upstreams, Via};
 use crate::io::{Proof, Side};
 use crate::parcel;
-use crate::worker::{Clock, Look, Millis, WorkKey};
+use crate::worker::{Clock, Millis, WorkKey};
 
 /// Idle connections of a process: one for so many client connections that there may be. They take descriptors,
 /// and whoever calls many endpoints must not take all of them.
@@ -33,8 +32,6 @@ pub(super) struct Idle {
     open: Open,
     since: Millis,
     caller: WorkKey,
-    /// When its last answer ended; `None` for one that has carried no request since it came to this Worker.
-    answered: Option<Look>,
 }
 
 /// Who asks for an idle connection.
@@ -44,8 +41,6 @@ pub(crate) struct Asking<'a> {
     pub(crate) key: WorkKey,
     /// In whose name connections to other nodes are made.
     pub(crate) account: Option<&'a ServiceAccountName>,
-    /// What is known of sockets is as of this one.
-    pub(crate) look: Look,
     /// The request is sent again if the connection turns out to be dead.
     pub(crate) may_repeat: bool,
 }
@@ -86,8 +81,7 @@ impl Upstreams {
         pack(endpoint, side, Arc::clone(source))
     }
 
-    /// Takes the caller's idle connection used last that is still alive: one of which that is known since its last
-    /// answer, if there is any.
+    /// Takes the caller's idle connection used last that is still alive.
     pub(crate) fn take_idle(
         &self,
         endpoint: &Endpoint,
@@ -99,10 +93,7 @@ impl Upstreams {
         loop {
             let mut idle = {
                 let mut all = endpoint.idle.borrow_mut();
-                let suits = |idle: &Idle| idle.suits(asking, via, now);
-                let is_known = |idle: &Idle| idle.answered != Some(asking.look);
-                let known = all.iter().rposition(|idle| is_known(idle) && suits(idle));
-                let last = known.or_else(|| all.iter().rposition(suits))?;
+                let last = all.iter().rposition(|idle| idle.suits(asking, via, now))?;
                 all.remove(last)
             };
             self.stats.upstream_connections_idle.dec();
@@ -147,12 +138,12 @@ impl Upstreams {
     }
 
     /// Keeps a connection for the caller's next request, unless it speaks with one client's address. It must be between
-    /// two messages. `answered`: when the last one ended, if it has carried any here.
+    /// two messages.
     pub(crate) fn give_back(
         &self,
         endpoint: &Endpoint,
         upstream: Upstream,
-        (caller, answered): (WorkKey, Option<Look>),
+        caller: WorkKey,
         now: Millis,
     ) {
         debug_assert!(upstream.side.inbox.is_empty() && upstream.side.outbox.is_empty());
@@ -168,7 +159,6 @@ impl Upstreams {
             open: upstream.open,
             since: now,
             caller,
-            answered,
         };
         let mut idle = endpoint.idle.borrow_mut();
         if idle.len() >= self.idle_now() {

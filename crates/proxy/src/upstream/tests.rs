@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use super::*;
 use crate::failure::Reason;
-use crate::worker::{Clock, Looks, WorkKey};
+use crate::worker::{Clock, WorkKey};
 
 /// Opens and gives back as many connections as are allowed, for one of so many Workers. Returns how
 /// many could be opened, and how many were kept.
@@ -24,7 +24,7 @@ async fn kept(bounds: Bounds, workers: usize) -> (usize, usize) {
     }
     let count = opened.len();
     for upstream in opened {
-        upstreams.give_back(&endpoint, upstream, (WorkKey::OWN, None), 0);
+        upstreams.give_back(&endpoint, upstream, WorkKey::OWN, 0);
     }
     let kept = usize::try_from(stats.upstream_connections_idle.get()).unwrap();
     assert_eq!(stats.upstream_connections_active.get(), kept as i64);
@@ -70,19 +70,18 @@ async fn no_endpoint_takes_all_the_room_for_idle_connections() {
             let place = upstreams.reserve(&endpoint).unwrap();
             let stream = TcpStream::connect(address).await.unwrap();
             let upstream = upstreams.opened(&endpoint, place, Side::new(stream));
-            upstreams.give_back(&endpoint, upstream, (WorkKey::OWN, None), 0);
+            upstreams.give_back(&endpoint, upstream, WorkKey::OWN, 0);
         }
         assert_eq!(stats.upstream_connections_idle.get(), expected);
         assert_eq!(stats.upstream_connections_active.get(), expected);
     }
 }
 
-/// Idle connections to one endpoint, numbered as they were given back, and by which of them each was last used.
+/// Idle connections to one endpoint.
 struct Kept {
     upstreams: Upstreams,
     endpoint: Rc<Endpoint>,
     listener: TcpListener,
-    looks: Looks,
 }
 
 impl Kept {
@@ -99,7 +98,6 @@ impl Kept {
             upstreams,
             endpoint,
             listener,
-            looks: Looks::new(),
         }
     }
 
@@ -110,8 +108,9 @@ impl Kept {
         let stream = TcpStream::connect(address).await.unwrap();
         let port = stream.local_addr().unwrap().port();
         let upstream = (self.upstreams).opened(&self.endpoint, place, Side::new(stream));
-        let of = (WorkKey(caller), Some(self.looks.last()));
-        self.upstreams.give_back(&self.endpoint, upstream, of, 0);
+        let caller = WorkKey(caller);
+        self.upstreams
+            .give_back(&self.endpoint, upstream, caller, 0);
         port
     }
 
@@ -120,7 +119,6 @@ impl Kept {
         let asking = Asking {
             key: WorkKey(caller),
             account: None,
-            look: self.looks.last(),
             may_repeat: true,
         };
         let clock = Clock::new(Instant::now(), SystemTime::UNIX_EPOCH);
@@ -131,16 +129,12 @@ impl Kept {
 }
 
 #[tokio::test]
-async fn callers_share_no_connection_and_those_that_were_looked_at_go_first() {
+async fn callers_share_no_connection_and_the_one_used_last_goes_first() {
     let kept = Kept::new(16);
-    let known = [kept.give(1).await, kept.give(1).await];
-    kept.looks.begin();
-    let unknown = [kept.give(1).await, kept.give(1).await];
+    let own = [kept.give(1).await, kept.give(1).await];
     let other = kept.give(2).await;
-    let expected = [known[1], known[0], unknown[1], unknown[0]];
-    for port in expected {
-        assert_eq!(kept.take(1), Some(port));
-    }
+    assert_eq!(kept.take(1), Some(own[1]));
+    assert_eq!(kept.take(1), Some(own[0]));
     assert_eq!(kept.take(1), None, "what is left is another caller's");
     assert_eq!(kept.take(2), Some(other));
 }

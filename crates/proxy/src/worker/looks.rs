@@ -4,32 +4,17 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 
-/// One of them. Only good for being compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Look(u32);
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Looks {
-    last: Cell<Look>,
+    /// How many there were, which is only good for being compared.
+    count: Cell<u32>,
     waiting: RefCell<Vec<Waker>>,
 }
 
 impl Looks {
-    pub(crate) fn new() -> Self {
-        Looks {
-            last: Cell::new(Look(0)),
-            waiting: RefCell::default(),
-        }
-    }
-
-    /// The one that came last.
-    pub(crate) fn last(&self) -> Look {
-        self.last.get()
-    }
-
     /// The sockets have been looked at: tasks that have waited for that go on.
-    pub(crate) fn begin(&self) {
-        self.last.set(Look(self.last.get().0.wrapping_add(1)));
+    pub(super) fn begin(&self) {
+        self.count.set(self.count.get().wrapping_add(1));
         self.waiting.borrow_mut().drain(..).for_each(Waker::wake);
     }
 
@@ -40,12 +25,12 @@ impl Looks {
 
     /// Waits for the next one.
     pub(crate) async fn next(&self) {
-        let before = self.last();
+        let before = self.count.get();
         poll_fn(|cx| self.poll_after(before, cx)).await;
     }
 
-    fn poll_after(&self, before: Look, cx: &Context<'_>) -> Poll<()> {
-        if self.last() != before {
+    fn poll_after(&self, before: u32, cx: &Context<'_>) -> Poll<()> {
+        if self.count.get() != before {
             return Poll::Ready(());
         }
         self.waiting.borrow_mut().push(cx.waker().clone());
@@ -59,9 +44,9 @@ mod tests {
 
     #[test]
     fn a_task_goes_on_at_the_next_look_and_not_before() {
-        let looks = Looks::new();
+        let looks = Looks::default();
         let cx = Context::from_waker(Waker::noop());
-        let before = looks.last();
+        let before = looks.count.get();
         for _ in 0..3 {
             assert!(looks.poll_after(before, &cx).is_pending());
         }

@@ -50,7 +50,7 @@ pub(crate) use clock::{Clock, Millis, millis};
 pub(crate) use command::Command;
 pub(crate) use gate::{Band, Gate, Member, Part, TaskId, WorkKey};
 pub(crate) use intake::{BOUND as INTAKE_BOUND, Intake};
-pub(crate) use looks::{Look, Looks};
+pub(crate) use looks::Looks;
 #[cfg(test)]
 pub(crate) use moves::portion;
 pub(crate) use moves::{Moves, Standing, Turn};

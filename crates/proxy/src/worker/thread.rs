@@ -209,7 +209,7 @@ impl Worker {
             places: Places::default(),
             intake,
             pace: Pace::default(),
-            looks: Looks::new(),
+            looks: Looks::default(),
             unproven: RefCell::default(),
             unproven_limit: Cell::new(settings.bounds.handshakes),
             scratch: RefCell::new(Scratch::new()),
