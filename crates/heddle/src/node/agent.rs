@@ -28,9 +28,11 @@ use super::view::View;
 use crate::exit::Failure;
 use crate::serving::Change;
 
+mod disk;
 mod events;
 mod start;
 
+use disk::{Unsaved, Write};
 pub(super) use start::{Setup, run};
 
 /// How often identities are put together while certificates are on their way.
@@ -75,6 +77,8 @@ struct Agent {
     built: Option<Instant>,
     /// A mesh that waits for certificates, and until when it does.
     held_back: Option<(Box<Mesh>, Instant)>,
+    /// What a restart would not find, although it should.
+    unsaved: Unsaved,
 }
 
 impl Agent {
@@ -99,6 +103,10 @@ impl Agent {
         if !builds_in.is_zero() && self.core().is_stale() {
             sleep = sleep.min(builds_in);
         }
+        let sleep = self
+            .unsaved
+            .again_in()
+            .map_or(sleep, |wait| sleep.min(wait));
         match &self.held_back {
             Some((_, until)) => sleep.min(until.saturating_duration_since(Instant::now())),
             None => sleep,
@@ -116,9 +124,9 @@ impl Agent {
         self.confirm().await;
         self.release().await;
         if let Some(floor) = { self.core().take_floor() } {
-            let saved = blocking(&self.state, move |state| state.save_floor(floor)).await;
-            self.disk(saved);
+            self.save(Write::Floor(floor)).await;
         }
+        self.save_again().await;
         Ok(())
     }
 
@@ -201,7 +209,7 @@ impl Agent {
             // Tried again before long.
             (Err(_), _) => self.unconfirmed = Some(update),
         }
-        self.disk(saved);
+        self.trust_saved(&saved);
     }
 
     /// Serves a mesh when its workloads have identities, or have waited long enough.
@@ -211,16 +219,10 @@ impl Agent {
         if let Some((mesh, _)) = self.held_back.take_if(|(_, until)| ready || is_time(until)) {
             // It fails when the process ends.
             let _ = self.changes.send(Change::Mesh(mesh)).await;
+            if self.core().is_complete() {
+                self.all_is_there();
+            }
         }
-    }
-
-    /// Notes whether the disk does what it should.
-    fn disk(&self, done: Result<(), String>) {
-        let problem = done.err().map(|why| {
-            tracing::error!("the state folder: {why}");
-            format!("the state folder: {why}")
-        });
-        self.core().problem("disk", problem);
     }
 
     fn now(&self) -> Moment {

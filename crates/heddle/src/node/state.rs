@@ -25,14 +25,19 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::trusted::Trusted;
+use files::{FLOOR, MESH, OWN, TRUST};
 
 #[cfg(test)]
 mod tests;
 
-const OWN: &str = "node.leaf";
-const TRUST: &str = "trust.json";
-const MESH: &str = "mesh.json";
-const FLOOR: &str = "floor";
+/// The names of files that there is one of.
+pub(crate) mod files {
+    pub(crate) const OWN: &str = "node.leaf";
+    pub(crate) const TRUST: &str = "trust.json";
+    pub(crate) const MESH: &str = "mesh.json";
+    pub(crate) const FLOOR: &str = "floor";
+}
+
 const LEAVES: &str = "leaves";
 const LEAF: &str = ".leaf";
 /// The lock, and the floor while it is being written.
@@ -63,8 +68,17 @@ pub(crate) struct Found {
     pub(crate) leaves: Vec<Arc<Leaf>>,
     /// The last mesh, and the epoch that it came by.
     pub(crate) mesh: Option<(String, Mesh)>,
-    /// What could not be used and can be done without, one line each.
-    pub(crate) problems: Vec<String>,
+    /// What could not be used and can be done without.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// A file that could not be used.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    /// Its name.
+    pub(crate) file: String,
+    /// What is wrong, in one line.
+    pub(crate) why: String,
 }
 
 /// Why a node's state cannot be used.
@@ -124,7 +138,10 @@ impl State {
         self.load_leaves(&trusted, &mut found)?;
         match self.mesh(&trusted) {
             Ok(mesh) => found.mesh = mesh,
-            Err(error @ StateError::Damaged { .. }) => found.problems.push(error.to_string()),
+            Err(error @ StateError::Damaged { .. }) => found.problems.push(Problem {
+                file: MESH.to_owned(),
+                why: error.to_string(),
+            }),
             Err(error) => return Err(error),
         }
         found.joined = Some((leaf, trusted));
@@ -187,7 +204,10 @@ impl State {
                     let remedy = "remove it; another certificate is asked for as soon as the \
                                   control plane can be reached";
                     let error = StateError::Damaged { path, why, remedy };
-                    found.problems.push(error.to_string());
+                    found.problems.push(Problem {
+                        file: name.clone(),
+                        why: error.to_string(),
+                    });
                 }
             }
         }
@@ -209,16 +229,12 @@ impl State {
         Ok(Some((file.epoch, file.mesh)))
     }
 
-    /// Keeps the identity of a node that joins; what it was before is forgotten, but for its mesh.
+    /// Forgets what the node was before it joined again, but for its mesh: a crash from here on leaves a node that has
+    /// not joined, until its identity is kept.
     ///
     /// # Errors
-    /// When it could not be made durable.
-    pub(crate) fn save_joined(
-        &self,
-        (id, pkcs8, chain): (&SpiffeId, &Zeroizing<Vec<u8>>, &[CertificateDer<'static>]),
-        trusted: &Trusted,
-    ) -> Result<(), StateError> {
-        // In this order a crash in between leaves a node that has not joined.
+    /// When that could not be made durable.
+    pub(crate) fn forget_joined(&self) -> Result<(), StateError> {
         self.folder.remove(OWN)?;
         for name in self
             .leaves
@@ -228,8 +244,7 @@ impl State {
         {
             self.leaves.remove(name)?;
         }
-        self.save_trust(trusted)?;
-        self.save_leaf(id, pkcs8, chain)
+        Ok(())
     }
 
     /// Keeps a key with its certificate.
@@ -334,8 +349,8 @@ struct MeshRef<'a> {
     mesh: &'a Mesh,
 }
 
-/// A file name of fixed length: identities may be longer than a name can be.
-fn file_of(id: &SpiffeId) -> String {
+/// The name of a workload's file. It is of a fixed length: identities may be longer than a name can be.
+pub(crate) fn file_of(id: &SpiffeId) -> String {
     let digest = digest(&SHA256, id.to_string().as_bytes());
     let mut name: String = digest.as_ref()[..16]
         .iter()

@@ -82,7 +82,12 @@ impl Connection {
     }
 
     /// What an error of the endpoint's connection means: another node says late that it does not believe us.
-    fn upstream_error(&self, exchange: &Exchange, error: io::Error, theirs: Reason) -> Reason {
+    pub(super) fn upstream_error(
+        &self,
+        exchange: &Exchange,
+        error: io::Error,
+        theirs: Reason,
+    ) -> Reason {
         if let Some(reason) = reason_of(&error) {
             if let Some(lease) = &exchange.lease {
                 lease

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use heddle_transport::Protocol;
@@ -13,11 +13,12 @@ use heddle_wire::buffer::Chain;
 use heddle_wire::preface::Kind;
 
 use super::exchange::Exchange;
+use super::observe::has_choice;
 use super::prepare::Prepared;
 use super::{After, Connection, Scratch, Upgraded};
 use crate::authorize::Guards;
 use crate::failure::{Failure, Reason, Retry};
-use crate::link::reason_of;
+use crate::link::{reason_of, unsent};
 use crate::opaque::Origin;
 use crate::upstream::{
     Asking, Call, Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect, is_refused,
@@ -102,7 +103,25 @@ impl Connection {
             .is_some_and(|idle| !idle.side.is_one_clients() && idle.side.may_move());
         if let Some(mut upstream) = idle {
             self.alarm.rests_on(&upstream.side);
-            poll_fn(|cx| Poll::Ready(self.send_request(cx, exchange, &mut upstream))).await?;
+            let waits = self.waits_for_link(exchange);
+            if waits {
+                let by = self.worker.after(self.worker.settings.timeouts.connect);
+                self.alarm.set(by.min(exchange.due));
+            }
+            let mut has_waited = false;
+            let send = |cx: &mut Context<'_>| {
+                if waits {
+                    let linked = self.poll_linked(cx, exchange, &upstream);
+                    has_waited |= linked.is_pending();
+                    ready!(linked)?;
+                }
+                // Others have used the scratch meanwhile.
+                if has_waited {
+                    self.prepare_again(exchange)?;
+                }
+                Poll::Ready(self.send_request(cx, exchange, &mut upstream))
+            };
+            poll_fn(send).await?;
             return Ok(upstream);
         }
         let place = self
@@ -163,6 +182,33 @@ impl Connection {
         let links = &worker.links;
         let side = links.stream(worker, target, caller, Kind::Http, self.key.0)?;
         Ok(Some(Upstream::of_link(side, place)))
+    }
+
+    /// Whether a request is sent only when its link is there: as long as nothing of it was sent it can go elsewhere.
+    /// One that has no other way waits within the link, which keeps it for longer.
+    fn waits_for_link(&self, exchange: &Exchange) -> bool {
+        !exchange.upload.is_read() && !self.door.is_fixed() && has_choice(exchange)
+    }
+
+    /// Waits until the link of a stream is there, or the alarm rings.
+    fn poll_linked(
+        &self,
+        cx: &Context<'_>,
+        exchange: &Exchange,
+        upstream: &Upstream,
+    ) -> Poll<Result<(), Failure>> {
+        let linked = match self.alarm.rang() {
+            false => ready!(upstream.side.poll_linked(cx)),
+            true => {
+                let ran_out = match self.worker.clock.now_ms() >= exchange.due {
+                    true => Reason::RequestTimeout,
+                    false => Reason::ConnectTimeout,
+                };
+                Err(unsent(self.worker.rang_for(&self.alarm, ran_out)))
+            }
+        };
+        let why = |error| self.upstream_error(exchange, error, Reason::ConnectFailed);
+        Poll::Ready(linked.map_err(|error| why(error).into()))
     }
 
     /// An idle connection to the endpoint, if there is one that this caller may use.

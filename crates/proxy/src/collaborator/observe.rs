@@ -175,6 +175,11 @@ fn cluster(exchange: &Exchange) -> Option<&Cluster> {
     Some(&exchange.bound.snapshot.port(target).cluster)
 }
 
+/// Whether there is another endpoint than the one that was chosen.
+pub(super) fn has_choice(exchange: &Exchange) -> bool {
+    cluster(exchange).is_some_and(|cluster| cluster.endpoints.len() > 1)
+}
+
 /// Whether a failure is one of the endpoint that the request was sent to.
 fn is_endpoints(reason: Reason) -> bool {
     matches!(

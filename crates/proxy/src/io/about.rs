@@ -1,7 +1,8 @@
 //! What a side is, who is at its other end, and whether it is still good.
 
+use std::io;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use heddle_model::{ServiceAccountName, SpiffeId};
@@ -46,6 +47,17 @@ impl Side {
         match &self.carrier {
             Carrier::Stream(stream) => stream.is_to_be_opened(),
             Carrier::Socket(_) | Carrier::Session(..) | Carrier::Exchange(_) => false,
+        }
+    }
+
+    /// Waits until the other end of its link is heard, if it is a stream that is not open yet.
+    ///
+    /// # Errors
+    /// Why there is no link.
+    pub(crate) fn poll_linked(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        match &self.carrier {
+            Carrier::Stream(stream) => stream.poll_linked(cx),
+            Carrier::Socket(_) | Carrier::Session(..) | Carrier::Exchange(_) => Poll::Ready(Ok(())),
         }
     }
 

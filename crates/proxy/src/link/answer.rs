@@ -31,6 +31,9 @@ use crate::worker::{Alarm, Band, Intake, Millis, Worker};
 
 /// How long somebody may take to prove again who it is, whose certificate holds no longer, in milliseconds.
 const PROVE_AGAIN_MS: Millis = 2_000;
+/// How long a process that ends waits for a link on which nothing is open, in milliseconds. A caller that has sent
+/// something when it was cut comes back at once.
+const COMES_BACK_MS: Millis = 1_000;
 /// How often it is looked whether a link is still waited for, in milliseconds.
 const LOOK_MS: Millis = 500;
 
@@ -277,12 +280,15 @@ async fn returned(
         }
         // Of what is over nothing is gone on with. One that is only idle may be: a request that was under way
         // when it was cut must find the session, or nobody knows what became of it.
-        let is_over = link.closing.get() && link.session.borrow().open_streams() == 0;
-        if is_over || worker.is_cutting() {
+        let is_idle = link.session.borrow().open_streams() == 0;
+        if link.closing.get() && is_idle || worker.is_cutting() {
             return Poll::Ready(None);
         }
         let mut receiver = Receiver::new(worker, link);
         let now = worker.clock.now_ms();
+        if worker.is_draining() && is_idle {
+            by = by.min(now.saturating_add(COMES_BACK_MS));
+        }
         let verdict = link.session.borrow_mut().tick(now, &mut receiver);
         match proof.as_deref().map(|proof| worker.check_proof(proof)) {
             None | Some(Ok(())) => {}

@@ -15,6 +15,7 @@ use heddle_transport::Protocol;
 use heddle_wire::link::Verdict;
 
 use super::carry::Ended;
+use super::failure::unopened;
 use super::receiver::Receiver;
 use super::{End, Key, Link};
 use crate::failure::Reason;
@@ -115,6 +116,13 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                 };
             }
             Err(reason) => {
+                worker
+                    .upstreams
+                    .node_is_absent(key.node, worker.clock.now_ms());
+                // Nothing was sent of these: they find another endpoint if there is one.
+                let mut slots = link.slots.borrow_mut();
+                slots.refuse_unopened(unopened(Reason::ConnectFailed));
+                drop(slots);
                 if !std::mem::replace(&mut is_missed, true) {
                     tracing::warn!(
                         node = %key.node, called = %key.called, reason = reason.code(),
@@ -168,6 +176,7 @@ async fn serve(
         if !is_there && link.session.borrow().is_up() {
             is_there = true;
             link.of_pair.settle();
+            link.slots.borrow().wake_unopened();
         }
         carried
     })

@@ -60,7 +60,7 @@ use crate::failure::Reason;
 use crate::io::Side;
 use crate::worker::{Band, Millis, Worker};
 use elsewhere::Elsewhere;
-use failure::code_of;
+use failure::{code_of, unopened};
 use openings::Openings;
 use pair::{OfPair, Pair};
 use resets::Resets;
@@ -193,6 +193,7 @@ impl Link {
         self.session
             .borrow_mut()
             .fail_all(&mut slots.failing(reason));
+        slots.refuse_unopened(unopened(reason));
         self.openings.borrow_mut().dismiss();
     }
 

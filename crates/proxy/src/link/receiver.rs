@@ -147,7 +147,7 @@ impl Streams for Receiver<'_> {
     fn reset(&mut self, serial: Serial, code: Code) {
         let mut slots = self.link.slots.borrow_mut();
         let was_answered = slots.was_answered(serial);
-        slots.failed(serial, Failed::by(code));
+        slots.reset(serial, Failed::by(code));
         drop(slots);
         if !was_answered {
             self.counts_reset();

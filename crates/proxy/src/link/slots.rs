@@ -295,8 +295,17 @@ impl Slots {
         }
     }
 
-    /// The stream broke.
+    /// The other end has given the stream up. At the end that calls, what it has answered before is heard.
+    pub(super) fn reset(&mut self, serial: Serial, failure: Failed) {
+        self.broke(serial, failure, true);
+    }
+
+    /// The stream broke here, or with its link.
     pub(super) fn failed(&mut self, serial: Serial, failure: Failed) {
+        self.broke(serial, failure, false);
+    }
+
+    fn broke(&mut self, serial: Serial, failure: Failed, is_heard: bool) {
         let Some(index) = self.by_serial.remove(&serial) else {
             return;
         };
@@ -312,13 +321,29 @@ impl Slots {
             slot.deaf = Some(failure);
         } else {
             slot.failure = Some(failure);
-            slot.clear();
+            if !is_heard || slot.destination.is_some() {
+                slot.clear();
+            }
         }
     }
 
     /// The slot's stream cannot be opened.
     pub(super) fn refuse(&mut self, slot: usize, failure: Failed) {
         self.all[slot].failure = Some(failure);
+    }
+
+    /// The link is over: what is not open by now never will be.
+    pub(super) fn refuse_unopened(&mut self, failure: Failed) {
+        for (_, slot) in self.all.iter_mut().filter(|(_, slot)| slot.is_unopened()) {
+            slot.failure = Some(failure);
+            slot.wake();
+        }
+    }
+
+    /// The other end is heard, for which some wait before they open theirs.
+    pub(super) fn wake_unopened(&self) {
+        let unopened = self.all.iter().filter(|(_, slot)| slot.is_unopened());
+        unopened.for_each(|(_, slot)| slot.wake());
     }
 
     /// Breaks all streams that are open. Returns which those are.

@@ -133,6 +133,23 @@ impl Stream {
         self.opening.is_some()
     }
 
+    /// Waits until the other end of the link is heard. A message that cannot be repeated is not given to a link before:
+    /// as long as nothing was sent, it can go elsewhere.
+    ///
+    /// # Errors
+    /// Why there is no link, as [`super::reason_of`] reads it.
+    pub(crate) fn poll_linked(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        let mut slots = self.link.slots.borrow_mut();
+        if let Some(failure) = slots.failure(self.slot) {
+            return Poll::Ready(Err(broken(failure)));
+        }
+        if self.link.session.borrow().is_up() {
+            return Poll::Ready(Ok(()));
+        }
+        slots.wakes(self.slot, cx);
+        Poll::Pending
+    }
+
     /// Whether it broke.
     pub(crate) fn has_failed(&self) -> bool {
         self.link.slots.borrow().failure(self.slot).is_some()

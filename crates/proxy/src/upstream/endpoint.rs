@@ -85,6 +85,11 @@ impl Endpoint {
         self.avoid_until.get().saturating_sub(now)
     }
 
+    /// It is passed over until then, unless it is for longer already.
+    pub(super) fn avoid(&self, until: Millis) {
+        self.avoid_until.set(self.avoid_until.get().max(until));
+    }
+
     /// The configuration names it.
     pub(crate) fn is_configured(&self) {
         self.configured.set(true);

@@ -1,5 +1,6 @@
 //! Two nodes: what one of them cannot do alone.
 
+mod absent;
 mod elsewhere;
 mod endings;
 mod http2;

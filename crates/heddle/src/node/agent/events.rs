@@ -12,7 +12,8 @@ use super::super::courier::{Broken, Event, Link, Order};
 use super::super::key::LeafKey;
 use super::super::moment::Moment;
 use super::super::state::check_mesh;
-use super::{Agent, blocking};
+use super::Agent;
+use super::disk::{Pair, Write};
 use crate::time::utc;
 
 /// How long a new mesh waits for the certificates of workloads that are new in it.
@@ -116,23 +117,17 @@ impl Agent {
         self.mesh = Some((epoch.clone(), mesh.generation));
         self.want(&mesh).await;
         self.show();
-        let kept = mesh.clone();
-        let saved = blocking(&self.state, move |state| state.save_mesh(&epoch, &kept)).await;
-        self.disk(saved);
+        self.save(Write::Mesh(Arc::new((epoch, mesh.clone()))))
+            .await;
         self.held_back = Some((mesh, Instant::now() + MESH_WAITS));
     }
 
     /// Wants the identities of a mesh's workloads, and forgets those of others.
     pub(super) async fn want(&mut self, mesh: &Mesh) {
         let dropped = self.core().want(mesh);
-        if dropped.is_empty() {
-            return;
+        for id in dropped {
+            self.save(Write::Forget(id)).await;
         }
-        let forgotten = blocking(&self.state, move |state| {
-            dropped.iter().try_for_each(|id| state.forget_leaf(id))
-        });
-        let forgotten = forgotten.await;
-        self.disk(forgotten);
     }
 
     async fn issued(
@@ -151,11 +146,13 @@ impl Agent {
             }
         };
         let is_own = id.service_account().is_none();
-        let saved = blocking(&self.state, move |state| {
-            state.save_leaf(&id, key.pkcs8(), &chain)
-        });
-        let saved = saved.await;
-        self.disk(saved);
+        let pkcs8 = key.pkcs8().clone();
+        let pair = Arc::new(Pair { id, pkcs8, chain });
+        self.save(match is_own {
+            true => Write::Own(pair),
+            false => Write::Leaf(pair),
+        })
+        .await;
         if is_own {
             self.show();
             self.reconnect();

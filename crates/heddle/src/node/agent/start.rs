@@ -17,6 +17,7 @@ use super::super::join::{JoinFailure, NewNode, join};
 use super::super::random::{Backoff, Random};
 use super::super::state::{Found, State, check_mesh};
 use super::super::view::View;
+use super::disk::{Pair, Unsaved, Write};
 use super::{Agent, blocking, generations};
 use crate::exit::{Exit, Failure};
 use crate::serving::Change;
@@ -62,7 +63,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
     let state = Arc::new(state);
     // Joining tells us the time, too.
     let floor_on_disk = clock.floor();
-    let mut disk_problem = None;
+    let mut new_pair = None;
     let mut mesh = found.mesh;
     let (joined, leaves) = match (found.joined, token) {
         (_, Some(token)) => {
@@ -70,7 +71,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
             let joined = (Arc::clone(&new.leaf), new.trusted.clone());
             tracing::info!(id = %new.leaf.id(), until = utc(new.leaf.not_after()), "joined");
             // Its certificate is of use although the next start needs another token.
-            disk_problem = save_joined(&state, new).await.err();
+            new_pair = Some(pair_of(new));
             // It may have been of another mesh before.
             mesh = mesh.filter(|(_, mesh)| check_mesh(mesh, &joined.1).is_ok());
             (joined, Vec::new())
@@ -78,8 +79,9 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         (Some(joined), None) => (joined, found.leaves),
         (None, None) => return Err(anyhow!("a node that has not joined needs a token").into()),
     };
-    let durable = match disk_problem {
+    let durable = match new_pair {
         None => generations(&joined.1),
+        // Until it is.
         Some(_) => (0, 0),
     };
     let now = view.now(clock.now());
@@ -110,9 +112,14 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         durable,
         built: None,
         held_back: None,
+        unsaved: Unsaved::default(),
     };
-    agent.disk(disk_problem.map_or(Ok(()), Err));
-    agent.begin(mesh, &found.problems).await;
+    agent.unsaved.found(found.problems);
+    agent.show_unsaved();
+    if let Some(pair) = new_pair {
+        agent.save_joined(pair).await;
+    }
+    agent.begin(mesh).await;
     agent.show();
     let courier = Courier {
         control,
@@ -151,22 +158,25 @@ async fn join_at_last(
     }
 }
 
-async fn save_joined(state: &Arc<State>, new: NewNode) -> Result<(), String> {
-    blocking(state, move |state| {
-        let id = new.leaf.id();
-        state.save_joined((id, new.key.pkcs8(), &new.chain), &new.trusted)
-    })
-    .await
+fn pair_of(new: NewNode) -> Pair {
+    Pair {
+        id: new.leaf.id().clone(),
+        pkcs8: new.key.pkcs8().clone(),
+        chain: new.chain,
+    }
 }
 
 impl Agent {
-    /// Begins with what was found on the disk.
-    async fn begin(&mut self, mesh: Option<(String, Mesh)>, problems: &[String]) {
-        for problem in problems {
-            tracing::error!("{problem}");
+    /// Keeps who the node is since it has joined, in place of what it was before.
+    async fn save_joined(&mut self, pair: Pair) {
+        if let Err(why) = blocking(&self.state, State::forget_joined).await {
+            tracing::error!("the state folder: {why}");
         }
-        let found = (!problems.is_empty()).then(|| problems.join("; "));
-        self.core().problem("found", found);
+        self.save(Write::Own(Arc::new(pair))).await;
+    }
+
+    /// Begins with what was found on the disk.
+    async fn begin(&mut self, mesh: Option<(String, Mesh)>) {
         let Some((epoch, mesh)) = mesh else { return };
         tracing::info!(
             generation = mesh.generation,

@@ -56,9 +56,9 @@ impl Kept {
         let (key, chain) = signed(&issuer, &before);
         state.save_leaf(&before, key.pkcs8(), &chain).unwrap();
         let (key, chain) = signed(&issuer, &own);
-        state
-            .save_joined((&own, key.pkcs8(), &chain), &kept.trusted)
-            .unwrap();
+        state.forget_joined().unwrap();
+        state.save_trust(&kept.trusted).unwrap();
+        state.save_leaf(&own, key.pkcs8(), &chain).unwrap();
         let (key, chain) = signed(&issuer, &kept.account);
         state.save_leaf(&kept.account, key.pkcs8(), &chain).unwrap();
         state.save_mesh("first", &Mesh::default()).unwrap();
@@ -98,7 +98,7 @@ fn what_was_kept_is_found_and_nobody_else_can_read_it() {
     assert_eq!(found.leaves.len(), 1);
     assert_eq!(*found.leaves[0].id(), kept.account);
     assert_eq!(found.mesh, Some(("first".to_owned(), Mesh::default())));
-    assert_eq!(found.problems, Vec::<String>::new());
+    assert!(found.problems.is_empty(), "{:?}", found.problems);
     for (file, mode) in [
         ("", 0o700),
         ("leaves", 0o700),
@@ -169,13 +169,10 @@ fn what_can_be_had_again_is_said_and_left_where_it_is() {
         let kept = Kept::new();
         fs::write(kept.path(&file), "damaged").unwrap();
         let found = kept.load().unwrap();
-        let [problem] = &found.problems[..] else {
+        let [Problem { why, .. }] = &found.problems[..] else {
             panic!("{:?}", found.problems)
         };
-        assert!(
-            problem.contains(&file) && problem.contains("remove it"),
-            "{problem}"
-        );
+        assert!(why.contains(&file) && why.contains("remove it"), "{why}");
         assert_eq!(fs::read(kept.path(&file)).unwrap(), b"damaged");
     }
     // A mesh of another trust domain, too.
@@ -185,7 +182,8 @@ fn what_can_be_had_again_is_said_and_left_where_it_is() {
         ..Mesh::default()
     };
     kept.open().unwrap().save_mesh("first", &mesh).unwrap();
-    assert!(kept.load().unwrap().problems[0].contains("trust domain other.test"));
+    let problems = kept.load().unwrap().problems;
+    assert!(problems[0].why.contains("trust domain other.test"));
 }
 
 #[test]

@@ -213,4 +213,33 @@ fn state_that_is_damaged_is_named_and_never_replaced() {
     let node = Heddle::node(&folder, "n1", at, &[]);
     node.stderr_line("mesh.json cannot be used");
     node.stdout_line("SERVICE");
+    // Until the control plane has sent another.
+    eventually("it is well", || is_well(&folder, "n1", 2));
+}
+
+#[test]
+fn what_the_disk_does_not_take_is_said_until_it_does() {
+    let (folder, namespace) = mesh(9);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let node = join(&folder, "n1", at);
+    eventually("it has its identities", || is_well(&folder, "n1", 2));
+    // Given something that stands where a file belongs …
+    let kept = folder.path("n1/mesh.json");
+    fs::remove_file(&kept).expect("it was there");
+    fs::create_dir_all(kept.join("in the way")).expect("made");
+    // … when another mesh comes …
+    let account = format!(
+        "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: new, namespace: {namespace}}}}}"
+    );
+    folder.write("b.yaml", &account);
+    node.stderr_line("it is tried again every 10 seconds");
+    // … then the node says so, until it could write the file after all.
+    let (code, status) = check(&folder, "n1");
+    assert_eq!(code, Some(6));
+    let problem = status["problems"][0].as_str().expect("a problem");
+    assert!(problem.contains("mesh.json"), "{problem}");
+    fs::remove_dir_all(&kept).expect("gone");
+    node.stderr_line("the state folder is whole again");
+    eventually("it is well", || is_well(&folder, "n1", 2));
+    assert!(kept.is_file());
 }

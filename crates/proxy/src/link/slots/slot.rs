@@ -71,6 +71,14 @@ impl Slot {
         }
     }
 
+    /// Whether this end is to open it, and has not.
+    pub(super) fn is_unopened(&self) -> bool {
+        self.serial.is_none()
+            && self.destination.is_none()
+            && !self.has_come
+            && self.failure.is_none()
+    }
+
     /// Whether there is room for bytes of a body.
     pub(super) fn has_room(&self, bytes: &[u8]) -> bool {
         self.detached || bytes.len() <= self.inbox.room() || self.held.may_take()

@@ -1,0 +1,104 @@
+//! A node that is not there: what is for its endpoints goes to others.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_model::AppProtocol;
+use heddle_proxy::Settings;
+
+use super::links::relayed;
+use super::pair::Pair;
+use super::traffic::bytes;
+use crate::policy::guarded;
+use crate::support::{Client, serve};
+
+/// Longer than a body that is kept to be sent again.
+const LARGE: usize = 600_000;
+/// Longer than a link tries to come back for the first time, which takes two seconds; not as long as requests wait for
+/// a node that is the only one.
+const LONG: Duration = Duration::from_secs(6);
+
+/// Gives the Service another endpoint, which is reached without the other node.
+fn add_a_near_one(pair: &Pair) {
+    let mut mesh = pair.mesh.clone();
+    let endpoints = &mut mesh.services[0].ports[0].endpoints;
+    let mut near = endpoints[0].clone();
+    near.address = serve(|_| "near".into());
+    (near.node, near.workload, near.account) = (None, None, None);
+    endpoints.push(near);
+    endpoints.sort_by_key(|endpoint| endpoint.address);
+    pair.apply(&mesh);
+}
+
+fn post(pair: &Pair) -> Client {
+    let mut client = pair.client("shop");
+    client.send(format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE}\r\n\r\n"
+    ));
+    client.send(bytes(LARGE));
+    client
+}
+
+fn far() -> SocketAddr {
+    serve(|head| match head.starts_with("GET /silent") {
+        true => {
+            thread::park_timeout(Duration::from_secs(60));
+            String::new()
+        }
+        false => "far".into(),
+    })
+}
+
+#[test]
+fn a_large_body_goes_elsewhere_when_a_node_cannot_be_reached() {
+    // Given a node that takes no connections …
+    let mesh = guarded(far(), AppProtocol::Http);
+    let nowhere = ([127, 0, 0, 1], 1).into();
+    let pair = Pair::by(&Settings::default(), mesh, |_| nowhere);
+    add_a_near_one(&pair);
+    // … when requests come whose bodies cannot be repeated …
+    for _ in 0..6 {
+        let response = post(&pair).response();
+        // … then nothing of them was lost.
+        assert_eq!((response.status(), &response.body[..]), (200, &b"near"[..]));
+    }
+}
+
+#[test]
+fn requests_go_elsewhere_while_a_link_cannot_come_back() {
+    let (pair, relay) = relayed(&Settings::default(), far(), AppProtocol::Http);
+    add_a_near_one(&pair);
+    // Given a link on which something is open …
+    let mut silent = Vec::new();
+    for _ in 0..2 {
+        let mut client = pair.client("shop");
+        client.send("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n");
+        silent.push(client);
+    }
+    let answers: Vec<Vec<u8>> = (0..8).map(|_| post(&pair).response().body).collect();
+    assert!(answers.contains(&b"far".to_vec()), "{answers:?}");
+    // … when it is cut and nothing reaches its node any more …
+    relay.is_dead(true);
+    relay.cut();
+    // … then what cannot be sent twice is not sent before the link is back …
+    let begun = Instant::now();
+    let large: Vec<Client> = (0..4).map(|_| post(&pair)).collect();
+    for mut client in large {
+        assert_eq!(client.response().body, b"near");
+    }
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
+    // … and what comes then does not wait for it.
+    let begun = Instant::now();
+    for _ in 0..8 {
+        assert_eq!(pair.body("shop"), "near");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    // When the node is there again it is used again.
+    relay.is_dead(false);
+    let patience = Instant::now() + 2 * LONG;
+    while pair.body("shop") != "far" {
+        assert!(Instant::now() < patience, "it is not used again");
+        thread::park_timeout(Duration::from_millis(50));
+    }
+}
