@@ -70,6 +70,8 @@ pub enum ToProxy {
 pub enum ToHolder {
     /// The proxy works.
     Ready,
+    /// The proxy was told to end, and takes nothing new from now on.
+    Stopping,
     /// A socket in a pod's namespace is wanted.
     Open {
         /// By which the answer is told apart.

@@ -51,6 +51,8 @@ pub enum Event {
 pub enum Tell {
     /// The proxy works: should it end, another try is worth it.
     Ready,
+    /// The proxy ends, and takes nothing new from now on.
+    Stopping,
     /// The pod's connections are served from now on, and what becomes of it should the proxy die.
     Serving {
         /// The pod.
@@ -230,6 +232,7 @@ impl Teller {
     pub fn tell(&self, tell: Tell) -> io::Result<()> {
         let message = match tell {
             Tell::Ready => ToHolder::Ready,
+            Tell::Stopping => ToHolder::Stopping,
             Tell::Serving { pod, fate } => ToHolder::Serving { pod, fate },
             Tell::Holding { pod } => ToHolder::Holding { pod },
             Tell::Drained { pod } => ToHolder::Drained { pod },

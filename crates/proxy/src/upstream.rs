@@ -230,7 +230,7 @@ impl Upstreams {
                 endpoint = %endpoint.label,
                 node = endpoint.place.via().map(|via| tracing::field::display(via.node)),
                 %error,
-                "an endpoint cannot be connected to and is passed over while there are others"
+                "an endpoint cannot be connected to: others take its place, where there are any"
             );
         }
     }

@@ -114,10 +114,7 @@ impl FloorFile {
         file.take(MAX_FLOOR_FILE).read_to_string(&mut text)?;
         let floor = text.trim().parse();
         floor.map_err(|_| {
-            let what = format!(
-                "{} holds no time in seconds since 1970: remove it if the clock is right",
-                self.path.display()
-            );
+            let what = "it holds no time in seconds since 1970: remove it if the clock is right";
             io::Error::new(io::ErrorKind::InvalidData, what)
         })
     }

@@ -353,6 +353,29 @@ fn a_new_holder_takes_over_and_strict_pods_never_speak_in_the_clear() {
 }
 
 #[test]
+fn a_proxy_that_is_told_to_end_alone_says_so_and_is_replaced() {
+    let Some(stage) = stage() else { return };
+    let _servers = servers(&stage);
+    let vault = stage.at("vault", 80);
+    stage.until_served("vault");
+    // Given a proxy that is told to end by another than its holder …
+    let holder = holder(&stage);
+    let proxy = proxy_of(holder).expect("a proxy");
+    kill_process(proxy, Signal::TERM).expect("told");
+    // … then that is said at once, and another takes its place.
+    until("it is said", || {
+        stage.log("one").contains("told to end, not by its holder")
+    });
+    until("another is there", || {
+        proxy_of(holder).is_some_and(|other| other != proxy)
+    });
+    stage.until_served("vault");
+    until("requests are answered", || {
+        stage.dial("clerk", &vault).is_good()
+    });
+}
+
+#[test]
 fn a_proxy_that_is_stopped_is_found_out_and_replaced_when_it_stays_so() {
     let Some(stage) = stage() else { return };
     let _servers = servers(&stage);

@@ -299,6 +299,9 @@ impl Node {
     /// questions meanwhile.
     pub(super) fn drain(&mut self) -> impl Future<Output = ()> + use<> {
         let grace = self.settings.drain.timeout_ms.duration();
+        if let Some(pods) = &self.pods {
+            pods.stopping();
+        }
         self.draining = Some((Instant::now() + grace, self.workloads()));
         let (proxy, supervisor, log) =
             (self.proxy.take(), self.supervisor.take(), self.log.clone());

@@ -251,6 +251,12 @@ impl Pods {
         self.say_where(proxy);
     }
 
+    /// The proxy takes nothing new from now on: pods meet their fate. A holder that cannot be told sees it when the proxy
+    /// has ended.
+    pub(super) fn stopping(&self) {
+        tell(&self.teller, Tell::Stopping);
+    }
+
     /// Tells the proxy in which pods its workloads are reached, also those that are not served yet.
     fn say_where(&self, proxy: &Proxy) {
         let places = self

@@ -1,8 +1,14 @@
 //! Signals, as the main loop sees them.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::signal::unix::{self, SignalKind};
+use tokio::time::Instant;
+
+/// Signals to stop that come within this time of the first are the same: a terminal and a service manager signal a
+/// process and the one that has started it, which passes the signal on.
+const SAME: Duration = Duration::from_millis(500);
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +24,8 @@ pub(crate) struct Signals {
     terminate: unix::Signal,
     interrupt: unix::Signal,
     hang_up: unix::Signal,
+    /// When one to stop was last given out.
+    stopped: Option<Instant>,
 }
 
 impl Signals {
@@ -30,15 +38,22 @@ impl Signals {
             terminate: unix::signal(SignalKind::terminate())?,
             interrupt: unix::signal(SignalKind::interrupt())?,
             hang_up: unix::signal(SignalKind::hangup())?,
+            stopped: None,
         })
     }
 
     /// Waits for the next one. Dropping the future loses none.
     pub(crate) async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.terminate.recv() => Signal::Stop,
-            _ = self.interrupt.recv() => Signal::Stop,
-            _ = self.hang_up.recv() => Signal::Reopen,
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+                _ = self.hang_up.recv() => return Signal::Reopen,
+            }
+            if self.stopped.is_none_or(|before| before.elapsed() >= SAME) {
+                self.stopped = Some(Instant::now());
+                return Signal::Stop;
+            }
         }
     }
 }

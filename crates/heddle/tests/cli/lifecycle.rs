@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -95,8 +96,12 @@ fn a_second_signal_ends_it_at_once() {
         .recv_timeout(LONG)
         .expect("the request reaches the backend");
 
+    // Two at the same time are one: a service manager's, and that of a process that passes it on.
     heddle.signal(Signal::TERM);
     heddle.stderr_line("stopping");
+    heddle.signal(Signal::TERM);
+    std::thread::park_timeout(Duration::from_millis(700));
+    assert!(heddle.status()["draining"].as_bool().unwrap_or_default());
     heddle.signal(Signal::TERM);
     assert_eq!(heddle.ended().code(), Some(1));
 }

@@ -188,6 +188,16 @@ impl Holder {
             self.has_worked = true;
             match said {
                 ToHolder::Ready => proxy.works(self.proxy_timeout, Instant::now()),
+                // What this holder has told it.
+                ToHolder::Stopping if self.stopping => {}
+                ToHolder::Stopping => {
+                    tracing::warn!(
+                        proxy = proxy.pid(),
+                        "the proxy was told to end, not by its holder: until another has taken its place pods meet \
+                         their fate; to stop the node, signal the holder"
+                    );
+                    self.pods.proxy_died();
+                }
                 ToHolder::Pong { number } => proxy.answered(number),
                 ToHolder::Open {
                     request,

@@ -14,7 +14,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use heddle_model::{Mesh, WorkloadName};
@@ -37,6 +37,9 @@ pub(super) use watch::{Options, run};
 /// How long the control plane may take until it serves what was written.
 const SERVED_WITHIN: Duration = Duration::from_secs(10);
 
+/// How soon it has looked at them: it follows their folder.
+const LOOKED_AT_WITHIN: Duration = Duration::from_secs(2);
+
 /// What is asked of `heddle config dump`.
 #[derive(Deserialize)]
 struct Config {
@@ -54,6 +57,8 @@ pub struct Changes {
     pub replaced: Vec<WorkloadName>,
     /// Pods whose program was started anew.
     pub restarted: Vec<WorkloadName>,
+    /// Whether the control plane has other manifests than before.
+    pub manifests: bool,
 }
 
 impl Changes {
@@ -90,7 +95,7 @@ impl Changes {
             .all(|pods| pods.is_empty())
     }
 
-    /// Whether no pod changes.
+    /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -98,8 +103,11 @@ impl Changes {
 
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_empty() {
-            return f.write_str("no pod changes");
+        if self.keep_pods() && self.restarted.is_empty() {
+            return f.write_str(match self.manifests {
+                true => "no pod changes; every node has the manifests",
+                false => "nothing changes",
+            });
         }
         let parts = [
             ("added", &self.added),
@@ -151,7 +159,7 @@ impl Lab {
         let is_there = |pod: &PodPlan| {
             !unfinished.contains(&pod.workload) && self.pod_of(pod).network().exists()
         };
-        let changes = Changes::between(&old, &new, is_there);
+        let mut changes = Changes::between(&old, &new, is_there);
         if old.carried == Carried::Pod && !changes.keep_pods() {
             bail!(
                 "{changes}: pods that are nodes of the mesh neither come nor go while a lab is up (heddle-lab down, and up)"
@@ -159,7 +167,7 @@ impl Lab {
         }
         self.plan = new;
         self.folder.begin_with(&changes.made())?;
-        self.take_over(&old, &changes)?;
+        self.take_over(&old, &mut changes)?;
         self.folder.finish()?;
         Ok(changes)
     }
@@ -168,7 +176,7 @@ impl Lab {
         Pod { lab: self, plan }
     }
 
-    fn take_over(&self, old: &Plan, changes: &Changes) -> anyhow::Result<()> {
+    fn take_over(&self, old: &Plan, changes: &mut Changes) -> anyhow::Result<()> {
         let of_old = |names: &[WorkloadName]| -> anyhow::Result<()> {
             let pods = old.pods.iter().filter(|pod| names.contains(&pod.workload));
             pods.map(|pod| self.pod_of(pod)).try_for_each(|pod| {
@@ -190,10 +198,11 @@ impl Lab {
             .map(|pod| self.pod_of(pod))
             .collect();
         self.make_networks(&new)?;
+        let before = self.served_generation();
         if let Some(manifests) = &self.plan.manifests {
-            manifests.replace(&self.folder.manifests())?;
+            changes.manifests = manifests.replace(&self.folder.manifests())?;
         }
-        self.wait_until_served()?;
+        let generation = self.wait_until_served(before.filter(|_| changes.manifests), changes)?;
         of_old(&changes.removed)?;
         // From here on the names are the new ones.
         self.folder.replace_plan(&self.plan)?;
@@ -213,6 +222,9 @@ impl Lab {
             if let Some(note) = pod.start()? {
                 started.push((pod.plan, note));
             }
+        }
+        if changes.manifests {
+            self.wait_for_nodes(generation)?;
         }
         listening::wait(&started)?;
         for note in listening::ended(&started) {
@@ -238,35 +250,71 @@ impl Lab {
         Ok(())
     }
 
-    /// The workloads of the mesh, as the control plane serves it.
-    fn workloads(&self) -> anyhow::Result<BTreeSet<WorkloadName>> {
+    /// The mesh as a control plane or a node has it.
+    fn mesh(&self, socket: &Path) -> anyhow::Result<Mesh> {
         let mut command = Command::new(self.heddle()?);
         let words = ["config", "dump", "--socket"];
-        let config: Config = ask(command.args(words).arg(self.control_socket()))?;
-        let workloads = config.mesh.workloads.into_iter();
-        Ok(workloads.map(|workload| workload.name).collect())
+        let config: Config = ask(command.args(words).arg(socket))?;
+        Ok(config.mesh)
     }
 
-    /// Waits until the control plane serves the workloads of the manifests.
-    fn wait_until_served(&self) -> anyhow::Result<()> {
+    /// The generation of the mesh that the control plane serves.
+    fn served_generation(&self) -> Option<u64> {
+        let mesh = self.mesh(&self.control_socket()).ok()?;
+        Some(mesh.generation)
+    }
+
+    /// Waits until the control plane serves the manifests: a mesh newer than one `before`, with the pods that there are
+    /// to be, without those that are to go. Returns its generation.
+    fn wait_until_served(&self, before: Option<u64>, changes: &Changes) -> anyhow::Result<u64> {
         if self.plan.carried == Carried::Nothing {
-            return Ok(());
+            return Ok(0);
         }
-        let wanted: BTreeSet<WorkloadName> = self
-            .plan
-            .pods
-            .iter()
-            .map(|pod| pod.workload.clone())
-            .collect();
+        // What is new in manifests need not be new in the mesh: a comment, for instance.
+        let looked_at = Instant::now() + LOOKED_AT_WITHIN;
+        let wanted = || self.plan.pods.iter().map(|pod| &pod.workload);
+        let mut generation = 0;
         let served = process::wait_until(SERVED_WITHIN, || {
-            self.workloads().is_ok_and(|served| served == wanted)
+            let Ok(mesh) = self.mesh(&self.control_socket()) else {
+                return false;
+            };
+            generation = mesh.generation;
+            let is_new = before.is_none_or(|before| mesh.generation > before);
+            // Others come from a registry, and are none of the lab's.
+            let served: BTreeSet<WorkloadName> = mesh
+                .workloads
+                .into_iter()
+                .map(|workload| workload.name)
+                .collect();
+            (is_new || Instant::now() >= looked_at)
+                && wanted().all(|name| served.contains(name))
+                && changes.removed.iter().all(|name| !served.contains(name))
         });
         served.with_context(|| {
             format!(
                 "the control plane does not serve the manifests that were written (its log: {})",
                 self.folder.logs().join("control.log").display()
             )
-        })
+        })?;
+        Ok(generation)
+    }
+
+    /// Waits until every node has the mesh of that generation. Says which has not: one that is away gets it later.
+    fn wait_for_nodes(&self, generation: u64) -> anyhow::Result<()> {
+        for node in self.mesh_nodes()? {
+            let has_it = || {
+                let mesh = self.mesh(&node.socket());
+                mesh.is_ok_and(|mesh| mesh.generation >= generation)
+            };
+            if process::wait_until(SERVED_WITHIN, has_it).is_err() {
+                eprintln!(
+                    "heddle-lab: {} has not taken over the manifests: heddle status --socket {} says why",
+                    node.what(),
+                    node.socket().display()
+                );
+            }
+        }
+        Ok(())
     }
 }
 

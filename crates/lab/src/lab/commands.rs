@@ -1,6 +1,7 @@
 //! `heddle-lab up`, `down`, `exec`, `list`, `status`.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process;
@@ -289,21 +290,37 @@ fn only_of(labs: &[LabName], how: &str) -> anyhow::Result<LabName> {
     }
 }
 
+/// Prints a result. That the reader went away (`heddle-lab list | grep -q …`) is no failure.
+///
+/// # Errors
+/// Standard output cannot be written to: its disk is full, for instance.
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
 fn list() -> anyhow::Result<()> {
     let may_look = requirements::check_rights().is_ok();
     for name in labs() {
         if !may_look {
-            println!("{name}: how it is, is for root to see (sudo heddle-lab list)");
+            print(&format!(
+                "{name}: how it is, is for root to see (sudo heddle-lab list)\n"
+            ))?;
             continue;
         }
-        match Lab::open(&name) {
+        print(&match Lab::open(&name) {
             Ok(lab) => {
                 let (nodes, pods) = (lab.plan().nodes.len(), lab.plan().pods.len());
                 let state = if lab.is_ready() { "up" } else { "not whole" };
-                println!("{name}: {state}, {nodes} nodes, {pods} pods");
+                format!("{name}: {state}, {nodes} nodes, {pods} pods\n")
             }
-            Err(error) => println!("{name}: {error:#} (heddle-lab down {name} removes it)"),
-        }
+            Err(error) => format!("{name}: {error:#} (heddle-lab down {name} removes it)\n"),
+        })?;
     }
     Ok(())
 }

@@ -123,12 +123,14 @@ impl Manifests {
         Ok(())
     }
 
-    /// Makes a folder that is followed hold these and no others: each file is there at once.
+    /// Makes a folder that is followed hold these and no others: each file is there at once. Returns whether anything was
+    /// another before.
     ///
     /// # Errors
     /// It cannot be read or written to.
-    pub(super) fn replace(&self, folder: &Path) -> anyhow::Result<()> {
+    pub(super) fn replace(&self, folder: &Path) -> anyhow::Result<bool> {
         let texts = self.texts()?;
+        let mut is_new = false;
         for (path, text) in &texts {
             let path = folder.join(path);
             if fs::read_to_string(&path).is_ok_and(|there| there == *text) {
@@ -144,6 +146,7 @@ impl Manifests {
             fs::create_dir_all(parent).with_context(shown)?;
             let written = fs::write(&next, text).and_then(|()| fs::rename(&next, &path));
             written.with_context(shown)?;
+            is_new = true;
         }
         for path in files(folder)? {
             let is_one = path
@@ -151,9 +154,10 @@ impl Manifests {
                 .is_ok_and(|own| texts.contains_key(own));
             if !is_one {
                 fs::remove_file(&path).with_context(|| path.display().to_string())?;
+                is_new = true;
             }
         }
-        Ok(())
+        Ok(is_new)
     }
 
     /// What is written, by paths below the folder.

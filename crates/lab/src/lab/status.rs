@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use super::commands::Which;
+use super::commands::{Which, print};
 use super::file::Carried;
 use super::{Lab, Note};
 
@@ -36,11 +36,10 @@ pub struct Options {
 /// The clock of the processes cannot be read.
 pub(super) fn show(lab: &Lab, options: &Options) -> anyhow::Result<()> {
     let status = Status::of(lab)?;
-    match options.json {
-        true => println!("{}", serde_json::to_string_pretty(&status)?),
-        false => print!("{}", status.text()?),
-    }
-    Ok(())
+    print(&match options.json {
+        true => serde_json::to_string_pretty(&status)? + "\n",
+        false => status.text()?,
+    })
 }
 
 /// A lab as it is now.

@@ -123,7 +123,8 @@ fn in_a_pod_with_its_own_proxy_heddle_asks_that_one() {
     );
     let (_, service) = text.split_once("---\napiVersion: v1\n").expect("a Service");
     fs::write(&mesh, format!("apiVersion: v1\n{service}")).expect("a Service");
-    assert!(lab.apply(&written.file()).expect("applied").is_empty());
+    let changes = lab.apply(&written.file()).expect("applied");
+    assert_eq!(changes.to_string(), TAKEN_OVER);
     assert!(ask(&lab, "shop/near", "also:80", Family::V4).starts_with("near "));
 }
 
@@ -245,6 +246,19 @@ fn status_tells_programs_what_runs_and_what_has_ended() {
     assert!(text.contains("runs since "), "{text}");
 }
 
+/// What is said when no pod changes.
+const TAKEN_OVER: &str = "no pod changes; every node has the manifests";
+/// A policy by which near is not called.
+const DENY: &str = "
+apiVersion: heddle.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: refused, namespace: shop}
+spec:
+  targetRefs: [{kind: Pod, selector: {matchLabels: {app: near}}}]
+  action: DENY
+  rules: [{networkAttributes: {ports: [80]}}]
+";
+
 #[test]
 fn pods_come_and_go_while_a_lab_is_up() {
     for (letter, carried) in [('t', "node"), ('u', "nothing")] {
@@ -302,6 +316,15 @@ fn pods_come_and_go_while_a_lab_is_up() {
         );
         assert!(ask(&lab, "shop/caller", "far:80", Family::V4).starts_with("far "));
         assert!(ask(&lab, "shop/caller", "near:80", Family::V4).starts_with("nearer "));
+        // What is no pod's is in force when that returns.
+        if carried == "node" {
+            let policy = written.folder.path().join("mesh/policy.yaml");
+            fs::write(&policy, DENY).expect("a policy");
+            let changes = lab.apply(&file).expect("applied");
+            assert_eq!(changes.to_string(), TAKEN_OVER);
+            let answer = ask(&lab, "shop/caller", "near:80", Family::V4);
+            assert!(answer.starts_with("heddle: "), "{answer}");
+        }
         // What is made once is refused.
         let fixed = fs::read_to_string(&file).expect("a file") + "hooks: nft\n";
         fs::write(&file, fixed).expect("a file");
@@ -374,7 +397,7 @@ fn a_folder_that_is_followed_needs_no_further_word() {
         let line = said_of_it.recv_timeout(Duration::from_secs(20));
         line.expect("it says what it has done")
     };
-    assert!(next().contains("no pod changes"));
+    assert!(next().contains("nothing changes"));
     let mesh = written.folder.path().join("mesh");
     // Given manifests that are wrong for a moment, then what comes next is taken over all the same.
     fs::write(mesh.join("new.yaml"), "kind: [\n").expect("written");
