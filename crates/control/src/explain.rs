@@ -255,11 +255,15 @@ fn unknown_nodes(mesh: &Mesh, endpoints: &[Endpoint]) -> Vec<String> {
         .iter()
         .filter_map(|endpoint| endpoint.node.as_ref());
     let unknown: BTreeSet<&NodeName> = named.filter(|name| !is_known(name)).collect();
-    let note = |name: &NodeName| {
-        format!(
+    let note = |name: &NodeName| match mesh.nodes.is_empty() {
+        // Manifests alone say nothing about that.
+        true => format!(
+            "no node is known to have joined: while {name} has not, callers on other nodes get 503 no_endpoint"
+        ),
+        false => format!(
             "node {name} is not there: it has not joined, or was away until its certificate \
              expired; callers on other nodes get 503 no_endpoint"
-        )
+        ),
     };
     unknown.into_iter().map(note).collect()
 }
