@@ -121,7 +121,7 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                     .node_is_absent(key.node, worker.clock.now_ms());
                 // Nothing was sent of these: they find another endpoint if there is one.
                 let mut slots = link.slots.borrow_mut();
-                slots.refuse_unopened(unopened(Reason::ConnectFailed));
+                slots.linked(Some(unopened(Reason::ConnectFailed)));
                 drop(slots);
                 if !std::mem::replace(&mut is_missed, true) {
                     tracing::warn!(
@@ -176,7 +176,7 @@ async fn serve(
         if !is_there && link.session.borrow().is_up() {
             is_there = true;
             link.of_pair.settle();
-            link.slots.borrow().wake_unopened();
+            link.slots.borrow_mut().linked(None);
         }
         carried
     })

@@ -340,10 +340,18 @@ impl Slots {
         }
     }
 
-    /// The other end is heard, for which some wait before they open theirs.
-    pub(super) fn wake_unopened(&self) {
-        let unopened = self.all.iter().filter(|(_, slot)| slot.is_unopened());
-        unopened.for_each(|(_, slot)| slot.wake());
+    /// Whether a stream that is to be opened waits until the other end is heard.
+    pub(super) fn waits_for_link(&mut self, slot: usize, waits: bool) {
+        self.all[slot].waits_for_link = waits;
+    }
+
+    /// The other end is heard, or, for a reason, will not be for now: those that wait for it go on, or go another way.
+    pub(super) fn linked(&mut self, failure: Option<Failed>) {
+        let waiting = self.all.iter_mut().filter(|(_, slot)| slot.waits_for_link);
+        for (_, slot) in waiting {
+            slot.failure = slot.failure.or(failure);
+            slot.wake();
+        }
     }
 
     /// Breaks all streams that are open. Returns which those are.

@@ -143,7 +143,9 @@ impl Stream {
         if let Some(failure) = slots.failure(self.slot) {
             return Poll::Ready(Err(broken(failure)));
         }
-        if self.link.session.borrow().is_up() {
+        let is_up = self.link.session.borrow().is_up();
+        slots.waits_for_link(self.slot, !is_up);
+        if is_up {
             return Poll::Ready(Ok(()));
         }
         slots.wakes(self.slot, cx);

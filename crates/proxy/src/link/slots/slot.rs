@@ -46,6 +46,8 @@ pub(super) struct Slot {
     /// When its stream is over it takes another of the same destination.
     pub(super) goes_on: bool,
     pub(super) is_waiting: bool,
+    /// It is opened when the other end is heard, and may go another way until then.
+    pub(super) waits_for_link: bool,
 }
 
 impl Slot {
@@ -68,6 +70,7 @@ impl Slot {
             detached: false,
             goes_on: false,
             is_waiting: false,
+            waits_for_link: false,
         }
     }
 
