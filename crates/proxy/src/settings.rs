@@ -66,8 +66,7 @@ impl PartialEq for NodeAddress {
 /// How long each kind of wait may last. A zero duration means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From a request's first byte to the end of its head; also how long half a request line on an
-    /// undeclared port is waited for.
+    /// From a request's first byte to the end of its head; on an undeclared port, from the end of its first line.
     pub request_head: Duration,
     /// A client's connection between two requests.
     pub client_idle: Duration,
