@@ -139,13 +139,13 @@ impl Links {
     /// # Errors
     /// When there are as many links as may be.
     fn open(&self, worker: &Rc<Worker>, pair: &Rc<Pair>, key: Key) -> Result<Rc<Link>, Reason> {
-        if !self.have_room(worker) && !self.make_room() {
+        if !pair.has_place() || !self.have_room(worker) && !self.make_room() {
             let mut said = worker.said_of_links.borrow_mut();
             if said.may_name("most", worker.clock.now()) {
                 tracing::warn!(
                     node = %key.node, called = %key.called, most = worker.settings.bounds.links,
-                    "a request fails for want of a link: this thread has as many to other nodes as it may, and all \
-                     are in use; raise proxy.bounds.links, or see which callers keep flows open"
+                    "a request fails for want of a link: this thread has as many to other nodes as it may, or the \
+                     node goes away again and again; raise proxy.bounds.links, or see which callers keep flows open"
                 );
             }
             return Err(Reason::UpstreamOverflow);

@@ -19,6 +19,10 @@ use super::links::MAX_FOR_A_PAIR;
 use super::{End, Key, Link, Links};
 use crate::worker::{Millis, Worker};
 
+/// Links of a pair that are kept, however few of them stay: a node that goes away again and again and ends no stream gets
+/// no more of them.
+const MAX_KEPT: usize = 16;
+
 /// A link that had no stream for so long makes way at once, in milliseconds: nothing is lost by waiting for the next.
 const UNUSED_MS: Millis = 1_000;
 
@@ -92,6 +96,11 @@ impl Pair {
     /// Whether there are no more than those that stay, and as many that are about to go.
     fn keeps_few(&self) -> bool {
         self.links.borrow().len() < 2 * MAX_FOR_A_PAIR
+    }
+
+    /// Whether there may be one more, to begin streams on.
+    pub(super) fn has_place(&self) -> bool {
+        self.links.borrow().len() < MAX_KEPT
     }
 
     /// Whether another is opened for being asked for. Counts as one if so.
@@ -238,23 +247,35 @@ mod tests {
         assert_eq!(opened, 10);
     }
 
+    fn link(pool: &heddle_wire::buffer::Pool) -> Rc<Link> {
+        let name = |name| heddle_model::ServiceAccountName::new("test", name).unwrap();
+        let end = End::Caller(Key {
+            caller: Some(name("shop")),
+            called: name("echo"),
+            node: ([127, 0, 0, 1], 1).into(),
+        });
+        let slots = Slots::new(Holds::new().of(&end, pool));
+        let session = Session::client(Limits::INITIAL);
+        Rc::new(Link::new(end, session, slots, 0))
+    }
+
     #[test]
     fn a_node_that_asks_and_ends_no_stream_gets_no_more_than_replace_those_that_stay() {
         let pool = heddle_wire::buffer::Pool::new(16, 100);
-        let name = |name| heddle_model::ServiceAccountName::new("test", name).unwrap();
         let pair = Pair::default();
         let mut kept = 0;
         while pair.keeps_few() {
-            let end = End::Caller(Key {
-                caller: Some(name("shop")),
-                called: name("echo"),
-                node: ([127, 0, 0, 1], 1).into(),
-            });
-            let slots = Slots::new(Holds::new().of(&end, &pool));
-            let session = Session::client(Limits::INITIAL);
-            pair.add(&Rc::new(Link::new(end, session, slots, 0)));
+            pair.add(&link(&pool));
             kept += 1;
         }
         assert_eq!(kept, 2 * MAX_FOR_A_PAIR);
+        // Nor does one that goes away again and again.
+        while pair.has_place() {
+            pair.for_each(|link| link.closing.set(true));
+            assert!(pair.choose(Kind::Http).is_none());
+            pair.add(&link(&pool));
+            kept += 1;
+        }
+        assert_eq!(kept, MAX_KEPT);
     }
 }

@@ -20,7 +20,7 @@ struct Said {
 
 fn said(client: &mut Client, log: &Log) -> Said {
     let response = client.response();
-    assert_eq!(response.status(), 502);
+    assert_eq!(response.status(), 502, "{}", response.head);
     let line = log.line();
     let blame = line.split("\"blame\":\"").nth(1);
     let blame = blame.and_then(|rest| rest.split('"').next());
@@ -86,8 +86,13 @@ fn a_502_names_the_endpoint_or_the_other_node() {
         // The endpoint is well, and the other node or the way to it is not.
         let server = ask(&mut client, &upstream);
         match between_nodes {
-            // A link would come back.
-            Protocol::Link => pair.called_begins_anew(),
+            // A link would come back. What a node says that ends in an orderly way is not to arrive.
+            Protocol::Link => {
+                relay.is_dead(true);
+                pair.called_begins_anew();
+                relay.cut();
+                relay.is_dead(false);
+            }
             Protocol::Http1 | Protocol::Http2 => relay.cut(),
         }
         let said_of_node = said(&mut client, &log);
