@@ -22,9 +22,18 @@ use heddle_model::{
 use heddle_telemetry::Counter;
 use heddle_wire::http1::{Framing, Limits, RequestHead, path};
 
+use crate::door::Door;
+use crate::entry::Entry;
 use crate::failure::{Failure, Reason};
-use crate::listener::{Door, Entry};
-use crate::worker::Live;
+
+/// A flow under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Live {
+    /// The endpoint that it goes to.
+    pub(crate) endpoint: SocketAddr,
+    /// Bytes that nobody reads: rules about requests do not fit them.
+    pub(crate) bytes: bool,
+}
 
 /// Everything that stands before the endpoints of one snapshot, and who callers are.
 #[derive(Debug, Default)]

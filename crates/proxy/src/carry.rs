@@ -24,12 +24,14 @@ use heddle_wire::preface::{Kind, Status};
 
 use crate::collaborator::Connection;
 use crate::detect::Undecided;
+use crate::door::Door;
+use crate::entry::Entry;
 use crate::http2;
 use crate::inbound::Greeting;
 use crate::intercepted::lead;
 use crate::io::{Side, is_reset};
 use crate::link::{Called, resumed};
-use crate::listener::{BATCH, Door, Entry};
+use crate::listener::BATCH;
 use crate::opaque::Flow;
 use crate::parcel::{Arrival, Contents, Idle, Parcel, State};
 use crate::permits::Permit;

@@ -19,17 +19,18 @@ use std::time::Instant;
 
 use heddle_wire::preface::{Kind, Status};
 
+use crate::authorize::Live;
 use crate::authorize::MayConnect;
 use crate::carry::{Spoken, Stage, spoken};
 use crate::collaborator::Connection;
+use crate::door::Door;
 use crate::failure::Reason;
 use crate::io::Side;
-use crate::listener::Door;
 use crate::opaque::{Flow, Origin};
 use crate::parcel::{Contents, Idle, State, Waiting};
 use crate::route::PortIndex;
 use crate::upstream::{Call, Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
-use crate::worker::{Alarm, Bound, Intake, Live, WorkKey, Worker};
+use crate::worker::{Alarm, Bound, Intake, WorkKey, Worker};
 
 /// A connection of which nothing is known but where it wants to go.
 pub(crate) struct Undecided {

@@ -23,33 +23,18 @@ use heddle_wire::preface::{Kind, Preface, Status};
 use tokio::net::TcpStream;
 
 use crate::carry::{Stage, enter};
+use crate::door::Door;
+use crate::entry::Inbound;
 use crate::failure::Reason;
 use crate::handshake::{Broken, Handshake};
 use crate::http2;
 use crate::io::Side;
 use crate::link::Called;
-use crate::listener::Door;
 use crate::permits::{Claim, Permit};
 use crate::worker::{Alarm, Worker};
 
 /// How long a peer that is refused may take to hear why.
 const FAREWELL: Duration = Duration::from_millis(500);
-
-/// Whom a connection from another node calls, and who calls.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inbound {
-    /// The Service and its port, by which it was found.
-    pub(crate) service: ServiceName,
-    pub(crate) port: u16,
-    /// The endpoint that was chosen.
-    pub(crate) endpoint: SocketAddr,
-    /// Whom the endpoint was asked to prove to be.
-    pub(crate) account: ServiceAccountName,
-    /// `None`: the other node does not know either.
-    pub(crate) caller: Option<SpiffeId>,
-    /// What the other node says that it carries.
-    pub(crate) kind: Kind,
-}
 
 /// A connection of which nothing is known yet.
 pub(crate) struct Greeting {

@@ -12,77 +12,24 @@
 //! It is asked once, when a connection arrives, and costs two system calls and one door. What it comes to
 //! is a door like any other: nothing behind it knows of interception.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use heddle_intercept::PodId;
-use heddle_model::{ServiceName, WorkloadName};
+use heddle_model::WorkloadName;
 
 use crate::carry::Stage;
+use crate::door::Door;
+use crate::entry::{Direct, Entry, What};
 use crate::failure::Reason;
 use crate::io::Side;
-use crate::listener::{Door, Entry};
 use crate::opaque::Origin;
 use crate::route::Found;
 use crate::worker::{Bound, Worker};
 
 /// The destination of what was refused before it was known.
 const UNKNOWN: &str = "unknown";
-
-/// A connection to one address, which its client has chosen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Direct {
-    /// Who calls; `None`: nobody vouches for it.
-    pub(crate) caller: Option<WorkloadName>,
-    /// Where it was going.
-    pub(crate) endpoint: SocketAddr,
-    pub(crate) what: What,
-}
-
-/// What is at that address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum What {
-    /// An endpoint of a Service's port, of this workload if it is on this node.
-    Endpoint {
-        service: ServiceName,
-        port: u16,
-        workload: Option<WorkloadName>,
-    },
-    /// A port of a workload of this node that no Service has.
-    Workload(WorkloadName),
-    /// Nothing of the mesh.
-    Outside,
-}
-
-impl Direct {
-    /// The workload of this node that is called.
-    pub(crate) fn workload(&self) -> Option<&WorkloadName> {
-        match &self.what {
-            What::Endpoint { workload, .. } => workload.as_ref(),
-            What::Workload(workload) => Some(workload),
-            What::Outside => None,
-        }
-    }
-}
-
-/// The pods whose traffic is intercepted.
-#[derive(Debug, Default)]
-pub(crate) struct Pods(pub(crate) Arc<BTreeMap<WorkloadName, PodId>>);
-
-impl Pods {
-    /// The pod of a workload.
-    pub(crate) fn of(&self, workload: &WorkloadName) -> Option<PodId> {
-        self.0.get(workload).copied()
-    }
-
-    /// Whether any workload has that pod.
-    pub(crate) fn has(&self, pod: PodId) -> bool {
-        self.0.values().any(|&known| known == pod)
-    }
-}
 
 /// Finds out where a connection that has just been accepted was going: the door that leads there, and where
 /// its client is to be said to be. What leads nowhere is counted, logged and reset.

@@ -18,8 +18,11 @@
 mod authorize;
 mod balance;
 mod carry;
+mod clock;
 mod collaborator;
 mod detect;
+mod door;
+mod entry;
 mod failure;
 mod handshake;
 mod http2;
@@ -34,19 +37,20 @@ mod opaque;
 mod parcel;
 mod peers;
 mod permits;
+mod place;
 mod proxy;
 mod pump;
 mod route;
 mod settings;
+mod sync;
 mod upstream;
 mod worker;
 
+pub use entry::{Direct, Entry, Inbound};
 pub use failure::{Blame, Failure, Reason, Retry};
 pub use heddle_transport::Protocol;
-pub use inbound::Inbound;
-pub use intercepted::Direct;
-pub use listener::Entry;
-pub use manager::Elasticity;
 pub use peers::{Peer, PeerFailure, PeerStatus};
 pub use proxy::{Drained, Observer, Proxy, ProxyStatus, WorkerStatus};
-pub use settings::{Bounds, Network, NodeAddress, OriginalDestination, Settings, Timeouts};
+pub use settings::{
+    Bounds, Elasticity, Network, NodeAddress, OriginalDestination, Settings, Timeouts,
+};

@@ -18,12 +18,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::door::Door;
 use crate::io::Packed;
 use crate::link::Resuming;
-use crate::listener::Door;
 use crate::opaque::Moving;
 use crate::permits::Permit;
-use crate::upstream::Place;
+use crate::place::Place;
 
 /// What comes to a Worker from another thread.
 #[derive(Debug)]

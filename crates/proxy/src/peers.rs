@@ -11,8 +11,9 @@ use std::time::Instant;
 use foldhash::fast::RandomState;
 use heddle_transport::Protocol;
 
+use crate::clock::{Clock, Millis};
 use crate::failure::Reason;
-use crate::worker::{Clock, Millis, Worker};
+use crate::worker::Worker;
 
 /// How often it is looked, in milliseconds.
 const LOOK_MS: Millis = 1_000;

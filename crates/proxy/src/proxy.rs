@@ -13,11 +13,11 @@ use heddle_transport::Identities;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use crate::intercepted::Pods;
 use crate::mailbox::Mailbox;
 use crate::manager::{self, Order, View};
 use crate::peers::{Peer, PeerStatus};
 use crate::permits::{Called, Holder, Permits};
+use crate::place::Pods;
 use crate::route::Snapshot;
 use crate::upstream::Keeper;
 use crate::{Entry, Settings};

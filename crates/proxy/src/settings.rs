@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use heddle_transport::Protocol;
 
-use crate::manager::Elasticity;
+mod elasticity;
+
+pub use elasticity::Elasticity;
 
 /// Settings of the data plane, fixed while it runs.
 #[derive(Debug, Clone, Default, PartialEq)]

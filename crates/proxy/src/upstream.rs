@@ -13,10 +13,11 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use heddle_telemetry::WorkerStats;
 
+use crate::clock::Millis;
 use crate::io::Side;
 use crate::peers::{Peer, PeerStatus};
+use crate::place::Place;
 use crate::settings::Bounds;
-use crate::worker::Millis;
 
 mod connect;
 mod endpoint;
@@ -24,7 +25,6 @@ mod idle;
 mod keeper;
 mod lease;
 mod linked;
-mod place;
 mod remote;
 mod room;
 mod within;
@@ -34,7 +34,6 @@ pub(crate) use endpoint::Endpoint;
 pub(crate) use idle::Asking;
 pub(crate) use keeper::Keeper;
 pub(crate) use lease::Lease;
-pub(crate) use place::{Place, Via, Way};
 pub(crate) use remote::{Shaking, dial_node, refused, say_refused};
 pub(crate) use room::{Joined, Room, Rooms, Seat, Waiting, Wants, join};
 

@@ -10,13 +10,13 @@ use heddle_wire::http1::{FieldKind, Framing, REJECTS, ResponseHead, protocols};
 use super::encode::cut_reason;
 use super::exchange::Exchange;
 use super::{Connection, Scratch};
+use crate::clock::Millis;
 use crate::failure::{Failure, Reason};
 use crate::handshake::Broken;
 use crate::io::Side;
 use crate::link::reason_of;
 use crate::pump::{self, Pump};
 use crate::upstream::{Upstream, refused};
-use crate::worker::Millis;
 
 /// Interim responses that one request may get. A server that is at work for long may say so every
 /// few seconds; more than this many are a flood.

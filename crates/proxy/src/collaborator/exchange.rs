@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use heddle_wire::http1::{Framing, Method, ResponseHead};
 
+use crate::clock::{Millis, millis};
 use crate::failure::Reason;
 use crate::pump::Pump;
 use crate::route::{Backend, PortIndex, Rule};
 use crate::upstream::Lease;
-use crate::worker::{Bound, Millis, Worker, millis};
+use crate::worker::{Bound, Worker};
 
 /// Bytes of a body that an endpoint may leave unread in its socket.
 const LONG_BODY: u64 = 16 * 1024;

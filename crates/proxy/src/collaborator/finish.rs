@@ -6,8 +6,8 @@ use heddle_telemetry::{HttpLabels, Record};
 
 use super::Connection;
 use super::exchange::Exchange;
+use crate::entry::Entry;
 use crate::failure::Failure;
-use crate::listener::Entry;
 use crate::upstream::Lease;
 use crate::worker::SeriesKey;
 

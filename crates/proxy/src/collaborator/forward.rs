@@ -17,13 +17,15 @@ use super::observe::has_choice;
 use super::prepare::Prepared;
 use super::{After, Connection, Scratch, Upgraded};
 use crate::authorize::Guards;
+use crate::authorize::Live;
+use crate::clock::Millis;
 use crate::failure::{Failure, Reason, Retry};
 use crate::link::{reason_of, unsent};
 use crate::opaque::Origin;
 use crate::upstream::{
     Asking, Call, Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect, is_refused,
 };
-use crate::worker::{Live, Millis, Worker};
+use crate::worker::Worker;
 
 impl Connection {
     /// Forwards the request that stands in `scratch.out` and delivers the answer.

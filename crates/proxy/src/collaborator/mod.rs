@@ -42,9 +42,9 @@ use heddle_wire::http1::{Edits, RequestHead, ResponseHead};
 
 use crate::authorize::Judged;
 use crate::carry::Stage;
+use crate::door::Door;
 use crate::failure::Failure;
 use crate::io::Side;
-use crate::listener::Door;
 use crate::opaque::{Flow, Origin};
 use crate::parcel::{Contents, State};
 use crate::upstream::{Endpoint, Lease, Upstream};

@@ -16,13 +16,13 @@ use heddle_wire::http1::{
 use super::encode;
 use super::exchange::Exchange;
 use super::{Connection, Scratch};
+use crate::clock::Millis;
+use crate::entry::Direct;
+use crate::entry::Entry;
+use crate::entry::Inbound;
 use crate::failure::{Failure, Reason};
-use crate::inbound::Inbound;
-use crate::intercepted::Direct;
-use crate::listener::Entry;
 use crate::pump::Pump;
 use crate::route::{HTTP_PORT, PortIndex, Request, Snapshot, Target};
-use crate::worker::Millis;
 
 /// What is to be done with a request.
 pub(super) enum Prepared {

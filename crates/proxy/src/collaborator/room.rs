@@ -25,11 +25,13 @@ use heddle_wire::buffer::Chain;
 
 use super::exchange::Exchange;
 use super::{Connection, Scratch};
+use crate::authorize::Live;
 use crate::balance::hash;
+use crate::clock::Millis;
 use crate::failure::{Failure, Reason};
 use crate::route::PortIndex;
 use crate::upstream::{Joined, Lease, Rooms, Seat, Waiting, Wants, join};
-use crate::worker::{Bound, Live, Millis};
+use crate::worker::Bound;
 
 /// How often one that waits looks for itself whether an endpoint is back that was left out.
 const LOOK: Duration = Duration::from_millis(100);

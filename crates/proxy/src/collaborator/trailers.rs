@@ -9,7 +9,7 @@ use heddle_wire::http1::may_be_trailer;
 use super::encode::takes_out;
 use super::exchange::Exchange;
 use crate::authorize::Guards;
-use crate::listener::Door;
+use crate::door::Door;
 use crate::pump::Pump;
 use crate::route::Rule;
 

@@ -33,14 +33,15 @@ use super::{
     STREAM_WINDOW, Shared,
 };
 use crate::carry::{Spoken, Stage, spoken};
+use crate::clock::{Clock, Millis};
+use crate::door::Door;
 use crate::failure::{Failure, Reason};
 use crate::inbound::understand;
 use crate::io::{Proof, Side};
 use crate::link::{Failed, Guest, Occupant};
-use crate::listener::Door;
 use crate::peers::PeerStatus;
 use crate::permits::Permit;
-use crate::worker::{Alarm, Clock, Millis, Worker};
+use crate::worker::{Alarm, Worker};
 
 /// How long those who answer may take to say that the caller is not believed any more, in milliseconds.
 const FAREWELL_MS: Millis = 500;

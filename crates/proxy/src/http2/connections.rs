@@ -19,7 +19,8 @@ use crate::failure::Reason;
 use crate::io::Side;
 use crate::link::Key;
 use crate::peers::{Peer, PeerStatus};
-use crate::upstream::{Endpoint, Via};
+use crate::place::Via;
+use crate::upstream::Endpoint;
 use crate::worker::{WorkKey, Worker};
 
 /// Callers of an endpoint whose connections are remembered.

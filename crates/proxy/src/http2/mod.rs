@@ -39,10 +39,10 @@ mod wire;
 use std::cell::Cell;
 use std::io;
 
+use crate::clock::Millis;
 use crate::failure::Reason;
 use crate::link::{Failed, broken};
 use crate::peers::PeerStatus;
-use crate::worker::Millis;
 
 pub(crate) use answer::Called;
 pub(crate) use connections::{Connections, Reached};

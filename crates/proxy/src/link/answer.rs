@@ -23,11 +23,12 @@ use super::links::limits;
 use super::receiver::Receiver;
 use super::{End, Guest, Link};
 use crate::carry::Stage;
+use crate::clock::Millis;
+use crate::door::Door;
 use crate::failure::Reason;
 use crate::io::{Proof, Side};
-use crate::listener::Door;
 use crate::parcel::{Contents, State};
-use crate::worker::{Alarm, Band, Intake, Millis, Worker};
+use crate::worker::{Alarm, Band, Intake, Worker};
 
 /// How long somebody may take to prove again who it is, whose certificate holds no longer, in milliseconds.
 const PROVE_AGAIN_MS: Millis = 2_000;

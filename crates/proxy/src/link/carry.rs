@@ -9,10 +9,11 @@ use heddle_wire::link::{Code, LinkError, Verdict};
 
 use super::receiver::Receiver;
 use super::{End, Link};
+use crate::clock::{Millis, millis};
 use crate::failure::Reason;
 use crate::handshake::Broken;
 use crate::io::Side;
-use crate::worker::{Alarm, Millis, Worker, millis};
+use crate::worker::{Alarm, Worker};
 
 /// Reads before other work gets its turn.
 const TURN_READS: usize = 4;

@@ -17,7 +17,8 @@ use heddle_wire::link::{Another, Code};
 use heddle_wire::preface::Kind;
 
 use super::{Link, Links};
-use crate::worker::{Band, Member, Millis, Part, Standing, Worker};
+use crate::clock::Millis;
+use crate::worker::{Band, Member, Part, Standing, Worker};
 
 /// A link that has come is left alone for so long: what it does is not known yet. In milliseconds, as all here.
 const FRESH_MS: Millis = 1_000;

@@ -16,11 +16,13 @@ use super::hold::Holds;
 use super::pair::Pair;
 use super::stream::Opening;
 use super::{End, Link, Occupant, Stream};
+use crate::clock::Clock;
 use crate::failure::Reason;
 use crate::io::Side;
 use crate::peers::{Peer, PeerStatus};
-use crate::upstream::{Endpoint, Via};
-use crate::worker::{Clock, Intake, WorkKey, Worker};
+use crate::place::Via;
+use crate::upstream::Endpoint;
+use crate::worker::{Intake, WorkKey, Worker};
 
 /// Streams on a link from which on another is opened for the same pair: it lands on another Worker there.
 const BUSY_STREAMS: usize = 128;

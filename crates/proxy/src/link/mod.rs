@@ -56,9 +56,10 @@ use std::task::Waker;
 use heddle_model::{ServiceAccountName, SpiffeId};
 use heddle_wire::link::{Code, Session};
 
+use crate::clock::Millis;
 use crate::failure::Reason;
 use crate::io::Side;
-use crate::worker::{Band, Millis, Worker};
+use crate::worker::{Band, Worker};
 use elsewhere::Elsewhere;
 use failure::{code_of, unopened};
 use openings::Openings;

@@ -17,7 +17,8 @@ use heddle_wire::preface::Kind;
 
 use super::links::MAX_FOR_A_PAIR;
 use super::{End, Key, Link, Links};
-use crate::worker::{Millis, Worker};
+use crate::clock::Millis;
+use crate::worker::Worker;
 
 /// Links of a pair that are kept, however few of them stay: a node that goes away again and again and ends no stream gets
 /// no more of them.

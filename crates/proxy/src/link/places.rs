@@ -29,9 +29,10 @@ use heddle_wire::link::Code;
 use slab::Slab;
 
 use super::Link;
+use crate::clock::{Clock, Millis};
 use crate::peers::{Peer, PeerStatus};
 use crate::permits::{Claim, may_take};
-use crate::worker::{Clock, Millis, Worker};
+use crate::worker::Worker;
 
 /// Links of one caller with one identity that is called, from one address, on one Worker. A node opens two for each
 /// Worker of its own, wherever they come to here.

@@ -7,10 +7,10 @@ use heddle_wire::preface::{Kind, Preface};
 
 use super::failure::{Failed, code_of};
 use super::{Link, Stream};
+use crate::door::Door;
 use crate::failure::Reason;
 use crate::inbound::understand;
 use crate::io::Side;
-use crate::listener::Door;
 use crate::worker::Worker;
 
 /// Takes what a session says of its streams, for those who have them.

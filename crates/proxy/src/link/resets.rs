@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use crate::worker::Millis;
+use crate::clock::Millis;
 
 /// For each second.
 const RATE_PER_S: u64 = 1_000;

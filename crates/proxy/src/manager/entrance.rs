@@ -14,7 +14,8 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, spawn_local};
 
 use super::crew::Crew;
-use crate::listener::{BACK_OFF_MS, Door, Socket};
+use crate::door::Door;
+use crate::listener::{BACK_OFF_MS, Socket};
 use crate::mailbox::Mailbox;
 use crate::worker::Command;
 

@@ -38,12 +38,12 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
 use crate::Entry;
-use crate::intercepted::Pods;
-use crate::listener::Door;
+use crate::door::Door;
 use crate::mailbox::{self, Mailbox};
 use crate::permits::Permits;
+use crate::place::Pods;
 use crate::route::Snapshot;
-use crate::settings::Settings;
+use crate::settings::{Elasticity, Settings};
 use crew::Crew;
 use ebb::{Ebb, Held, Resident, give_back};
 use elastic::{Controller, Decision, Shortage};
@@ -51,7 +51,6 @@ use entrance::Entrance;
 use steal::Stealing;
 
 pub(crate) use crew::View;
-pub use elastic::Elasticity;
 
 /// How often the Manager looks at the Workers' loads.
 const TICK: Duration = Duration::from_millis(100);

@@ -27,14 +27,16 @@ use std::time::{Duration, Instant};
 use heddle_telemetry::{Record, TcpSeries};
 use heddle_wire::http1::Framing;
 
+use crate::authorize::Live;
 use crate::carry::Stage;
+use crate::clock::Millis;
+use crate::door::Door;
 use crate::failure::{Failure, Reason};
 use crate::io::Side;
-use crate::listener::Door;
 use crate::pump::{Blocks, Broken, Pump};
 use crate::route::Rule;
 use crate::upstream::{Lease, Upstream};
-use crate::worker::{Alarm, Intake, Live, Millis, Turn, Worker};
+use crate::worker::{Alarm, Intake, Turn, Worker};
 
 pub(crate) use moving::Moving;
 

@@ -10,11 +10,12 @@ use heddle_wire::buffer::Chain;
 
 use super::{Direction, Flow, Origin};
 use crate::carry::Stage;
+use crate::door::Door;
 use crate::failure::Reason;
 use crate::io::Packed;
-use crate::listener::Door;
 use crate::parcel::{Contents, State};
-use crate::upstream::{Lease, Place, Seat};
+use crate::place::Place;
+use crate::upstream::{Lease, Seat};
 use crate::worker::{Intake, Worker};
 
 /// What goes along with the client's socket.

@@ -8,7 +8,8 @@ use heddle_model::{
 };
 
 use crate::balance::{Ring, Schedule};
-use crate::upstream::{Place, Rooms};
+use crate::place::Place;
+use crate::upstream::Rooms;
 
 /// The endpoints of one Service's port.
 #[derive(Debug, Default)]

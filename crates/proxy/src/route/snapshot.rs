@@ -18,10 +18,11 @@ use heddle_model::{
 
 use super::{Addresses, Cluster, Hosts, Matcher, Request};
 use crate::authorize::Guards;
-use crate::intercepted::What;
-use crate::listener::Entry;
+use crate::entry::Entry;
+use crate::entry::What;
 use crate::permits::{Called, Share};
-use crate::upstream::{Keeper, Place, Via, Way};
+use crate::place::{Place, Via, Way};
+use crate::upstream::Keeper;
 
 /// The destination of what the mesh does not know, in metrics and logs.
 const OUTSIDE: &str = "external";

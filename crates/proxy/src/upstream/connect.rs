@@ -15,11 +15,13 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::remote::{join, join_stream};
 use super::within::open_within;
-use super::{Endpoint, Open, Place, Upstream};
+use super::{Endpoint, Open, Upstream};
+use crate::clock::Millis;
+use crate::door::Door;
 use crate::failure::{Failure, Reason};
 use crate::io::Side;
-use crate::listener::Door;
-use crate::worker::{Alarm, Millis, Worker};
+use crate::place::Place;
+use crate::worker::{Alarm, Worker};
 
 /// For whom an endpoint is connected, and what for: another node is told, and a pod of this one sees the
 /// client's address.

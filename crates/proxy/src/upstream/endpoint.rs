@@ -8,10 +8,10 @@ use heddle_model::ServiceAccountName;
 
 use super::idle::Idle;
 use super::linked::Linked;
-use super::place::Place;
 use crate::balance::Ewma;
+use crate::clock::Millis;
 use crate::http2::Reached;
-use crate::worker::Millis;
+use crate::place::Place;
 
 /// How long a handshake that was refused is not tried again for the same caller, in milliseconds.
 const REFUSED_MS: Millis = 500;

@@ -12,10 +12,12 @@ use std::time::Instant;
 use heddle_intercept::PodId;
 use heddle_model::ServiceAccountName;
 
-use super::{Endpoint, Open, Upstream, Upstreams, Via};
+use super::{Endpoint, Open, Upstream, Upstreams};
+use crate::clock::{Clock, Millis};
 use crate::io::{Proof, Side};
 use crate::parcel;
-use crate::worker::{Clock, Millis, WorkKey};
+use crate::place::Via;
+use crate::worker::WorkKey;
 
 /// Idle connections of a process: one for so many client connections that there may be. They take descriptors,
 /// and whoever calls many endpoints must not take all of them.

@@ -6,10 +6,11 @@ use std::rc::{Rc, Weak};
 use heddle_model::ServiceAccountName;
 use heddle_wire::preface::{Kind, Preface};
 
-use super::{Endpoint, Via};
+use super::Endpoint;
+use crate::door::Door;
 use crate::failure::{Failure, Reason};
 use crate::link::Link;
-use crate::listener::Door;
+use crate::place::Via;
 use crate::worker::Worker;
 
 /// Callers of an endpoint whose links are remembered.

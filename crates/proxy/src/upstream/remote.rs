@@ -15,13 +15,14 @@ use heddle_wire::preface::{Kind, Preface, Status};
 use tokio::net::TcpStream;
 
 use super::connect::{is_ours, open_from_here};
-use super::{Call, Endpoint, Via};
+use super::{Call, Endpoint};
+use crate::door::Door;
 use crate::failure::Reason;
 use crate::handshake::{Broken, Handshake};
 use crate::inbound::reason_for;
 use crate::io::Side;
 use crate::link::reason_of;
-use crate::listener::Door;
+use crate::place::Via;
 use crate::worker::{Alarm, Worker};
 
 /// Makes a connection of a socket that is connected to the other node, while `alarm` does not ring. A

@@ -23,8 +23,8 @@ use std::time::Instant;
 use heddle_model::{Ejection, Failing};
 
 use crate::balance::{self, FULL_SHARE, Outlier};
-use crate::worker::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, fence, lock};
-use crate::worker::{Millis, millis};
+use crate::clock::{Millis, millis};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, fence, lock};
 
 mod line;
 

@@ -5,8 +5,10 @@ use heddle_telemetry::Registry;
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::clock::Clock;
 use crate::failure::Reason;
-use crate::worker::{Clock, WorkKey};
+use crate::place::Place;
+use crate::worker::WorkKey;
 
 /// Opens and gives back as many connections as are allowed, for one of so many Workers. Returns how
 /// many could be opened, and how many were kept.

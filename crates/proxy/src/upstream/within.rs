@@ -20,9 +20,10 @@ use heddle_wire::preface::Kind;
 use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
 
+use super::Call;
 use super::connect::{Dial, is_ours, open_from_here};
-use super::{Call, Place, Way};
-use crate::listener::Entry;
+use crate::entry::Entry;
+use crate::place::{Place, Way};
 use crate::worker::Worker;
 
 /// How long it takes to ask again for a socket when too many are asked for.

@@ -7,18 +7,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use slab::Slab;
 
-use super::clock::Millis;
 use super::gate::is_roomy;
+use crate::authorize::Live;
+use crate::clock::Millis;
+use crate::door::Door;
 use crate::failure::Reason;
 use crate::io::{Proof, Side};
-use crate::listener::Door;
 
 /// Longest time between two sweeps, in milliseconds.
 pub(crate) const SWEEP_MS: Millis = 250;
@@ -40,15 +40,6 @@ struct Bell {
     client: RefCell<Option<Arc<Proof>>>,
     upstream: RefCell<Option<Arc<Proof>>>,
     waker: RefCell<Option<Waker>>,
-}
-
-/// A flow under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Live {
-    /// The endpoint that it goes to.
-    pub(crate) endpoint: SocketAddr,
-    /// Bytes that nobody reads: rules about requests do not fit them.
-    pub(crate) bytes: bool,
 }
 
 impl Bell {

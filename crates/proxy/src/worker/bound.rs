@@ -12,10 +12,11 @@ use heddle_model::Balancer;
 use heddle_telemetry::{HttpLabels, HttpSeries, Registry};
 
 use crate::balance::{self, Budget, Choice, Load, Picker, Random};
-use crate::intercepted::Pods;
+use crate::clock::Millis;
+use crate::place::Pods;
+use crate::place::{Place, Way};
 use crate::route::{PortEntry, PortIndex, Snapshot};
-use crate::upstream::{Endpoint, Place, Room, Upstreams, Way};
-use crate::worker::Millis;
+use crate::upstream::{Endpoint, Room, Upstreams};
 
 /// A snapshot and what one Worker keeps beside it.
 pub(crate) struct Bound {

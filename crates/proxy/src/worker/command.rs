@@ -8,9 +8,9 @@ use heddle_intercept::Sockets;
 use heddle_transport::Identities;
 
 use super::Intake;
-use crate::intercepted::Pods;
-use crate::listener::Door;
+use crate::door::Door;
 use crate::mailbox::Order;
+use crate::place::Pods;
 use crate::route::Snapshot;
 
 /// What a Worker can be told.

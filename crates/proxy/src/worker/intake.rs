@@ -17,8 +17,8 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-use super::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::parcel::Arrival;
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 /// Connections that may wait for a Worker.
 pub(crate) const BOUND: usize = 256;

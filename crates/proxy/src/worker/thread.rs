@@ -23,13 +23,12 @@ use tokio::sync::oneshot;
 use super::alarm::SWEEP_MS;
 use super::timer::Timer;
 use super::{
-    Alarms, Bound, Clock, Command, Gate, INTAKE_BOUND, Intake, Looks, Millis, Moves, Pace, Shown,
-    WorkKey, Worker,
+    Alarms, Bound, Command, Gate, INTAKE_BOUND, Intake, Looks, Moves, Pace, Shown, WorkKey, Worker,
 };
 use crate::balance::Random;
+use crate::clock::{Clock, Millis};
 use crate::collaborator::Scratch;
 use crate::http2::Connections;
-use crate::intercepted::Pods;
 use crate::io::{count_in, leave_out_reset};
 use crate::link::{Links, Places, Sessions};
 use crate::listener::Listener;
@@ -37,6 +36,7 @@ use crate::mailbox::Mailbox;
 use crate::parcel::Arrival;
 use crate::peers::Peers;
 use crate::permits::Share;
+use crate::place::Pods;
 use crate::route::Snapshot;
 use crate::settings::{Bounds, Settings};
 use crate::upstream::Upstreams;

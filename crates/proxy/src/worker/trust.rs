@@ -8,7 +8,8 @@ use std::sync::Arc;
 use heddle_transport::{Identities, Refusal};
 
 use super::alarm::Rope;
-use super::{Alarm, Millis, Worker};
+use super::{Alarm, Worker};
+use crate::clock::Millis;
 use crate::io::{Proof, Side};
 
 /// How often it is looked whether a certificate has expired, in milliseconds.

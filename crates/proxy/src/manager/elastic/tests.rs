@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Controller, Decision, Elasticity, SETTLE, Shortage};
+use super::{Controller, Decision, SETTLE, Shortage};
+use crate::settings::Elasticity;
 
 const TICK: Duration = Duration::from_millis(100);
 

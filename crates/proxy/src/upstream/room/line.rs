@@ -6,8 +6,8 @@ use std::task::Waker;
 
 use super::{LOOK_MS, Room, Rooms, Seat};
 use crate::balance::{Queue, Ticket};
-use crate::worker::Millis;
-use crate::worker::sync::{AtomicU64, AtomicUsize, Mutex, fence, lock};
+use crate::clock::Millis;
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, fence, lock};
 
 /// Who waits for the endpoints of a Service's port.
 #[derive(Debug, Default)]

@@ -6,10 +6,11 @@ use heddle_model::ServiceName;
 use rustix::net::sockopt::set_socket_linger;
 
 use super::*;
+use crate::door::Door;
+use crate::entry::Entry;
 use crate::failure::Reason;
 use crate::io::Packed;
 use crate::link::Sessions;
-use crate::listener::{Door, Entry};
 use crate::opaque::Moving;
 use crate::parcel::{Contents, Parcel, State};
 use crate::permits::{Holder, Permits};

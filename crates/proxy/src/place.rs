@@ -1,10 +1,11 @@
 //! Where endpoints are, and how they are reached.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_intercept::PodId;
-use heddle_model::{ServiceAccountName, ServiceName};
+use heddle_model::{ServiceAccountName, ServiceName, WorkloadName};
 
 /// Where an endpoint is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -63,7 +64,23 @@ impl Place {
     }
 
     /// Who is dialled to reach it.
-    pub(super) fn dialled(&self) -> SocketAddr {
+    pub(crate) fn dialled(&self) -> SocketAddr {
         self.via().map_or(self.address, |via| via.node)
+    }
+}
+
+/// The pods whose traffic is intercepted.
+#[derive(Debug, Default)]
+pub(crate) struct Pods(pub(crate) Arc<BTreeMap<WorkloadName, PodId>>);
+
+impl Pods {
+    /// The pod of a workload.
+    pub(crate) fn of(&self, workload: &WorkloadName) -> Option<PodId> {
+        self.0.get(workload).copied()
+    }
+
+    /// Whether any workload has that pod.
+    pub(crate) fn has(&self, pod: PodId) -> bool {
+        self.0.values().any(|&known| known == pod)
     }
 }

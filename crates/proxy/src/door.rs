@@ -1,0 +1,149 @@
+//! A listener as connections see it: what it means, and where they get their permits. It goes along with a connection that
+//! moves to another thread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use heddle_intercept::PodId;
+use heddle_model::Namespace;
+
+use crate::entry::{Entry, Inbound};
+use crate::permits::{Claim, Holder, Permit, Permits, Share, Sources, Spent};
+
+/// The source of what nobody vouches for, in metrics and logs.
+const UNIDENTIFIED: &str = "unidentified";
+
+/// Where a listener's connections get their permits.
+#[derive(Debug)]
+enum Shares {
+    /// All of them from one source.
+    One(Arc<Share>),
+    /// Each from its client's address.
+    Each(Arc<Sources>),
+}
+
+/// To whose share counts what comes in there. Of what comes from other nodes that is known later.
+fn shares(entry: &Entry, permits: &Permits) -> Shares {
+    match (entry, entry.caller()) {
+        (_, Some(caller)) => Shares::One(permits.caller(caller)),
+        (Entry::Arriving { workload }, None) => {
+            Shares::Each(permits.sources(Holder::Strangers(workload.clone())))
+        }
+        (Entry::Service { .. }, None) => Shares::Each(permits.sources(Holder::Anybody)),
+        _ => Shares::One(permits.share(Holder::Anybody)),
+    }
+}
+
+/// What a listener means, for every thread: it goes along with a connection that moves.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) entry: Entry,
+    /// The source in metrics and logs.
+    pub(crate) source: Arc<str>,
+    /// The listener's own port.
+    pub(crate) port: u16,
+    /// The pod that the listener is in: one that is released is served to its end there, whatever pod its
+    /// workload has by then.
+    pub(crate) pod: Option<PodId>,
+    /// Where what comes in by a listener gets its permit.
+    shares: Option<Shares>,
+    /// What a connection from another node counts to, for as long as it is there.
+    _claim: Option<Claim>,
+}
+
+impl Door {
+    /// That of a listener.
+    pub(crate) fn new(entry: Entry, port: u16, pod: Option<PodId>, permits: &Permits) -> Arc<Self> {
+        let shares = shares(&entry, permits);
+        Door::with(entry, port, pod, (Some(shares), None))
+    }
+
+    /// That of one connection from another node, or of a stream, which has a permit instead of a claim.
+    pub(crate) fn inbound_of(inbound: Inbound, claim: Option<Claim>) -> Arc<Self> {
+        Door::with(Entry::Inbound(inbound), 0, None, (None, claim))
+    }
+
+    fn with(
+        entry: Entry,
+        port: u16,
+        pod: Option<PodId>,
+        (shares, claim): (Option<Shares>, Option<Claim>),
+    ) -> Arc<Self> {
+        let source = match &entry {
+            Entry::Mesh => "mesh".into(),
+            Entry::Inbound(inbound) => match &inbound.caller {
+                Some(id) => id.service_account().map(ToString::to_string),
+                None => None,
+            }
+            .map_or_else(|| UNIDENTIFIED.into(), Into::into),
+            entry => match entry.caller() {
+                Some(caller) => caller.to_string().into(),
+                None => UNIDENTIFIED.into(),
+            },
+        };
+        Arc::new(Door {
+            entry,
+            source,
+            port,
+            pod,
+            shares,
+            _claim: claim,
+        })
+    }
+
+    /// A permit for what a client opens by this listener.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn permit(&self, client: SocketAddr) -> Result<Permit, Spent> {
+        match &self.shares {
+            Some(Shares::One(share)) => share.take(),
+            Some(Shares::Each(sources)) => sources.take(client.ip()),
+            // Only listeners are accepted from.
+            None => Err(Spent::All),
+        }
+    }
+
+    /// Says that a client was refused since it has its share, unless that was said a moment ago.
+    pub(crate) fn say_spent(&self, client: SocketAddr, spent: Spent, now: Instant) {
+        match (&self.shares, spent) {
+            (Some(Shares::One(share)), _) => share.say_spent(now),
+            (Some(Shares::Each(sources)), Spent::Address) => {
+                sources.say_address(client.ip(), self.port, now);
+            }
+            (Some(Shares::Each(sources)), _) => sources.say_spent(now),
+            (None, _) => {}
+        }
+    }
+
+    /// A door of one connection's own, to where it was going.
+    pub(crate) fn leading(&self, entry: Entry) -> Arc<Self> {
+        Arc::new(Door {
+            entry,
+            source: Arc::clone(&self.source),
+            port: self.port,
+            pod: self.pod,
+            shares: None,
+            _claim: None,
+        })
+    }
+
+    /// Whom another node has chosen, if the connection comes from one.
+    pub(crate) fn inbound(&self) -> Option<&Inbound> {
+        match &self.entry {
+            Entry::Inbound(inbound) => Some(inbound),
+            _ => None,
+        }
+    }
+
+    /// Whether the endpoint is not ours to choose: another node has chosen it, or the client itself.
+    pub(crate) fn is_fixed(&self) -> bool {
+        matches!(self.entry, Entry::Inbound(_) | Entry::Direct(_))
+    }
+
+    /// The namespace by which names are looked up and consumer routes chosen.
+    pub(crate) fn namespace(&self) -> Option<&Namespace> {
+        self.entry.caller().map(|caller| &caller.namespace)
+    }
+}

@@ -1,0 +1,108 @@
+//! What a connection may be: decided by the listener that it came in on, and by what was proven or asked of the kernel
+//! then, never by an address that it came from.
+
+use std::net::SocketAddr;
+
+use heddle_model::{ServiceAccountName, ServiceName, SpiffeId, WorkloadName};
+use heddle_wire::preface::Kind;
+
+/// What a listener is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// One port of one Service, whatever host a request names.
+    Service {
+        /// Whose listener it is; `None` serves everybody, unidentified.
+        caller: Option<WorkloadName>,
+        /// The Service.
+        service: ServiceName,
+        /// Its port.
+        port: u16,
+    },
+    /// A forward proxy: the request names the Service.
+    ForwardProxy {
+        /// Whose listener it is.
+        caller: WorkloadName,
+    },
+    /// Connections from other nodes: each proves by mutual TLS who calls, and says whom.
+    Mesh,
+    /// What such a connection turned out to be: the proxy makes it of what was proven.
+    Inbound(Inbound),
+    /// What the programs of a pod dial, steered here: where each connection was going is asked of the kernel.
+    Outbound {
+        /// Whose pod it is.
+        caller: WorkloadName,
+    },
+    /// What comes to a pod from outside of the mesh, steered here: nobody vouches for who calls.
+    Arriving {
+        /// Whose pod it is.
+        workload: WorkloadName,
+    },
+    /// What a connection of these two turned out to be, when it was not going to a Service: the proxy makes
+    /// it of where it was going.
+    Direct(Direct),
+}
+
+impl Entry {
+    /// The workload whose listener it is.
+    pub fn caller(&self) -> Option<&WorkloadName> {
+        match self {
+            Entry::Service { caller, .. } => caller.as_ref(),
+            Entry::ForwardProxy { caller } => Some(caller),
+            Entry::Outbound { caller } => Some(caller),
+            Entry::Direct(direct) => direct.caller.as_ref(),
+            Entry::Mesh | Entry::Inbound(_) | Entry::Arriving { .. } => None,
+        }
+    }
+}
+
+/// Whom a connection from another node calls, and who calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inbound {
+    /// The Service and its port, by which it was found.
+    pub(crate) service: ServiceName,
+    pub(crate) port: u16,
+    /// The endpoint that was chosen.
+    pub(crate) endpoint: SocketAddr,
+    /// Whom the endpoint was asked to prove to be.
+    pub(crate) account: ServiceAccountName,
+    /// `None`: the other node does not know either.
+    pub(crate) caller: Option<SpiffeId>,
+    /// What the other node says that it carries.
+    pub(crate) kind: Kind,
+}
+
+/// A connection to one address, which its client has chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Direct {
+    /// Who calls; `None`: nobody vouches for it.
+    pub(crate) caller: Option<WorkloadName>,
+    /// Where it was going.
+    pub(crate) endpoint: SocketAddr,
+    pub(crate) what: What,
+}
+
+/// What is at that address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
+    /// An endpoint of a Service's port, of this workload if it is on this node.
+    Endpoint {
+        service: ServiceName,
+        port: u16,
+        workload: Option<WorkloadName>,
+    },
+    /// A port of a workload of this node that no Service has.
+    Workload(WorkloadName),
+    /// Nothing of the mesh.
+    Outside,
+}
+
+impl Direct {
+    /// The workload of this node that is called.
+    pub(crate) fn workload(&self) -> Option<&WorkloadName> {
+        match &self.what {
+            What::Endpoint { workload, .. } => workload.as_ref(),
+            What::Workload(workload) => Some(workload),
+            What::Outside => None,
+        }
+    }
+}
