@@ -13,21 +13,21 @@
 //! What comes from another node arrives when that has proven who calls ([`Greeting`]), what was intercepted
 //! when it is known where it was going ([`lead`]).
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use heddle_model::AppProtocol;
-use heddle_wire::preface::{Kind, Status};
+use heddle_wire::preface::Status;
 
 use crate::collaborator::Connection;
-use crate::detect::Undecided;
+use crate::detect::{Decided, Undecided};
 use crate::door::Door;
 use crate::entry::Entry;
 use crate::http2;
-use crate::inbound::Greeting;
+use crate::inbound::{Greeting, Met};
 use crate::intercepted::lead;
 use crate::io::{Side, is_reset};
 use crate::link::{Called, resumed};
@@ -35,8 +35,9 @@ use crate::listener::BATCH;
 use crate::opaque::Flow;
 use crate::parcel::{Arrival, Contents, Idle, Parcel, State};
 use crate::permits::Permit;
+use crate::route::Spoken;
 use crate::upstream::Endpoint;
-use crate::worker::{Intake, Member, Part, WorkKey, Worker};
+use crate::worker::{Intake, Member, Outcome, Part, WorkKey, Worker};
 
 /// What a connection is doing.
 pub(crate) enum Stage {
@@ -91,9 +92,9 @@ impl Worker {
             part: Part::Driver,
         };
         self.gate.spawn_as(key, Some(driver), async move {
-            let stage = called.run(band).await;
+            let outcome = called.run(band).await;
             worker.gate.disband(band);
-            if let Stage::Leave(contents, to) = stage {
+            if let Outcome::Leave(contents, to) = outcome {
                 let contents = *contents;
                 worker.send_off(Parcel { contents, permit }, &to);
             }
@@ -167,15 +168,15 @@ async fn carry(
 async fn go_on(worker: Rc<Worker>, open: Open, permit: Permit, mut stage: Stage) {
     loop {
         stage = match stage {
-            Stage::Http(connection) => connection.serve().await,
-            Stage::Opaque(flow) => flow.run().await,
-            Stage::Undecided(undecided) => undecided.decide().await,
+            Stage::Http(connection) => connection.serve().await.into(),
+            Stage::Opaque(flow) => flow.run().await.into(),
+            Stage::Undecided(undecided) => undecided.decide().await.into(),
             // In a box: it would take room in every connection.
-            Stage::Greeting(greeting) => Box::pin(greeting.greet()).await,
+            Stage::Greeting(greeting) => Box::pin(greeting.greet()).await.into(),
             // A task of its own: this one has room for all that a connection may become. A link is counted as
             // one, and what it carries as connections.
             Stage::Link(called) => return worker.admit_link(permit, *called),
-            Stage::Http2(called) => Box::pin(called.run()).await,
+            Stage::Http2(called) => return Box::pin(called.run()).await,
             Stage::Leave(contents, to) => {
                 drop(open);
                 let contents = *contents;
@@ -217,8 +218,8 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
                     None => Stage::Over,
                 },
                 _ => match lead(&worker, door, &client, peer) {
-                    Ok((door, peer)) => enter(worker, door, key, client, peer),
-                    Err(over) => over,
+                    Some((door, peer)) => enter(worker, door, key, client, peer),
+                    None => Stage::Over,
                 },
             }
         }
@@ -251,7 +252,7 @@ pub(crate) fn enter(
     mut client: Side,
     peer: SocketAddr,
 ) -> Stage {
-    match spoken(&worker, &door) {
+    match worker.bound().snapshot.spoken(&door) {
         Spoken::Http => {
             if let Some(inbound) = door.inbound() {
                 inbound.answer(&worker, &mut client, Status::Joined);
@@ -272,15 +273,52 @@ impl From<Greeting> for Stage {
     }
 }
 
-impl From<Called> for Stage {
-    fn from(called: Called) -> Self {
-        Stage::Link(Box::new(called))
+impl<N: Into<Stage>> From<Outcome<N>> for Stage {
+    fn from(outcome: Outcome<N>) -> Self {
+        match outcome {
+            Outcome::Over => Stage::Over,
+            Outcome::Leave(contents, to) => Stage::Leave(contents, to),
+            Outcome::Next(next) => next.into(),
+        }
     }
 }
 
-impl From<http2::Called> for Stage {
-    fn from(called: http2::Called) -> Self {
-        Stage::Http2(Box::new(called))
+impl From<Infallible> for Stage {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl From<Met> for Stage {
+    fn from(met: Met) -> Self {
+        match met {
+            Met::Connection {
+                worker,
+                door,
+                side,
+                peer,
+            } => {
+                let key = worker.gate.account(&door.source);
+                enter(worker, door, key, *side, peer)
+            }
+            Met::Link(called) => Stage::Link(called),
+            Met::Http2(called) => Stage::Http2(called),
+        }
+    }
+}
+
+impl From<Decided> for Stage {
+    fn from(decided: Decided) -> Self {
+        match decided {
+            Decided::Http(connection) => Stage::Http(connection),
+            Decided::Opaque(flow) => Stage::Opaque(flow),
+        }
+    }
+}
+
+impl From<Box<Flow>> for Stage {
+    fn from(flow: Box<Flow>) -> Self {
+        Stage::Opaque(flow)
     }
 }
 
@@ -299,41 +337,6 @@ impl From<Undecided> for Stage {
 impl From<Flow> for Stage {
     fn from(flow: Flow) -> Self {
         Stage::Opaque(Box::new(flow))
-    }
-}
-
-/// What is known of a connection's protocol before it has said anything.
-pub(crate) enum Spoken {
-    Http,
-    Opaque,
-    Unknown,
-}
-
-/// The protocol of a door, in the order: what the port declares, then whether it has rules, which
-/// only HTTP can be judged by. A forward proxy is spoken to in HTTP.
-pub(crate) fn spoken(worker: &Worker, door: &Door) -> Spoken {
-    let bound = worker.bound();
-    let Some(index) = bound.snapshot.port_of(&door.entry) else {
-        // A forward proxy; or what it leads to is gone, and whoever asks in HTTP is told so.
-        return Spoken::Http;
-    };
-    let entry = bound.snapshot.port(index);
-    // A request that another node sends is one, whatever routes there are here.
-    let says_http = door
-        .inbound()
-        .is_some_and(|inbound| inbound.kind == Kind::Http);
-    match entry.protocol {
-        AppProtocol::Tcp | AppProtocol::Tls => Spoken::Opaque,
-        // HTTP/2 is not spoken here, but nothing keeps two programs from speaking it through us.
-        AppProtocol::Http2Cleartext | AppProtocol::Grpc
-            if !says_http && entry.routes(door.namespace()).is_none() =>
-        {
-            Spoken::Opaque
-        }
-        AppProtocol::Undeclared if !says_http && entry.routes(door.namespace()).is_none() => {
-            Spoken::Unknown
-        }
-        _ => Spoken::Http,
     }
 }
 

@@ -21,16 +21,15 @@ use heddle_wire::preface::{Kind, Status};
 
 use crate::authorize::Live;
 use crate::authorize::MayConnect;
-use crate::carry::{Spoken, Stage, spoken};
 use crate::collaborator::Connection;
 use crate::door::Door;
 use crate::failure::Reason;
 use crate::io::Side;
 use crate::opaque::{Flow, Origin};
 use crate::parcel::{Contents, Idle, State, Waiting};
-use crate::route::PortIndex;
+use crate::route::{PortIndex, Spoken};
 use crate::upstream::{Call, Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
-use crate::worker::{Alarm, Bound, Intake, WorkKey, Worker};
+use crate::worker::{Alarm, Bound, Intake, Outcome, WorkKey, Worker};
 
 /// A connection of which nothing is known but where it wants to go.
 pub(crate) struct Undecided {
@@ -69,6 +68,14 @@ enum Verdict {
     Failed(Reason),
     /// Nobody has spoken, and it is to go on elsewhere.
     Leave(Intake),
+}
+
+/// What it is.
+pub(crate) enum Decided {
+    /// HTTP/1.1.
+    Http(Box<Connection>),
+    /// Bytes, and the endpoint is connected.
+    Opaque(Box<Flow>),
 }
 
 impl Undecided {
@@ -131,7 +138,7 @@ impl Undecided {
 
     /// Connects, finds out, and says how it goes on. Until then both sides are reset when they are closed, and a flow
     /// begins so: whatever ends this process or this task cuts them.
-    pub(crate) async fn decide(mut self: Box<Self>) -> Stage {
+    pub(crate) async fn decide(mut self: Box<Self>) -> Outcome<Decided> {
         poll_fn(|cx| {
             self.alarm.wakes(cx.waker());
             Poll::Ready(())
@@ -185,7 +192,8 @@ impl Undecided {
                     }
                     Verdict::Opaque => {
                         let destination = Arc::clone(&bound.snapshot.port(port).label);
-                        self.into_flow(upstream, lease, destination).into()
+                        let flow = self.into_flow(upstream, lease, destination);
+                        Outcome::Next(Decided::Opaque(Box::new(flow)))
                     }
                     Verdict::Gone => self.over(&upstream),
                     Verdict::Failed(reason) => self.fail(&bound, port, reason),
@@ -210,7 +218,7 @@ impl Undecided {
         if !matches!(verdict, Verdict::Http | Verdict::Opaque) {
             return verdict;
         }
-        match spoken(&self.worker, &self.door) {
+        match self.worker.bound().snapshot.spoken(&self.door) {
             Spoken::Http => Verdict::Http,
             Spoken::Opaque => Verdict::Opaque,
             Spoken::Unknown => verdict,
@@ -228,7 +236,7 @@ impl Undecided {
 
     /// Counts and logs a connection that never became anything, and resets it: whatever the reason,
     /// that is what its client sees.
-    fn fail(mut self, bound: &Bound, port: PortIndex, reason: Reason) -> Stage {
+    fn fail(mut self, bound: &Bound, port: PortIndex, reason: Reason) -> Outcome<Decided> {
         let worker = &self.worker;
         let destination = Arc::clone(&bound.snapshot.port(port).label);
         let origin = Origin {
@@ -249,15 +257,15 @@ impl Undecided {
             }
             _ => self.client.reset_on_close(true),
         }
-        Stage::Over
+        Outcome::Over
     }
 
     /// Ends a connection on which there was nothing to cut.
-    fn over(&self, upstream: &Upstream) -> Stage {
+    fn over(&self, upstream: &Upstream) -> Outcome<Decided> {
         for side in [&self.client, &upstream.side] {
             side.reset_on_close(false);
         }
-        Stage::Over
+        Outcome::Over
     }
 
     async fn connect(
@@ -318,14 +326,15 @@ impl Undecided {
         guards.allow_bytes(&self.door, endpoint, dry_runs)
     }
 
-    fn into_http(self) -> Stage {
-        self.into_connection().into()
+    fn into_http(self) -> Outcome<Decided> {
+        Outcome::Next(Decided::Http(Box::new(self.into_connection())))
     }
 
     /// The same with a connection to an endpoint that is good for nobody else.
-    fn into_http_with(self, endpoint: Rc<Endpoint>, upstream: Upstream) -> Stage {
+    fn into_http_with(self, endpoint: Rc<Endpoint>, upstream: Upstream) -> Outcome<Decided> {
         let connection = self.into_connection();
-        connection.with_own(endpoint, upstream).into()
+        let connection = connection.with_own(endpoint, upstream);
+        Outcome::Next(Decided::Http(Box::new(connection)))
     }
 
     fn into_connection(mut self) -> Connection {
@@ -348,12 +357,12 @@ impl Undecided {
         Flow::join(self.worker, self.door, client, (upstream, lease), origin).begun()
     }
 
-    fn leave(self, intake: Intake, upstream: Upstream, lease: &Lease) -> Stage {
+    fn leave(self, intake: Intake, upstream: Upstream, lease: &Lease) -> Outcome<Decided> {
         let client = self.client.pack();
         let side = upstream.side.pack();
         let (Ok(client), Ok(side)) = (client, side) else {
             // Only a runtime that has ended does not let go of a socket.
-            return Stage::Over;
+            return Outcome::Over;
         };
         let endpoint = lease.endpoint().place.clone();
         let waiting = Waiting {
@@ -372,6 +381,6 @@ impl Undecided {
             peer: self.peer,
             state: State::Undecided(Box::new(waiting)),
         };
-        Stage::Leave(Box::new(contents), intake)
+        Outcome::Leave(Box::new(contents), intake)
     }
 }

@@ -22,7 +22,6 @@ use heddle_wire::link::Hello;
 use heddle_wire::preface::{Kind, Preface, Status};
 use tokio::net::TcpStream;
 
-use crate::carry::{Stage, enter};
 use crate::door::Door;
 use crate::entry::Inbound;
 use crate::failure::Reason;
@@ -31,7 +30,7 @@ use crate::http2;
 use crate::io::Side;
 use crate::link::Called;
 use crate::permits::{Claim, Permit};
-use crate::worker::{Alarm, Worker};
+use crate::worker::{Alarm, Outcome, Worker};
 
 /// How long a peer that is refused may take to hear why.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -73,7 +72,7 @@ impl Greeting {
     }
 
     /// Finds out who it is and whom it calls, and says how it goes on.
-    pub(crate) async fn greet(self: Box<Self>) -> Stage {
+    pub(crate) async fn greet(self: Box<Self>) -> Outcome<Met> {
         let Greeting {
             worker,
             door,
@@ -83,7 +82,7 @@ impl Greeting {
         } = *self;
         let Some(identities) = worker.identities() else {
             tracing::debug!(%peer, "another node calls before there is any identity");
-            return Stage::Over;
+            return Outcome::Over;
         };
         let by = worker.after(worker.settings.timeouts.request_head);
         poll_fn(|cx| {
@@ -101,22 +100,20 @@ impl Greeting {
             }
         };
         match greeted {
-            Ok((side, Greeted::Link(hello))) => Called {
+            Ok((side, Greeted::Link(hello))) => Outcome::Next(Met::Link(Box::new(Called {
                 worker,
                 door,
                 side,
                 hello,
                 peer,
                 alarm,
-            }
-            .into(),
-            Ok((side, Greeted::Http2)) => http2::Called {
+            }))),
+            Ok((side, Greeted::Http2)) => Outcome::Next(Met::Http2(Box::new(http2::Called {
                 worker,
                 side,
                 peer,
                 alarm,
-            }
-            .into(),
+            }))),
             Ok((side, Greeted::Connection(inbound))) => {
                 drop(alarm);
                 let claim = match worker.claim(&inbound) {
@@ -124,15 +121,34 @@ impl Greeting {
                     Err(()) => return over_share(&worker, &inbound, side),
                 };
                 let door = Door::inbound_of(inbound, Some(claim));
-                let key = worker.gate.account(&door.source);
-                enter(worker, door, key, side, peer)
+                Outcome::Next(Met::Connection {
+                    worker,
+                    door,
+                    side: Box::new(side),
+                    peer,
+                })
             }
             Err(failed) => {
                 worker.say_refused(peer, &failed);
-                Stage::Over
+                Outcome::Over
             }
         }
     }
+}
+
+/// What a connection from another node turned out to be.
+pub(crate) enum Met {
+    /// It goes by a door of its own, like any other.
+    Connection {
+        worker: Rc<Worker>,
+        door: Arc<Door>,
+        side: Box<Side>,
+        peer: SocketAddr,
+    },
+    /// It carries a link.
+    Link(Box<Called>),
+    /// Many requests, by HTTP/2.
+    Http2(Box<http2::Called>),
 }
 
 /// What somebody who has proven who it is wants.
@@ -221,7 +237,7 @@ fn poll_first_words(
 
 /// Turns a connection away whose workload has its share of the node's. One for requests is cut: its node
 /// takes it for an endpoint that has gone.
-fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Stage {
+fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Outcome<Met> {
     worker.stats.connections_refused.inc();
     worker.stats.connections_over_share.inc();
     match inbound.kind {
@@ -229,7 +245,7 @@ fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Stage {
         Kind::Http => side.reset_on_close(true),
     }
     drop(side);
-    Stage::Over
+    Outcome::Over
 }
 
 fn understood(preface: &Preface<'_>, side: &Side) -> Result<Inbound, Failed> {

@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use heddle_model::WorkloadName;
 
-use crate::carry::Stage;
 use crate::door::Door;
 use crate::entry::{Direct, Entry, What};
 use crate::failure::Reason;
@@ -32,26 +31,24 @@ use crate::worker::{Bound, Worker};
 const UNKNOWN: &str = "unknown";
 
 /// Finds out where a connection that has just been accepted was going: the door that leads there, and where
-/// its client is to be said to be. What leads nowhere is counted, logged and reset.
-///
-/// # Errors
-/// [`Stage::Over`], when it leads nowhere.
+/// its client is to be said to be. `None`: it leads nowhere, which is counted, logged, and answered by a reset.
 pub(crate) fn lead(
     worker: &Rc<Worker>,
     door: Arc<Door>,
     client: &Side,
     peer: SocketAddr,
-) -> Result<(Arc<Door>, SocketAddr), Stage> {
+) -> Option<(Arc<Door>, SocketAddr)> {
     let led = match &door.entry {
         Entry::Outbound { caller } => outbound(worker, &door, caller, client)
             .map(|(entry, address)| (entry, seen(worker, caller, peer, address))),
         Entry::Arriving { workload } => {
             arriving(worker, &door, workload, client).map(|entry| (entry, peer))
         }
-        _ => return Ok((door, peer)),
+        _ => return Some((door, peer)),
     };
-    led.map(|(entry, peer)| (door.leading(entry), peer))
-        .map_err(|(reason, address)| {
+    match led {
+        Ok((entry, peer)) => Some((door.leading(entry), peer)),
+        Err((reason, address)) => {
             let origin = Origin {
                 destination: UNKNOWN.into(),
                 began: worker.clock.now(),
@@ -63,8 +60,9 @@ pub(crate) fn lead(
             origin.fail(worker, &door, reason, address, (0, 0));
             hint(worker, &door, reason, address);
             client.reset_on_close(true);
-            Stage::Over
-        })
+            None
+        }
+    }
 }
 
 /// Says now and then how a port that no Service has could be one: programs that agree upon ports as they go, as those of

@@ -41,14 +41,13 @@ use std::time::Instant;
 use heddle_wire::http1::{Edits, RequestHead, ResponseHead};
 
 use crate::authorize::Judged;
-use crate::carry::Stage;
 use crate::door::Door;
 use crate::failure::Failure;
 use crate::io::Side;
 use crate::opaque::{Flow, Origin};
 use crate::parcel::{Contents, State};
 use crate::upstream::{Endpoint, Lease, Upstream};
-use crate::worker::{Alarm, Intake, WorkKey, Worker};
+use crate::worker::{Alarm, Intake, Outcome, WorkKey, Worker};
 use arrive::Arrived;
 use exchange::Exchange;
 use prepare::{LastCalled, LastFound, Prepared};
@@ -237,7 +236,7 @@ impl Connection {
     }
 
     /// Serves the connection until it closes, leaves, or is upgraded.
-    pub(crate) async fn serve(mut self: Box<Self>) -> Stage {
+    pub(crate) async fn serve(mut self: Box<Self>) -> Outcome<Box<Flow>> {
         poll_fn(|cx| {
             self.alarm.wakes(cx.waker());
             Poll::Ready(())
@@ -245,7 +244,7 @@ impl Connection {
         .await;
         loop {
             let head_bytes = match self.next_request().await {
-                Arrived::Closed => return Stage::Over,
+                Arrived::Closed => return Outcome::Over,
                 Arrived::Leave(intake) => return self.leave(intake),
                 Arrived::Request { head_bytes } => Ok(head_bytes),
                 Arrived::Refused(failure) => Err(failure),
@@ -261,14 +260,16 @@ impl Connection {
                 }
                 After::Close => {
                     self.part().await;
-                    return Stage::Over;
+                    return Outcome::Over;
                 }
-                After::Cut => return Stage::Over,
+                After::Cut => return Outcome::Over,
                 After::Linger => {
                     self.linger().await;
-                    return Stage::Over;
+                    return Outcome::Over;
                 }
-                After::Upgraded(upgraded) => return (*self).into_flow(*upgraded),
+                After::Upgraded(upgraded) => {
+                    return Outcome::Next(Box::new((*self).into_flow(*upgraded)));
+                }
             }
         }
     }
@@ -297,7 +298,7 @@ impl Connection {
     }
 
     /// Takes the connection, which is between two messages, off this Worker.
-    fn leave(self: Box<Self>, intake: Intake) -> Stage {
+    fn leave(self: Box<Self>, intake: Intake) -> Outcome<Box<Flow>> {
         debug_assert!(self.client.inbox.is_empty() && self.client.outbox.is_empty());
         let last = self.last.as_ref();
         let bound = self.worker.bound();
@@ -310,7 +311,7 @@ impl Connection {
         });
         let Ok(client) = self.client.pack() else {
             // Only a runtime that has ended does not let go of a socket.
-            return Stage::Over;
+            return Outcome::Over;
         };
         let contents = Contents {
             door: self.door,
@@ -322,10 +323,10 @@ impl Connection {
                 upstream,
             },
         };
-        Stage::Leave(Box::new(contents), intake)
+        Outcome::Leave(Box::new(contents), intake)
     }
 
-    fn into_flow(self, upgraded: Upgraded) -> Stage {
+    fn into_flow(self, upgraded: Upgraded) -> Flow {
         // No message says any more where it ends.
         for side in [&self.client, &upgraded.upstream.side] {
             side.reset_on_close(true);
@@ -337,7 +338,7 @@ impl Connection {
             (upgraded.upstream, upgraded.lease),
             upgraded.origin,
         );
-        flow.begun().into()
+        flow.begun()
     }
 
     /// Serves one request, whose head has so many bytes or was refused: from here to [`finish`],

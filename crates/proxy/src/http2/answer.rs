@@ -32,7 +32,6 @@ use super::{
     CONNECTION_WINDOW, Exchange, LOOK_MS, MAX_HEADER_LIST, MAX_STREAMS, SEND_BUFFER, SMALL_FRAMES,
     STREAM_WINDOW, Shared,
 };
-use crate::carry::{Spoken, Stage, spoken};
 use crate::clock::{Clock, Millis};
 use crate::door::Door;
 use crate::failure::{Failure, Reason};
@@ -41,6 +40,7 @@ use crate::io::{Proof, Side};
 use crate::link::{Failed, Guest, Occupant};
 use crate::peers::PeerStatus;
 use crate::permits::Permit;
+use crate::route::Spoken;
 use crate::worker::{Alarm, Worker};
 
 /// How long those who answer may take to say that the caller is not believed any more, in milliseconds.
@@ -80,7 +80,7 @@ type Http2 = Connection<Wire, Bytes>;
 
 impl Called {
     /// Carries the connection for as long as it lasts.
-    pub(crate) async fn run(self) -> Stage {
+    pub(crate) async fn run(self) {
         let Called {
             worker,
             side,
@@ -89,7 +89,7 @@ impl Called {
         } = self;
         let called = side.called().and_then(SpiffeId::service_account);
         let (Some(proof), Some(called)) = (side.proof(), called) else {
-            return Stage::Over;
+            return;
         };
         let guest = Guest {
             caller: proof.peer.id.clone(),
@@ -110,7 +110,7 @@ impl Called {
         });
         let occupant = Rc::downgrade(&answering);
         let Some(_place) = worker.place(guest, occupant) else {
-            return Stage::Over;
+            return;
         };
         alarm.clear();
         alarm.rests_on(&side);
@@ -118,7 +118,7 @@ impl Called {
         wire.plug(side);
         alarm.set(worker.after(worker.settings.timeouts.request_head));
         let Some(mut connection) = answering.begin(&wire, &alarm).await else {
-            return Stage::Over;
+            return;
         };
         let reason =
             poll_fn(|cx| answering.poll_drive(cx, &worker, &mut connection, &wire, &alarm));
@@ -129,7 +129,6 @@ impl Called {
         answering.shared.closing.set(true);
         answering.shared.failure.set(Some(failed));
         answering.seats.dismiss();
-        Stage::Over
     }
 }
 
@@ -315,7 +314,7 @@ impl Answering {
         let inbound = inbound.map_err(|_| Reason::EndpointGone)?;
         let permit = worker.permit(&inbound)?;
         let door = Door::inbound_of(inbound, None);
-        match spoken(worker, &door) {
+        match worker.bound().snapshot.spoken(&door) {
             Spoken::Http => Ok((door, permit)),
             // By what this node knows its port carries something else.
             Spoken::Opaque | Spoken::Unknown => Err(Reason::CarriesBytes),

@@ -7,6 +7,7 @@
 //!                       └─ of another Worker ─▶ goes there┘◀── waits to come back ◀────┘ cut
 //! ```
 
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -22,13 +23,12 @@ use super::carry::Ended;
 use super::links::limits;
 use super::receiver::Receiver;
 use super::{End, Guest, Link};
-use crate::carry::Stage;
 use crate::clock::Millis;
 use crate::door::Door;
 use crate::failure::Reason;
 use crate::io::{Proof, Side};
 use crate::parcel::{Contents, State};
-use crate::worker::{Alarm, Band, Intake, Worker};
+use crate::worker::{Alarm, Band, Intake, Outcome, Worker};
 
 /// How long somebody may take to prove again who it is, whose certificate holds no longer, in milliseconds.
 const PROVE_AGAIN_MS: Millis = 2_000;
@@ -59,13 +59,13 @@ pub(crate) struct Called {
 
 impl Called {
     /// Carries the link for as long as it lasts, unless it is there already.
-    pub(crate) async fn run(self, band: Band) -> Stage {
+    pub(crate) async fn run(self, band: Band) -> Outcome<Infallible> {
         let token = self.hello.token;
         if let Some(link) = self.worker.links.called(token) {
             if link.is_between(&self.side) {
                 link.comes_back(self.side);
             }
-            return Stage::Over;
+            return Outcome::Over;
         }
         if let Some(intake) = self.worker.sessions.find(token) {
             return self.hand_over(intake);
@@ -79,7 +79,7 @@ impl Called {
         } = self;
         let called = side.called().and_then(SpiffeId::service_account);
         let (Some(proof), Some(called), Ok(token)) = (side.proof(), called, new_token()) else {
-            return Stage::Over;
+            return Outcome::Over;
         };
         let end = End::Called {
             caller: proof.peer.id.clone(),
@@ -99,7 +99,7 @@ impl Called {
             Some(_) => None,
             None => match worker.see_off(&link) {
                 Some(parting) => Some(parting),
-                None => return Stage::Over,
+                None => return Outcome::Over,
             },
         };
         worker.links.add_called(token, &link);
@@ -115,11 +115,11 @@ impl Called {
         link.give_up(reason);
         link.driver.take();
         drop((place, parting));
-        Stage::Over
+        Outcome::Over
     }
 
     /// Sends the connection to the Worker that has the link.
-    fn hand_over(self, intake: Intake) -> Stage {
+    fn hand_over(self, intake: Intake) -> Outcome<Infallible> {
         let Called {
             door,
             mut side,
@@ -135,7 +135,7 @@ impl Called {
         let token = hello.token;
         let Ok(client) = side.pack() else {
             // Only a runtime that has ended does not let go of a socket.
-            return Stage::Over;
+            return Outcome::Over;
         };
         let contents = Contents {
             door,
@@ -143,7 +143,7 @@ impl Called {
             peer,
             state: State::Link(Box::new(Resuming { token, read })),
         };
-        Stage::Leave(Box::new(contents), intake)
+        Outcome::Leave(Box::new(contents), intake)
     }
 }
 

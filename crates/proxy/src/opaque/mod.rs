@@ -17,6 +17,7 @@
 
 mod moving;
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -28,7 +29,6 @@ use heddle_telemetry::{Record, TcpSeries};
 use heddle_wire::http1::Framing;
 
 use crate::authorize::Live;
-use crate::carry::Stage;
 use crate::clock::Millis;
 use crate::door::Door;
 use crate::failure::{Failure, Reason};
@@ -36,7 +36,7 @@ use crate::io::Side;
 use crate::pump::{Blocks, Broken, Pump};
 use crate::route::Rule;
 use crate::upstream::{Lease, Upstream};
-use crate::worker::{Alarm, Intake, Turn, Worker};
+use crate::worker::{Alarm, Intake, Outcome, Turn, Worker};
 
 pub(crate) use moving::Moving;
 
@@ -230,7 +230,7 @@ impl Flow {
     }
 
     /// Passes bytes on until there are no more, or the flow leaves.
-    pub(crate) async fn run(mut self: Box<Self>) -> Stage {
+    pub(crate) async fn run(mut self: Box<Self>) -> Outcome<Infallible> {
         poll_fn(|cx| {
             self.start(cx);
             Poll::Ready(())
@@ -255,7 +255,7 @@ impl Flow {
                     .fail(worker, door, reason, self.address(), self.carried);
             }
         }
-        Stage::Over
+        Outcome::Over
     }
 
     /// What was read before the flow began is the beginning of it.

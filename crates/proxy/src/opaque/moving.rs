@@ -1,5 +1,6 @@
 //! An opaque connection on its way from one Worker to another.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -9,14 +10,13 @@ use std::time::Instant;
 use heddle_wire::buffer::Chain;
 
 use super::{Direction, Flow, Origin};
-use crate::carry::Stage;
 use crate::door::Door;
 use crate::failure::Reason;
 use crate::io::Packed;
 use crate::parcel::{Contents, State};
 use crate::place::Place;
 use crate::upstream::{Lease, Seat};
-use crate::worker::{Intake, Worker};
+use crate::worker::{Intake, Outcome, Worker};
 
 /// What goes along with the client's socket.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct Half {
 
 impl Flow {
     /// Takes the flow off this Worker. Wherever the parcel is lost on its way, both sides are reset.
-    pub(super) fn leave(mut self, intake: Intake) -> Stage {
+    pub(super) fn leave(mut self, intake: Intake) -> Outcome<Infallible> {
         let up = Half {
             in_hand: bytes(&self.upstream.side.outbox, &self.client.inbox),
             ended: self.up.ended,
@@ -58,7 +58,7 @@ impl Flow {
         let upstream = self.upstream.side.pack();
         let (Ok(client), Ok(upstream)) = (client, upstream) else {
             // Only a runtime that has ended does not let go of a socket.
-            return Stage::Over;
+            return Outcome::Over;
         };
         let moving = Moving {
             endpoint: self.lease.endpoint().place.clone(),
@@ -76,7 +76,7 @@ impl Flow {
             peer: self.peer,
             state: State::Opaque(Box::new(moving)),
         };
-        Stage::Leave(Box::new(contents), intake)
+        Outcome::Leave(Box::new(contents), intake)
     }
 }
 

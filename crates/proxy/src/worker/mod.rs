@@ -9,6 +9,7 @@ mod gate;
 mod intake;
 mod looks;
 mod moves;
+mod outcome;
 mod pace;
 mod thread;
 mod timer;
@@ -55,6 +56,7 @@ pub(crate) use looks::Looks;
 #[cfg(test)]
 pub(crate) use moves::portion;
 pub(crate) use moves::{Moves, Standing, Turn};
+pub(crate) use outcome::Outcome;
 pub(crate) use pace::Pace;
 pub(crate) use thread::{Handle, Plan, spawn};
 
