@@ -28,6 +28,7 @@ use crate::door::Door;
 use crate::entry::Entry;
 use crate::http2;
 use crate::inbound::{Greeting, Met};
+use crate::intake::Intake;
 use crate::intercepted::lead;
 use crate::io::{Side, is_reset};
 use crate::link::{Called, resumed};
@@ -37,7 +38,7 @@ use crate::parcel::{Arrival, Contents, Idle, Parcel, State};
 use crate::permits::Permit;
 use crate::route::Spoken;
 use crate::upstream::Endpoint;
-use crate::worker::{Intake, Member, Outcome, Part, WorkKey, Worker};
+use crate::worker::{Member, Outcome, Part, WorkKey, Worker};
 
 /// What a connection is doing.
 pub(crate) enum Stage {

@@ -24,12 +24,14 @@ use crate::authorize::MayConnect;
 use crate::collaborator::Connection;
 use crate::door::Door;
 use crate::failure::Reason;
+use crate::intake::Intake;
 use crate::io::Side;
-use crate::opaque::{Flow, Origin};
+use crate::opaque::Flow;
+use crate::parcel::Origin;
 use crate::parcel::{Contents, Idle, State, Waiting};
 use crate::route::{PortIndex, Spoken};
 use crate::upstream::{Call, Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
-use crate::worker::{Alarm, Bound, Intake, Outcome, WorkKey, Worker};
+use crate::worker::{Alarm, Bound, Outcome, WorkKey, Worker};
 
 /// A connection of which nothing is known but where it wants to go.
 pub(crate) struct Undecided {

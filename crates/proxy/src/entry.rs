@@ -3,8 +3,8 @@
 
 use std::net::SocketAddr;
 
-use heddle_model::{ServiceAccountName, ServiceName, SpiffeId, WorkloadName};
-use heddle_wire::preface::Kind;
+use heddle_model::{ServiceAccountName, ServiceName, SpiffeId, Subject, WorkloadName};
+use heddle_wire::preface::{Kind, Preface};
 
 /// What a listener is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +69,34 @@ pub struct Inbound {
     pub(crate) caller: Option<SpiffeId>,
     /// What the other node says that it carries.
     pub(crate) kind: Kind,
+}
+
+impl Inbound {
+    /// Whom a connection or a stream is for, which was made by `caller` to `called`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn of(
+        preface: &Preface<'_>,
+        called: &ServiceAccountName,
+        caller: &SpiffeId,
+    ) -> Result<Self, String> {
+        let service = ServiceName::new(preface.namespace, preface.service);
+        let caller = match &caller.subject {
+            Subject::Workload(_) => Some(caller.clone()),
+            // A node speaks for callers that it does not know.
+            Subject::Node(_) => None,
+            Subject::Control => return Err("the control plane calls no workload".to_owned()),
+        };
+        Ok(Inbound {
+            service: service.map_err(|error| error.to_string())?,
+            port: preface.port,
+            endpoint: preface.endpoint,
+            account: called.clone(),
+            caller,
+            kind: preface.kind,
+        })
+    }
 }
 
 /// A connection to one address, which its client has chosen.

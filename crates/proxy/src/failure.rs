@@ -7,6 +7,7 @@
 //! show.
 
 use heddle_wire::http1::Reject;
+use heddle_wire::preface::Status;
 
 /// Whose fault a failure is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,6 +221,30 @@ impl Failure {
     pub fn detail(&self) -> &'static str {
         self.reject
             .map_or(self.reason.row().3, |reject| reject.detail)
+    }
+}
+
+/// Between nodes, where a connection carries bytes, a reason is one of few words.
+impl Reason {
+    /// What another node is told about it.
+    pub(crate) fn status(self) -> Status {
+        match self {
+            Reason::PolicyDenied | Reason::PolicyRevoked => Status::Denied,
+            Reason::EndpointGone | Reason::ServiceGone | Reason::NoEndpoint => Status::NoEndpoint,
+            Reason::ConnectFailed | Reason::ConnectTimeout => Status::ConnectFailed,
+            _ => Status::Busy,
+        }
+    }
+
+    /// What an answer of another node means here; `None` when it has connected the endpoint.
+    pub(crate) fn of_status(status: Status) -> Option<Self> {
+        Some(match status {
+            Status::Joined => return None,
+            Status::Denied => Reason::PolicyDenied,
+            Status::NoEndpoint => Reason::EndpointGone,
+            Status::ConnectFailed => Reason::ConnectFailed,
+            Status::Busy => Reason::UpstreamOverflow,
+        })
     }
 }
 

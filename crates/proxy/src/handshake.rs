@@ -3,21 +3,23 @@
 //! They are the most expensive thing that a peer can ask for, so a Worker takes few steps of them before
 //! other work gets its turn ([`Pace`]). What a peer is refused for is counted by its reason.
 //!
-//! [`Pace`]: crate::worker::Pace
+//! [`Pace`]: crate::pace::Pace
 
 use std::fmt;
 use std::io;
 use std::mem;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use heddle_model::ServiceAccountName;
 use heddle_transport::{Identities, Received, Refusal, Session, TlsError};
+use heddle_wire::buffer::Pool;
 use rustix::net::{RecvFlags, Shutdown, shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::io::{Secured, Side, count_received, once, poll_send};
-use crate::worker::Worker;
+use crate::pace::Pace;
 
 /// Bytes read at a time: a whole flight, with a chain of usual certificates in it.
 const READ_BYTES: usize = 8 * 1024;
@@ -95,11 +97,7 @@ impl Handshake {
     ///
     /// # Errors
     /// Why it came to nothing. A peer that is refused was told as far as its socket took it.
-    pub(crate) fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        worker: &Worker,
-    ) -> Poll<Result<(), Broken>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, pace: &Pace) -> Poll<Result<(), Broken>> {
         loop {
             ready!(self.poll_say(cx)).map_err(Broken::Io)?;
             if self.established {
@@ -109,7 +107,7 @@ impl Handshake {
             let mut n = 0;
             if mem::replace(&mut self.begun, true) {
                 ready!(self.stream.poll_read_ready(cx)).map_err(Broken::Io)?;
-                ready!(worker.pace.poll_step(cx));
+                ready!(pace.poll_step(cx));
                 let got = once(&self.stream, Interest::READABLE, bytes.len(), || {
                     rustix::net::recv(&self.stream, &mut bytes, RecvFlags::empty()).map(|(n, _)| n)
                 });
@@ -184,21 +182,24 @@ impl Handshake {
         Poll::Ready(())
     }
 
-    /// The connection, with what the peer said already in its inbox.
+    /// The connection, with what the peer said already in its inbox. Whether the peer is believed by what holds now,
+    /// which may have changed since the handshake began, is for the caller to look at.
     ///
     /// # Errors
     /// When the peer is not believed after all: a session that was resumed verified no certificate.
-    pub(crate) fn finish(self, worker: &Worker, identities: &Identities) -> Result<Side, Broken> {
+    pub(crate) fn finish(
+        self,
+        now: Instant,
+        pool: &Pool,
+        identities: &Identities,
+    ) -> Result<Side, Broken> {
         let now_s = identities.clock().now();
         let root = identities.root_of(&self.session);
         let root = root.ok_or(Broken::Refused(Refusal::UnknownAuthority))?;
-        let now = worker.clock.now();
         let secured = Secured::new(self.session, root, self.caller, now, now_s);
         let secured = secured.ok_or(Broken::Refused(Refusal::Anonymous))?;
         let mut side = Side::secured(self.stream, secured);
-        // By what holds now: it may have changed since the handshake began.
-        worker.check(&side).map_err(Broken::Refused)?;
-        let kept = side.inbox.extend_from_slice(&worker.pool, &self.early);
+        let kept = side.inbox.extend_from_slice(pool, &self.early);
         kept.map_err(|_| Broken::Memory)?;
         Ok(side)
     }

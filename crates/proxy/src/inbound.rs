@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use heddle_model::{ServiceAccountName, ServiceName, SpiffeId, Subject};
+use heddle_model::SpiffeId;
 use heddle_transport::{Identities, Protocol};
 use heddle_wire::link::Hello;
 use heddle_wire::preface::{Kind, Preface, Status};
@@ -173,7 +173,7 @@ async fn greeted(
     worker.stats.handshakes.inc();
     let shaken = poll_fn(|cx| match alarm.rang() {
         true => Poll::Ready(Err(Failed::Late)),
-        false => handshake.poll(cx, worker).map_err(Failed::Handshake),
+        false => handshake.poll(cx, &worker.pace).map_err(Failed::Handshake),
     });
     let shaken = shaken.await;
     if let Err(Failed::Handshake(Broken::Refused(_))) = &shaken {
@@ -186,12 +186,14 @@ async fn greeted(
     }
     shaken?;
     let mut side = handshake
-        .finish(worker, identities)
+        .finish(worker.clock.now(), &worker.pool, identities)
         .map_err(Failed::Handshake)?;
-    // Whoever is shut out while it says whom it calls gets no further.
+    let refused = |refusal| Failed::Handshake(Broken::Refused(refusal));
+    // By what holds now: it may have changed since the handshake began.
+    worker.check(&side).map_err(refused)?;
+    // A node that is shut out while it says whom it calls gets no further.
     alarm.rests_on(&side);
     let greeted = poll_fn(|cx| poll_first_words(cx, worker, alarm, &mut side)).await;
-    let refused = |refusal| Failed::Handshake(Broken::Refused(refusal));
     worker.check(&side).map_err(refused)?;
     Ok((side, greeted?))
 }
@@ -253,33 +255,7 @@ fn understood(preface: &Preface<'_>, side: &Side) -> Result<Inbound, Failed> {
     let (Some(called), Some(caller)) = (called, side.proof()) else {
         return Err(Failed::Preface("it is not known who calls whom".to_owned()));
     };
-    understand(preface, called, &caller.peer.id).map_err(Failed::Preface)
-}
-
-/// Whom a connection or a stream is for, which was made by `caller` to `called`.
-///
-/// # Errors
-/// What is wrong with it.
-pub(crate) fn understand(
-    preface: &Preface<'_>,
-    called: &ServiceAccountName,
-    caller: &SpiffeId,
-) -> Result<Inbound, String> {
-    let service = ServiceName::new(preface.namespace, preface.service);
-    let caller = match &caller.subject {
-        Subject::Workload(_) => Some(caller.clone()),
-        // A node speaks for callers that it does not know.
-        Subject::Node(_) => None,
-        Subject::Control => return Err("the control plane calls no workload".to_owned()),
-    };
-    Ok(Inbound {
-        service: service.map_err(|error| error.to_string())?,
-        port: preface.port,
-        endpoint: preface.endpoint,
-        account: called.clone(),
-        caller,
-        kind: preface.kind,
-    })
+    Inbound::of(preface, called, &caller.peer.id).map_err(Failed::Preface)
 }
 
 impl Worker {
@@ -365,31 +341,10 @@ impl Inbound {
 
     /// Says why there is no going on, as far as the socket takes it, and that nothing follows.
     pub(crate) fn turn_away(&self, worker: &Worker, client: &mut Side, reason: Reason) {
-        self.answer(worker, client, status_of(reason));
+        self.answer(worker, client, reason.status());
         let cx = &mut Context::from_waker(Waker::noop());
         if let Poll::Ready(Ok(())) = client.poll_flush(cx) {
             let _later = client.poll_shutdown(cx);
         }
     }
-}
-
-/// What the other node is told about a reason.
-fn status_of(reason: Reason) -> Status {
-    match reason {
-        Reason::PolicyDenied | Reason::PolicyRevoked => Status::Denied,
-        Reason::EndpointGone | Reason::ServiceGone | Reason::NoEndpoint => Status::NoEndpoint,
-        Reason::ConnectFailed | Reason::ConnectTimeout => Status::ConnectFailed,
-        _ => Status::Busy,
-    }
-}
-
-/// What an answer of the other node means here; `None` when it has connected the endpoint.
-pub(crate) fn reason_for(status: Status) -> Option<Reason> {
-    Some(match status {
-        Status::Joined => return None,
-        Status::Denied => Reason::PolicyDenied,
-        Status::NoEndpoint => Reason::EndpointGone,
-        Status::ConnectFailed => Reason::ConnectFailed,
-        Status::Busy => Reason::UpstreamOverflow,
-    })
 }

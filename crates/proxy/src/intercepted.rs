@@ -23,7 +23,7 @@ use crate::door::Door;
 use crate::entry::{Direct, Entry, What};
 use crate::failure::Reason;
 use crate::io::Side;
-use crate::opaque::Origin;
+use crate::parcel::Origin;
 use crate::route::Found;
 use crate::worker::{Bound, Worker};
 

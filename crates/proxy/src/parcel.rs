@@ -13,6 +13,8 @@
 //! Nothing in here belongs to a thread: no registration with a runtime, no block of a pool, no
 //! reference to a Worker's tables.
 
+mod moving;
+
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,10 +22,10 @@ use std::time::Instant;
 
 use crate::door::Door;
 use crate::io::Packed;
-use crate::link::Resuming;
-use crate::opaque::Moving;
 use crate::permits::Permit;
 use crate::place::Place;
+
+pub(crate) use moving::{Half, Moving, Origin, Resuming};
 
 /// What comes to a Worker from another thread.
 #[derive(Debug)]

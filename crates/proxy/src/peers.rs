@@ -9,11 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
-use heddle_transport::Protocol;
 
 use crate::clock::{Clock, Millis};
 use crate::failure::Reason;
-use crate::worker::Worker;
 
 /// How often it is looked, in milliseconds.
 const LOOK_MS: Millis = 1_000;
@@ -115,36 +113,26 @@ impl Peers {
         self.is_stale.get()
     }
 
-    fn show_failures(&self, clock: &Clock, shown: &mut BTreeMap<Peer, PeerStatus>) {
+    /// Whether it is time to look again. Counts as a look if so.
+    pub(crate) fn is_time(&self, now: Millis) -> bool {
+        let is_time = now >= self.next_look.get();
+        if is_time {
+            self.next_look.set(now + LOOK_MS);
+        }
+        is_time
+    }
+
+    /// All is shown; it may be over by the next look if there is a connection.
+    pub(crate) fn shown(&self, is_any: bool) {
+        self.is_stale.set(is_any);
+    }
+
+    pub(crate) fn show_failures(&self, clock: &Clock, shown: &mut BTreeMap<Peer, PeerStatus>) {
         for (node, (reason, at)) in &*self.failures.borrow() {
             let (code, at) = (reason.code(), clock.instant(*at));
             let status = shown.entry(Peer::At(*node)).or_default();
             status.failure = Some(PeerFailure { code, at });
         }
-    }
-}
-
-impl Worker {
-    /// Brings what is shown up to date, unless that was done a moment ago. Nothing is allocated where it is about the
-    /// same nodes as before.
-    pub(crate) fn show_peers(&self, shown: &mut BTreeMap<Peer, PeerStatus>) {
-        let (now, peers, clock) = (self.clock.now_ms(), &self.peers, &self.clock);
-        if now < peers.next_look.get() {
-            return;
-        }
-        peers.next_look.set(now + LOOK_MS);
-        let none = PeerStatus::default();
-        shown.values_mut().for_each(|status| *status = none);
-        self.links.show(clock, shown);
-        self.http2.show(shown);
-        self.places.show(clock, shown);
-        if self.settings.between_nodes == Protocol::Http1 {
-            self.upstreams.show(shown);
-        }
-        peers.show_failures(clock, shown);
-        shown.retain(|_, status| *status != none);
-        let is_any = shown.values().any(PeerStatus::is_connected);
-        peers.is_stale.set(is_any);
     }
 }
 

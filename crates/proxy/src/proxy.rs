@@ -18,8 +18,8 @@ use crate::manager::{self, Order, View};
 use crate::peers::{Peer, PeerStatus};
 use crate::permits::{Called, Holder, Permits};
 use crate::place::Pods;
+use crate::rooms::Keeper;
 use crate::route::Snapshot;
-use crate::upstream::Keeper;
 use crate::{Entry, Settings};
 
 #[cfg(test)]

@@ -22,20 +22,16 @@ use crate::settings::Bounds;
 mod connect;
 mod endpoint;
 mod idle;
-mod keeper;
 mod lease;
 mod linked;
 mod remote;
-mod room;
 mod within;
 
 pub(crate) use connect::{Call, connect, is_refused};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use idle::Asking;
-pub(crate) use keeper::Keeper;
 pub(crate) use lease::Lease;
 pub(crate) use remote::{Shaking, dial_node, refused, say_refused};
-pub(crate) use room::{Joined, Room, Rooms, Seat, Waiting, Wants, join};
 
 /// Tries for one request or connection, the first included.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
@@ -263,7 +259,5 @@ impl Drop for Open {
     }
 }
 
-#[cfg(test)]
-pub(crate) use room::testing;
 #[cfg(test)]
 mod tests;

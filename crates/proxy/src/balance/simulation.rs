@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 use super::{Choice, FULL_SHARE, Load, Millis, Picker, Random, Schedule, choose};
-use crate::upstream::testing::rooms;
-use crate::upstream::{Joined, Rooms, Seat, Waiting, Wants, join};
+use crate::rooms::testing::rooms;
+use crate::rooms::{Joined, Rooms, Seat, Waiting, Wants, join};
 
 const LIMITS: [u32; 3] = [67, 133, 200];
 /// What a request takes at a provider, in microseconds, without what varies.

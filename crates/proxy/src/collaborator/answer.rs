@@ -7,9 +7,9 @@ use std::task::{Context, Poll, ready};
 use heddle_wire::buffer::Chain;
 use heddle_wire::http1::{FieldKind, Framing, REJECTS, ResponseHead, protocols};
 
+use super::Connection;
 use super::encode::cut_reason;
 use super::exchange::Exchange;
-use super::{Connection, Scratch};
 use crate::clock::Millis;
 use crate::failure::{Failure, Reason};
 use crate::handshake::Broken;
@@ -17,6 +17,7 @@ use crate::io::Side;
 use crate::link::reason_of;
 use crate::pump::{self, Pump};
 use crate::upstream::{Upstream, refused};
+use crate::worker::Scratch;
 
 /// Interim responses that one request may get. A server that is at work for long may say so every
 /// few seconds; more than this many are a flood.

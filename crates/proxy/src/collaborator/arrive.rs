@@ -6,9 +6,11 @@ use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::Chain;
 
-use super::{Connection, Scratch};
+use super::Connection;
 use crate::failure::{Failure, Reason};
-use crate::worker::{Intake, Turn};
+use crate::intake::Intake;
+use crate::worker::Scratch;
+use crate::worker::Turn;
 
 /// How a wait for a request ended.
 pub(super) enum Arrived {

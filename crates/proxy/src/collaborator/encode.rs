@@ -10,8 +10,9 @@ use heddle_wire::http1::{
     Edits, Field, FieldKind, Framing, RequestHead, ResponseHead, TargetForm, Version, same_name,
 };
 
+use super::Connection;
 use super::exchange::Exchange;
-use super::{Connection, Scratch};
+use crate::worker::Scratch;
 
 impl Connection {
     /// Writes the request that `scratch.request` describes into `scratch.out`, as the chosen

@@ -15,16 +15,17 @@ use heddle_wire::preface::Kind;
 use super::exchange::Exchange;
 use super::observe::has_choice;
 use super::prepare::Prepared;
-use super::{After, Connection, Scratch, Upgraded};
+use super::{After, Connection, Upgraded};
 use crate::authorize::Guards;
 use crate::authorize::Live;
 use crate::clock::Millis;
 use crate::failure::{Failure, Reason, Retry};
 use crate::link::{reason_of, unsent};
-use crate::opaque::Origin;
+use crate::parcel::Origin;
 use crate::upstream::{
     Asking, Call, Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect, is_refused,
 };
+use crate::worker::Scratch;
 use crate::worker::Worker;
 
 impl Connection {

@@ -38,45 +38,18 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use heddle_wire::http1::{Edits, RequestHead, ResponseHead};
-
-use crate::authorize::Judged;
 use crate::door::Door;
 use crate::failure::Failure;
+use crate::intake::Intake;
 use crate::io::Side;
-use crate::opaque::{Flow, Origin};
+use crate::opaque::Flow;
+use crate::parcel::Origin;
 use crate::parcel::{Contents, State};
 use crate::upstream::{Endpoint, Lease, Upstream};
-use crate::worker::{Alarm, Intake, Outcome, WorkKey, Worker};
+use crate::worker::{Alarm, Outcome, WorkKey, Worker};
 use arrive::Arrived;
 use exchange::Exchange;
 use prepare::{LastCalled, LastFound, Prepared};
-
-/// What a Worker's Collaborators share between two awaits, so that a request allocates nothing.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    request: RequestHead,
-    response: ResponseHead,
-    edits: Edits,
-    /// A head that was split over blocks, made contiguous.
-    linear: Vec<u8>,
-    /// The message on its way out.
-    out: Vec<u8>,
-    /// The request's path where it is not the one that was sent.
-    path: Vec<u8>,
-    /// The request's authority in canonical form.
-    authority: Vec<u8>,
-    /// A field value in the making.
-    value: Vec<u8>,
-    /// A request that policies look at.
-    judged: Judged,
-}
-
-impl Scratch {
-    pub(crate) fn new() -> Self {
-        Scratch::default()
-    }
-}
 
 /// Bytes of heads after which others get their turn, and as how many a short head counts: 16
 /// requests, or fewer long ones.

@@ -13,9 +13,9 @@ use heddle_wire::http1::{
     Field, Framing, Method, RequestHead, TargetForm, Version, may_be_offered, path, protocols,
 };
 
+use super::Connection;
 use super::encode;
 use super::exchange::Exchange;
-use super::{Connection, Scratch};
 use crate::clock::Millis;
 use crate::entry::Direct;
 use crate::entry::Entry;
@@ -23,6 +23,7 @@ use crate::entry::Inbound;
 use crate::failure::{Failure, Reason};
 use crate::pump::Pump;
 use crate::route::{HTTP_PORT, PortIndex, Request, Snapshot, Target};
+use crate::worker::Scratch;
 
 /// What is to be done with a request.
 pub(super) enum Prepared {

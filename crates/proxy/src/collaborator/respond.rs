@@ -47,7 +47,7 @@ impl Connection {
         exchange.status = status;
         {
             let mut scratch = self.worker.scratch.borrow_mut();
-            let super::Scratch { out, value, .. } = &mut *scratch;
+            let crate::worker::Scratch { out, value, .. } = &mut *scratch;
             start(out, status);
             field(out, "Location", value);
             end(out, keep, b"", exchange.method);

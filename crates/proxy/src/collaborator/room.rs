@@ -23,15 +23,17 @@ use heddle_model::HashOn;
 use heddle_telemetry::WorkerStats;
 use heddle_wire::buffer::Chain;
 
+use super::Connection;
 use super::exchange::Exchange;
-use super::{Connection, Scratch};
 use crate::authorize::Live;
 use crate::balance::hash;
 use crate::clock::Millis;
 use crate::failure::{Failure, Reason};
+use crate::rooms::{Joined, Rooms, Seat, Waiting, Wants, join};
 use crate::route::PortIndex;
-use crate::upstream::{Joined, Lease, Rooms, Seat, Waiting, Wants, join};
+use crate::upstream::Lease;
 use crate::worker::Bound;
+use crate::worker::Scratch;
 
 /// How often one that waits looks for itself whether an endpoint is back that was left out.
 const LOOK: Duration = Duration::from_millis(100);

@@ -34,8 +34,8 @@ use super::{
 };
 use crate::clock::{Clock, Millis};
 use crate::door::Door;
+use crate::entry::Inbound;
 use crate::failure::{Failure, Reason};
-use crate::inbound::understand;
 use crate::io::{Proof, Side};
 use crate::link::{Failed, Guest, Occupant};
 use crate::peers::PeerStatus;
@@ -310,7 +310,7 @@ impl Answering {
         let parsed =
             parsed.filter(|(preface, length)| preface.kind == Kind::Http && *length == bytes.len());
         let (preface, _) = parsed.ok_or(Reason::EndpointGone)?;
-        let inbound = understand(&preface, &self.called, &self.caller);
+        let inbound = Inbound::of(&preface, &self.called, &self.caller);
         let inbound = inbound.map_err(|_| Reason::EndpointGone)?;
         let permit = worker.permit(&inbound)?;
         let door = Door::inbound_of(inbound, None);

@@ -26,9 +26,10 @@ use super::{End, Guest, Link};
 use crate::clock::Millis;
 use crate::door::Door;
 use crate::failure::Reason;
+use crate::intake::Intake;
 use crate::io::{Proof, Side};
-use crate::parcel::{Contents, State};
-use crate::worker::{Alarm, Band, Intake, Outcome, Worker};
+use crate::parcel::{Contents, Resuming, State};
+use crate::worker::{Alarm, Band, Outcome, Worker};
 
 /// How long somebody may take to prove again who it is, whose certificate holds no longer, in milliseconds.
 const PROVE_AGAIN_MS: Millis = 2_000;
@@ -37,14 +38,6 @@ const PROVE_AGAIN_MS: Millis = 2_000;
 const COMES_BACK_MS: Millis = 1_000;
 /// How often it is looked whether a link is still waited for, in milliseconds.
 const LOOK_MS: Millis = 500;
-
-/// A socket over which a link wants to go on that is another Worker's.
-#[derive(Debug)]
-pub(crate) struct Resuming {
-    token: Token,
-    /// What was read from it.
-    read: Vec<u8>,
-}
 
 /// A connection on which another node, which has proven who it is, wants to begin or go on with a link.
 pub(crate) struct Called {

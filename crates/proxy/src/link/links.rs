@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use heddle_model::ServiceAccountName;
@@ -22,7 +22,7 @@ use crate::io::Side;
 use crate::peers::{Peer, PeerStatus};
 use crate::place::Via;
 use crate::upstream::Endpoint;
-use crate::worker::{Intake, WorkKey, Worker};
+use crate::worker::{WorkKey, Worker};
 
 /// Streams on a link from which on another is opened for the same pair: it lands on another Worker there.
 const BUSY_STREAMS: usize = 128;
@@ -54,28 +54,6 @@ pub(crate) struct Links {
     count: Cell<usize>,
     /// What has come for their streams and was not taken.
     pub(super) holds: Holds,
-}
-
-/// Which Worker of the process has which session: a link that was cut may come back to any.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Sessions(Arc<Mutex<HashMap<Token, Intake, RandomState>>>);
-
-impl Sessions {
-    /// Asked when a link is made or comes back, never for a stream.
-    pub(super) fn find(&self, token: Token) -> Option<Intake> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(&token).cloned()
-    }
-
-    pub(super) fn add(&self, token: Token, intake: Intake) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(token, intake);
-    }
-
-    pub(super) fn remove(&self, token: Token) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.remove(&token);
-    }
 }
 
 impl Links {

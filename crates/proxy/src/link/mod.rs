@@ -67,9 +67,9 @@ use pair::{OfPair, Pair};
 use resets::Resets;
 use slots::Slots;
 
-pub(crate) use answer::{Called, Resuming, resumed};
+pub(crate) use answer::{Called, resumed};
 pub(crate) use failure::{Failed, broken, reason_of, unsent};
-pub(crate) use links::{Key, Links, Sessions};
+pub(crate) use links::{Key, Links};
 pub(crate) use places::{Guest, Occupant, Places};
 pub(crate) use stream::Stream;
 

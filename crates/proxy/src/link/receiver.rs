@@ -8,8 +8,8 @@ use heddle_wire::preface::{Kind, Preface};
 use super::failure::{Failed, code_of};
 use super::{Link, Stream};
 use crate::door::Door;
+use crate::entry::Inbound;
 use crate::failure::Reason;
-use crate::inbound::understand;
 use crate::io::Side;
 use crate::worker::Worker;
 
@@ -50,7 +50,7 @@ impl<'a> Receiver<'a> {
         let preface =
             parsed.filter(|(preface, length)| preface.kind == kind && *length == destination.len());
         let (preface, _) = preface.ok_or(Reason::EndpointGone)?;
-        let inbound = understand(&preface, called, caller).map_err(|_| Reason::EndpointGone)?;
+        let inbound = Inbound::of(&preface, called, caller).map_err(|_| Reason::EndpointGone)?;
         let permit = worker.permit(&inbound)?;
         let door = Door::inbound_of(inbound, None);
         let stream = Side::of_link(Stream::at(link, slot, kind == Kind::Http));

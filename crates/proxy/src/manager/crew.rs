@@ -15,7 +15,8 @@ use super::meter::Meter;
 use super::steal::{Loads, Taking};
 use crate::Reason;
 use crate::door::Door;
-use crate::link::Sessions;
+use crate::intake::Intake;
+use crate::intake::Sessions;
 use crate::listener::{BATCH, Refusing};
 use crate::mailbox::Mailbox;
 use crate::parcel::{Arrival, Parcel};
@@ -23,7 +24,7 @@ use crate::permits::{Holder, Permits, Share};
 use crate::place::Pods;
 use crate::route::Snapshot;
 use crate::settings::Settings;
-use crate::worker::{self, Command, Intake, Shown};
+use crate::worker::{self, Command, Shown};
 
 /// A Worker as others may see it.
 #[derive(Clone)]

@@ -32,13 +32,12 @@ use crate::authorize::Live;
 use crate::clock::Millis;
 use crate::door::Door;
 use crate::failure::{Failure, Reason};
+use crate::intake::Intake;
 use crate::io::Side;
+use crate::parcel::Origin;
 use crate::pump::{Blocks, Broken, Pump};
-use crate::route::Rule;
 use crate::upstream::{Lease, Upstream};
-use crate::worker::{Alarm, Intake, Outcome, Turn, Worker};
-
-pub(crate) use moving::Moving;
+use crate::worker::{Alarm, Outcome, Turn, Worker};
 
 /// A reset is noticed by reading. A flow that does not read from one side, because the other takes
 /// nothing or because that side has said everything, looks this often whether it is still there.
@@ -61,22 +60,6 @@ pub(crate) struct Flow {
     series: Arc<TcpSeries>,
     /// Bytes from the client and from the endpoint, wherever they were carried.
     carried: (u64, u64),
-}
-
-/// Where a flow comes from: what the log says of it beside what it carried.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    /// The Service's port, as metrics and log name it.
-    pub(crate) destination: Arc<str>,
-    /// When the client was accepted, or had its last answer in HTTP.
-    pub(crate) began: Instant,
-    /// Endpoints that were tried.
-    pub(crate) attempts: u32,
-    /// It began with a request, by which it was judged.
-    pub(crate) upgraded: bool,
-    /// Path and rule of the request that was upgraded, as the log shows them.
-    pub(crate) path: Vec<u8>,
-    pub(crate) rule: Option<Arc<Rule>>,
 }
 
 impl Origin {

@@ -5,43 +5,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use heddle_wire::buffer::Chain;
 
-use super::{Direction, Flow, Origin};
+use super::{Direction, Flow};
 use crate::door::Door;
 use crate::failure::Reason;
+use crate::intake::Intake;
 use crate::io::Packed;
-use crate::parcel::{Contents, State};
-use crate::place::Place;
-use crate::upstream::{Lease, Seat};
-use crate::worker::{Intake, Outcome, Worker};
-
-/// What goes along with the client's socket.
-#[derive(Debug)]
-pub(crate) struct Moving {
-    endpoint: Place,
-    /// What it takes of the endpoint's room, wherever it is.
-    seat: Option<Seat>,
-    upstream: Packed,
-    up: Half,
-    down: Half,
-    /// When a byte moved last.
-    moved: Instant,
-    origin: Origin,
-    carried: (u64, u64),
-}
-
-/// One direction.
-#[derive(Debug)]
-struct Half {
-    /// Read and not yet written: a window's worth at most, since a pump that has something to write
-    /// reads nothing.
-    in_hand: Vec<u8>,
-    /// The source has said everything, and the sink knows.
-    ended: bool,
-}
+use crate::parcel::{Contents, Half, Moving, State};
+use crate::upstream::Lease;
+use crate::worker::{Outcome, Worker};
 
 impl Flow {
     /// Takes the flow off this Worker. Wherever the parcel is lost on its way, both sides are reset.
@@ -115,34 +89,6 @@ impl Moving {
             carried: self.carried,
             ..flow
         })
-    }
-}
-
-#[cfg(test)]
-impl Moving {
-    /// A flow on which nothing was said.
-    pub(crate) fn fresh(upstream: std::net::TcpStream) -> Self {
-        let half = || Half {
-            in_hand: Vec::new(),
-            ended: false,
-        };
-        Moving {
-            endpoint: Place::here(([127, 0, 0, 1], 1).into()),
-            seat: None,
-            upstream: Packed::plain(upstream),
-            up: half(),
-            down: half(),
-            moved: Instant::now(),
-            origin: Origin {
-                destination: "test/echo".into(),
-                began: Instant::now(),
-                attempts: 1,
-                upgraded: false,
-                path: Vec::new(),
-                rule: None,
-            },
-            carried: (0, 0),
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use heddle_model::{
 
 use crate::balance::{Ring, Schedule};
 use crate::place::Place;
-use crate::upstream::Rooms;
+use crate::rooms::Rooms;
 
 /// The endpoints of one Service's port.
 #[derive(Debug, Default)]

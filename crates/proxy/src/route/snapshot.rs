@@ -22,7 +22,7 @@ use crate::entry::Entry;
 use crate::entry::What;
 use crate::permits::{Called, Share};
 use crate::place::{Place, Via, Way};
-use crate::upstream::Keeper;
+use crate::rooms::Keeper;
 
 /// The destination of what the mesh does not know, in metrics and logs.
 const OUTSIDE: &str = "external";

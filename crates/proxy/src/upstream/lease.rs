@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use super::{Endpoint, Seat};
+use super::Endpoint;
+use crate::rooms::Seat;
 
 /// A request's claim on an endpoint: counts as its load until dropped, and takes one of its places where it has
 /// so many.

@@ -19,7 +19,6 @@ use super::{Call, Endpoint};
 use crate::door::Door;
 use crate::failure::Reason;
 use crate::handshake::{Broken, Handshake};
-use crate::inbound::reason_for;
 use crate::io::Side;
 use crate::link::reason_of;
 use crate::place::Via;
@@ -112,7 +111,7 @@ async fn hear(
         (true, true) => Poll::Ready(Err(worker.rang_for(alarm, Reason::LinkFull))),
         (true, false) => Poll::Ready(Err(worker.rang_for(alarm, Reason::ConnectTimeout))),
     });
-    match reason_for(status.await?) {
+    match Reason::of_status(status.await?) {
         Some(reason) => Err(reason),
         None => {
             worker.upstreams.reached(endpoint);
@@ -175,10 +174,15 @@ impl Shaking<'_> {
         worker.stats.handshakes.inc();
         let shaken = poll_fn(|cx| match alarm.rang() {
             true => Poll::Ready(None),
-            false => handshake.poll(cx, worker).map(Some),
+            false => handshake.poll(cx, &worker.pace).map(Some),
         });
         let shaken = shaken.await.ok_or(Unmet::Late)?;
-        let side = shaken.and_then(|()| handshake.finish(worker, &identities));
+        let side = shaken.and_then(|()| {
+            let side = handshake.finish(worker.clock.now(), &worker.pool, &identities)?;
+            // By what holds now: it may have changed since the handshake began.
+            worker.check(&side).map_err(Broken::Refused)?;
+            Ok(side)
+        });
         side.map_err(Unmet::Broken)
     }
 }

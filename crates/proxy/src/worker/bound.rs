@@ -15,8 +15,9 @@ use crate::balance::{self, Budget, Choice, Load, Picker, Random};
 use crate::clock::Millis;
 use crate::place::Pods;
 use crate::place::{Place, Way};
+use crate::rooms::Room;
 use crate::route::{PortEntry, PortIndex, Snapshot};
-use crate::upstream::{Endpoint, Room, Upstreams};
+use crate::upstream::{Endpoint, Upstreams};
 
 /// A snapshot and what one Worker keeps beside it.
 pub(crate) struct Bound {

@@ -7,8 +7,8 @@ use std::time::Instant;
 use heddle_intercept::Sockets;
 use heddle_transport::Identities;
 
-use super::Intake;
 use crate::door::Door;
+use crate::intake::Intake;
 use crate::mailbox::Order;
 use crate::place::Pods;
 use crate::route::Snapshot;

@@ -1,16 +1,17 @@
 //! A Worker: one thread with its own runtime, connections, buffers, upstreams, configuration and
 //! numbers. Nothing of it is shared with another thread, so nothing is locked.
 
+mod accept;
 mod alarm;
 mod bound;
 mod choose;
 mod command;
 mod gate;
-mod intake;
 mod looks;
 mod moves;
 mod outcome;
-mod pace;
+mod scratch;
+mod shown;
 mod thread;
 mod timer;
 mod trust;
@@ -31,13 +32,15 @@ use heddle_wire::http1::Limits;
 
 use crate::balance::Random;
 use crate::clock::{Clock, Millis, millis};
-use crate::collaborator::Scratch;
 use crate::door::Door;
 use crate::entry::Entry;
 use crate::entry::{Direct, What};
 use crate::failure::Reason;
 use crate::http2::Connections;
-use crate::link::{Links, Places, Sessions};
+use crate::intake::Intake;
+use crate::intake::Sessions;
+use crate::link::{Links, Places};
+use crate::pace::Pace;
 use crate::peers::{Peer, PeerStatus, Peers};
 use crate::permits::Share;
 use crate::place::Pods;
@@ -47,17 +50,17 @@ use crate::route::{Found, PortIndex};
 use crate::settings::Settings;
 use crate::upstream::{Endpoint, Upstreams};
 
+pub(crate) use accept::Listener;
 pub(crate) use alarm::{Alarm, Alarms};
 pub(crate) use bound::{Bound, SeriesKey};
 pub(crate) use command::Command;
 pub(crate) use gate::{Band, Gate, Member, Part, TaskId, WorkKey};
-pub(crate) use intake::{BOUND as INTAKE_BOUND, Intake};
 pub(crate) use looks::Looks;
 #[cfg(test)]
 pub(crate) use moves::portion;
 pub(crate) use moves::{Moves, Standing, Turn};
 pub(crate) use outcome::Outcome;
-pub(crate) use pace::Pace;
+pub(crate) use scratch::Scratch;
 pub(crate) use thread::{Handle, Plan, spawn};
 
 /// Clients that are looked at after one that was gone when its turn came.

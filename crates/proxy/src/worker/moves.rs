@@ -12,7 +12,8 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use super::{Gate, Intake, TaskId};
+use super::{Gate, TaskId};
+use crate::intake::Intake;
 
 pub(crate) use portion::Standing;
 

@@ -1,6 +1,6 @@
 //! What becomes of a connection when it is done with one of the things that it can do.
 
-use super::Intake;
+use crate::intake::Intake;
 use crate::parcel::Contents;
 
 /// What comes after it.

@@ -22,17 +22,16 @@ use tokio::sync::oneshot;
 
 use super::alarm::SWEEP_MS;
 use super::timer::Timer;
-use super::{
-    Alarms, Bound, Command, Gate, INTAKE_BOUND, Intake, Looks, Moves, Pace, Shown, WorkKey, Worker,
-};
+use super::{Alarms, Bound, Command, Gate, Looks, Moves, Shown, WorkKey, Worker};
 use crate::balance::Random;
 use crate::clock::{Clock, Millis};
-use crate::collaborator::Scratch;
 use crate::http2::Connections;
+use crate::intake::Sessions;
+use crate::intake::{INTAKE_BOUND, Intake};
 use crate::io::{count_in, leave_out_reset};
-use crate::link::{Links, Places, Sessions};
-use crate::listener::Listener;
+use crate::link::{Links, Places};
 use crate::mailbox::Mailbox;
+use crate::pace::Pace;
 use crate::parcel::Arrival;
 use crate::peers::Peers;
 use crate::permits::Share;
@@ -40,6 +39,8 @@ use crate::place::Pods;
 use crate::route::Snapshot;
 use crate::settings::{Bounds, Settings};
 use crate::upstream::Upstreams;
+use crate::worker::Listener;
+use crate::worker::Scratch;
 
 /// Pieces of work between two looks at the sockets.
 const BUDGET: usize = 128;

@@ -1,8 +1,9 @@
 //! What a Worker does when it is to give some of its work away, or all.
 
 use super::portion::{Fate, Item, Kind, MAX_ASKED, Standing, choose};
+use crate::intake::Intake;
 use crate::worker::gate::{Band, Spent};
-use crate::worker::{Intake, TaskId, Worker};
+use crate::worker::{TaskId, Worker};
 
 /// Who does work on a caller's account.
 #[derive(Debug, Clone, Copy)]

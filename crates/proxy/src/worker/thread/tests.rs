@@ -9,9 +9,9 @@ use super::*;
 use crate::door::Door;
 use crate::entry::Entry;
 use crate::failure::Reason;
+use crate::intake::Sessions;
 use crate::io::Packed;
-use crate::link::Sessions;
-use crate::opaque::Moving;
+use crate::parcel::Moving;
 use crate::parcel::{Contents, Parcel, State};
 use crate::permits::{Holder, Permits};
 

@@ -14,14 +14,18 @@
 //! The Manager takes no more out of a listener's queue than there is room for; until there is, clients wait where they
 //! are, in the kernel. What moves leaves room for that: what a Worker has already can stay there.
 
+mod sessions;
+
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
 use crate::parcel::Arrival;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
+pub(crate) use sessions::Sessions;
+
 /// Connections that may wait for a Worker.
-pub(crate) const BOUND: usize = 256;
+pub(crate) const INTAKE_BOUND: usize = 256;
 
 /// Where a Worker's connections come in.
 pub(crate) type Intake = Inlet<Arrival>;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use foldhash::fast::RandomState;
 use heddle_model::{Service, ServiceName, ServicePort};
 
-use super::room::{Line, Room, Rooms, UNLIMITED};
+use super::{Line, Room, Rooms, UNLIMITED};
 
 /// The rooms of a process.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use heddle_model::{AppProtocol, Balancer, Balancing, Endpoint};
 
 use super::*;
 use crate::balance::FULL_SHARE;
-use crate::upstream::{Joined, Wants, join};
+use crate::rooms::{Joined, Wants, join};
 
 fn address(number: u8) -> SocketAddr {
     ([127, 0, 0, number], 80).into()

@@ -109,7 +109,7 @@ impl Wants {
 }
 
 impl Line {
-    pub(in crate::upstream) fn bound(&self, most: usize, patience_ms: Millis) {
+    pub(in crate::rooms) fn bound(&self, most: usize, patience_ms: Millis) {
         self.most.store(most, Ordering::Relaxed);
         self.patience_ms.store(patience_ms, Ordering::Relaxed);
     }

@@ -26,8 +26,10 @@ use crate::balance::{self, FULL_SHARE, Outlier};
 use crate::clock::{Millis, millis};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, fence, lock};
 
+mod keeper;
 mod line;
 
+pub(crate) use keeper::Keeper;
 pub(crate) use line::{Joined, Line, Waiting, Wants, join};
 
 /// The limit of an endpoint that takes any number.
