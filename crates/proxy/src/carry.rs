@@ -30,13 +30,14 @@ use crate::http2;
 use crate::inbound::{Greeting, Met};
 use crate::intake::Intake;
 use crate::intercepted::lead;
-use crate::io::{Side, is_reset};
+use crate::io::is_reset;
 use crate::link::{Called, resumed};
 use crate::listener::BATCH;
 use crate::opaque::Flow;
 use crate::parcel::{Arrival, Contents, Idle, Parcel, State};
 use crate::permits::Permit;
 use crate::route::Spoken;
+use crate::side::Side;
 use crate::upstream::Endpoint;
 use crate::worker::{Member, Outcome, Part, WorkKey, Worker};
 
@@ -107,13 +108,13 @@ impl Worker {
         self: &Rc<Self>,
         door: Arc<Door>,
         permit: Permit,
-        (stream, member): (Side, Option<Member>),
+        (stream, member): (impl Into<Side>, Option<Member>),
         peer: SocketAddr,
     ) {
         let key = self.gate.account(&door.source);
         let open = Open::new(self);
         self.stats.connections_total.inc();
-        let worker = Rc::clone(self);
+        let (worker, stream) = (Rc::clone(self), stream.into());
         self.gate.spawn_as(key, member, async move {
             let stage = enter(Rc::clone(&worker), door, key, stream, peer);
             go_on(worker, open, permit, stage).await;
@@ -130,7 +131,7 @@ impl Worker {
             && is_there
             && self.believes(&side)
         {
-            let upstream = self.upstreams.adopt(&endpoint, side);
+            let upstream = self.upstreams.adopt(&endpoint, side.into());
             let now = self.clock.now_ms();
             let caller = self.gate.account(&idle.caller);
             self.upstreams.give_back(&endpoint, upstream, caller, now);
@@ -209,6 +210,11 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
         // Whom it came from has ceased to be believed on its way here.
         return Ok(Stage::Over);
     }
+    if let State::Link(resuming) = &state {
+        resumed(&worker, client, resuming);
+        return Ok(Stage::Over);
+    }
+    let client = Side::from(client);
     Ok(match state {
         State::New => {
             // Failing to set it costs latency, nothing else.
@@ -237,11 +243,7 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
             let connection = Connection::new(worker, door, key, client, peer);
             connection.resumed(served, since, last).into()
         }
-        State::Link(resuming) => {
-            resumed(&worker, client, &resuming);
-            Stage::Over
-        }
-        State::Opaque(_) => unreachable!("it was settled before"),
+        State::Link(_) | State::Opaque(_) => unreachable!("it was settled before"),
     })
 }
 

@@ -25,11 +25,11 @@ use crate::collaborator::Connection;
 use crate::door::Door;
 use crate::failure::Reason;
 use crate::intake::Intake;
-use crate::io::Side;
 use crate::opaque::Flow;
 use crate::parcel::Origin;
 use crate::parcel::{Contents, Idle, State, Waiting};
 use crate::route::{PortIndex, Spoken};
+use crate::side::Side;
 use crate::upstream::{Call, Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
 use crate::worker::{Alarm, Bound, Outcome, WorkKey, Worker};
 
@@ -124,7 +124,7 @@ impl Undecided {
         let registered = waiting.upstream.side.unpack().ok();
         let believed = registered.filter(|side| self.worker.believes(side));
         let joined = believed.map(|side| {
-            let upstream = upstreams.adopt(&endpoint, side);
+            let upstream = upstreams.adopt(&endpoint, side.into());
             (upstream, Lease::new(Rc::clone(&endpoint)))
         });
         Undecided {

@@ -27,9 +27,10 @@ use crate::entry::Inbound;
 use crate::failure::Reason;
 use crate::handshake::{Broken, Handshake};
 use crate::http2;
-use crate::io::Side;
+use crate::io;
 use crate::link::Called;
 use crate::permits::{Claim, Permit};
+use crate::side::Side;
 use crate::worker::{Alarm, Outcome, Worker};
 
 /// How long a peer that is refused may take to hear why.
@@ -118,13 +119,13 @@ impl Greeting {
                 drop(alarm);
                 let claim = match worker.claim(&inbound) {
                     Ok(claim) => claim,
-                    Err(()) => return over_share(&worker, &inbound, side),
+                    Err(()) => return over_share(&worker, &inbound, side.into()),
                 };
                 let door = Door::inbound_of(inbound, Some(claim));
                 Outcome::Next(Met::Connection {
                     worker,
                     door,
-                    side: Box::new(side),
+                    side: Box::new(side.into()),
                     peer,
                 })
             }
@@ -164,7 +165,7 @@ async fn greeted(
     identities: &Identities,
     alarm: &Alarm,
     stream: TcpStream,
-) -> Result<(Side, Greeted), Failed> {
+) -> Result<(io::Side, Greeted), Failed> {
     let session = identities.accept().map_err(|error| {
         let refusal = heddle_transport::Refusal::Tls(error.to_string());
         Failed::Handshake(Broken::Refused(refusal))
@@ -202,7 +203,7 @@ fn poll_first_words(
     cx: &mut Context<'_>,
     worker: &Worker,
     alarm: &Alarm,
-    side: &mut Side,
+    side: &mut io::Side,
 ) -> Poll<Result<Greeted, Failed>> {
     let mut linear = Vec::new();
     if side.protocol() == Some(Protocol::Http2) {
@@ -250,7 +251,7 @@ fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Outcome<Met
     Outcome::Over
 }
 
-fn understood(preface: &Preface<'_>, side: &Side) -> Result<Inbound, Failed> {
+fn understood(preface: &Preface<'_>, side: &io::Side) -> Result<Inbound, Failed> {
     let called = side.called().and_then(SpiffeId::service_account);
     let (Some(called), Some(caller)) = (called, side.proof()) else {
         return Err(Failed::Preface("it is not known who calls whom".to_owned()));

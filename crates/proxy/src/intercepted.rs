@@ -22,9 +22,9 @@ use heddle_model::WorkloadName;
 use crate::door::Door;
 use crate::entry::{Direct, Entry, What};
 use crate::failure::Reason;
-use crate::io::Side;
 use crate::parcel::Origin;
 use crate::route::Found;
+use crate::side::Side;
 use crate::worker::{Bound, Worker};
 
 /// The destination of what was refused before it was known.

@@ -14,20 +14,11 @@ use std::task::{Context, Poll, ready};
 use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::http1::{BodyTracker, Framing, Line, Reject};
 
-use crate::io::Side;
+use crate::side::Side;
+use crate::worker::Blocks;
 
 /// Bytes moved before other work gets its turn.
 const TURN_BYTES: u64 = 512 * 1024;
-
-/// Where a pump's blocks come from.
-pub(crate) struct Blocks<'a> {
-    /// For what is short.
-    pub(crate) usual: &'a Pool,
-    /// For what fills a usual block: fewer and larger pieces are cheaper to move.
-    pub(crate) wide: &'a Pool,
-    /// Bytes that one direction of one message may hold.
-    pub(crate) max_window: usize,
-}
 
 /// One direction of one message.
 #[derive(Debug)]

@@ -14,16 +14,15 @@ use foldhash::fast::RandomState;
 use heddle_telemetry::WorkerStats;
 
 use crate::clock::Millis;
-use crate::io::Side;
 use crate::peers::{Peer, PeerStatus};
 use crate::place::Place;
 use crate::settings::Bounds;
+use crate::side::Side;
 
 mod connect;
 mod endpoint;
 mod idle;
 mod lease;
-mod linked;
 mod remote;
 mod within;
 
@@ -31,7 +30,7 @@ pub(crate) use connect::{Call, connect, is_refused};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use idle::Asking;
 pub(crate) use lease::Lease;
-pub(crate) use remote::{Shaking, dial_node, refused, say_refused};
+pub(crate) use remote::refused;
 
 /// Tries for one request or connection, the first included.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;

@@ -13,9 +13,9 @@ use super::exchange::Exchange;
 use crate::clock::Millis;
 use crate::failure::{Failure, Reason};
 use crate::handshake::Broken;
-use crate::io::Side;
 use crate::link::reason_of;
 use crate::pump::{self, Pump};
+use crate::side::Side;
 use crate::upstream::{Upstream, refused};
 use crate::worker::Scratch;
 

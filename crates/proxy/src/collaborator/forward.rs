@@ -176,15 +176,17 @@ impl Connection {
         let caller = exchange.bound.snapshot.guards.account(&self.door);
         let place = worker.upstreams.reserve(endpoint);
         let place = place.ok_or(Reason::UpstreamOverflow)?;
-        let target = (&**endpoint, via);
+        let far = endpoint.far(via);
         if worker.settings.between_nodes == Protocol::Http2 {
             let head = &worker.scratch.borrow().out;
-            let side = worker.http2.exchange(worker, target, caller, head)?;
-            return Ok(side.map(|side| Upstream::of_link(side, place)));
+            let side = worker
+                .http2
+                .exchange(worker, (far, &endpoint.reached), caller, head)?;
+            return Ok(side.map(|side| Upstream::of_link(side.into(), place)));
         }
         let links = &worker.links;
-        let side = links.stream(worker, target, caller, Kind::Http, self.key.0)?;
-        Ok(Some(Upstream::of_link(side, place)))
+        let side = links.stream(worker, far, caller, Kind::Http, self.key.0)?;
+        Ok(Some(Upstream::of_link(side.into(), place)))
     }
 
     /// Whether a request is sent only when its link is there: as long as nothing of it was sent it can go elsewhere.

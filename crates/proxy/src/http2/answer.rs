@@ -285,8 +285,8 @@ impl Answering {
         match self.admit(worker, &destination) {
             Ok((door, permit)) => {
                 let seat = Seat::of(destination, arrived);
-                let side = Side::of_exchange(Exchange::called(self, seat));
-                worker.admit_stream(door, permit, (side, None), self.peer);
+                let exchange = Exchange::called(self, seat);
+                worker.admit_stream(door, permit, (exchange, None), self.peer);
             }
             Err(reason) => {
                 let (_, mut respond) = arrived;

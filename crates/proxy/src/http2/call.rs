@@ -22,11 +22,11 @@ use super::{
     CONNECTION_WINDOW, LOOK_MS, MAX_HEADER_LIST, MAX_STREAMS, SEND_BUFFER, SMALL_FRAMES,
     STREAM_WINDOW,
 };
+use crate::dial::{Shaking, dial_node, say_refused};
 use crate::failure::Reason;
 use crate::handshake::Broken;
 use crate::io::Side;
 use crate::link::Failed;
-use crate::upstream::{Shaking, dial_node, say_refused};
 use crate::worker::{Alarm, Worker};
 
 type Http2 = Connection<Wire, Bytes>;

@@ -3,7 +3,6 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
@@ -16,11 +15,9 @@ use http::header::HeaderValue;
 use super::call::{begin, call};
 use super::{Exchange, Shared, head};
 use crate::failure::Reason;
-use crate::io::Side;
-use crate::link::Key;
+use crate::link::{Far, Key};
 use crate::peers::{Peer, PeerStatus};
 use crate::place::Via;
-use crate::upstream::Endpoint;
 use crate::worker::{WorkKey, Worker};
 
 /// Callers of an endpoint whose connections are remembered.
@@ -71,25 +68,23 @@ impl Connections {
     pub(crate) fn exchange(
         &self,
         worker: &Rc<Worker>,
-        (endpoint, via): (&Endpoint, &Arc<Via>),
+        (far, reached): (Far<'_>, &Reached),
         caller: Option<&ServiceAccountName>,
         head: &[u8],
-    ) -> Result<Option<Side>, Reason> {
-        let reached = &endpoint.reached;
-        let destination = reached.destination(endpoint, via)?;
+    ) -> Result<Option<Box<Exchange>>, Reason> {
+        let destination = reached.destination(far)?;
         let Some(request) = head::request(head, destination) else {
             return Ok(None);
         };
         let calling = match reached.find(caller) {
             Some(calling) => calling,
             None => {
-                let calling = self.open(worker, via, caller)?;
+                let calling = self.open(worker, far.via, caller)?;
                 reached.keep(caller, &calling);
                 calling
             }
         };
-        let exchange = Exchange::calling(&calling, request);
-        Ok(Some(Side::of_exchange(exchange)))
+        Ok(Some(Exchange::calling(&calling, request)))
     }
 
     /// The connection of a pair, or a new one.
@@ -160,11 +155,11 @@ pub(crate) struct Reached {
 
 impl Reached {
     /// The value of [`head::DESTINATION`]: what begins a connection of its own, in hexadecimal digits.
-    fn destination(&self, endpoint: &Endpoint, via: &Via) -> Result<&HeaderValue, Reason> {
+    fn destination(&self, far: Far<'_>) -> Result<&HeaderValue, Reason> {
         if let Some(known) = self.destination.get() {
             return Ok(known);
         }
-        let preface = endpoint.destination(via, Kind::Http)?;
+        let preface = far.destination(Kind::Http)?;
         let value = HeaderValue::from_maybe_shared(Bytes::from(hex(&preface)));
         let value = value.map_err(|_| Reason::ServiceGone)?;
         Ok(self.destination.get_or_init(|| value))

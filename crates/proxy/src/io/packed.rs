@@ -5,7 +5,7 @@ use std::net;
 
 use tokio::net::TcpStream;
 
-use super::{Carrier, Secured, Side};
+use super::{Carrier, Secured, Side, Wire};
 
 /// A side that belongs to no runtime, on its way to another Worker. Its inbox and outbox are empty, or
 /// go along by another way.
@@ -16,19 +16,17 @@ pub(crate) struct Packed {
     one_clients: bool,
 }
 
-impl Side {
+impl<C: Carrier> Side<C> {
     /// Takes it off its runtime.
     ///
     /// # Errors
     /// When the runtime does not let go of the socket, which only one that has ended does not; or when it has
     /// none of its own, being a stream of a link.
     pub(crate) fn pack(self) -> io::Result<Packed> {
-        let (socket, secured) = match self.carrier {
-            Carrier::Socket(socket) => (socket, None),
-            Carrier::Session(socket, secured) => (socket, Some(secured)),
-            Carrier::Stream(_) | Carrier::Exchange(_) => {
-                return Err(io::ErrorKind::Unsupported.into());
-            }
+        let (socket, secured) = match self.carrier.into_wire() {
+            Some(Wire::Socket(socket)) => (socket, None),
+            Some(Wire::Session(socket, secured)) => (socket, Some(secured)),
+            None => return Err(io::ErrorKind::Unsupported.into()),
         };
         Ok(Packed {
             socket: socket.into_std()?,
@@ -61,7 +59,7 @@ impl Packed {
         let socket = TcpStream::from_std(self.socket)?;
         let side = match self.secured {
             Some(secured) => Side::secured(socket, secured),
-            None => Side::new(socket),
+            None => Side::of(Wire::Socket(socket)),
         };
         Ok(Side {
             one_clients: self.one_clients,

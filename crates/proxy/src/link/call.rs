@@ -19,9 +19,9 @@ use super::failure::unopened;
 use super::receiver::Receiver;
 use super::{End, Key, Link};
 use crate::clock::Millis;
+use crate::dial::{Shaking, dial_node, say_refused};
 use crate::failure::Reason;
 use crate::io::Side;
-use crate::upstream::{Shaking, dial_node, say_refused};
 use crate::worker::{Alarm, Worker};
 
 /// How long it takes to dial again after the first try that failed, in milliseconds; twice as long after each

@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use heddle_model::ServiceAccountName;
@@ -15,13 +14,11 @@ use super::call::call;
 use super::hold::Holds;
 use super::pair::Pair;
 use super::stream::Opening;
-use super::{End, Link, Occupant, Stream};
+use super::{End, Far, Link, Occupant, Stream};
 use crate::clock::Clock;
 use crate::failure::Reason;
-use crate::io::Side;
 use crate::peers::{Peer, PeerStatus};
 use crate::place::Via;
-use crate::upstream::Endpoint;
 use crate::worker::{WorkKey, Worker};
 
 /// Streams on a link from which on another is opened for the same pair: it lands on another Worker there.
@@ -75,23 +72,22 @@ impl Links {
     pub(crate) fn stream(
         &self,
         worker: &Rc<Worker>,
-        (endpoint, via): (&Endpoint, &Arc<Via>),
+        far: Far<'_>,
         caller: Option<&ServiceAccountName>,
         kind: Kind,
         scope: u32,
-    ) -> Result<Side, Reason> {
-        let link = match self.known(endpoint.link_of(caller), kind) {
+    ) -> Result<Stream, Reason> {
+        let link = match self.known(far.linked.link_of(caller), kind) {
             Some(link) => link,
             None => {
-                let link = self.link(worker, via, caller, kind)?;
-                endpoint.keep_link(caller, &link);
+                let link = self.link(worker, far.via, caller, kind)?;
+                far.linked.keep_link(caller, &link);
                 link
             }
         };
-        let destination = endpoint.destination(via, kind)?;
+        let destination = far.destination(kind)?;
         let opening = Opening { destination, scope };
-        let stream = Stream::opening(&link, opening, kind == Kind::Http);
-        Ok(Side::of_link(stream))
+        Ok(Stream::opening(&link, opening, kind == Kind::Http))
     }
 
     /// The link of a pair that has the fewest streams, or a new one.

@@ -36,6 +36,7 @@ mod carry;
 mod elsewhere;
 mod failure;
 mod hold;
+mod linked;
 mod links;
 mod openings;
 mod pair;
@@ -69,6 +70,7 @@ use slots::Slots;
 
 pub(crate) use answer::{Called, resumed};
 pub(crate) use failure::{Failed, broken, reason_of, unsent};
+pub(crate) use linked::{Far, Linked};
 pub(crate) use links::{Key, Links};
 pub(crate) use places::{Guest, Occupant, Places};
 pub(crate) use stream::Stream;

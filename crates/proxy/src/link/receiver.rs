@@ -10,7 +10,6 @@ use super::{Link, Stream};
 use crate::door::Door;
 use crate::entry::Inbound;
 use crate::failure::Reason;
-use crate::io::Side;
 use crate::worker::Worker;
 
 /// Takes what a session says of its streams, for those who have them.
@@ -53,7 +52,7 @@ impl<'a> Receiver<'a> {
         let inbound = Inbound::of(&preface, called, caller).map_err(|_| Reason::EndpointGone)?;
         let permit = worker.permit(&inbound)?;
         let door = Door::inbound_of(inbound, None);
-        let stream = Side::of_link(Stream::at(link, slot, kind == Kind::Http));
+        let stream = Stream::at(link, slot, kind == Kind::Http);
         let member = link.elsewhere.member(kind);
         worker.admit_stream(door, permit, (stream, member), peer);
         Ok(())

@@ -33,10 +33,11 @@ use crate::clock::Millis;
 use crate::door::Door;
 use crate::failure::{Failure, Reason};
 use crate::intake::Intake;
-use crate::io::Side;
 use crate::parcel::Origin;
-use crate::pump::{Blocks, Broken, Pump};
+use crate::pump::{Broken, Pump};
+use crate::side::Side;
 use crate::upstream::{Lease, Upstream};
+use crate::worker::Blocks;
 use crate::worker::{Alarm, Outcome, Turn, Worker};
 
 /// A reset is noticed by reading. A flow that does not read from one side, because the other takes

@@ -14,6 +14,7 @@ use crate::failure::Reason;
 use crate::intake::Intake;
 use crate::io::Packed;
 use crate::parcel::{Contents, Half, Moving, State};
+use crate::side::Side;
 use crate::upstream::Lease;
 use crate::worker::{Outcome, Worker};
 
@@ -69,11 +70,12 @@ impl Moving {
     ) -> io::Result<Flow> {
         let both = client.unpack();
         let both = both.and_then(|client| Ok((client, self.upstream.unpack()?)));
-        let (mut client, mut side) = both.inspect_err(|_| {
+        let (client, side) = both.inspect_err(|_| {
             let upstream = Some(self.endpoint.address);
             self.origin
                 .fail(worker, &door, Reason::Descriptors, upstream, self.carried);
         })?;
+        let (mut client, mut side) = (Side::from(client), Side::from(side));
         side.outbox = Chain::detached(&self.up.in_hand);
         client.outbox = Chain::detached(&self.down.in_hand);
         let endpoint = worker.upstreams.endpoint(&self.endpoint);

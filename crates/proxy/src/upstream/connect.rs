@@ -10,17 +10,17 @@ use std::task::Poll;
 
 use heddle_transport::Protocol;
 use heddle_wire::preface::Kind;
-use rustix::io::Errno;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 
 use super::remote::{join, join_stream};
 use super::within::open_within;
 use super::{Endpoint, Open, Upstream};
 use crate::clock::Millis;
+use crate::dial::{is_ours, open_from_here};
 use crate::door::Door;
 use crate::failure::{Failure, Reason};
-use crate::io::Side;
 use crate::place::Place;
+use crate::side::Side;
 use crate::worker::{Alarm, Worker};
 
 /// For whom an endpoint is connected, and what for: another node is told, and a pod of this one sees the
@@ -188,20 +188,4 @@ async fn open(dial: &Dial<'_>) -> io::Result<TcpStream> {
         Some(pod) => open_within(dial, pod).await,
         None => open_from_here(dial.place.dialled()).await,
     }
-}
-
-pub(super) async fn open_from_here(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
-    };
-    socket.set_nodelay(true)?;
-    socket.connect(address).await
-}
-
-/// Whether connecting failed for want of a descriptor, which says nothing about the endpoint.
-pub(super) fn is_ours(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }

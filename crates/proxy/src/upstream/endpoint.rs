@@ -3,15 +3,17 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use heddle_model::ServiceAccountName;
 
 use super::idle::Idle;
-use super::linked::Linked;
 use crate::balance::Ewma;
 use crate::clock::Millis;
 use crate::http2::Reached;
+use crate::link::{Far, Linked};
 use crate::place::Place;
+use crate::place::Via;
 
 /// How long a handshake that was refused is not tried again for the same caller, in milliseconds.
 const REFUSED_MS: Millis = 500;
@@ -51,7 +53,7 @@ pub(crate) struct Endpoint {
     /// The pod that it was reached in is none any more: no connection there is kept.
     pub(super) gone: Cell<bool>,
     /// How it is named on links.
-    pub(super) linked: Linked,
+    pub(crate) linked: Linked,
     /// The same over HTTP/2.
     pub(crate) reached: Reached,
 }
@@ -77,6 +79,15 @@ impl Endpoint {
             gone: Cell::new(false),
             linked: Linked::default(),
             reached: Reached::default(),
+        }
+    }
+
+    /// What finds it on another node, through which it is reached.
+    pub(crate) fn far<'a>(&'a self, via: &'a Arc<Via>) -> Far<'a> {
+        Far {
+            address: self.address,
+            via,
+            linked: &self.linked,
         }
     }
 

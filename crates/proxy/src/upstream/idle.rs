@@ -14,9 +14,10 @@ use heddle_model::ServiceAccountName;
 
 use super::{Endpoint, Open, Upstream, Upstreams};
 use crate::clock::{Clock, Millis};
-use crate::io::{Proof, Side};
+use crate::io::Proof;
 use crate::parcel;
 use crate::place::Via;
+use crate::side::Side;
 use crate::worker::WorkKey;
 
 /// Idle connections of a process: one for so many client connections that there may be. They take descriptors,

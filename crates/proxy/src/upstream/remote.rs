@@ -1,27 +1,23 @@
 //! A connection through the proxy of another node: mutual TLS, and a word about whom it is for.
 
-use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use heddle_model::ServiceAccountName;
-use heddle_transport::{NoIdentity, Protocol};
+use heddle_transport::Protocol;
 use heddle_wire::preface::{Kind, Preface, Status};
 use tokio::net::TcpStream;
 
-use super::connect::{is_ours, open_from_here};
 use super::{Call, Endpoint};
+use crate::dial::{Shaking, Unmet, missing, say_refused};
 use crate::door::Door;
-use crate::failure::Reason;
-use crate::handshake::{Broken, Handshake};
-use crate::io::Side;
+use crate::failure::{Failure, Reason};
+use crate::handshake::Broken;
 use crate::link::reason_of;
 use crate::place::Via;
+use crate::side::Side;
 use crate::worker::{Alarm, Worker};
 
 /// Makes a connection of a socket that is connected to the other node, while `alarm` does not ring. A
@@ -47,8 +43,8 @@ pub(super) async fn join(
         called: &via.account,
         node: via.node,
     };
-    let mut side = match shaking.hands(stream, Protocol::Http1).await {
-        Ok(side) => side,
+    let mut side: Side = match shaking.hands(stream, Protocol::Http1).await {
+        Ok(side) => side.into(),
         Err(Unmet::Late) => return Err(Reason::ConnectTimeout),
         Err(Unmet::NoIdentity(error)) => return Err(missing(worker, &call.door.source, &error)),
         Err(Unmet::Broken(broken)) => return Err(refused(worker, endpoint, call.door, &broken)),
@@ -89,7 +85,8 @@ pub(super) async fn join_stream(
     let bound = worker.bound();
     let caller = bound.snapshot.guards.account(call.door);
     let links = &worker.links;
-    let mut side = links.stream(worker, (endpoint, via), caller, call.kind, 0)?;
+    let stream = links.stream(worker, endpoint.far(via), caller, call.kind, 0)?;
+    let mut side = Side::from(stream);
     hear(worker, alarm, (endpoint, call.door), &mut side).await?;
     Ok(side)
 }
@@ -143,101 +140,7 @@ fn poll_status(
     })
 }
 
-/// A handshake to be made with another node.
-pub(crate) struct Shaking<'a> {
-    pub(crate) worker: &'a Worker,
-    pub(crate) alarm: &'a Alarm,
-    /// In whose name.
-    pub(crate) caller: Option<&'a ServiceAccountName>,
-    /// Whom it must prove to host.
-    pub(crate) called: &'a ServiceAccountName,
-    /// Where it takes connections.
-    pub(crate) node: SocketAddr,
-}
-
-/// Why there was no handshake.
-enum Unmet {
-    Late,
-    NoIdentity(NoIdentity),
-    Broken(Broken),
-}
-
-impl Shaking<'_> {
-    /// Makes the handshake over a socket that is connected, while the alarm does not ring.
-    async fn hands(&self, stream: TcpStream, protocol: Protocol) -> Result<Side, Unmet> {
-        let Shaking { worker, alarm, .. } = *self;
-        let missing = Unmet::NoIdentity(NoIdentity::Missing);
-        let identities = worker.identities().ok_or(missing)?;
-        let session = identities.connect(self.caller, self.called, protocol);
-        let session = session.map_err(Unmet::NoIdentity)?;
-        let mut handshake = Handshake::connect(stream, session, self.caller.cloned());
-        worker.stats.handshakes.inc();
-        let shaken = poll_fn(|cx| match alarm.rang() {
-            true => Poll::Ready(None),
-            false => handshake.poll(cx, &worker.pace).map(Some),
-        });
-        let shaken = shaken.await.ok_or(Unmet::Late)?;
-        let side = shaken.and_then(|()| {
-            let side = handshake.finish(worker.clock.now(), &worker.pool, &identities)?;
-            // By what holds now: it may have changed since the handshake began.
-            worker.check(&side).map_err(Broken::Refused)?;
-            Ok(side)
-        });
-        side.map_err(Unmet::Broken)
-    }
-}
-
-/// Dials another node for a connection that many share.
-///
-/// # Errors
-/// Why it cannot be spoken to; [`Reason::LinkLost`] when the connection was cut in the middle of the handshake.
-pub(crate) async fn dial_node(shaking: Shaking<'_>, protocol: Protocol) -> Result<Side, Reason> {
-    let Shaking {
-        worker,
-        alarm,
-        caller,
-        node,
-        ..
-    } = shaking;
-    let mut connecting = pin!(open_from_here(node));
-    let connected = poll_fn(|cx| match alarm.rang() {
-        true => Poll::Ready(None),
-        false => connecting.as_mut().poll(cx).map(Some),
-    });
-    let stream = match connected.await {
-        Some(Ok(stream)) => stream,
-        Some(Err(error)) if is_ours(&error) => return Err(Reason::Descriptors),
-        Some(Err(error)) => {
-            tracing::debug!(%node, %error, "another node cannot be connected to");
-            return Err(Reason::ConnectFailed);
-        }
-        None => return Err(worker.rang_for(alarm, Reason::ConnectTimeout)),
-    };
-    match shaking.hands(stream, protocol).await {
-        Ok(side) => Ok(side),
-        Err(Unmet::Late) => Err(worker.rang_for(alarm, Reason::ConnectTimeout)),
-        Err(Unmet::NoIdentity(error)) => {
-            let caller = caller.map_or_else(|| "unidentified".to_owned(), ToString::to_string);
-            Err(missing(worker, &caller, &error))
-        }
-        Err(Unmet::Broken(broken)) => Err(match say_refused(worker, &node, &broken) {
-            // It was there, and may be again.
-            Reason::ConnectFailed => Reason::LinkLost,
-            reason => reason,
-        }),
-    }
-}
-
-fn missing(worker: &Worker, caller: &str, error: &NoIdentity) -> Reason {
-    let now = worker.clock.now();
-    let number = NoIdentity::clone(error);
-    if worker.no_identity.borrow_mut().may_name(number, now) {
-        tracing::warn!(caller, "another node cannot be called: {error}");
-    }
-    Reason::IdentityMissing
-}
-
-/// The same of an endpoint, which remembers it for a while.
+/// Counts and says why an endpoint's node is not spoken to, which the endpoint remembers for a while.
 pub(crate) fn refused(
     worker: &Worker,
     endpoint: &Endpoint,
@@ -251,23 +154,17 @@ pub(crate) fn refused(
     say_refused(worker, &endpoint.label, broken)
 }
 
-/// Counts and says why somebody is not spoken to.
-pub(crate) fn say_refused(worker: &Worker, whom: &dyn fmt::Display, broken: &Broken) -> Reason {
-    match broken {
-        Broken::Refused(refusal) => {
-            worker.stats.handshakes_refused.inc(refusal.index());
-            let now = worker.clock.now();
-            if worker.refused.borrow_mut().may_name(refusal.index(), now) {
-                let reason = refusal.code();
-                tracing::warn!(endpoint = %whom, reason, "another node is not spoken to: {refusal}");
-            }
-            Reason::PeerRefused
+impl Endpoint {
+    /// A stream to it failed for want of a link.
+    pub(crate) fn link_failed(&self, worker: &Worker, door: &Door, reason: Reason) {
+        let now = worker.clock.now_ms();
+        if reason == Reason::PeerRefused {
+            let caller = worker.bound().snapshot.guards.account(door).cloned();
+            self.refused(caller, now);
         }
-        Broken::Memory => Reason::Memory,
-        Broken::Io(error) => {
-            worker.stats.handshakes_failed.inc();
-            tracing::debug!(endpoint = %whom, %error, "another node left in the middle of a handshake");
-            Reason::ConnectFailed
+        if reason.is_safe_to_retry() {
+            let failed = Failure::from(reason);
+            worker.upstreams.failed(self, now, &failed.detail());
         }
     }
 }

@@ -8,6 +8,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::failure::Reason;
 use crate::place::Place;
+use crate::side::Side;
 use crate::worker::WorkKey;
 
 /// Opens and gives back as many connections as are allowed, for one of so many Workers. Returns how

@@ -21,7 +21,8 @@ use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::Call;
-use super::connect::{Dial, is_ours, open_from_here};
+use super::connect::Dial;
+use crate::dial::{is_ours, open_from_here};
 use crate::entry::Entry;
 use crate::place::{Place, Way};
 use crate::worker::Worker;

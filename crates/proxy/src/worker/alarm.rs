@@ -18,7 +18,7 @@ use crate::authorize::Live;
 use crate::clock::Millis;
 use crate::door::Door;
 use crate::failure::Reason;
-use crate::io::{Proof, Side};
+use crate::io::{Carrier, Proof, Side};
 
 /// Longest time between two sweeps, in milliseconds.
 pub(crate) const SWEEP_MS: Millis = 250;
@@ -140,7 +140,11 @@ impl Alarms {
     }
 
     /// An alarm for the task of a client's connection that came in by a door.
-    pub(crate) fn alarm_of(self: &Rc<Self>, door: &Arc<Door>, client: &Side) -> Alarm {
+    pub(crate) fn alarm_of(
+        self: &Rc<Self>,
+        door: &Arc<Door>,
+        client: &Side<impl Carrier>,
+    ) -> Alarm {
         let alarm = self.new_alarm(Some(Arc::clone(door)));
         *alarm.bell.client.borrow_mut() = client.proof().cloned();
         alarm
@@ -232,7 +236,7 @@ impl Alarm {
     }
 
     /// Says what the connection to the endpoint rests on.
-    pub(crate) fn rests_on(&self, upstream: &Side) {
+    pub(crate) fn rests_on(&self, upstream: &Side<impl Carrier>) {
         if let Some(proof) = upstream.proof() {
             *self.bell.upstream.borrow_mut() = Some(Arc::clone(proof));
         }

@@ -3,6 +3,7 @@
 
 mod accept;
 mod alarm;
+mod blocks;
 mod bound;
 mod choose;
 mod command;
@@ -45,13 +46,13 @@ use crate::peers::{Peer, PeerStatus, Peers};
 use crate::permits::Share;
 use crate::place::Pods;
 use crate::place::{Place, Way};
-use crate::pump::Blocks;
 use crate::route::{Found, PortIndex};
 use crate::settings::Settings;
 use crate::upstream::{Endpoint, Upstreams};
 
 pub(crate) use accept::Listener;
 pub(crate) use alarm::{Alarm, Alarms};
+pub(crate) use blocks::Blocks;
 pub(crate) use bound::{Bound, SeriesKey};
 pub(crate) use command::Command;
 pub(crate) use gate::{Band, Gate, Member, Part, TaskId, WorkKey};
@@ -260,15 +261,6 @@ impl Worker {
                 .now_ms()
                 .saturating_add(millis(left))
                 .saturating_add(2),
-        }
-    }
-
-    /// Where bodies and opaque streams find their blocks.
-    pub(crate) fn stream_blocks(&self) -> Blocks<'_> {
-        Blocks {
-            usual: &self.pool,
-            wide: &self.wide_pool,
-            max_window: self.settings.bounds.stream_window_bytes,
         }
     }
 

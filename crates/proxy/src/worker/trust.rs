@@ -10,7 +10,7 @@ use heddle_transport::{Identities, Refusal};
 use super::alarm::Rope;
 use super::{Alarm, Worker};
 use crate::clock::Millis;
-use crate::io::{Proof, Side};
+use crate::io::{Carrier, Proof, Side};
 
 /// How often it is looked whether a certificate has expired, in milliseconds.
 const LOOK_MS: Millis = 1000;
@@ -43,7 +43,7 @@ impl Worker {
     }
 
     /// Whether what a connection to another node rests on still holds.
-    pub(crate) fn believes(&self, side: &Side) -> bool {
+    pub(crate) fn believes(&self, side: &Side<impl Carrier>) -> bool {
         self.check(side).is_ok()
     }
 
@@ -51,7 +51,7 @@ impl Worker {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn check(&self, side: &Side) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, side: &Side<impl Carrier>) -> Result<(), Refusal> {
         let Some(proof) = side.proof() else {
             return Ok(());
         };

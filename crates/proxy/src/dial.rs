@@ -1,0 +1,154 @@
+//! Dialling: a socket, and with another node mutual TLS over it.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::Poll;
+
+use heddle_model::ServiceAccountName;
+use heddle_transport::{NoIdentity, Protocol};
+use rustix::io::Errno;
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::failure::Reason;
+use crate::handshake::{Broken, Handshake};
+use crate::io::Side;
+use crate::worker::{Alarm, Worker};
+
+/// A handshake to be made with another node.
+pub(crate) struct Shaking<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) alarm: &'a Alarm,
+    /// In whose name.
+    pub(crate) caller: Option<&'a ServiceAccountName>,
+    /// Whom it must prove to host.
+    pub(crate) called: &'a ServiceAccountName,
+    /// Where it takes connections.
+    pub(crate) node: SocketAddr,
+}
+
+/// Why there was no handshake.
+pub(crate) enum Unmet {
+    Late,
+    NoIdentity(NoIdentity),
+    Broken(Broken),
+}
+
+impl Shaking<'_> {
+    /// Makes the handshake over a socket that is connected, while the alarm does not ring.
+    pub(crate) async fn hands(&self, stream: TcpStream, protocol: Protocol) -> Result<Side, Unmet> {
+        let Shaking { worker, alarm, .. } = *self;
+        let missing = Unmet::NoIdentity(NoIdentity::Missing);
+        let identities = worker.identities().ok_or(missing)?;
+        let session = identities.connect(self.caller, self.called, protocol);
+        let session = session.map_err(Unmet::NoIdentity)?;
+        let mut handshake = Handshake::connect(stream, session, self.caller.cloned());
+        worker.stats.handshakes.inc();
+        let shaken = poll_fn(|cx| match alarm.rang() {
+            true => Poll::Ready(None),
+            false => handshake.poll(cx, &worker.pace).map(Some),
+        });
+        let shaken = shaken.await.ok_or(Unmet::Late)?;
+        let side = shaken.and_then(|()| {
+            let side = handshake.finish(worker.clock.now(), &worker.pool, &identities)?;
+            // By what holds now: it may have changed since the handshake began.
+            worker.check(&side).map_err(Broken::Refused)?;
+            Ok(side)
+        });
+        side.map_err(Unmet::Broken)
+    }
+}
+
+/// Dials another node for a connection that many share.
+///
+/// # Errors
+/// Why it cannot be spoken to; [`Reason::LinkLost`] when the connection was cut in the middle of the handshake.
+pub(crate) async fn dial_node(shaking: Shaking<'_>, protocol: Protocol) -> Result<Side, Reason> {
+    let Shaking {
+        worker,
+        alarm,
+        caller,
+        node,
+        ..
+    } = shaking;
+    let mut connecting = pin!(open_from_here(node));
+    let connected = poll_fn(|cx| match alarm.rang() {
+        true => Poll::Ready(None),
+        false => connecting.as_mut().poll(cx).map(Some),
+    });
+    let stream = match connected.await {
+        Some(Ok(stream)) => stream,
+        Some(Err(error)) if is_ours(&error) => return Err(Reason::Descriptors),
+        Some(Err(error)) => {
+            tracing::debug!(%node, %error, "another node cannot be connected to");
+            return Err(Reason::ConnectFailed);
+        }
+        None => return Err(worker.rang_for(alarm, Reason::ConnectTimeout)),
+    };
+    match shaking.hands(stream, protocol).await {
+        Ok(side) => Ok(side),
+        Err(Unmet::Late) => Err(worker.rang_for(alarm, Reason::ConnectTimeout)),
+        Err(Unmet::NoIdentity(error)) => {
+            let caller = caller.map_or_else(|| "unidentified".to_owned(), ToString::to_string);
+            Err(missing(worker, &caller, &error))
+        }
+        Err(Unmet::Broken(broken)) => Err(match say_refused(worker, &node, &broken) {
+            // It was there, and may be again.
+            Reason::ConnectFailed => Reason::LinkLost,
+            reason => reason,
+        }),
+    }
+}
+
+/// Says that a caller has no identity.
+pub(crate) fn missing(worker: &Worker, caller: &str, error: &NoIdentity) -> Reason {
+    let now = worker.clock.now();
+    let number = NoIdentity::clone(error);
+    if worker.no_identity.borrow_mut().may_name(number, now) {
+        tracing::warn!(caller, "another node cannot be called: {error}");
+    }
+    Reason::IdentityMissing
+}
+
+/// Counts and says why somebody is not spoken to.
+pub(crate) fn say_refused(worker: &Worker, whom: &dyn fmt::Display, broken: &Broken) -> Reason {
+    match broken {
+        Broken::Refused(refusal) => {
+            worker.stats.handshakes_refused.inc(refusal.index());
+            let now = worker.clock.now();
+            if worker.refused.borrow_mut().may_name(refusal.index(), now) {
+                let reason = refusal.code();
+                tracing::warn!(endpoint = %whom, reason, "another node is not spoken to: {refusal}");
+            }
+            Reason::PeerRefused
+        }
+        Broken::Memory => Reason::Memory,
+        Broken::Io(error) => {
+            worker.stats.handshakes_failed.inc();
+            tracing::debug!(endpoint = %whom, %error, "another node left in the middle of a handshake");
+            Reason::ConnectFailed
+        }
+    }
+}
+
+/// Connects with Nagle's algorithm off.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) async fn open_from_here(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    socket.set_nodelay(true)?;
+    socket.connect(address).await
+}
+
+/// Whether connecting failed for want of a descriptor, which says nothing about the endpoint.
+pub(crate) fn is_ours(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+}

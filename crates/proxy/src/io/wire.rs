@@ -1,0 +1,235 @@
+//! What carries the bytes of a side.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use heddle_transport::MAX_PLAINTEXT;
+use heddle_wire::buffer::{Chain, Pool};
+use rustix::net::{Shutdown, shutdown};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::gather::{append, keep, limited};
+use super::secured::RECORD_BYTES;
+use super::socket::{self, poll_send, poll_writev, written};
+use super::{Proof, Secured};
+
+/// Blocks in one vectored call. Linux takes 1,024; beyond this the gain is gone.
+pub(super) const SLICES: usize = 32;
+/// Up to here, copying into one buffer and sending once is cheaper than gathering.
+pub(super) const COPY_BYTES: usize = 4096;
+
+/// What can carry the bytes of a side. As [`Side`](super::Side) has them, of which it does the part that depends on what it
+/// is.
+pub(crate) trait Carrier: Sized {
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Chain,
+        pool: &Pool,
+        want: usize,
+    ) -> Poll<io::Result<usize>>;
+
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chain: &Chain,
+        limit: usize,
+    ) -> Poll<io::Result<usize>>;
+
+    /// Writes what it holds itself.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        kept: (&Pool, &mut Chain),
+        head: &mut Vec<u8>,
+        from: &Chain,
+        body: usize,
+    ) -> io::Result<usize>;
+
+    fn reset_on_close(&self, cut: bool);
+
+    fn has_failed(&self) -> bool;
+
+    /// Whether there is nothing to read, not even an end.
+    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool;
+
+    /// Who proved to be at the other end, and until when.
+    fn proof(&self) -> Option<&Arc<Proof>>;
+
+    /// Its connection, if it has one to itself.
+    fn wire(&self) -> Option<&Wire>;
+
+    /// The same.
+    fn into_wire(self) -> Option<Wire>;
+}
+
+/// A connection of a side's own.
+#[derive(Debug)]
+pub(crate) enum Wire {
+    /// A socket, as they are.
+    Socket(TcpStream),
+    /// A socket, through a session.
+    Session(TcpStream, Box<Secured>),
+}
+
+impl Wire {
+    pub(super) fn socket(&self) -> &TcpStream {
+        match self {
+            Wire::Socket(socket) | Wire::Session(socket, _) => socket,
+        }
+    }
+
+    pub(super) fn session(&self) -> Option<&Secured> {
+        match self {
+            Wire::Session(_, secured) => Some(secured),
+            Wire::Socket(_) => None,
+        }
+    }
+}
+
+impl Carrier for Wire {
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Chain,
+        pool: &Pool,
+        want: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Wire::Socket(socket) => socket::poll_fill(socket, cx, inbox, pool, want),
+            Wire::Session(socket, secured) => secured.poll_fill(socket, cx, inbox, pool, want),
+        }
+    }
+
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match self {
+            Wire::Socket(socket) => socket::poll_discard(socket, cx),
+            Wire::Session(socket, secured) => secured.poll_discard(socket, cx),
+        }
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chain: &Chain,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        let socket = match self {
+            Wire::Socket(socket) => socket,
+            Wire::Session(socket, secured) => {
+                return secured.poll_write(socket, cx, chain, limit);
+            }
+        };
+        let front = chain.front();
+        let n = if front.len() >= limit || front.len() == chain.len() {
+            let bytes = &front[..front.len().min(limit)];
+            ready!(poll_send(socket, cx, bytes))?
+        } else {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = limited(chain, &mut slices, limit);
+            ready!(poll_writev(socket, cx, &slices[..count]))?
+        };
+        if n == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        Poll::Ready(Ok(n))
+    }
+
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Wire::Socket(_) => Poll::Ready(Ok(())),
+            Wire::Session(socket, secured) => secured.poll_drain(socket, cx),
+        }
+    }
+
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Wire::Session(socket, secured) = self {
+            let _gone = ready!(secured.poll_close(socket, cx));
+        }
+        let _gone = shutdown(self.socket(), Shutdown::Write);
+        Poll::Ready(())
+    }
+
+    fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        (pool, outbox): (&Pool, &mut Chain),
+        head: &mut Vec<u8>,
+        from: &Chain,
+        body: usize,
+    ) -> io::Result<usize> {
+        let socket = match self {
+            Wire::Socket(socket) => socket,
+            Wire::Session(socket, secured) => {
+                let clear = outbox.is_empty() && secured.is_clear();
+                if clear && head.len() <= MAX_PLAINTEXT {
+                    let body = body.min(RECORD_BYTES.saturating_sub(head.len()));
+                    append(head, from, body);
+                    if !secured.send(socket, cx, head)? {
+                        keep(outbox, pool, head)?;
+                    }
+                    return Ok(body);
+                }
+                keep(outbox, pool, head)?;
+                return Ok(0);
+            }
+        };
+        let head_bytes = head.len();
+        let sent = if !outbox.is_empty() {
+            0
+        } else if body == 0 {
+            written(poll_send(socket, cx, head))?
+        } else if head_bytes + body <= COPY_BYTES {
+            append(head, from, body);
+            written(poll_send(socket, cx, head))?
+        } else {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            slices[0] = IoSlice::new(head);
+            let count = 1 + limited(from, &mut slices[1..], body);
+            written(poll_writev(socket, cx, &slices[..count]))?
+        };
+        if sent < head_bytes {
+            keep(outbox, pool, &head[sent..head_bytes])?;
+        }
+        Ok(sent.saturating_sub(head_bytes))
+    }
+
+    fn reset_on_close(&self, cut: bool) {
+        // What cannot be reset is closed.
+        let wait = cut.then_some(Duration::ZERO);
+        let _ = rustix::net::sockopt::set_socket_linger(self.socket(), wait);
+    }
+
+    fn has_failed(&self) -> bool {
+        let failed = self.socket().try_io(Interest::ERROR, || Ok(()));
+        failed.is_ok()
+    }
+
+    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
+        match self {
+            Wire::Socket(socket) => socket.poll_read_ready(cx).is_pending(),
+            Wire::Session(socket, secured) => secured.poll_discard(socket, cx).is_pending(),
+        }
+    }
+
+    fn proof(&self) -> Option<&Arc<Proof>> {
+        self.session().map(Secured::proof)
+    }
+
+    fn wire(&self) -> Option<&Wire> {
+        Some(self)
+    }
+
+    fn into_wire(self) -> Option<Wire> {
+        Some(self)
+    }
+}

@@ -1,0 +1,245 @@
+//! A side of the proxy, whatever carries it: a connection of its own, or one of many on a connection between nodes.
+
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use heddle_wire::buffer::{Chain, Pool};
+use tokio::net::TcpStream;
+
+use crate::failure::Reason;
+use crate::http2::Exchange;
+use crate::io::{self as own, Carrier, Proof, Wire};
+use crate::link::Stream;
+
+/// One side.
+pub(crate) type Side = own::Side<Any>;
+
+/// What carries its bytes.
+#[derive(Debug)]
+pub(crate) enum Any {
+    /// A connection of its own.
+    Own(Wire),
+    /// A link to another node, beside others.
+    Stream(Stream),
+    /// A connection to another node that speaks HTTP/2, beside others.
+    Exchange(Box<Exchange>),
+}
+
+impl From<own::Side> for Side {
+    fn from(side: own::Side) -> Self {
+        own::Side {
+            carrier: Any::Own(side.carrier),
+            inbox: side.inbox,
+            outbox: side.outbox,
+            one_clients: side.one_clients,
+        }
+    }
+}
+
+impl From<Stream> for Side {
+    fn from(stream: Stream) -> Self {
+        Side::of(Any::Stream(stream))
+    }
+}
+
+impl From<Box<Exchange>> for Side {
+    fn from(exchange: Box<Exchange>) -> Self {
+        Side::of(Any::Exchange(exchange))
+    }
+}
+
+impl Side {
+    /// A side that carries bytes as they are.
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        own::Side::of(Wire::Socket(stream)).into()
+    }
+
+    /// A side that speaks with the address of the client for whom it was made.
+    pub(crate) fn of_one_client(stream: TcpStream) -> Self {
+        own::Side {
+            one_clients: true,
+            ..Side::new(stream)
+        }
+    }
+
+    /// Everything of this message was sent. On a connection of its own the message says so itself; a stream
+    /// carries one message and is over then.
+    pub(crate) fn end_message(&mut self) {
+        match &mut self.carrier {
+            Any::Own(_) => return,
+            Any::Stream(stream) => stream.end_message(),
+            Any::Exchange(exchange) => exchange.end_message(),
+        }
+        debug_assert!(self.outbox.is_empty());
+    }
+
+    /// Lets go of a stream of which everything was received as well. False for what can be used again.
+    pub(crate) fn part_with_stream(&mut self) -> bool {
+        match &mut self.carrier {
+            Any::Stream(stream) => {
+                stream.detach(mem::take(&mut self.inbox));
+                true
+            }
+            Any::Exchange(_) => true,
+            Any::Own(_) => false,
+        }
+    }
+
+    /// Whether it is a stream that waits until there is room for it on its link.
+    pub(crate) fn waits_for_link(&self) -> bool {
+        match &self.carrier {
+            Any::Stream(stream) => stream.is_to_be_opened(),
+            Any::Own(_) | Any::Exchange(_) => false,
+        }
+    }
+
+    /// Waits until the other end of its link is heard, if it is a stream that is not open yet.
+    ///
+    /// # Errors
+    /// Why there is no link.
+    pub(crate) fn poll_linked(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        match &self.carrier {
+            Any::Stream(stream) => stream.poll_linked(cx),
+            Any::Own(_) | Any::Exchange(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Whether it can go to another Worker: a stream stays where its link is.
+    pub(crate) fn may_move(&self) -> bool {
+        matches!(self.carrier, Any::Own(_))
+    }
+
+    /// Whether it is a stream for which a request has come that was not looked at yet.
+    pub(crate) fn is_called(&self) -> bool {
+        match &self.carrier {
+            Any::Stream(stream) => stream.is_called(),
+            Any::Own(_) | Any::Exchange(_) => false,
+        }
+    }
+
+    /// Why a stream broke, if its link or the other node says more than that it did.
+    pub(crate) fn why_broken(&self) -> Option<Reason> {
+        match &self.carrier {
+            Any::Stream(stream) => stream.why_broken(),
+            Any::Own(_) | Any::Exchange(_) => None,
+        }
+    }
+}
+
+impl Carrier for Any {
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Chain,
+        pool: &Pool,
+        want: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Any::Own(wire) => wire.poll_fill(cx, inbox, pool, want),
+            Any::Stream(stream) => stream.poll_fill(cx, inbox, want),
+            Any::Exchange(exchange) => exchange.poll_fill(cx, inbox, pool, want),
+        }
+    }
+
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match self {
+            Any::Own(wire) => wire.poll_discard(cx),
+            Any::Stream(stream) => stream.poll_discard(cx),
+            Any::Exchange(exchange) => exchange.poll_discard(cx),
+        }
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chain: &Chain,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Any::Own(wire) => wire.poll_write(cx, chain, limit),
+            Any::Stream(stream) => stream.poll_write(cx, chain, limit),
+            Any::Exchange(exchange) => exchange.poll_write(cx, chain, limit),
+        }
+    }
+
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Any::Own(wire) => wire.poll_drain(cx),
+            Any::Stream(_) | Any::Exchange(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Any::Own(wire) => return wire.poll_end(cx),
+            Any::Stream(stream) => stream.end(),
+            Any::Exchange(exchange) => exchange.end(),
+        }
+        Poll::Ready(())
+    }
+
+    fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        kept: (&Pool, &mut Chain),
+        head: &mut Vec<u8>,
+        from: &Chain,
+        body: usize,
+    ) -> io::Result<usize> {
+        match self {
+            Any::Own(wire) => wire.send(cx, kept, head, from, body),
+            Any::Stream(stream) => stream.send(cx, kept, head, from, body),
+            Any::Exchange(exchange) => exchange.send(cx, kept, head, from, body),
+        }
+    }
+
+    fn reset_on_close(&self, cut: bool) {
+        match self {
+            Any::Own(wire) => wire.reset_on_close(cut),
+            Any::Stream(stream) => stream.reset_on_close(cut),
+            // What was not said to its end is reset anyway.
+            Any::Exchange(_) => {}
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        match self {
+            Any::Own(wire) => wire.has_failed(),
+            Any::Stream(stream) => stream.has_failed(),
+            Any::Exchange(exchange) => exchange.has_failed(),
+        }
+    }
+
+    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
+        match self {
+            Any::Own(wire) => wire.is_silent(cx),
+            Any::Stream(stream) => stream.is_silent(),
+            Any::Exchange(exchange) => !exchange.has_failed(),
+        }
+    }
+
+    fn proof(&self) -> Option<&Arc<Proof>> {
+        match self {
+            Any::Own(wire) => wire.proof(),
+            // It rests on what its link does.
+            Any::Stream(_) => None,
+            Any::Exchange(exchange) => exchange.proof(),
+        }
+    }
+
+    fn wire(&self) -> Option<&Wire> {
+        match self {
+            Any::Own(wire) => Some(wire),
+            Any::Stream(_) | Any::Exchange(_) => None,
+        }
+    }
+
+    fn into_wire(self) -> Option<Wire> {
+        match self {
+            Any::Own(wire) => Some(wire),
+            Any::Stream(_) | Any::Exchange(_) => None,
+        }
+    }
+}
