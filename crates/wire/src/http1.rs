@@ -76,7 +76,7 @@ pub use upgrade::{may_be_offered, protocols};
 
 /// Most fields that a head can have, whatever [`Limits::max_fields`] says: the size of the table
 /// on the parser's stack.
-pub const MAX_FIELDS: usize = 128;
+pub const MAX_FIELDS: usize = 160;
 
 /// Bounds on what is parsed. Beyond them a message is refused, never cut short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

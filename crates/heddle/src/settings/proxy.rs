@@ -80,7 +80,7 @@ struct ProxyBounds {
     idle_per_endpoint: Within<0, 1_000_000>,
     links: Within<1, 1_000_000>,
     head_bytes: Within<1_024, 65_535>,
-    head_fields: Within<8, 1_000>,
+    head_fields: Within<8, 128>,
     block_bytes: Within<64, 65_536>,
     blocks: Within<64, 16_777_216>,
     stream_window_bytes: Within<4_096, 67_108_864>,

@@ -187,7 +187,7 @@ impl Connection {
         let Scratch {
             response, linear, ..
         } = &mut *self.worker.scratch.borrow_mut();
-        let limits = &self.worker.limits;
+        let limits = self.worker.limits_of(&upstream.side);
         let inbox = &upstream.side.inbox;
         let bytes = inbox.contiguous(inbox.len().min(limits.max_head_bytes + 1), linear);
         let parsed = response

@@ -117,7 +117,7 @@ impl Connection {
     /// for the end of the head, not a parse of all.
     fn try_parse(&mut self, search: &mut Search) -> Result<Option<usize>, Failure> {
         let inbox = &self.client.inbox;
-        let limits = &self.worker.limits;
+        let limits = self.worker.limits_of(&self.client);
         let due = search.parses < FREE_PARSES
             || inbox.len() - search.parsed >= PARSE_AGAIN_BYTES
             || ends_head(inbox, search.seen.saturating_sub(3));

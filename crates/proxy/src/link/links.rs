@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::failure::Reason;
 use crate::peers::{Peer, PeerStatus};
 use crate::place::Via;
-use crate::worker::{WorkKey, Worker};
+use crate::worker::{ADDED_BYTES, WorkKey, Worker};
 
 /// Streams on a link from which on another is opened for the same pair: it lands on another Worker there.
 const BUSY_STREAMS: usize = 128;
@@ -217,7 +217,7 @@ impl Link {
 pub(super) fn limits(worker: &Worker) -> Limits {
     let bounds = &worker.settings.bounds;
     Limits {
-        max_head: u32::try_from(bounds.head_bytes).unwrap_or(u32::MAX),
+        max_head: u32::try_from(bounds.head_bytes + ADDED_BYTES).unwrap_or(u32::MAX),
         retention_ms: RETENTION_MS,
         ..Limits::INITIAL
     }

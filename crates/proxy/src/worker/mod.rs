@@ -8,6 +8,7 @@ mod bound;
 mod choose;
 mod command;
 mod gate;
+mod heads;
 mod looks;
 mod moves;
 mod outcome;
@@ -29,7 +30,6 @@ use heddle_model::WorkloadName;
 use heddle_telemetry::{LogSink, Registry, Seldom, TcpLabels, TcpSeries, WorkerStats};
 use heddle_transport::{Identities, NoIdentity};
 use heddle_wire::buffer::Pool;
-use heddle_wire::http1::Limits;
 
 use crate::balance::Random;
 use crate::clock::{Clock, Millis, millis};
@@ -56,6 +56,8 @@ pub(crate) use blocks::Blocks;
 pub(crate) use bound::{Bound, SeriesKey};
 pub(crate) use command::Command;
 pub(crate) use gate::{Band, Gate, Member, Part, TaskId, WorkKey};
+pub(crate) use heads::ADDED_BYTES;
+use heads::HeadLimits;
 pub(crate) use looks::Looks;
 #[cfg(test)]
 pub(crate) use moves::portion;
@@ -73,7 +75,8 @@ type FromTo = (Arc<str>, Arc<str>);
 /// What the tasks of a Worker share among themselves.
 pub(crate) struct Worker {
     pub(crate) settings: Settings,
-    pub(crate) limits: Limits,
+    /// What is taken of a head, of a client or an endpoint and of another node.
+    limits: HeadLimits,
     pub(crate) pool: Pool,
     /// Larger blocks, for bodies that fill the usual ones.
     pub(crate) wide_pool: Pool,

@@ -15,14 +15,13 @@ use std::{io, thread};
 use heddle_intercept::PodId;
 use heddle_telemetry::{AccessLog, Registry, WorkerStats};
 use heddle_wire::buffer::Pool;
-use heddle_wire::http1::Limits;
 use rustix::thread::gettid;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::alarm::SWEEP_MS;
 use super::timer::Timer;
-use super::{Alarms, Bound, Command, Gate, Looks, Moves, Shown, WorkKey, Worker};
+use super::{Alarms, Bound, Command, Gate, HeadLimits, Looks, Moves, Shown, WorkKey, Worker};
 use crate::balance::Random;
 use crate::clock::{Clock, Millis};
 use crate::http2::Connections;
@@ -184,11 +183,7 @@ impl Worker {
         // As many bytes again.
         let wide_pool = Pool::new(WIDE_BYTES, wide_blocks(blocks, block_bytes));
         Worker {
-            limits: Limits {
-                max_head_bytes: settings.bounds.head_bytes.min(usize::from(u16::MAX)),
-                max_fields: settings.bounds.head_fields,
-                ..Limits::default()
-            },
+            limits: HeadLimits::new(&settings.bounds),
             pool,
             wide_pool,
             clock: Clock::new(Instant::now(), SystemTime::now()),

@@ -3,6 +3,7 @@
 mod absent;
 mod elsewhere;
 mod endings;
+mod heads;
 mod http2;
 mod links;
 mod mixed;
