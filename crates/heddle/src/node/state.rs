@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::trusted::Trusted;
-use files::{FLOOR, MESH, OWN, TRUST};
+use files::{FLOOR, LEAF, MESH, OWN, TRUST};
 
 #[cfg(test)]
 mod tests;
@@ -36,10 +36,11 @@ pub(crate) mod files {
     pub(crate) const TRUST: &str = "trust.json";
     pub(crate) const MESH: &str = "mesh.json";
     pub(crate) const FLOOR: &str = "floor";
+    /// How names end of which there are many, one for each workload.
+    pub(crate) const LEAF: &str = ".leaf";
 }
 
 const LEAVES: &str = "leaves";
-const LEAF: &str = ".leaf";
 /// The lock, and the floor while it is being written.
 const OTHERS: [&str; 2] = ["lock", "floor.new"];
 
@@ -229,20 +230,24 @@ impl State {
         Ok(Some((file.epoch, file.mesh)))
     }
 
-    /// Forgets what the node was before it joined again, but for its mesh: a crash from here on leaves a node that has
-    /// not joined, until its identity is kept.
+    /// Forgets the node's own identity: from here on it has not joined.
     ///
     /// # Errors
     /// When that could not be made durable.
-    pub(crate) fn forget_joined(&self) -> Result<(), StateError> {
+    pub(crate) fn forget_own(&self) -> Result<(), StateError> {
         self.folder.remove(OWN)?;
-        for name in self
-            .leaves
-            .names()?
-            .iter()
-            .filter(|name| name.ends_with(LEAF))
-        {
-            self.leaves.remove(name)?;
+        Ok(())
+    }
+
+    /// Forgets the identities of all workloads.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn forget_leaves(&self) -> Result<(), StateError> {
+        for name in self.leaves.names()? {
+            if name.ends_with(LEAF) {
+                self.leaves.remove(&name)?;
+            }
         }
         Ok(())
     }

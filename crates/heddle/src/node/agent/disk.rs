@@ -30,7 +30,9 @@ pub(super) struct Pair {
 /// One file, as it is to be.
 #[derive(Clone)]
 pub(super) enum Write {
-    /// The node's own identity, and whom it trusts, without which it is worth nothing.
+    /// The identity of a node that has just joined, in place of what it was before, and the roots that it trusts.
+    Joined(Arc<Pair>),
+    /// The node's own identity, renewed, and the roots that it trusts.
     Own(Arc<Pair>),
     /// A workload's identity.
     Leaf(Arc<Pair>),
@@ -45,7 +47,7 @@ impl Write {
     /// The name of the file.
     fn file(&self) -> String {
         match self {
-            Write::Own(_) => files::OWN.to_owned(),
+            Write::Joined(_) | Write::Own(_) => files::OWN.to_owned(),
             Write::Leaf(pair) => file_of(&pair.id),
             Write::Forget(id) => file_of(id),
             Write::Mesh(_) => files::MESH.to_owned(),
@@ -55,6 +57,11 @@ impl Write {
 
     fn run(&self, state: &State, trusted: Option<&Trusted>) -> Result<(), StateError> {
         match self {
+            Write::Joined(pair) => {
+                // In this order a crash in between leaves a node that has not joined.
+                state.forget_own()?;
+                Write::Own(Arc::clone(pair)).run(state, trusted)
+            }
             Write::Own(pair) => {
                 trusted.map_or(Ok(()), |trusted| state.save_trust(trusted))?;
                 state.save_leaf(&pair.id, &pair.pkcs8, &pair.chain)
@@ -112,7 +119,7 @@ impl Unsaved {
 
     /// Damaged identities that no workload needs any more are no problem.
     fn forget_unwanted(&mut self) {
-        let is_needed = |file: &str| [files::OWN, files::MESH, files::FLOOR].contains(&file);
+        let is_needed = |file: &str| !file.ends_with(files::LEAF) || file == files::OWN;
         self.files
             .retain(|file, missing| missing.write.is_some() || is_needed(file));
     }
@@ -149,7 +156,8 @@ impl Agent {
     /// Writes a file, now or as soon as the disk takes it.
     pub(super) async fn save(&mut self, write: Write) {
         // What is asked for anew is not written twice.
-        let trusted = matches!(write, Write::Own(_)).then(|| self.core().trusted().clone());
+        let is_own = matches!(write, Write::Joined(_) | Write::Own(_));
+        let trusted = is_own.then(|| self.core().trusted().clone());
         let generations = trusted.as_ref().map(generations);
         let run = write.clone();
         let saved = blocking(&self.state, move |state| run.run(state, trusted.as_ref())).await;
@@ -161,7 +169,7 @@ impl Agent {
         self.show_unsaved();
     }
 
-    /// Whom to trust was written, or not, which is tried again where it belongs.
+    /// The roots and the deny-list were written, or not: that is tried again with the next word about trust.
     pub(super) fn trust_saved(&mut self, saved: &Result<(), String>) {
         self.unsaved.note(files::TRUST.to_owned(), None, saved);
         self.show_unsaved();
@@ -225,6 +233,16 @@ mod tests {
         unsaved.forget_unwanted();
         assert_eq!(unsaved.why().as_deref(), Some("mesh.json is damaged"));
         unsaved.note("mesh.json".into(), None, &Ok(()));
+        assert_eq!(unsaved.why(), None);
+    }
+
+    #[test]
+    fn trust_that_was_not_written_is_said_until_it_is() {
+        let mut unsaved = Unsaved::default();
+        unsaved.note("trust.json".into(), None, &failed());
+        unsaved.forget_unwanted();
+        assert_eq!(unsaved.why().as_deref(), Some("the state folder: no space"));
+        unsaved.note("trust.json".into(), None, &Ok(()));
         assert_eq!(unsaved.why(), None);
     }
 

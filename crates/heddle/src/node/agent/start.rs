@@ -169,10 +169,10 @@ fn pair_of(new: NewNode) -> Pair {
 impl Agent {
     /// Keeps who the node is since it has joined, in place of what it was before.
     async fn save_joined(&mut self, pair: Pair) {
-        if let Err(why) = blocking(&self.state, State::forget_joined).await {
+        if let Err(why) = blocking(&self.state, State::forget_leaves).await {
             tracing::error!("the state folder: {why}");
         }
-        self.save(Write::Own(Arc::new(pair))).await;
+        self.save(Write::Joined(Arc::new(pair))).await;
     }
 
     /// Begins with what was found on the disk.

@@ -56,7 +56,7 @@ impl Kept {
         let (key, chain) = signed(&issuer, &before);
         state.save_leaf(&before, key.pkcs8(), &chain).unwrap();
         let (key, chain) = signed(&issuer, &own);
-        state.forget_joined().unwrap();
+        state.forget_leaves().unwrap();
         state.save_trust(&kept.trusted).unwrap();
         state.save_leaf(&own, key.pkcs8(), &chain).unwrap();
         let (key, chain) = signed(&issuer, &kept.account);
