@@ -31,7 +31,7 @@ use crate::failure::{Failure, Reason};
 pub(crate) struct Live {
     /// The endpoint that it goes to.
     pub(crate) endpoint: SocketAddr,
-    /// Bytes that nobody reads: rules about requests do not fit them.
+    /// Bytes that are passed on unread: rules about requests do not fit them.
     pub(crate) bytes: bool,
 }
 

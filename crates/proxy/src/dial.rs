@@ -23,7 +23,7 @@ pub(crate) struct Shaking<'a> {
     pub(crate) alarm: &'a Alarm,
     /// In whose name.
     pub(crate) caller: Option<&'a ServiceAccountName>,
-    /// Whom it must prove to host.
+    /// The service account that the other node must prove to host.
     pub(crate) called: &'a ServiceAccountName,
     /// Where it takes connections.
     pub(crate) node: SocketAddr,
@@ -112,22 +112,22 @@ pub(crate) fn missing(worker: &Worker, caller: &str, error: &NoIdentity) -> Reas
     Reason::IdentityMissing
 }
 
-/// Counts and says why somebody is not spoken to.
-pub(crate) fn say_refused(worker: &Worker, whom: &dyn fmt::Display, broken: &Broken) -> Reason {
+/// Counts and says why another node is not spoken to.
+pub(crate) fn say_refused(worker: &Worker, peer: &dyn fmt::Display, broken: &Broken) -> Reason {
     match broken {
         Broken::Refused(refusal) => {
             worker.stats.handshakes_refused.inc(refusal.index());
             let now = worker.clock.now();
             if worker.refused.borrow_mut().may_name(refusal.index(), now) {
                 let reason = refusal.code();
-                tracing::warn!(endpoint = %whom, reason, "another node is not spoken to: {refusal}");
+                tracing::warn!(endpoint = %peer, reason, "another node is not spoken to: {refusal}");
             }
             Reason::PeerRefused
         }
         Broken::Memory => Reason::Memory,
         Broken::Io(error) => {
             worker.stats.handshakes_failed.inc();
-            tracing::debug!(endpoint = %whom, %error, "another node left in the middle of a handshake");
+            tracing::debug!(endpoint = %peer, %error, "another node left in the middle of a handshake");
             Reason::ConnectFailed
         }
     }

@@ -106,7 +106,7 @@ impl Connection {
             .is_some_and(|idle| !idle.side.is_one_clients() && idle.side.may_move());
         if let Some(mut upstream) = idle {
             self.alarm.rests_on(&upstream.side);
-            let waits = self.waits_for_link(exchange);
+            let waits = self.needs_link_first(exchange);
             if waits {
                 let by = self.worker.after(self.worker.settings.timeouts.connect);
                 self.alarm.set(by.min(exchange.due));
@@ -191,7 +191,7 @@ impl Connection {
 
     /// Whether a request is sent only when its link is there: as long as nothing of it was sent it can go elsewhere.
     /// One that has no other way waits within the link, which keeps it for longer.
-    fn waits_for_link(&self, exchange: &Exchange) -> bool {
+    fn needs_link_first(&self, exchange: &Exchange) -> bool {
         !exchange.upload.is_read() && !self.door.is_fixed() && has_choice(exchange)
     }
 

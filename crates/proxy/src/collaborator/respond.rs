@@ -11,6 +11,7 @@ use heddle_wire::http1::Method;
 use super::exchange::Exchange;
 use super::{After, Connection};
 use crate::failure::{Failure, Reason};
+use crate::worker::Scratch;
 
 /// How long to wait for a client that does not take its answer, or does not stop sending.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -47,7 +48,7 @@ impl Connection {
         exchange.status = status;
         {
             let mut scratch = self.worker.scratch.borrow_mut();
-            let crate::worker::Scratch { out, value, .. } = &mut *scratch;
+            let Scratch { out, value, .. } = &mut *scratch;
             start(out, status);
             field(out, "Location", value);
             end(out, keep, b"", exchange.method);

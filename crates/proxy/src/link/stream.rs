@@ -144,7 +144,7 @@ impl Stream {
             return Poll::Ready(Err(broken(failure)));
         }
         let is_up = self.link.session.borrow().is_up();
-        slots.waits_for_link(self.slot, !is_up);
+        slots.is_linking(self.slot, !is_up);
         if is_up {
             return Poll::Ready(Ok(()));
         }

@@ -1,10 +1,80 @@
-//! What becomes of streams whose link is given up.
+//! How streams fail: one by one, or with their link.
 
 use heddle_wire::link::{Code, Opened, Serial, Streams};
 
 use super::Slots;
 use crate::failure::Reason;
 use crate::link::failure::Failed;
+
+impl Slots {
+    /// The other end has given the stream up. At the end that calls, what it has answered before is heard.
+    pub(in crate::link) fn reset(&mut self, serial: Serial, failure: Failed) {
+        self.broke(serial, failure, true);
+    }
+
+    /// The stream broke here, or with its link.
+    pub(in crate::link) fn failed(&mut self, serial: Serial, failure: Failed) {
+        self.broke(serial, failure, false);
+    }
+
+    fn broke(&mut self, serial: Serial, failure: Failed, is_heard: bool) {
+        let Some(index) = self.by_serial.remove(&serial) else {
+            return;
+        };
+        if self.all[index].detached {
+            self.all.remove(index);
+            return;
+        }
+        let slot = &mut self.all[index];
+        slot.wake();
+        slot.serial = None;
+        if slot.has_come && slot.destination.is_none() {
+            // What was said before is heard.
+            slot.deaf = Some(failure);
+        } else {
+            slot.failure = Some(failure);
+            if !is_heard || slot.destination.is_some() {
+                slot.clear();
+            }
+        }
+    }
+
+    /// The slot's stream cannot be opened.
+    pub(in crate::link) fn refuse(&mut self, slot: usize, failure: Failed) {
+        self.all[slot].failure = Some(failure);
+    }
+
+    /// The link is over: what is not open by now never will be.
+    pub(in crate::link) fn refuse_unopened(&mut self, failure: Failed) {
+        for (_, slot) in self.all.iter_mut().filter(|(_, slot)| slot.is_unopened()) {
+            slot.failure = Some(failure);
+            slot.wake();
+        }
+    }
+
+    /// Whether a stream that is to be opened waits until the other end is heard.
+    pub(in crate::link) fn is_linking(&mut self, slot: usize, waits: bool) {
+        self.all[slot].is_linking = waits;
+    }
+
+    /// The other end is heard, or, for a reason, will not be for now: those that wait for it go on, or go another way.
+    pub(in crate::link) fn linked(&mut self, failure: Option<Failed>) {
+        let waiting = self.all.iter_mut().filter(|(_, slot)| slot.is_linking);
+        for (_, slot) in waiting {
+            slot.failure = slot.failure.or(failure);
+            slot.wake();
+        }
+    }
+
+    /// Breaks all streams that are open. Returns which those are.
+    pub(in crate::link) fn fail_all(&mut self, failure: Failed) -> Vec<Serial> {
+        let open: Vec<Serial> = self.by_serial.keys().copied().collect();
+        for serial in &open {
+            self.failed(*serial, failure);
+        }
+        open
+    }
+}
 
 /// Ends streams whose link is given up.
 pub(in crate::link) struct Failing<'a> {
@@ -33,5 +103,49 @@ impl Streams for Failing<'_> {
 
     fn reset(&mut self, serial: Serial, code: Code) {
         self.slots.failed(serial, Failed::by(code));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use heddle_wire::buffer::{Chain, Pool};
+
+    use super::*;
+    use crate::failure::Reason;
+    use crate::link::hold::Holds;
+    use crate::link::{End, Key};
+
+    const ANSWER: &[u8] = b"HTTP/1.1 405 No\r\n\r\n";
+
+    /// What the end that calls finds of a stream that had an answer before it failed in this way.
+    fn found(fails: impl FnOnce(&mut Slots, Serial, Failed)) -> usize {
+        let pool = Pool::new(64, 16);
+        let end = End::Caller(Key {
+            caller: None,
+            called: heddle_model::ServiceAccountName::new("test", "echo").unwrap(),
+            node: ([127, 0, 0, 1], 1).into(),
+        });
+        let mut slots = Slots::new(Holds::new().of(&end, &pool));
+        let serial = Serial::FIRST;
+        let slot = slots.vacant();
+        slots.opened(slot, serial);
+        slots.head(serial, &pool, ANSWER).unwrap();
+        let failed = Failed {
+            reason: Reason::UpstreamReset,
+            was_sent: true,
+        };
+        fails(&mut slots, serial, failed);
+        let cx = &std::task::Context::from_waker(Waker::noop());
+        let mut inbox = Chain::new();
+        while let std::task::Poll::Ready(Ok(_)) = slots.take(slot, &mut inbox, usize::MAX, cx) {}
+        inbox.len()
+    }
+
+    #[test]
+    fn what_was_answered_before_a_reset_is_heard_and_before_a_revocation_is_not() {
+        assert_eq!(found(Slots::reset), ANSWER.len());
+        assert_eq!(found(Slots::failed), 0);
     }
 }

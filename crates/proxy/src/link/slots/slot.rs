@@ -47,7 +47,7 @@ pub(super) struct Slot {
     pub(super) goes_on: bool,
     pub(super) is_waiting: bool,
     /// It is opened when the other end is heard, and may go another way until then.
-    pub(super) waits_for_link: bool,
+    pub(super) is_linking: bool,
 }
 
 impl Slot {
@@ -70,7 +70,7 @@ impl Slot {
             detached: false,
             goes_on: false,
             is_waiting: false,
-            waits_for_link: false,
+            is_linking: false,
         }
     }
 
