@@ -14,9 +14,11 @@
 //! when it is known where it was going ([`lead`]).
 
 use std::convert::Infallible;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,12 +28,13 @@ use crate::collaborator::Connection;
 use crate::detect::{Decided, Undecided};
 use crate::door::Door;
 use crate::entry::Entry;
+use crate::env::{Member, Outcome, Part, WorkKey};
 use crate::http2;
 use crate::inbound::{Greeting, Met};
 use crate::intake::Intake;
 use crate::intercepted::lead;
 use crate::io::is_reset;
-use crate::link::{Called, resumed};
+use crate::link::{self, Called, resumed};
 use crate::listener::BATCH;
 use crate::opaque::Flow;
 use crate::parcel::{Arrival, Contents, Idle, Parcel, State};
@@ -39,7 +42,7 @@ use crate::permits::Permit;
 use crate::route::Spoken;
 use crate::side::Side;
 use crate::upstream::Endpoint;
-use crate::worker::{Member, Outcome, Part, WorkKey, Worker};
+use crate::worker::Worker;
 
 /// What a connection is doing.
 pub(crate) enum Stage {
@@ -61,93 +64,133 @@ pub(crate) enum Stage {
     Over,
 }
 
-impl Worker {
-    /// Takes in what came from another thread.
-    pub(crate) fn receive(self: &Rc<Self>, arrival: Arrival) {
-        match arrival {
-            Arrival::Client(parcel) => self.admit(parcel),
-            Arrival::Upstream(idle) => drop(self.pool_idle(idle)),
-        }
+/// Takes in what came from another thread, or was accepted.
+pub(crate) fn receive(worker: &Rc<Worker>, arrival: Arrival) {
+    match arrival {
+        Arrival::Client(parcel) => admit(worker, parcel),
+        Arrival::Upstream(idle) => drop(pool_idle(worker, idle)),
     }
+}
 
-    /// Begins to carry a connection.
-    pub(crate) fn admit(self: &Rc<Self>, parcel: Parcel) {
-        let Parcel { contents, permit } = parcel;
-        let key = self.gate.account(&contents.door.source);
-        // Counted from now on, not from when its task first runs: a Worker with a connection that
-        // waits for its turn is not empty.
-        let open = Open::new(self);
-        if let State::New = contents.state {
-            self.stats.connections_total.inc();
-        }
-        let task = carry(Rc::clone(self), open, permit, key, Box::new(contents));
-        self.gate.spawn(key, task);
+/// Begins to carry a connection.
+fn admit(worker: &Rc<Worker>, parcel: Parcel) {
+    let Parcel { contents, permit } = parcel;
+    let key = worker.gate.account(&contents.door.source);
+    // Counted from now on, not from when its task first runs: a Worker with a connection that
+    // waits for its turn is not empty.
+    let open = Open::new(worker);
+    if let State::New = contents.state {
+        worker.stats.connections_total.inc();
     }
+    let task = carry(Rc::clone(worker), open, permit, key, Box::new(contents));
+    worker.gate.spawn(key, task);
+}
 
-    /// Begins to carry a link from another node.
-    fn admit_link(self: &Rc<Self>, permit: Permit, called: Called) {
-        let key = self.gate.account(&called.door.source);
-        let worker = Rc::clone(self);
-        let band = self.gate.band();
-        let driver = Member {
-            band,
-            part: Part::Driver,
+/// Begins to carry a link from another node.
+fn admit_link(worker: Rc<Worker>, permit: Permit, called: Called) {
+    let key = worker.gate.account(&called.door.source);
+    let band = worker.gate.band();
+    let driver = Member {
+        band,
+        part: Part::Driver,
+    };
+    let gate = Rc::clone(&worker.env);
+    gate.gate.spawn_as(key, Some(driver), async move {
+        let links = Rc::clone(&worker.links);
+        let arrived = || {
+            while let Some(arrived) = links.take_arrived() {
+                let link::Arrived {
+                    door,
+                    permit,
+                    stream,
+                    member,
+                    peer,
+                } = arrived;
+                let stream = (Side::from(stream), member);
+                admit_stream(&worker, door, permit, stream, peer);
+            }
         };
-        self.gate.spawn_as(key, Some(driver), async move {
-            let outcome = called.run(band).await;
-            worker.gate.disband(band);
-            if let Outcome::Leave(contents, to) = outcome {
-                let contents = *contents;
-                worker.send_off(Parcel { contents, permit }, &to);
-            }
-        });
-    }
-
-    /// Begins to carry a stream of a link from another node, by a door of its own.
-    pub(crate) fn admit_stream(
-        self: &Rc<Self>,
-        door: Arc<Door>,
-        permit: Permit,
-        (stream, member): (impl Into<Side>, Option<Member>),
-        peer: SocketAddr,
-    ) {
-        let key = self.gate.account(&door.source);
-        let open = Open::new(self);
-        self.stats.connections_total.inc();
-        let (worker, stream) = (Rc::clone(self), stream.into());
-        self.gate.spawn_as(key, member, async move {
-            let stage = enter(Rc::clone(&worker), door, key, stream, peer);
-            go_on(worker, open, permit, stage).await;
-        });
-    }
-
-    /// Puts an idle connection into the pool of its endpoint, which is returned.
-    fn pool_idle(&self, idle: Idle) -> Rc<Endpoint> {
-        let endpoint = self.upstreams.endpoint(&idle.endpoint);
-        // One that cannot be registered is closed: it was only kept to save time.
-        let pod = idle.endpoint.pod();
-        let is_there = pod.is_none_or(|pod| self.pods().has(pod));
-        if let Ok(side) = idle.side.unpack()
-            && is_there
-            && self.believes(&side)
-        {
-            let upstream = self.upstreams.adopt(&endpoint, side.into());
-            let now = self.clock.now_ms();
-            let caller = self.gate.account(&idle.caller);
-            self.upstreams.give_back(&endpoint, upstream, caller, now);
+        let outcome = with_each_turn(called.run(band), arrived).await;
+        worker.gate.disband(band);
+        if let Outcome::Leave(contents, to) = outcome {
+            let contents = *contents;
+            send_off(&worker, Parcel { contents, permit }, &to);
         }
-        endpoint
-    }
+    });
+}
 
-    /// Hands a connection over. One that finds no room stays here until the next order.
-    fn send_off(self: &Rc<Self>, parcel: Parcel, to: &Intake) {
-        match to.put_beside(Arrival::Client(parcel), BATCH) {
-            Ok(()) => {
-                self.stats.connections_moved.inc();
-                to.wake();
-            }
-            Err(arrival) => self.receive(arrival),
+/// Carries a connection on which another node speaks HTTP/2.
+async fn carry_http2(worker: Rc<Worker>, called: http2::Called) {
+    let http2 = Rc::clone(&worker.http2);
+    let arrived = || {
+        while let Some(arrived) = http2.take_arrived() {
+            let http2::Arrived {
+                door,
+                permit,
+                exchange,
+                peer,
+            } = arrived;
+            admit_stream(&worker, door, permit, (Side::from(exchange), None), peer);
         }
+    };
+    with_each_turn(called.run(), arrived).await;
+}
+
+/// Drives what others begin streams on, and takes in what has begun after each of its turns.
+async fn with_each_turn<T>(driver: impl Future<Output = T>, mut arrived: impl FnMut()) -> T {
+    let mut driver = pin!(driver);
+    poll_fn(|cx| {
+        let driven = driver.as_mut().poll(cx);
+        arrived();
+        driven
+    })
+    .await
+}
+
+/// Begins to carry a stream from another node, by a door of its own.
+fn admit_stream(
+    worker: &Rc<Worker>,
+    door: Arc<Door>,
+    permit: Permit,
+    (stream, member): (Side, Option<Member>),
+    peer: SocketAddr,
+) {
+    let key = worker.gate.account(&door.source);
+    let open = Open::new(worker);
+    worker.stats.connections_total.inc();
+    let its = Rc::clone(worker);
+    worker.gate.spawn_as(key, member, async move {
+        let stage = enter(Rc::clone(&its), door, key, stream, peer);
+        go_on(its, open, permit, stage).await;
+    });
+}
+
+/// Puts an idle connection into the pool of its endpoint, which is returned.
+fn pool_idle(worker: &Worker, idle: Idle) -> Rc<Endpoint> {
+    let endpoint = worker.upstreams.endpoint(&idle.endpoint);
+    // One that cannot be registered is closed: it was only kept to save time.
+    let pod = idle.endpoint.pod();
+    let is_there = pod.is_none_or(|pod| worker.pods().has(pod));
+    if let Ok(side) = idle.side.unpack()
+        && is_there
+        && worker.believes(&side)
+    {
+        let upstream = worker.upstreams.adopt(&endpoint, side.into());
+        let now = worker.clock.now_ms();
+        let caller = worker.gate.account(&idle.caller);
+        (worker.upstreams).give_back(&endpoint, upstream, caller, now);
+    }
+    endpoint
+}
+
+/// Hands a connection over. One that finds no room stays here until the next order.
+fn send_off(worker: &Rc<Worker>, parcel: Parcel, to: &Intake) {
+    match to.put_beside(Arrival::Client(parcel), BATCH) {
+        Ok(()) => {
+            worker.stats.connections_moved.inc();
+            to.wake();
+        }
+        Err(arrival) => receive(worker, arrival),
     }
 }
 
@@ -177,12 +220,12 @@ async fn go_on(worker: Rc<Worker>, open: Open, permit: Permit, mut stage: Stage)
             Stage::Greeting(greeting) => Box::pin(greeting.greet()).await.into(),
             // A task of its own: this one has room for all that a connection may become. A link is counted as
             // one, and what it carries as connections.
-            Stage::Link(called) => return worker.admit_link(permit, *called),
-            Stage::Http2(called) => return Box::pin(called.run()).await,
+            Stage::Link(called) => return admit_link(worker, permit, *called),
+            Stage::Http2(called) => return Box::pin(carry_http2(worker, *called)).await,
             Stage::Leave(contents, to) => {
                 drop(open);
                 let contents = *contents;
-                worker.send_off(Parcel { contents, permit }, &to);
+                send_off(&worker, Parcel { contents, permit }, &to);
                 return;
             }
             Stage::Over => return,
@@ -211,7 +254,7 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
         return Ok(Stage::Over);
     }
     if let State::Link(resuming) = &state {
-        resumed(&worker, client, resuming);
+        resumed(&worker.links, client, resuming);
         return Ok(Stage::Over);
     }
     let client = Side::from(client);
@@ -239,7 +282,7 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
             since,
             upstream,
         } => {
-            let last = upstream.map(|idle| worker.pool_idle(idle));
+            let last = upstream.map(|idle| pool_idle(&worker, idle));
             let connection = Connection::new(worker, door, key, client, peer);
             connection.resumed(served, since, last).into()
         }

@@ -22,7 +22,9 @@ use heddle_wire::preface::{Kind, Status};
 use crate::authorize::Live;
 use crate::authorize::MayConnect;
 use crate::collaborator::Connection;
+use crate::connect::{Call, connect};
 use crate::door::Door;
+use crate::env::{Alarm, Outcome, WorkKey};
 use crate::failure::Reason;
 use crate::intake::Intake;
 use crate::opaque::Flow;
@@ -30,8 +32,8 @@ use crate::parcel::Origin;
 use crate::parcel::{Contents, Idle, State, Waiting};
 use crate::route::{PortIndex, Spoken};
 use crate::side::Side;
-use crate::upstream::{Call, Endpoint, Lease, MAX_ATTEMPTS, Upstream, connect};
-use crate::worker::{Alarm, Bound, Outcome, WorkKey, Worker};
+use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Upstream};
+use crate::worker::{Bound, Worker};
 
 /// A connection of which nothing is known but where it wants to go.
 pub(crate) struct Undecided {

@@ -12,14 +12,14 @@ use heddle_transport::{NoIdentity, Protocol};
 use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::env::{Alarm, Env};
 use crate::failure::Reason;
 use crate::handshake::{Broken, Handshake};
 use crate::io::Side;
-use crate::worker::{Alarm, Worker};
 
 /// A handshake to be made with another node.
 pub(crate) struct Shaking<'a> {
-    pub(crate) worker: &'a Worker,
+    pub(crate) env: &'a Env,
     pub(crate) alarm: &'a Alarm,
     /// In whose name.
     pub(crate) caller: Option<&'a ServiceAccountName>,
@@ -39,22 +39,22 @@ pub(crate) enum Unmet {
 impl Shaking<'_> {
     /// Makes the handshake over a socket that is connected, while the alarm does not ring.
     pub(crate) async fn hands(&self, stream: TcpStream, protocol: Protocol) -> Result<Side, Unmet> {
-        let Shaking { worker, alarm, .. } = *self;
+        let Shaking { env, alarm, .. } = *self;
         let missing = Unmet::NoIdentity(NoIdentity::Missing);
-        let identities = worker.identities().ok_or(missing)?;
+        let identities = env.identities().ok_or(missing)?;
         let session = identities.connect(self.caller, self.called, protocol);
         let session = session.map_err(Unmet::NoIdentity)?;
         let mut handshake = Handshake::connect(stream, session, self.caller.cloned());
-        worker.stats.handshakes.inc();
+        env.stats.handshakes.inc();
         let shaken = poll_fn(|cx| match alarm.rang() {
             true => Poll::Ready(None),
-            false => handshake.poll(cx, &worker.pace).map(Some),
+            false => handshake.poll(cx, &env.pace).map(Some),
         });
         let shaken = shaken.await.ok_or(Unmet::Late)?;
         let side = shaken.and_then(|()| {
-            let side = handshake.finish(worker.clock.now(), &worker.pool, &identities)?;
+            let side = handshake.finish(env.clock.now(), &env.pool, &identities)?;
             // By what holds now: it may have changed since the handshake began.
-            worker.check(&side).map_err(Broken::Refused)?;
+            env.check(&side).map_err(Broken::Refused)?;
             Ok(side)
         });
         side.map_err(Unmet::Broken)
@@ -67,7 +67,7 @@ impl Shaking<'_> {
 /// Why it cannot be spoken to; [`Reason::LinkLost`] when the connection was cut in the middle of the handshake.
 pub(crate) async fn dial_node(shaking: Shaking<'_>, protocol: Protocol) -> Result<Side, Reason> {
     let Shaking {
-        worker,
+        env,
         alarm,
         caller,
         node,
@@ -85,16 +85,16 @@ pub(crate) async fn dial_node(shaking: Shaking<'_>, protocol: Protocol) -> Resul
             tracing::debug!(%node, %error, "another node cannot be connected to");
             return Err(Reason::ConnectFailed);
         }
-        None => return Err(worker.rang_for(alarm, Reason::ConnectTimeout)),
+        None => return Err(env.rang_for(alarm, Reason::ConnectTimeout)),
     };
     match shaking.hands(stream, protocol).await {
         Ok(side) => Ok(side),
-        Err(Unmet::Late) => Err(worker.rang_for(alarm, Reason::ConnectTimeout)),
+        Err(Unmet::Late) => Err(env.rang_for(alarm, Reason::ConnectTimeout)),
         Err(Unmet::NoIdentity(error)) => {
             let caller = caller.map_or_else(|| "unidentified".to_owned(), ToString::to_string);
-            Err(missing(worker, &caller, &error))
+            Err(missing(env, &caller, &error))
         }
-        Err(Unmet::Broken(broken)) => Err(match say_refused(worker, &node, &broken) {
+        Err(Unmet::Broken(broken)) => Err(match say_refused(env, &node, &broken) {
             // It was there, and may be again.
             Reason::ConnectFailed => Reason::LinkLost,
             reason => reason,
@@ -103,22 +103,22 @@ pub(crate) async fn dial_node(shaking: Shaking<'_>, protocol: Protocol) -> Resul
 }
 
 /// Says that a caller has no identity.
-pub(crate) fn missing(worker: &Worker, caller: &str, error: &NoIdentity) -> Reason {
-    let now = worker.clock.now();
+pub(crate) fn missing(env: &Env, caller: &str, error: &NoIdentity) -> Reason {
+    let now = env.clock.now();
     let number = NoIdentity::clone(error);
-    if worker.no_identity.borrow_mut().may_name(number, now) {
+    if env.no_identity.borrow_mut().may_name(number, now) {
         tracing::warn!(caller, "another node cannot be called: {error}");
     }
     Reason::IdentityMissing
 }
 
 /// Counts and says why another node is not spoken to.
-pub(crate) fn say_refused(worker: &Worker, peer: &dyn fmt::Display, broken: &Broken) -> Reason {
+pub(crate) fn say_refused(env: &Env, peer: &dyn fmt::Display, broken: &Broken) -> Reason {
     match broken {
         Broken::Refused(refusal) => {
-            worker.stats.handshakes_refused.inc(refusal.index());
-            let now = worker.clock.now();
-            if worker.refused.borrow_mut().may_name(refusal.index(), now) {
+            env.stats.handshakes_refused.inc(refusal.index());
+            let now = env.clock.now();
+            if env.refused.borrow_mut().may_name(refusal.index(), now) {
                 let reason = refusal.code();
                 tracing::warn!(endpoint = %peer, reason, "another node is not spoken to: {refusal}");
             }
@@ -126,7 +126,7 @@ pub(crate) fn say_refused(worker: &Worker, peer: &dyn fmt::Display, broken: &Bro
         }
         Broken::Memory => Reason::Memory,
         Broken::Io(error) => {
-            worker.stats.handshakes_failed.inc();
+            env.stats.handshakes_failed.inc();
             tracing::debug!(endpoint = %peer, %error, "another node left in the middle of a handshake");
             Reason::ConnectFailed
         }

@@ -24,14 +24,15 @@ use tokio::net::TcpStream;
 
 use crate::door::Door;
 use crate::entry::Inbound;
+use crate::env::{Alarm, Outcome};
 use crate::failure::Reason;
 use crate::handshake::{Broken, Handshake};
 use crate::http2;
 use crate::io;
 use crate::link::Called;
-use crate::permits::{Claim, Permit};
+use crate::permits::Claim;
 use crate::side::Side;
-use crate::worker::{Alarm, Outcome, Worker};
+use crate::worker::Worker;
 
 /// How long a peer that is refused may take to hear why.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -93,7 +94,7 @@ impl Greeting {
         })
         .await;
         let greeted = {
-            let place = worker.unproven(&alarm);
+            let place = worker.unproven.place(&alarm);
             let greeted = greeted(&worker, &identities, &alarm, stream).await;
             match greeted {
                 Err(Failed::Late) if place.is_evicted() => Err(Failed::Full),
@@ -102,7 +103,7 @@ impl Greeting {
         };
         match greeted {
             Ok((side, Greeted::Link(hello))) => Outcome::Next(Met::Link(Box::new(Called {
-                worker,
+                links: Rc::clone(&worker.links),
                 door,
                 side,
                 hello,
@@ -110,14 +111,14 @@ impl Greeting {
                 alarm,
             }))),
             Ok((side, Greeted::Http2)) => Outcome::Next(Met::Http2(Box::new(http2::Called {
-                worker,
+                connections: Rc::clone(&worker.http2),
                 side,
                 peer,
                 alarm,
             }))),
             Ok((side, Greeted::Connection(inbound))) => {
                 drop(alarm);
-                let claim = match worker.claim(&inbound) {
+                let claim = match claim(&worker, &inbound) {
                     Ok(claim) => claim,
                     Err(()) => return over_share(&worker, &inbound, side.into()),
                 };
@@ -130,7 +131,7 @@ impl Greeting {
                 })
             }
             Err(failed) => {
-                worker.say_refused(peer, &failed);
+                say_refused(&worker, peer, &failed);
                 Outcome::Over
             }
         }
@@ -259,71 +260,52 @@ fn understood(preface: &Preface<'_>, side: &io::Side) -> Result<Inbound, Failed>
     Inbound::of(preface, called, &caller.peer.id).map_err(Failed::Preface)
 }
 
-impl Worker {
-    /// A permit for one more stream to the workload that it calls.
-    ///
-    /// # Errors
-    /// When nothing is known of the mesh, or its share is spent, which is counted and said.
-    pub(crate) fn permit(&self, inbound: &Inbound) -> Result<Permit, Reason> {
-        let bound = self.bound();
-        let (service, port, endpoint) = (&inbound.service, inbound.port, inbound.endpoint);
-        let share = bound.snapshot.called(service, port, endpoint);
-        let share = share.ok_or(Reason::EndpointGone)?;
-        share.take().map_err(|_| {
-            self.stats.connections_refused.inc();
-            self.stats.connections_over_share.inc();
-            share.say_spent(self.clock.now());
-            Reason::UpstreamOverflow
-        })
+/// Counts a connection to the workload that it calls. Those that call nothing here count together: each is
+/// told so, and may stay.
+///
+/// # Errors
+/// When the workload has its share, or they have, or nothing is known of the mesh.
+fn claim(worker: &Worker, inbound: &Inbound) -> Result<Claim, ()> {
+    let snapshot = worker.snapshot();
+    let (service, port, endpoint) = (&inbound.service, inbound.port, inbound.endpoint);
+    let share = snapshot.called(service, port, endpoint).ok_or(())?;
+    let claim = share.claim();
+    if claim.is_none() {
+        share.say_spent(worker.clock.now());
     }
+    claim.ok_or(())
+}
 
-    /// Counts a connection to the workload that it calls. Those that call nothing here count together: each is
-    /// told so, and may stay.
-    ///
-    /// # Errors
-    /// When the workload has its share, or they have, or nothing is known of the mesh.
-    fn claim(&self, inbound: &Inbound) -> Result<Claim, ()> {
-        let bound = self.bound();
-        let (service, port, endpoint) = (&inbound.service, inbound.port, inbound.endpoint);
-        let share = bound.snapshot.called(service, port, endpoint).ok_or(())?;
-        let claim = share.claim();
-        if claim.is_none() {
-            share.say_spent(self.clock.now());
+fn say_refused(worker: &Worker, peer: SocketAddr, failed: &Failed) {
+    let why: &dyn std::fmt::Display = match failed {
+        Failed::Handshake(Broken::Refused(refusal)) => {
+            worker.stats.handshakes_refused.inc(refusal.index());
+            let now = worker.clock.now();
+            if worker.refused.borrow_mut().may_name(refusal.index(), now) {
+                let reason = refusal.code();
+                tracing::warn!(%peer, reason, "a connection from another node is refused: {refusal}");
+            }
+            return;
         }
-        claim.ok_or(())
-    }
-
-    fn say_refused(&self, peer: SocketAddr, failed: &Failed) {
-        let why: &dyn std::fmt::Display = match failed {
-            Failed::Handshake(Broken::Refused(refusal)) => {
-                self.stats.handshakes_refused.inc(refusal.index());
-                let now = self.clock.now();
-                if self.refused.borrow_mut().may_name(refusal.index(), now) {
-                    let reason = refusal.code();
-                    tracing::warn!(%peer, reason, "a connection from another node is refused: {refusal}");
-                }
-                return;
+        Failed::Handshake(broken) => broken,
+        Failed::Preface(why) => why,
+        Failed::Full => {
+            let now = worker.clock.now();
+            if worker.refused.borrow_mut().may_name(usize::MAX, now) {
+                let most = worker.settings.bounds.handshakes;
+                tracing::warn!(
+                    most,
+                    "other nodes are turned away: as many connections as may be \
+                    have not proven who they are (proxy.bounds.handshakes)"
+                );
             }
-            Failed::Handshake(broken) => broken,
-            Failed::Preface(why) => why,
-            Failed::Full => {
-                let now = self.clock.now();
-                if self.refused.borrow_mut().may_name(usize::MAX, now) {
-                    let most = self.settings.bounds.handshakes;
-                    tracing::warn!(
-                        most,
-                        "other nodes are turned away: as many connections as may be \
-                        have not proven who they are (proxy.bounds.handshakes)"
-                    );
-                }
-                &"too many others have not proven who they are"
-            }
-            Failed::Late => &"it took too long",
-            Failed::Gone => &"it left",
-        };
-        self.stats.handshakes_failed.inc();
-        tracing::debug!(%peer, "a connection from another node came to nothing: {why}");
-    }
+            &"too many others have not proven who they are"
+        }
+        Failed::Late => &"it took too long",
+        Failed::Gone => &"it left",
+    };
+    worker.stats.handshakes_failed.inc();
+    tracing::debug!(%peer, "a connection from another node came to nothing: {why}");
 }
 
 impl Inbound {

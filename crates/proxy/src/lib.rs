@@ -10,7 +10,7 @@
 //! | `route` | which rule, which backend |
 //! | `balance` | which endpoint |
 //! | `authorize` | whether it may go there |
-//! | `upstream` | over which connection |
+//! | `connect`, `upstream` | over which connection |
 //!
 //! [`Proxy`] is the handle by which the rest of the process starts it, gives it listeners and
 //! configuration, and ends it. Nothing here knows where the configuration came from.
@@ -20,10 +20,12 @@ mod balance;
 mod carry;
 mod clock;
 mod collaborator;
+mod connect;
 mod detect;
 mod dial;
 mod door;
 mod entry;
+mod env;
 mod failure;
 mod handshake;
 mod http2;

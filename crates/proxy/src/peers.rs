@@ -15,6 +15,9 @@ use crate::failure::Reason;
 
 /// How often it is looked, in milliseconds.
 const LOOK_MS: Millis = 1_000;
+/// How long the endpoints of a node are passed over that takes no connections, in milliseconds. It is tried again more
+/// often than that.
+const AWAY_MS: Millis = 3_000;
 /// Nodes of which it is remembered how they failed; the oldest is forgotten for one more.
 const MAX_FAILURES: usize = 1_024;
 
@@ -88,6 +91,8 @@ impl PeerStatus {
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     failures: RefCell<HashMap<SocketAddr, (Reason, Millis), RandomState>>,
+    /// Nodes that take no connections, and until when their endpoints are passed over.
+    away: RefCell<Vec<(SocketAddr, Millis)>>,
     /// When it is looked next at the earliest.
     next_look: Cell<Millis>,
     /// What is shown may be over by the next look, or something is not shown yet.
@@ -106,6 +111,21 @@ impl Peers {
         }
         failures.insert(node, (reason, now));
         self.is_stale.set(true);
+    }
+
+    /// A node takes no connections any more: what is for one of its endpoints goes elsewhere while there are others,
+    /// and waits for the node where there are none.
+    pub(crate) fn is_away(&self, node: SocketAddr, now: Millis) {
+        let mut away = self.away.borrow_mut();
+        away.retain(|&(other, until)| other != node && now < until);
+        away.push((node, now.saturating_add(AWAY_MS)));
+    }
+
+    /// For how long its endpoints are passed over, in milliseconds; 0 for a node that takes connections.
+    pub(crate) fn away_for(&self, node: SocketAddr, now: Millis) -> Millis {
+        let away = self.away.borrow();
+        let until = away.iter().find(|(other, _)| *other == node);
+        until.map_or(0, |(_, until)| until.saturating_sub(now))
     }
 
     /// Whether it has to be looked again even if nothing else happens.
@@ -169,6 +189,20 @@ mod tests {
         assert_eq!(one.failure, failed("peer_refused", 6));
         one.add(&PeerStatus::default());
         assert_eq!(one.failure, failed("peer_refused", 6));
+    }
+
+    #[test]
+    fn a_node_that_is_away_is_passed_over_for_a_while() {
+        let peers = Peers::default();
+        let node = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        peers.is_away(node(1), 0);
+        peers.is_away(node(2), 1_000);
+        let passed_over = |now| [1, 2, 3].map(|port| peers.away_for(node(port), now) > 0);
+        assert_eq!(passed_over(AWAY_MS - 1), [true, true, false]);
+        assert_eq!(passed_over(AWAY_MS), [false, true, false]);
+        peers.is_away(node(2), AWAY_MS);
+        assert_eq!(passed_over(2 * AWAY_MS - 1), [false, true, false]);
+        assert_eq!(peers.away.borrow().len(), 1);
     }
 
     #[test]

@@ -14,8 +14,8 @@ use std::task::{Context, Poll, ready};
 use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::http1::{BodyTracker, Framing, Line, Reject};
 
+use crate::env::Blocks;
 use crate::side::Side;
-use crate::worker::Blocks;
 
 /// Bytes moved before other work gets its turn.
 const TURN_BYTES: u64 = 512 * 1024;

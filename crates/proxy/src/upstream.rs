@@ -6,7 +6,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,18 +18,13 @@ use crate::place::Place;
 use crate::settings::Bounds;
 use crate::side::Side;
 
-mod connect;
 mod endpoint;
 mod idle;
 mod lease;
-mod remote;
-mod within;
 
-pub(crate) use connect::{Call, connect, is_refused};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use idle::Asking;
 pub(crate) use lease::Lease;
-pub(crate) use remote::refused;
 
 /// Tries for one request or connection, the first included.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
@@ -39,17 +33,12 @@ pub(crate) const MAX_ATTEMPTS: u32 = 3;
 const AVOID_MS: Millis = 500;
 /// Longest time for which an endpoint is passed over, in milliseconds.
 const AVOID_MAX_MS: Millis = 30_000;
-/// How long the endpoints of a node are passed over that does not take connections any more, in milliseconds. It is
-/// tried again more often than that.
-const ABSENT_MS: Millis = 3_000;
 /// How long nothing more is said of an endpoint that fails again, in milliseconds.
 const SAY_AGAIN_MS: Millis = 10_000;
 
 /// All endpoints that a Worker knows.
 pub(crate) struct Upstreams {
     by_place: RefCell<HashMap<Place, Rc<Endpoint>, RandomState>>,
-    /// Nodes whose endpoints are passed over, and until when no more is done about that.
-    absent: RefCell<Vec<(SocketAddr, Millis)>>,
     bounds: Bounds,
     /// Workers that share the bounds.
     workers: Cell<usize>,
@@ -71,7 +60,6 @@ impl Upstreams {
     pub(crate) fn new(bounds: Bounds, idle_timeout_ms: Millis, stats: Arc<WorkerStats>) -> Self {
         Upstreams {
             by_place: RefCell::default(),
-            absent: RefCell::default(),
             bounds,
             workers: Cell::new(1),
             idle_timeout_ms,
@@ -186,23 +174,6 @@ impl Upstreams {
     fn connections_per_endpoint(&self) -> usize {
         let all = self.bounds.connections_per_endpoint;
         all.div_ceil(self.workers.get())
-    }
-
-    /// A node takes no connections any more: what is for one of its endpoints goes elsewhere while there are others,
-    /// and waits for the node where there are none.
-    pub(crate) fn node_is_absent(&self, node: SocketAddr, now: Millis) {
-        let mut absent = self.absent.borrow_mut();
-        absent.retain(|&(_, until)| now < until);
-        if absent.iter().any(|&(known, _)| known == node) {
-            return;
-        }
-        // Each of the links to it finds that out; one look at all endpoints does for a while.
-        absent.push((node, now.saturating_add(ABSENT_MS / 2)));
-        for endpoint in self.by_place.borrow().values() {
-            if endpoint.place.via().is_some_and(|via| via.node == node) {
-                endpoint.avoid(now.saturating_add(ABSENT_MS));
-            }
-        }
     }
 
     /// A connection could not be made: the endpoint is passed over for a while. Said when that begins,

@@ -11,12 +11,13 @@ use super::Connection;
 use super::encode::cut_reason;
 use super::exchange::Exchange;
 use crate::clock::Millis;
+use crate::connect::{link_failed, refused};
 use crate::failure::{Failure, Reason};
 use crate::handshake::Broken;
 use crate::link::reason_of;
 use crate::pump::{self, Pump};
 use crate::side::Side;
-use crate::upstream::{Upstream, refused};
+use crate::upstream::Upstream;
 use crate::worker::Scratch;
 
 /// Interim responses that one request may get. A server that is at work for long may say so every
@@ -91,9 +92,7 @@ impl Connection {
     ) -> Reason {
         if let Some(reason) = reason_of(&error) {
             if let Some(lease) = &exchange.lease {
-                lease
-                    .endpoint()
-                    .link_failed(&self.worker, &self.door, reason);
+                link_failed(&self.worker, lease.endpoint(), &self.door, reason);
             }
             return reason;
         }

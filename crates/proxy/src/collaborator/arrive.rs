@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 use heddle_wire::buffer::Chain;
 
 use super::Connection;
+use crate::env::Turn;
 use crate::failure::{Failure, Reason};
 use crate::intake::Intake;
 use crate::worker::Scratch;
-use crate::worker::Turn;
 
 /// How a wait for a request ended.
 pub(super) enum Arrived {

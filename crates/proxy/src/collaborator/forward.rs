@@ -19,14 +19,12 @@ use super::{After, Connection, Upgraded};
 use crate::authorize::Guards;
 use crate::authorize::Live;
 use crate::clock::Millis;
+use crate::connect::{Call, connect, is_refused};
 use crate::failure::{Failure, Reason, Retry};
 use crate::link::{reason_of, unsent};
 use crate::parcel::Origin;
-use crate::upstream::{
-    Asking, Call, Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream, connect, is_refused,
-};
+use crate::upstream::{Asking, Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream};
 use crate::worker::Scratch;
-use crate::worker::Worker;
 
 impl Connection {
     /// Forwards the request that stands in `scratch.out` and delivers the answer.
@@ -179,13 +177,12 @@ impl Connection {
         let far = endpoint.far(via);
         if worker.settings.between_nodes == Protocol::Http2 {
             let head = &worker.scratch.borrow().out;
-            let side = worker
-                .http2
-                .exchange(worker, (far, &endpoint.reached), caller, head)?;
+            let reached = (far, &endpoint.reached);
+            let side = worker.http2.exchange(reached, caller, head)?;
             return Ok(side.map(|side| Upstream::of_link(side.into(), place)));
         }
         let links = &worker.links;
-        let side = links.stream(worker, far, caller, Kind::Http, self.key.0)?;
+        let side = links.stream(far, caller, Kind::Http, self.key.0)?;
         Ok(Some(Upstream::of_link(side.into(), place)))
     }
 
@@ -228,10 +225,8 @@ impl Connection {
         }
         let may_repeat = exchange.upload.is_read() && exchange.method.is_idempotent();
         let asking = self.asking(&exchange.bound.snapshot.guards, endpoint, may_repeat);
-        let Worker {
-            upstreams, clock, ..
-        } = &*self.worker;
-        upstreams.take_idle(endpoint, &asking, clock)
+        let worker = &self.worker;
+        worker.upstreams.take_idle(endpoint, &asking, &worker.clock)
     }
 
     /// For whom an idle connection is wanted.

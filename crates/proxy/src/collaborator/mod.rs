@@ -39,6 +39,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use crate::door::Door;
+use crate::env::{Alarm, Outcome, WorkKey};
 use crate::failure::Failure;
 use crate::intake::Intake;
 use crate::opaque::Flow;
@@ -46,7 +47,7 @@ use crate::parcel::Origin;
 use crate::parcel::{Contents, State};
 use crate::side::Side;
 use crate::upstream::{Endpoint, Lease, Upstream};
-use crate::worker::{Alarm, Outcome, WorkKey, Worker};
+use crate::worker::Worker;
 use arrive::Arrived;
 use exchange::Exchange;
 use prepare::{LastCalled, LastFound, Prepared};
@@ -277,10 +278,8 @@ impl Connection {
         let bound = self.worker.bound();
         let upstream = last.and_then(|endpoint| {
             let asking = self.asking(&bound.snapshot.guards, endpoint, true);
-            let Worker {
-                upstreams, clock, ..
-            } = &*self.worker;
-            upstreams.let_go(endpoint, &asking, clock, &self.door.source)
+            let worker = &self.worker;
+            (worker.upstreams).let_go(endpoint, &asking, &worker.clock, &self.door.source)
         });
         let Ok(client) = self.client.pack() else {
             // Only a runtime that has ended does not let go of a socket.

@@ -112,7 +112,9 @@ impl Connection {
         let (Some(rooms), Some(seat)) = (&cluster.rooms, lease.seat()) else {
             return;
         };
-        let avoided_for = lease.endpoint().avoided_for(self.worker.clock.now_ms());
+        let (endpoint, now) = (lease.endpoint(), self.worker.clock.now_ms());
+        let avoided_for = endpoint.avoided_for(now);
+        let avoided_for = avoided_for.max(self.worker.away_for(endpoint, now));
         if avoided_for > 0 {
             // The other Workers need not find out for themselves.
             let now = rooms.ms(self.worker.clock.now());

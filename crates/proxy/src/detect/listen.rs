@@ -9,9 +9,9 @@ use std::time::Duration;
 use heddle_wire::http1::{Beginning, beginning};
 
 use super::{Undecided, Verdict};
+use crate::env::Turn;
 use crate::failure::Reason;
 use crate::upstream::Upstream;
-use crate::worker::Turn;
 
 /// How long a client that cannot be connected may take to ask in HTTP, in which it gets an answer.
 const LAST_WORDS: Duration = Duration::from_secs(1);

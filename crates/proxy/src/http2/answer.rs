@@ -24,7 +24,7 @@ use heddle_wire::preface::{Kind, Preface};
 use http::StatusCode;
 use http::header::HeaderValue;
 
-use super::connections::unhex;
+use super::connections::{Arrived as Begun, Connections, unhex};
 use super::head::DESTINATION;
 use super::seat::{Arrived, Seat, Seats};
 use super::wire::Wire;
@@ -35,20 +35,20 @@ use super::{
 use crate::clock::{Clock, Millis};
 use crate::door::Door;
 use crate::entry::Inbound;
+use crate::env::{Alarm, Env};
 use crate::failure::{Failure, Reason};
 use crate::io::{Proof, Side};
 use crate::link::{Failed, Guest, Occupant};
 use crate::peers::PeerStatus;
 use crate::permits::Permit;
 use crate::route::Spoken;
-use crate::worker::{Alarm, Worker};
 
 /// How long those who answer may take to say that the caller is not believed any more, in milliseconds.
 const FAREWELL_MS: Millis = 500;
 
 /// A connection on which another node, which has proven who it is, speaks HTTP/2.
 pub(crate) struct Called {
-    pub(crate) worker: Rc<Worker>,
+    pub(crate) connections: Rc<Connections>,
     pub(crate) side: Side,
     pub(crate) peer: SocketAddr,
     pub(crate) alarm: Alarm,
@@ -82,11 +82,12 @@ impl Called {
     /// Carries the connection for as long as it lasts.
     pub(crate) async fn run(self) {
         let Called {
-            worker,
+            connections,
             side,
             peer,
             alarm,
         } = self;
+        let env = &connections.env;
         let called = side.called().and_then(SpiffeId::service_account);
         let (Some(proof), Some(called)) = (side.proof(), called) else {
             return;
@@ -97,7 +98,7 @@ impl Called {
             address: peer.ip(),
         };
         let answering = Rc::new(Answering {
-            shared: Shared::new(worker.clock.now_ms()),
+            shared: Shared::new(env.clock.now_ms()),
             seats: Seats::default(),
             caller: proof.peer.id.clone(),
             called: called.clone(),
@@ -109,19 +110,19 @@ impl Called {
             driver: RefCell::default(),
         });
         let occupant = Rc::downgrade(&answering);
-        let Some(_place) = worker.place(guest, occupant) else {
+        let Some(_place) = connections.places.place(guest, occupant) else {
             return;
         };
         alarm.clear();
         alarm.rests_on(&side);
         let wire = Wire::default();
         wire.plug(side);
-        alarm.set(worker.after(worker.settings.timeouts.request_head));
+        alarm.set(env.after(env.settings.timeouts.request_head));
         let Some(mut connection) = answering.begin(&wire, &alarm).await else {
             return;
         };
         let reason =
-            poll_fn(|cx| answering.poll_drive(cx, &worker, &mut connection, &wire, &alarm));
+            poll_fn(|cx| answering.poll_drive(cx, &connections, &mut connection, &wire, &alarm));
         let failed = Failed {
             reason: reason.await,
             was_sent: true,
@@ -177,21 +178,22 @@ impl Answering {
     fn poll_drive(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
-        worker: &Rc<Worker>,
+        connections: &Connections,
         connection: &mut Http2,
         wire: &Wire,
         alarm: &Alarm,
     ) -> Poll<Reason> {
+        let env = &connections.env;
         if alarm.rang() {
             if let Some(revoked) = self.revoked.get() {
                 return Poll::Ready(revoked);
             }
             self.revoked.set(alarm.take_revoked());
-            if worker.is_cutting() {
+            if env.is_cutting() {
                 return Poll::Ready(Reason::Draining);
             }
         }
-        if worker.clock.now_ms() >= self.parts_by.get() {
+        if env.clock.now_ms() >= self.parts_by.get() {
             return Poll::Ready(Reason::LinkLost);
         }
         if self.parts() {
@@ -200,7 +202,7 @@ impl Answering {
         wire.begin_turn();
         let over = loop {
             match connection.poll_accept(cx) {
-                Poll::Ready(Some(Ok(arrived))) => self.take(worker, arrived),
+                Poll::Ready(Some(Ok(arrived))) => self.take(connections, arrived),
                 Poll::Ready(Some(Err(error))) => {
                     tracing::debug!(%error, peer = %self.peer, "a connection between nodes broke");
                     break true;
@@ -217,17 +219,17 @@ impl Answering {
             _ if over => return Poll::Ready(Reason::LinkLost),
             _ => {}
         }
-        self.rest(worker, connection, wire);
+        self.rest(env, connection, wire);
         match self.revoked.get() {
             // Until then it is said to whoever waits for an answer.
             Some(_) if self.shared.open.get() > 0 => {
                 if !self.is_ending.replace(true) {
-                    alarm.set(worker.clock.now_ms() + FAREWELL_MS);
+                    alarm.set(env.clock.now_ms() + FAREWELL_MS);
                 }
             }
             Some(revoked) => return Poll::Ready(revoked),
             None => {
-                let look = worker.clock.now_ms() + LOOK_MS;
+                let look = env.clock.now_ms() + LOOK_MS;
                 alarm.set(look.min(self.parts_by.get()));
             }
         }
@@ -235,23 +237,20 @@ impl Answering {
     }
 
     /// What becomes of a connection on which nothing happens, or nothing should.
-    fn rest(&self, worker: &Worker, connection: &mut Http2, wire: &Wire) {
-        let now = worker.clock.now_ms();
+    fn rest(&self, env: &Env, connection: &mut Http2, wire: &Wire) {
+        let now = env.clock.now_ms();
         let idle = self.shared.idle(now);
-        let leaves = worker.is_leaving();
+        let leaves = env.is_leaving();
         if !self.seats.is_empty() && (idle >= LOOK_MS || leaves) {
             self.seats.dismiss();
         }
-        let keep = worker.settings.timeouts.client_idle;
+        let keep = env.settings.timeouts.client_idle;
         let is_old = !keep.is_zero() && u128::from(idle) >= keep.as_millis();
-        if (leaves || is_old || self.revoked.get().is_some() || wire.is_ending(worker.clock.now()))
+        if (leaves || is_old || self.revoked.get().is_some() || wire.is_ending(env.clock.now()))
             && self.close(connection)
         {
             // Said in the next turn.
-            worker
-                .gate
-                .current()
-                .inspect(|&task| worker.gate.wake(task));
+            env.gate.current().inspect(|&task| env.gate.wake(task));
         }
     }
 
@@ -266,7 +265,7 @@ impl Answering {
     }
 
     /// Gives a request to a Collaborator that waits for one like it, or to a new one.
-    fn take(self: &Rc<Self>, worker: &Rc<Worker>, (request, mut respond): Arrived) {
+    fn take(self: &Rc<Self>, connections: &Connections, (request, mut respond): Arrived) {
         let mut named = request.headers().get_all(DESTINATION).iter();
         let (Some(destination), None) = (named.next().cloned(), named.next()) else {
             return refuse(&mut respond, Reason::EndpointGone);
@@ -282,11 +281,16 @@ impl Answering {
         let Some(arrived) = self.seats.give(&destination, (request, respond)) else {
             return;
         };
-        match self.admit(worker, &destination) {
+        match self.admit(&connections.env, &destination) {
             Ok((door, permit)) => {
                 let seat = Seat::of(destination, arrived);
                 let exchange = Exchange::called(self, seat);
-                worker.admit_stream(door, permit, (exchange, None), self.peer);
+                connections.arrives(Begun {
+                    door,
+                    permit,
+                    exchange,
+                    peer: self.peer,
+                });
             }
             Err(reason) => {
                 let (_, mut respond) = arrived;
@@ -300,11 +304,7 @@ impl Answering {
     ///
     /// # Errors
     /// Why not.
-    fn admit(
-        &self,
-        worker: &Worker,
-        destination: &HeaderValue,
-    ) -> Result<(Arc<Door>, Permit), Reason> {
+    fn admit(&self, env: &Env, destination: &HeaderValue) -> Result<(Arc<Door>, Permit), Reason> {
         let bytes = unhex(destination.as_bytes()).ok_or(Reason::EndpointGone)?;
         let parsed = Preface::parse(&bytes).ok().flatten();
         let parsed =
@@ -312,9 +312,9 @@ impl Answering {
         let (preface, _) = parsed.ok_or(Reason::EndpointGone)?;
         let inbound = Inbound::of(&preface, &self.called, &self.caller);
         let inbound = inbound.map_err(|_| Reason::EndpointGone)?;
-        let permit = worker.permit(&inbound)?;
+        let permit = env.permit(&inbound)?;
         let door = Door::inbound_of(inbound, None);
-        match worker.bound().snapshot.spoken(&door) {
+        match env.snapshot().spoken(&door) {
             Spoken::Http => Ok((door, permit)),
             // By what this node knows its port carries something else.
             Spoken::Opaque | Spoken::Unknown => Err(Reason::CarriesBytes),

@@ -16,18 +16,18 @@ use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use heddle_transport::Protocol;
 
-use super::connections::Calling;
+use super::connections::{Calling, Connections};
 use super::wire::Wire;
 use super::{
     CONNECTION_WINDOW, LOOK_MS, MAX_HEADER_LIST, MAX_STREAMS, SEND_BUFFER, SMALL_FRAMES,
     STREAM_WINDOW,
 };
 use crate::dial::{Shaking, dial_node, say_refused};
+use crate::env::{Alarm, Env};
 use crate::failure::Reason;
 use crate::handshake::Broken;
 use crate::io::Side;
 use crate::link::Failed;
-use crate::worker::{Alarm, Worker};
 
 type Http2 = Connection<Wire, Bytes>;
 
@@ -54,20 +54,21 @@ pub(super) fn begin() -> Option<(Http2, SendRequest<Bytes>, Wire)> {
 
 /// Drives a connection to another node until it is over.
 pub(super) async fn call(
-    worker: Rc<Worker>,
+    connections: Rc<Connections>,
     calling: Rc<Calling>,
     mut connection: Http2,
     wire: Wire,
 ) {
-    let alarm = worker.alarms.alarm();
+    let env = &connections.env;
+    let alarm = env.alarms.alarm();
     poll_fn(|cx| {
         alarm.wakes(cx.waker());
         Poll::Ready(())
     })
     .await;
-    alarm.set(worker.after(worker.settings.timeouts.connect));
+    alarm.set(env.after(env.settings.timeouts.connect));
     // In a box: the driver of an idle connection has no room for it.
-    let failed = match Box::pin(dial(&worker, &calling, &alarm)).await {
+    let failed = match Box::pin(dial(env, &calling, &alarm)).await {
         Err(reason) => Failed {
             reason,
             was_sent: false,
@@ -77,23 +78,22 @@ pub(super) async fn call(
             alarm.rests_on(&side);
             wire.plug(side);
             let driven = poll_fn(|cx| {
-                let (worker, calling) = (&worker, &calling);
-                poll_drive(cx, worker, calling, &mut connection, &wire, &alarm)
+                poll_drive(cx, &connections, &calling, &mut connection, &wire, &alarm)
             });
             driven.await
         }
     };
     if !failed.was_sent || calling.shared.open.get() > 0 {
-        let now = worker.clock.now_ms();
-        worker.peers.failed(calling.key.node, failed.reason, now);
+        let now = env.clock.now_ms();
+        env.peers.failed(calling.key.node, failed.reason, now);
     }
     calling.shared.failure.set(Some(failed));
-    worker.http2.forget(&calling);
+    connections.forget(&calling);
 }
 
-async fn dial(worker: &Worker, calling: &Calling, alarm: &Alarm) -> Result<Side, Reason> {
+async fn dial(env: &Env, calling: &Calling, alarm: &Alarm) -> Result<Side, Reason> {
     let shaking = Shaking {
-        worker,
+        env,
         alarm,
         caller: calling.key.caller.as_ref(),
         called: &calling.key.called,
@@ -104,10 +104,10 @@ async fn dial(worker: &Worker, calling: &Calling, alarm: &Alarm) -> Result<Side,
 
 /// Why a connection is over. What the other end refuses it does so when it is too late for the handshake
 /// (RFC 8446 section 2), and without having looked at any request.
-fn lost(worker: &Worker, calling: &Calling, wire: &Wire) -> Failed {
+fn lost(env: &Env, calling: &Calling, wire: &Wire) -> Failed {
     match wire.refused().map(Broken::of) {
         Some(broken @ Broken::Refused(_)) => Failed {
-            reason: say_refused(worker, &calling.key.node, &broken),
+            reason: say_refused(env, &calling.key.node, &broken),
             was_sent: false,
         },
         _ => Failed {
@@ -120,15 +120,16 @@ fn lost(worker: &Worker, calling: &Calling, wire: &Wire) -> Failed {
 /// Ready with why whatever is open fails.
 fn poll_drive(
     cx: &mut Context<'_>,
-    worker: &Worker,
+    connections: &Connections,
     calling: &Rc<Calling>,
     connection: &mut Http2,
     wire: &Wire,
     alarm: &Alarm,
 ) -> Poll<Failed> {
+    let env = &connections.env;
     if alarm.rang() {
         let revoked = alarm.take_revoked();
-        if let Some(reason) = revoked.or(worker.is_cutting().then_some(Reason::Draining)) {
+        if let Some(reason) = revoked.or(env.is_cutting().then_some(Reason::Draining)) {
             let was_sent = true;
             return Poll::Ready(Failed { reason, was_sent });
         }
@@ -145,20 +146,20 @@ fn poll_drive(
     match wire.poll_sent(cx) {
         Poll::Ready(Err(error)) => {
             tracing::debug!(%error, node = %calling.key.node, "a connection between nodes was cut");
-            return Poll::Ready(lost(worker, calling, wire));
+            return Poll::Ready(lost(env, calling, wire));
         }
-        _ if over => return Poll::Ready(lost(worker, calling, wire)),
+        _ if over => return Poll::Ready(lost(env, calling, wire)),
         _ => {}
     }
-    let now = worker.clock.now_ms();
+    let now = env.clock.now_ms();
     let idle = calling.shared.idle(now);
     if !calling.shared.closing.get() {
-        let keep = worker.settings.timeouts.upstream_idle;
+        let keep = env.settings.timeouts.upstream_idle;
         let is_old = !keep.is_zero() && u128::from(idle) >= keep.as_millis();
-        let is_left = worker.is_leaving() && calling.shared.open.get() == 0;
-        let is_ending = wire.is_ending(worker.clock.now());
+        let is_left = env.is_leaving() && calling.shared.open.get() == 0;
+        let is_ending = wire.is_ending(env.clock.now());
         if is_old || is_left || is_ending || calling.is_told_to_go() {
-            worker.http2.forget(calling);
+            connections.forget(calling);
         }
     }
     alarm.set(now + LOOK_MS);

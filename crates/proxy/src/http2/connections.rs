@@ -1,8 +1,10 @@
 //! A Worker's connections to other nodes: which there are, when one is opened, when one is given up.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
@@ -14,11 +16,13 @@ use http::header::HeaderValue;
 
 use super::call::{begin, call};
 use super::{Exchange, Shared, head};
+use crate::door::Door;
+use crate::env::{Env, WorkKey};
 use crate::failure::Reason;
-use crate::link::{Far, Key};
+use crate::link::{Far, Key, Places};
 use crate::peers::{Peer, PeerStatus};
+use crate::permits::Permit;
 use crate::place::Via;
-use crate::worker::{WorkKey, Worker};
 
 /// Callers of an endpoint whose connections are remembered.
 const MAX_CALLERS: usize = 64;
@@ -55,10 +59,42 @@ impl Calling {
 }
 
 /// Those of a Worker.
-#[derive(Debug, Default)]
-pub(crate) struct Connections(RefCell<HashMap<Key, Rc<Calling>, RandomState>>);
+pub(crate) struct Connections {
+    pub(super) env: Rc<Env>,
+    /// How many others may have with it.
+    pub(super) places: Rc<Places>,
+    to: RefCell<HashMap<Key, Rc<Calling>, RandomState>>,
+    /// Requests of others that begin here, until [`Connections::take_arrived`].
+    arrived: RefCell<VecDeque<Arrived>>,
+}
+
+/// A request of another node that no Collaborator serves yet.
+pub(crate) struct Arrived {
+    pub(crate) door: Arc<Door>,
+    pub(crate) permit: Permit,
+    pub(crate) exchange: Box<Exchange>,
+    pub(crate) peer: SocketAddr,
+}
 
 impl Connections {
+    pub(crate) fn new(env: Rc<Env>, places: Rc<Places>) -> Self {
+        Connections {
+            env,
+            places,
+            to: RefCell::default(),
+            arrived: RefCell::default(),
+        }
+    }
+
+    pub(super) fn arrives(&self, arrived: Arrived) {
+        self.arrived.borrow_mut().push_back(arrived);
+    }
+
+    /// Takes one of the requests that have begun here.
+    pub(crate) fn take_arrived(&self) -> Option<Arrived> {
+        self.arrived.borrow_mut().pop_front()
+    }
+
     /// An exchange with an endpoint of another node that begins with a request, whose head is given. It costs no
     /// wait: where there is no connection yet, what is sent waits for one. `None` for a request that HTTP/2
     /// cannot say.
@@ -66,8 +102,7 @@ impl Connections {
     /// # Errors
     /// When there are as many connections as may be.
     pub(crate) fn exchange(
-        &self,
-        worker: &Rc<Worker>,
+        self: &Rc<Self>,
         (far, reached): (Far<'_>, &Reached),
         caller: Option<&ServiceAccountName>,
         head: &[u8],
@@ -79,7 +114,7 @@ impl Connections {
         let calling = match reached.find(caller) {
             Some(calling) => calling,
             None => {
-                let calling = self.open(worker, far.via, caller)?;
+                let calling = self.open(far.via, caller)?;
                 reached.keep(caller, &calling);
                 calling
             }
@@ -89,8 +124,7 @@ impl Connections {
 
     /// The connection of a pair, or a new one.
     fn open(
-        &self,
-        worker: &Rc<Worker>,
+        self: &Rc<Self>,
         via: &Via,
         caller: Option<&ServiceAccountName>,
     ) -> Result<Rc<Calling>, Reason> {
@@ -99,27 +133,27 @@ impl Connections {
             called: via.account.clone(),
             node: via.node,
         };
-        if let Some(calling) = self.0.borrow().get(&key) {
+        if let Some(calling) = self.to.borrow().get(&key) {
             return Ok(Rc::clone(calling));
         }
-        if self.0.borrow().len() >= worker.settings.bounds.links && !self.make_room() {
+        if self.to.borrow().len() >= self.env.settings.bounds.links && !self.make_room() {
             return Err(Reason::UpstreamOverflow);
         }
         let (connection, sender, wire) = begin().ok_or(Reason::ConnectFailed)?;
         let calling = Rc::new(Calling {
             key: key.clone(),
-            shared: Shared::new(worker.clock.now_ms()),
+            shared: Shared::new(self.env.clock.now_ms()),
             sender: RefCell::new(Some(sender)),
         });
-        self.0.borrow_mut().insert(key, Rc::clone(&calling));
-        let driver = call(Rc::clone(worker), Rc::clone(&calling), connection, wire);
-        worker.gate.spawn(WorkKey::OWN, driver);
+        self.to.borrow_mut().insert(key, Rc::clone(&calling));
+        let driver = call(Rc::clone(self), Rc::clone(&calling), connection, wire);
+        self.env.gate.spawn(WorkKey::OWN, driver);
         Ok(calling)
     }
 
     /// Gives up the connection that has been idle for longest. False if none is.
     fn make_room(&self) -> bool {
-        let all = self.0.borrow();
+        let all = self.to.borrow();
         let idle = all.values().filter(|one| one.shared.open.get() == 0);
         let oldest = idle.min_by_key(|one| one.shared.idle_since.get());
         let oldest = oldest.map(Rc::clone);
@@ -129,7 +163,7 @@ impl Connections {
 
     /// Shows them.
     pub(crate) fn show(&self, shown: &mut BTreeMap<Peer, PeerStatus>) {
-        for (key, calling) in &*self.0.borrow() {
+        for (key, calling) in &*self.to.borrow() {
             let status = shown.entry(Peer::At(key.node)).or_default();
             calling.shared.show(status);
         }
@@ -138,7 +172,7 @@ impl Connections {
     /// Begins nothing more on a connection.
     pub(super) fn forget(&self, calling: &Rc<Calling>) {
         calling.close();
-        let mut all = self.0.borrow_mut();
+        let mut all = self.to.borrow_mut();
         let is_it = |known: &Rc<Calling>| Rc::ptr_eq(known, calling);
         if all.get(&calling.key).is_some_and(is_it) {
             all.remove(&calling.key);

@@ -45,7 +45,7 @@ use crate::link::{Failed, broken};
 use crate::peers::PeerStatus;
 
 pub(crate) use answer::Called;
-pub(crate) use connections::{Connections, Reached};
+pub(crate) use connections::{Arrived, Connections, Reached};
 pub(crate) use exchange::Exchange;
 
 /// What a stream may send before it is heard, in bytes.

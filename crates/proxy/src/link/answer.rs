@@ -22,14 +22,14 @@ use heddle_wire::link::{Hello, LinkError, Session, Token, Verdict};
 use super::carry::Ended;
 use super::links::limits;
 use super::receiver::Receiver;
-use super::{End, Guest, Link};
+use super::{End, Guest, Link, Links};
 use crate::clock::Millis;
 use crate::door::Door;
+use crate::env::{Alarm, Band, Outcome};
 use crate::failure::Reason;
 use crate::intake::Intake;
 use crate::io::{Proof, Side};
 use crate::parcel::{Contents, Resuming, State};
-use crate::worker::{Alarm, Band, Outcome, Worker};
 
 /// How long somebody may take to prove again who it is, whose certificate holds no longer, in milliseconds.
 const PROVE_AGAIN_MS: Millis = 2_000;
@@ -41,7 +41,7 @@ const LOOK_MS: Millis = 500;
 
 /// A connection on which another node, which has proven who it is, wants to begin or go on with a link.
 pub(crate) struct Called {
-    pub(crate) worker: Rc<Worker>,
+    pub(crate) links: Rc<Links>,
     pub(crate) door: Arc<Door>,
     pub(crate) side: Side,
     /// What it says first, which stands in the side's inbox as well.
@@ -54,22 +54,23 @@ impl Called {
     /// Carries the link for as long as it lasts, unless it is there already.
     pub(crate) async fn run(self, band: Band) -> Outcome<Infallible> {
         let token = self.hello.token;
-        if let Some(link) = self.worker.links.called(token) {
+        if let Some(link) = self.links.called(token) {
             if link.is_between(&self.side) {
                 link.comes_back(self.side);
             }
             return Outcome::Over;
         }
-        if let Some(intake) = self.worker.sessions.find(token) {
+        if let Some(intake) = self.links.env.sessions.find(token) {
             return self.hand_over(intake);
         }
         let Called {
-            worker,
+            links,
             side,
             peer,
             alarm,
             ..
         } = self;
+        let env = &links.env;
         let called = side.called().and_then(SpiffeId::service_account);
         let (Some(proof), Some(called), Ok(token)) = (side.proof(), called, new_token()) else {
             return Outcome::Over;
@@ -84,27 +85,27 @@ impl Called {
             called: called.clone(),
             address: peer.ip(),
         };
-        let session = Session::server(token, limits(&worker));
-        let link = Link::called(end, band, session, &worker);
+        let session = Session::server(token, limits(env));
+        let link = Link::called(end, band, session, &links);
         let occupant = Rc::downgrade(&link);
-        let place = worker.place(guest, occupant);
+        let place = links.places.place(guest, occupant);
         let parting = match place {
             Some(_) => None,
-            None => match worker.see_off(&link) {
+            None => match links.places.see_off(&link) {
                 Some(parting) => Some(parting),
                 None => return Outcome::Over,
             },
         };
-        worker.links.add_called(token, &link);
-        worker.sessions.add(token, worker.intake.clone());
-        worker.stats.links_active.inc();
-        worker.stats.links_total.inc();
+        links.add_called(token, &link);
+        env.sessions.add(token, env.intake.clone());
+        env.stats.links_active.inc();
+        env.stats.links_total.inc();
         // By reference: each call that took it along would hold room for it as long as the link lasts.
         let mut side = Some(side);
-        let reason = drive_until_it_parts(&worker, &link, &alarm, &mut side).await;
-        worker.stats.links_active.dec();
-        worker.sessions.remove(token);
-        worker.links.forget_called(token);
+        let reason = drive_until_it_parts(&links, &link, &alarm, &mut side).await;
+        env.stats.links_active.dec();
+        env.sessions.remove(token);
+        links.forget_called(token);
         link.give_up(reason);
         link.driver.take();
         drop((place, parting));
@@ -141,14 +142,14 @@ impl Called {
 }
 
 /// Hands a socket that came from another Worker to the link that it is for.
-pub(crate) fn resumed(worker: &Worker, mut side: Side, resuming: &Resuming) {
-    let link = worker.links.called(resuming.token);
+pub(crate) fn resumed(links: &Links, mut side: Side, resuming: &Resuming) {
+    let link = links.called(resuming.token);
     let Some(link) = link.filter(|link| link.is_between(&side)) else {
         return;
     };
     if side
         .inbox
-        .extend_from_slice(&worker.pool, &resuming.read)
+        .extend_from_slice(&links.env.pool, &resuming.read)
         .is_ok()
     {
         link.comes_back(side);
@@ -176,17 +177,18 @@ impl Link {
 
 /// Drives a link until it is over, or had to be because it was told to part.
 async fn drive_until_it_parts(
-    worker: &Rc<Worker>,
+    links: &Rc<Links>,
     link: &Rc<Link>,
     alarm: &Alarm,
     side: &mut Option<Side>,
 ) -> Reason {
-    let mut driving = pin!(drive(worker, link, alarm, side));
+    let mut driving = pin!(drive(links, link, alarm, side));
+    let env = &links.env;
     poll_fn(|cx| {
         let driven = driving.as_mut().poll(cx);
         match link.parts_by.get() {
             Millis::MAX => return driven,
-            by if driven.is_pending() && worker.clock.now_ms() >= by => {
+            by if driven.is_pending() && env.clock.now_ms() >= by => {
                 return Poll::Ready(Reason::LinkLost);
             }
             // Nothing that it waits for matters beside that.
@@ -198,12 +200,8 @@ async fn drive_until_it_parts(
 }
 
 /// Drives a link until it is over, beginning with this side. Returns why whatever is open on it fails.
-async fn drive(
-    worker: &Rc<Worker>,
-    link: &Rc<Link>,
-    alarm: &Alarm,
-    on: &mut Option<Side>,
-) -> Reason {
+async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm, on: &mut Option<Side>) -> Reason {
+    let env = &links.env;
     poll_fn(|cx| {
         // Another task has made the handshake.
         alarm.wakes(cx.waker());
@@ -214,15 +212,15 @@ async fn drive(
     while let Some(side) = on {
         alarm.clear();
         alarm.rests_on(side);
-        link.session.borrow_mut().connected(worker.clock.now_ms());
+        link.session.borrow_mut().connected(env.clock.now_ms());
         // Since it was looked at first it has waited here, and nothing told it of a change.
-        let ended = match worker.check(side) {
+        let ended = match env.check(side) {
             Err(Refusal::Denied) => Ended::Revoked(Reason::IdentityRevoked),
             Err(_) => Ended::Ending,
             Ok(()) => {
                 poll_fn(|cx| match link.returned.borrow().is_some() {
                     true => Poll::Ready(Ended::Cut),
-                    false => link.poll_carry(cx, worker, side, alarm),
+                    false => link.poll_carry(cx, links, side, alarm),
                 })
                 .await
             }
@@ -231,9 +229,9 @@ async fn drive(
             link.revoke(reason);
         }
         if matches!(ended, Ended::Over | Ended::Revoked(_)) {
-            poll_fn(|cx| link.poll_farewell(cx, worker, side)).await;
+            poll_fn(|cx| link.poll_farewell(cx, env, side)).await;
         }
-        let now = worker.clock.now_ms();
+        let now = env.clock.now_ms();
         link.session.borrow_mut().disconnected(now);
         let patience = match ended {
             Ended::Cut | Ended::Refused(_) => Millis::MAX,
@@ -249,7 +247,7 @@ async fn drive(
         // What it rested on is gone with the socket.
         *on = None;
         alarm.clear();
-        *on = returned(worker, link, alarm, (proof, patience)).await;
+        *on = returned(links, link, alarm, (proof, patience)).await;
         if on.is_none() && patience == PROVE_AGAIN_MS {
             return Reason::IdentityRevoked;
         }
@@ -260,12 +258,13 @@ async fn drive(
 /// Waits for the link to come back, as long as its session is kept, and so many milliseconds at most; not so long
 /// when what was proven of the other end holds no longer.
 async fn returned(
-    worker: &Rc<Worker>,
+    links: &Rc<Links>,
     link: &Rc<Link>,
     alarm: &Alarm,
     (proof, patience): (Option<Arc<Proof>>, Millis),
 ) -> Option<Side> {
-    let mut by = worker.clock.now_ms().saturating_add(patience);
+    let env = &links.env;
+    let mut by = env.clock.now_ms().saturating_add(patience);
     poll_fn(|cx| {
         alarm.wakes(cx.waker());
         link.stirred.set(false);
@@ -275,16 +274,16 @@ async fn returned(
         // Of what is over nothing is gone on with. One that is only idle may be: a request that was under way
         // when it was cut must find the session, or nobody knows what became of it.
         let is_idle = link.session.borrow().open_streams() == 0;
-        if link.closing.get() && is_idle || worker.is_cutting() {
+        if link.closing.get() && is_idle || env.is_cutting() {
             return Poll::Ready(None);
         }
-        let mut receiver = Receiver::new(worker, link);
-        let now = worker.clock.now_ms();
-        if worker.is_draining() && is_idle {
+        let mut receiver = Receiver::new(links, link);
+        let now = env.clock.now_ms();
+        if env.is_draining() && is_idle {
             by = by.min(now.saturating_add(COMES_BACK_MS));
         }
         let verdict = link.session.borrow_mut().tick(now, &mut receiver);
-        match proof.as_deref().map(|proof| worker.check_proof(proof)) {
+        match proof.as_deref().map(|proof| env.check_proof(proof)) {
             None | Some(Ok(())) => {}
             Some(Err(Refusal::Denied)) => return Poll::Ready(None),
             Some(Err(_)) => by = by.min(now.saturating_add(PROVE_AGAIN_MS)),

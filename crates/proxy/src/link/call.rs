@@ -17,12 +17,12 @@ use heddle_wire::link::Verdict;
 use super::carry::Ended;
 use super::failure::unopened;
 use super::receiver::Receiver;
-use super::{End, Key, Link};
+use super::{End, Key, Link, Links};
 use crate::clock::Millis;
 use crate::dial::{Shaking, dial_node, say_refused};
+use crate::env::{Alarm, Env};
 use crate::failure::Reason;
 use crate::io::Side;
-use crate::worker::{Alarm, Worker};
 
 /// How long it takes to dial again after the first try that failed, in milliseconds; twice as long after each
 /// further one.
@@ -36,45 +36,47 @@ const FIRST_TRIES: u32 = 4;
 const REDIAL_MS: Millis = 2_000;
 
 /// Drives a link to another node until it is over.
-pub(super) async fn call(worker: Rc<Worker>, link: Rc<Link>) {
+pub(super) async fn call(links: Rc<Links>, link: Rc<Link>) {
+    let env = &links.env;
     poll_fn(|cx| {
         *link.driver.borrow_mut() = Some(cx.waker().clone());
         std::task::Poll::Ready(())
     })
     .await;
-    let alarm = worker.alarms.alarm();
+    let alarm = env.alarms.alarm();
     poll_fn(|cx| {
         alarm.wakes(cx.waker());
         std::task::Poll::Ready(())
     })
     .await;
-    worker.stats.links_active.inc();
-    let reason = drive(&worker, &link, &alarm).await;
-    worker.stats.links_active.dec();
+    env.stats.links_active.inc();
+    let reason = drive(&links, &link, &alarm).await;
+    env.stats.links_active.dec();
     link.give_up(reason);
-    worker.links.forget(&link);
+    links.forget(&link);
     // The link refers to its task.
     link.driver.take();
 }
 
 /// Drives it. Returns why whatever is open on it fails.
-async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
+async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
+    let env = &links.env;
     let End::Caller(key) = &link.end else {
         return Reason::LinkLost;
     };
-    let failed = |reason| worker.peers.failed(key.node, reason, worker.clock.now_ms());
+    let failed = |reason| env.peers.failed(key.node, reason, env.clock.now_ms());
     let mut tries = 0;
     let mut has_been = false;
     let mut is_missed = false;
     loop {
-        let dialled = dial(worker, key, alarm, has_been).await;
+        let dialled = dial(env, key, alarm, has_been).await;
         match dialled.inspect_err(|&reason| failed(reason)) {
             Ok(mut side) => {
                 if !has_been {
                     has_been = true;
-                    worker.stats.links_total.inc();
+                    env.stats.links_total.inc();
                 }
-                let (ended, was_heard) = serve(worker, link, alarm, &mut side).await;
+                let (ended, was_heard) = serve(links, link, alarm, &mut side).await;
                 if was_heard {
                     tries = 0;
                     if std::mem::take(&mut is_missed) {
@@ -94,7 +96,7 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                         return Reason::LinkLost;
                     }
                     Ended::Refused(broken) => {
-                        let reason = say_refused(worker, &key.node, &broken);
+                        let reason = say_refused(env, &key.node, &broken);
                         failed(reason);
                         return reason;
                     }
@@ -117,9 +119,7 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                 };
             }
             Err(reason) => {
-                worker
-                    .upstreams
-                    .node_is_absent(key.node, worker.clock.now_ms());
+                env.peers.is_away(key.node, env.clock.now_ms());
                 // Nothing was sent of these: they find another endpoint if there is one.
                 let mut slots = link.slots.borrow_mut();
                 slots.linked(Some(unopened(Reason::ConnectFailed)));
@@ -132,22 +132,22 @@ async fn drive(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                 }
             }
         }
-        if !wait(worker, link, alarm, tries).await {
+        if !wait(links, link, alarm, tries).await {
             return Reason::LinkLost;
         }
         tries += 1;
     }
 }
 
-async fn dial(worker: &Rc<Worker>, key: &Key, alarm: &Alarm, again: bool) -> Result<Side, Reason> {
-    let now = worker.clock.now_ms();
-    let first = worker.after(worker.settings.timeouts.connect);
+async fn dial(env: &Env, key: &Key, alarm: &Alarm, again: bool) -> Result<Side, Reason> {
+    let now = env.clock.now_ms();
+    let first = env.after(env.settings.timeouts.connect);
     alarm.set(match again {
         true => first.min(now + REDIAL_MS),
         false => first,
     });
     let shaking = Shaking {
-        worker,
+        env,
         alarm,
         caller: key.caller.as_ref(),
         called: &key.called,
@@ -159,21 +159,22 @@ async fn dial(worker: &Rc<Worker>, key: &Key, alarm: &Alarm, again: bool) -> Res
 
 /// Carries the session until that has to end. Says whether the other end has said who it is.
 async fn serve(
-    worker: &Rc<Worker>,
+    links: &Rc<Links>,
     link: &Rc<Link>,
     alarm: &Alarm,
     side: &mut Side,
 ) -> (Ended, bool) {
+    let env = &links.env;
     alarm.clear();
     alarm.rests_on(side);
-    link.session.borrow_mut().connected(worker.clock.now_ms());
-    if side.is_ending(worker.clock.now()) {
+    link.session.borrow_mut().connected(env.clock.now_ms());
+    if side.is_ending(env.clock.now()) {
         // It is good for those who wait for it.
         link.closing.set(true);
     }
     let mut is_there = false;
     let ended = poll_fn(|cx| {
-        let carried = link.poll_carry(cx, worker, side, alarm);
+        let carried = link.poll_carry(cx, links, side, alarm);
         if !is_there && link.session.borrow().is_up() {
             is_there = true;
             link.of_pair.settle();
@@ -182,12 +183,12 @@ async fn serve(
         carried
     })
     .await;
-    let now = worker.clock.now_ms();
+    let now = env.clock.now_ms();
     if let Ended::Revoked(reason) = ended {
         link.revoke(reason);
     }
     if matches!(ended, Ended::Over | Ended::Revoked(_)) {
-        poll_fn(|cx| link.poll_farewell(cx, worker, side)).await;
+        poll_fn(|cx| link.poll_farewell(cx, env, side)).await;
     }
     let mut session = link.session.borrow_mut();
     let was_heard = session.is_up();
@@ -197,9 +198,10 @@ async fn serve(
 }
 
 /// Waits before the next try. False when the session is over, or nothing is open on it any more.
-async fn wait(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, tries: u32) -> bool {
-    let mut receiver = Receiver::new(worker, link);
-    let now = worker.clock.now_ms();
+async fn wait(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm, tries: u32) -> bool {
+    let mut receiver = Receiver::new(links, link);
+    let env = &links.env;
+    let now = env.clock.now_ms();
     let verdict = link.session.borrow_mut().tick(now, &mut receiver);
     if verdict == Verdict::SessionOver || link.session.borrow().open_streams() == 0 {
         return false;
@@ -209,7 +211,7 @@ async fn wait(worker: &Rc<Worker>, link: &Rc<Link>, alarm: &Alarm, tries: u32) -
             .saturating_mul(1 << tries.min(16))
             .min(MAX_AGAIN_MS);
         // Those that were cut together do not come back together.
-        let jitter = worker.random.borrow_mut().next() % (wait / 2 + 1);
+        let jitter = env.random.borrow_mut().next() % (wait / 2 + 1);
         alarm.wait_until(now + wait / 2 + jitter).await;
     }
     true

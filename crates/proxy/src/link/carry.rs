@@ -8,12 +8,12 @@ use heddle_transport::Refusal;
 use heddle_wire::link::{Code, LinkError, Verdict};
 
 use super::receiver::Receiver;
-use super::{End, Link};
+use super::{End, Link, Links};
 use crate::clock::{Millis, millis};
+use crate::env::{Alarm, Env};
 use crate::failure::Reason;
 use crate::handshake::Broken;
 use crate::io::Side;
-use crate::worker::{Alarm, Worker};
 
 /// Reads before other work gets its turn.
 const TURN_READS: usize = 4;
@@ -53,51 +53,53 @@ impl Link {
     pub(super) fn poll_carry(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
-        worker: &Rc<Worker>,
+        links: &Rc<Links>,
         side: &mut Side,
         alarm: &Alarm,
     ) -> Poll<Ended> {
+        let env = &links.env;
         self.stirred.set(false);
-        let now = worker.clock.now_ms();
+        let now = env.clock.now_ms();
         if alarm.rang()
-            && let Some(ended) = self.look(worker, side, alarm)
+            && let Some(ended) = self.look(links, side, alarm)
         {
             return Poll::Ready(ended);
         }
-        if let Some(ended) = self.read(cx, worker, side) {
+        if let Some(ended) = self.read(cx, links, side) {
             return Poll::Ready(ended);
         }
-        if let Err(error) = self.write(cx, worker, side) {
+        if let Err(error) = self.write(cx, env, side) {
             tracing::debug!(%error, link = ?self.end, "a link was cut");
             return Poll::Ready(Ended::Cut);
         }
-        if let Some(ended) = self.rest(worker, now) {
+        if let Some(ended) = self.rest(env, now) {
             return Poll::Ready(ended);
         }
-        alarm.set(self.next_look(worker, now));
+        alarm.set(self.next_look(env, now));
         Poll::Pending
     }
 
     /// What the time has brought about.
-    fn look(self: &Rc<Self>, worker: &Rc<Worker>, side: &Side, alarm: &Alarm) -> Option<Ended> {
+    fn look(self: &Rc<Self>, links: &Rc<Links>, side: &Side, alarm: &Alarm) -> Option<Ended> {
+        let env = &links.env;
         if let Some(reason) = alarm.take_revoked() {
             // Whoever can prove anew who it is goes on. Whoever is shut out cannot.
-            return Some(match worker.check(side) {
+            return Some(match env.check(side) {
                 Err(Refusal::Denied) => Ended::Revoked(reason),
                 _ => Ended::Ending,
             });
         }
-        if worker.is_cutting() {
+        if env.is_cutting() {
             return Some(Ended::Revoked(Reason::Draining));
         }
-        if side.is_ending(worker.clock.now()) {
+        if side.is_ending(env.clock.now()) {
             self.closing.set(true);
-            if self.has_better_proof(worker, side) {
+            if self.has_better_proof(env, side) {
                 return Some(Ended::Ending);
             }
         }
-        let mut receiver = Receiver::new(worker, self);
-        let now = worker.clock.now_ms();
+        let mut receiver = Receiver::new(links, self);
+        let now = env.clock.now_ms();
         let verdict = self.session.borrow_mut().tick(now, &mut receiver);
         match verdict {
             Verdict::GoOn => None,
@@ -107,11 +109,11 @@ impl Link {
     }
 
     /// Whether the caller has a certificate by now that lasts longer than the one that was shown.
-    fn has_better_proof(&self, worker: &Worker, side: &Side) -> bool {
+    fn has_better_proof(&self, env: &Env, side: &Side) -> bool {
         let End::Caller(key) = &self.end else {
             return false;
         };
-        let identities = worker.identities();
+        let identities = env.identities();
         let own = identities.and_then(|all| all.not_after(key.caller.as_ref()));
         let old = side.proof().map(|proof| proof.not_after);
         own > old
@@ -121,10 +123,10 @@ impl Link {
     pub(super) fn poll_farewell(
         &self,
         cx: &mut Context<'_>,
-        worker: &Worker,
+        env: &Env,
         side: &mut Side,
     ) -> Poll<()> {
-        if self.write(cx, worker, side).is_ok() {
+        if self.write(cx, env, side).is_ok() {
             let _later = side.poll_shutdown(cx);
         }
         Poll::Ready(())
@@ -133,11 +135,11 @@ impl Link {
     fn read(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
-        worker: &Rc<Worker>,
+        links: &Rc<Links>,
         side: &mut Side,
     ) -> Option<Ended> {
-        let now = worker.clock.now_ms();
-        let mut receiver = Receiver::new(worker, self);
+        let now = links.env.clock.now_ms();
+        let mut receiver = Receiver::new(links, self);
         let mut session = self.session.borrow_mut();
         let mut understood = Ok(());
         // What came along with the end of the handshake.
@@ -177,15 +179,15 @@ impl Link {
         receiver.refuse(&mut session);
         self.feed(&session);
         drop(session);
-        self.do_as_asked(worker);
+        self.do_as_asked(links);
         match understood {
             Ok(()) => ended,
             Err(error) => Some(Ended::Broken(error)),
         }
     }
 
-    fn write(&self, cx: &mut Context<'_>, worker: &Worker, side: &mut Side) -> std::io::Result<()> {
-        let now = worker.clock.now_ms();
+    fn write(&self, cx: &mut Context<'_>, env: &Env, side: &mut Side) -> std::io::Result<()> {
+        let now = env.clock.now_ms();
         let mut session = self.session.borrow_mut();
         while session.wants_transmit() {
             match side.poll_flush(cx) {
@@ -207,8 +209,8 @@ impl Link {
     }
 
     /// What becomes of a link on which nothing happens.
-    fn rest(&self, worker: &Worker, now: Millis) -> Option<Ended> {
-        if matches!(self.end, End::Called { .. }) && self.is_told_to_go(worker, now) {
+    fn rest(&self, env: &Env, now: Millis) -> Option<Ended> {
+        if matches!(self.end, End::Called { .. }) && self.is_told_to_go(env, now) {
             // The other end opens a link elsewhere.
             self.go_away(Code::GOING_AWAY);
         }
@@ -226,7 +228,7 @@ impl Link {
                 slots.trim();
             }
         }
-        if self.idle_limit(worker).is_some_and(|limit| idle >= limit) {
+        if self.idle_limit(env).is_some_and(|limit| idle >= limit) {
             self.go_away(Code::IDLE);
         }
         if !self.closing.get() {
@@ -244,8 +246,8 @@ impl Link {
     }
 
     /// How long a link may be without streams, in milliseconds: the end that calls gives it up first.
-    fn idle_limit(&self, worker: &Worker) -> Option<Millis> {
-        let timeouts = &worker.settings.timeouts;
+    fn idle_limit(&self, env: &Env) -> Option<Millis> {
+        let timeouts = &env.settings.timeouts;
         let limit = match &self.end {
             End::Caller(_) => timeouts.upstream_idle,
             End::Called { .. } => timeouts.client_idle,
@@ -253,7 +255,7 @@ impl Link {
         Some(millis(limit)).filter(|&limit| limit > 0)
     }
 
-    fn next_look(&self, worker: &Worker, now: Millis) -> Millis {
+    fn next_look(&self, env: &Env, now: Millis) -> Millis {
         let session = self.session.borrow();
         let due = session.next_deadline().unwrap_or(Millis::MAX);
         let again = match (session.open_streams(), self.closing.get()) {
@@ -262,7 +264,7 @@ impl Link {
             (0, true) => FAREWELL_MS,
             (0, false) => {
                 let idle = now.saturating_sub(self.idle_since.get());
-                let limit = self.idle_limit(worker).unwrap_or(LOOK_MS);
+                let limit = self.idle_limit(env).unwrap_or(LOOK_MS);
                 let limits = [DISMISS_MS, limit].into_iter();
                 let left = limits.filter_map(|limit| limit.checked_sub(idle));
                 left.filter(|&left| left > 0)
@@ -272,7 +274,7 @@ impl Link {
             }
         };
         let until = self.elsewhere.waits_until();
-        let until = until.filter(|&until| until > now && worker.is_retiring());
+        let until = until.filter(|&until| until > now && env.is_retiring());
         due.min(now + again).min(until.unwrap_or(Millis::MAX))
     }
 }

@@ -18,7 +18,7 @@ use heddle_wire::preface::Kind;
 
 use super::{Link, Links};
 use crate::clock::Millis;
-use crate::worker::{Band, Member, Part, Standing, Worker};
+use crate::env::{Band, Env, Member, Part, Standing};
 
 /// A link that has come is left alone for so long: what it does is not known yet. In milliseconds, as all here.
 const FRESH_MS: Millis = 1_000;
@@ -94,22 +94,22 @@ impl Link {
     }
 
     /// Asks its caller for another.
-    pub(crate) fn ask_for(&self, worker: &Worker, what: Another) {
-        let now = worker.clock.now_ms();
+    pub(crate) fn ask_for(&self, env: &Env, what: Another) {
+        let now = env.clock.now_ms();
         self.elsewhere.asked.set(Some((what, now)));
         self.session.borrow_mut().ask_for(what);
-        worker.stats.links_asked.inc();
+        env.stats.links_asked.inc();
         self.stir();
     }
 
     /// Whether nothing more is taken, since the Worker ends and the caller had its time.
-    pub(super) fn is_told_to_go(&self, worker: &Worker, now: Millis) -> bool {
+    pub(super) fn is_told_to_go(&self, env: &Env, now: Millis) -> bool {
         let had_its_time = || {
             self.elsewhere
                 .waits_until()
                 .is_some_and(|until| now >= until)
         };
-        worker.is_draining() || worker.is_retiring() && had_its_time()
+        env.is_draining() || env.is_retiring() && had_its_time()
     }
 }
 
@@ -124,7 +124,7 @@ impl Links {
     }
 
     /// Asks callers for other links instead of theirs: so many at most that were not asked yet, or all of them.
-    pub(crate) fn ask_callers(&self, worker: &Worker, most: Option<usize>) {
+    pub(crate) fn ask_callers(&self, most: Option<usize>) {
         let is_new = |link: &Rc<Link>| {
             let asked = most.is_some() && link.elsewhere.waits_until().is_some();
             !link.closing.get() && !asked
@@ -134,7 +134,7 @@ impl Links {
         for link in links.filter(is_new).take(most) {
             let is_up = link.session.borrow().is_up();
             match is_up {
-                true => link.ask_for(worker, Another::Instead),
+                true => link.ask_for(&self.env, Another::Instead),
                 // It is told when it comes back, if it does.
                 false => link.go_away(Code::GOING_AWAY),
             }

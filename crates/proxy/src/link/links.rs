@@ -1,9 +1,10 @@
 //! A Worker's links to other nodes: which there are, which of them carries a new stream, when one is given up.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use heddle_model::ServiceAccountName;
@@ -14,12 +15,14 @@ use super::call::call;
 use super::hold::Holds;
 use super::pair::Pair;
 use super::stream::Opening;
-use super::{End, Far, Link, Occupant, Stream};
+use super::{End, Far, Link, Occupant, Places, Stream};
 use crate::clock::Clock;
+use crate::door::Door;
+use crate::env::{ADDED_BYTES, Env, Member, WorkKey};
 use crate::failure::Reason;
 use crate::peers::{Peer, PeerStatus};
+use crate::permits::Permit;
 use crate::place::Via;
-use crate::worker::{ADDED_BYTES, WorkKey, Worker};
 
 /// Streams on a link from which on another is opened for the same pair: it lands on another Worker there.
 const BUSY_STREAMS: usize = 128;
@@ -42,8 +45,10 @@ pub(crate) struct Key {
 }
 
 /// All links of a Worker.
-#[derive(Debug)]
 pub(crate) struct Links {
+    pub(super) env: Rc<Env>,
+    /// How many others may have with this Worker.
+    pub(crate) places: Rc<Places>,
     /// Those that it calls others by.
     pub(super) to: RefCell<HashMap<Key, Rc<Pair>, RandomState>>,
     /// Those by which others call it, for as long as their sessions last.
@@ -51,16 +56,39 @@ pub(crate) struct Links {
     count: Cell<usize>,
     /// What has come for their streams and was not taken.
     pub(super) holds: Holds,
+    /// Streams of others that begin here, until [`Links::take_arrived`].
+    arrived: RefCell<VecDeque<Arrived>>,
+}
+
+/// A stream of another node that no task serves yet.
+pub(crate) struct Arrived {
+    pub(crate) door: Arc<Door>,
+    pub(crate) permit: Permit,
+    pub(crate) stream: Stream,
+    pub(crate) member: Option<Member>,
+    pub(crate) peer: SocketAddr,
 }
 
 impl Links {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(env: Rc<Env>, places: Rc<Places>) -> Self {
         Links {
+            env,
+            places,
             to: RefCell::default(),
             from: RefCell::default(),
             count: Cell::new(0),
             holds: Holds::new(),
+            arrived: RefCell::default(),
         }
+    }
+
+    pub(super) fn arrives(&self, arrived: Arrived) {
+        self.arrived.borrow_mut().push_back(arrived);
+    }
+
+    /// Takes one of the streams that have begun here.
+    pub(crate) fn take_arrived(&self) -> Option<Arrived> {
+        self.arrived.borrow_mut().pop_front()
     }
 
     /// A stream to an endpoint of another node, for a caller whose templates have the number `scope`. It costs no
@@ -70,8 +98,7 @@ impl Links {
     /// # Errors
     /// When there are as many links as may be.
     pub(crate) fn stream(
-        &self,
-        worker: &Rc<Worker>,
+        self: &Rc<Self>,
         far: Far<'_>,
         caller: Option<&ServiceAccountName>,
         kind: Kind,
@@ -80,7 +107,7 @@ impl Links {
         let link = match self.known(far.linked.link_of(caller), kind) {
             Some(link) => link,
             None => {
-                let link = self.link(worker, far.via, caller, kind)?;
+                let link = self.link(far.via, caller, kind)?;
                 far.linked.keep_link(caller, &link);
                 link
             }
@@ -92,8 +119,7 @@ impl Links {
 
     /// The link of a pair that has the fewest streams, or a new one.
     fn link(
-        &self,
-        worker: &Rc<Worker>,
+        self: &Rc<Self>,
         via: &Via,
         caller: Option<&ServiceAccountName>,
         kind: Kind,
@@ -106,7 +132,7 @@ impl Links {
         let pair = self.pair(&key);
         match pair.choose(kind) {
             Some(link) => Ok(link),
-            None => self.open(worker, &pair, key),
+            None => self.open(&pair, key),
         }
     }
 
@@ -114,34 +140,34 @@ impl Links {
     ///
     /// # Errors
     /// When there are as many links as may be.
-    fn open(&self, worker: &Rc<Worker>, pair: &Rc<Pair>, key: Key) -> Result<Rc<Link>, Reason> {
-        if !pair.has_place() || !self.have_room(worker) && !self.make_room() {
-            let mut said = worker.said_of_links.borrow_mut();
-            if said.may_name("most", worker.clock.now()) {
+    fn open(self: &Rc<Self>, pair: &Rc<Pair>, key: Key) -> Result<Rc<Link>, Reason> {
+        if !pair.has_place() || !self.have_room() && !self.make_room() {
+            let mut said = self.env.said_of_links.borrow_mut();
+            if said.may_name("most", self.env.clock.now()) {
                 tracing::warn!(
-                    node = %key.node, called = %key.called, most = worker.settings.bounds.links,
+                    node = %key.node, called = %key.called, most = self.env.settings.bounds.links,
                     "a request fails for want of a link: this thread has as many to other nodes as it may, or the \
                      node goes away again and again; raise proxy.bounds.links, or see which callers keep flows open"
                 );
             }
             return Err(Reason::UpstreamOverflow);
         }
-        Ok(self.add(worker, pair, key))
+        Ok(self.add(pair, key))
     }
 
     /// Whether there may be one more.
-    pub(super) fn have_room(&self, worker: &Worker) -> bool {
-        self.count.get() < worker.settings.bounds.links
+    pub(super) fn have_room(&self) -> bool {
+        self.count.get() < self.env.settings.bounds.links
     }
 
     /// One more of a pair, whatever others there are.
-    pub(super) fn add(&self, worker: &Rc<Worker>, pair: &Rc<Pair>, key: Key) -> Rc<Link> {
-        let session = Session::client(limits(worker)).keeping_two();
-        let link = Link::calling(key, pair, session, worker);
+    pub(super) fn add(self: &Rc<Self>, pair: &Rc<Pair>, key: Key) -> Rc<Link> {
+        let session = Session::client(limits(&self.env)).keeping_two();
+        let link = Link::calling(key, pair, session, self);
         pair.add(&link);
         self.count.set(self.count.get() + 1);
-        let driver = call(Rc::clone(worker), Rc::clone(&link));
-        worker.gate.spawn(WorkKey::OWN, driver);
+        let driver = call(Rc::clone(self), Rc::clone(&link));
+        self.env.gate.spawn(WorkKey::OWN, driver);
         link
     }
 
@@ -214,8 +240,8 @@ impl Link {
 }
 
 /// What this node takes on a link.
-pub(super) fn limits(worker: &Worker) -> Limits {
-    let bounds = &worker.settings.bounds;
+pub(super) fn limits(env: &Env) -> Limits {
+    let bounds = &env.settings.bounds;
     Limits {
         max_head: u32::try_from(bounds.head_bytes + ADDED_BYTES).unwrap_or(u32::MAX),
         retention_ms: RETENTION_MS,

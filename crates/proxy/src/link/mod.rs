@@ -58,9 +58,9 @@ use heddle_model::{ServiceAccountName, SpiffeId};
 use heddle_wire::link::{Code, Session};
 
 use crate::clock::Millis;
+use crate::env::Band;
 use crate::failure::Reason;
 use crate::io::Side;
-use crate::worker::{Band, Worker};
 use elsewhere::Elsewhere;
 use failure::{code_of, unopened};
 use openings::Openings;
@@ -71,7 +71,7 @@ use slots::Slots;
 pub(crate) use answer::{Called, resumed};
 pub(crate) use failure::{Failed, broken, reason_of, unsent};
 pub(crate) use linked::{Far, Linked};
-pub(crate) use links::{Key, Links};
+pub(crate) use links::{Arrived, Key, Links};
 pub(crate) use places::{Guest, Occupant, Places};
 pub(crate) use stream::Stream;
 
@@ -133,24 +133,24 @@ impl End {
 
 impl Link {
     /// The end that calls, one of a pair.
-    fn calling(key: Key, pair: &Rc<Pair>, session: Session, worker: &Worker) -> Rc<Self> {
+    fn calling(key: Key, pair: &Rc<Pair>, session: Session, links: &Links) -> Rc<Self> {
         Rc::new(Link {
             of_pair: OfPair::new(pair),
-            ..Link::of(End::Caller(key), session, worker)
+            ..Link::of(End::Caller(key), session, links)
         })
     }
 
     /// The end that is called, whose tasks are a band.
-    fn called(end: End, band: Band, session: Session, worker: &Worker) -> Rc<Self> {
+    fn called(end: End, band: Band, session: Session, links: &Links) -> Rc<Self> {
         Rc::new(Link {
-            elsewhere: Elsewhere::new(band, worker.clock.now_ms()),
-            ..Link::of(end, session, worker)
+            elsewhere: Elsewhere::new(band, links.env.clock.now_ms()),
+            ..Link::of(end, session, links)
         })
     }
 
-    fn of(end: End, session: Session, worker: &Worker) -> Self {
-        let hold = worker.links.holds.of(&end, &worker.pool);
-        Link::new(end, session, Slots::new(hold), worker.clock.now_ms())
+    fn of(end: End, session: Session, links: &Links) -> Self {
+        let hold = links.holds.of(&end, &links.env.pool);
+        Link::new(end, session, Slots::new(hold), links.env.clock.now_ms())
     }
 
     fn new(end: End, session: Session, slots: Slots, now: Millis) -> Self {

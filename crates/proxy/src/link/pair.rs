@@ -18,7 +18,6 @@ use heddle_wire::preface::Kind;
 use super::links::MAX_FOR_A_PAIR;
 use super::{End, Key, Link, Links};
 use crate::clock::Millis;
-use crate::worker::Worker;
 
 /// Links of a pair that are kept, however few of them stay: a node that goes away again and again and ends no stream gets
 /// no more of them.
@@ -178,13 +177,13 @@ impl Link {
     }
 
     /// Does what the other end has asked for.
-    pub(super) fn do_as_asked(self: &Rc<Self>, worker: &Rc<Worker>) {
+    pub(super) fn do_as_asked(self: &Rc<Self>, links: &Rc<Links>) {
         let (Some(what), Some(pair)) = (self.of_pair.asked.take(), self.of_pair.pair()) else {
             return;
         };
         let End::Caller(key) = &self.end else { return };
         let wanted = match what {
-            Another::Instead if self.is_unused(worker.clock.now_ms()) => {
+            Another::Instead if self.is_unused(links.env.clock.now_ms()) => {
                 self.closing.set(true);
                 false
             }
@@ -195,9 +194,9 @@ impl Link {
             Another::Beside => !self.closing.get() && pair.staying() < MAX_FOR_A_PAIR,
         };
         // No other link makes way for it; and a node that asks and ends no stream gets no more.
-        let wanted = wanted && pair.keeps_few() && worker.links.have_room(worker);
-        match wanted && pair.may_obey(worker.clock.now_ms()) {
-            true => drop(worker.links.add(worker, &pair, key.clone())),
+        let wanted = wanted && pair.keeps_few() && links.have_room();
+        match wanted && pair.may_obey(links.env.clock.now_ms()) {
+            true => drop(links.add(&pair, key.clone())),
             // Too soon after another: it is looked at again when something comes.
             false if wanted => self.of_pair.asked(what),
             false => {}

@@ -30,9 +30,9 @@ use slab::Slab;
 
 use super::Link;
 use crate::clock::{Clock, Millis};
+use crate::env::Env;
 use crate::peers::{Peer, PeerStatus};
 use crate::permits::{Claim, may_take};
-use crate::worker::Worker;
 
 /// Links of one caller with one identity that is called, from one address, on one Worker. A node opens two for each
 /// Worker of its own, wherever they come to here.
@@ -70,8 +70,8 @@ pub(crate) trait Occupant {
 }
 
 /// A Worker's places.
-#[derive(Debug, Default)]
 pub(crate) struct Places {
+    env: Rc<Env>,
     taken: RefCell<Slab<Taken>>,
     refused: Cell<usize>,
 }
@@ -86,12 +86,12 @@ struct Taken {
 
 /// One of them, given back when it is dropped.
 pub(crate) struct Place {
-    worker: Rc<Worker>,
+    places: Rc<Places>,
     key: usize,
 }
 
 /// One that parts.
-pub(super) struct Parting(Rc<Worker>);
+pub(super) struct Parting(Rc<Places>);
 
 /// What there is for one more.
 enum Room {
@@ -101,7 +101,15 @@ enum Room {
     None,
 }
 
-impl Worker {
+impl Places {
+    pub(crate) fn new(env: Rc<Env>) -> Self {
+        Places {
+            env,
+            taken: RefCell::default(),
+            refused: Cell::new(0),
+        }
+    }
+
     /// A place for one more. `None` is counted and said.
     pub(crate) fn place(
         self: &Rc<Self>,
@@ -110,47 +118,46 @@ impl Worker {
     ) -> Option<Place> {
         let place = self.find_place(guest, occupant);
         if place.is_none() {
-            self.stats.connections_refused.inc();
-            self.stats.connections_over_share.inc();
+            self.env.stats.connections_refused.inc();
+            self.env.stats.connections_over_share.inc();
         }
         place
     }
 
     fn find_place(self: &Rc<Self>, guest: Guest, occupant: Weak<dyn Occupant>) -> Option<Place> {
-        let places = &self.places;
-        let most = FOR_EACH_LINK.saturating_mul(self.settings.bounds.links);
-        let mut room = places.room(&guest, most);
+        let most = FOR_EACH_LINK.saturating_mul(self.env.settings.bounds.links);
+        let mut room = self.room(&guest, most);
         let mut claim = None;
         if let Room::Free = room {
-            claim = self.called_links.claim();
+            claim = self.env.called_links.claim();
             if claim.is_none() {
-                room = places.instead(&guest);
+                room = self.instead(&guest);
             }
         }
         match room {
             Room::Free => {}
             Room::Of(idle) => {
                 let by = self.parts_by().unwrap_or_default();
-                claim = places.give_up(idle, by);
+                claim = self.give_up(idle, by);
             }
             Room::None => {
                 self.say_no_place(&guest, most);
                 return None;
             }
         }
-        let mut taken = places.taken.borrow_mut();
+        let mut taken = self.taken.borrow_mut();
         let key = taken.insert(Taken {
             guest,
             occupant,
             claim,
         });
-        let worker = Rc::clone(self);
-        Some(Place { worker, key })
+        let places = Rc::clone(self);
+        Some(Place { places, key })
     }
 
     /// Has a link part that found no place. `None` if too many do already.
     pub(super) fn see_off(self: &Rc<Self>, link: &Link) -> Option<Parting> {
-        let refused = &self.places.refused;
+        let refused = &self.refused;
         link.part(Code::OVERLOAD, self.parts_by()?);
         refused.set(refused.get() + 1);
         Some(Parting(Rc::clone(self)))
@@ -158,8 +165,8 @@ impl Worker {
 
     /// How long one more may take to part. `None` if too many do already.
     fn parts_by(&self) -> Option<Millis> {
-        let most = (self.settings.bounds.connections / PARTING).clamp(1, MAX_PARTING);
-        (self.places.parting() < most).then(|| self.clock.now_ms() + PART_MS)
+        let most = (self.env.settings.bounds.connections / PARTING).clamp(1, MAX_PARTING);
+        (self.parting() < most).then(|| self.env.clock.now_ms() + PART_MS)
     }
 
     fn say_no_place(&self, guest: &Guest, most: usize) {
@@ -168,8 +175,8 @@ impl Worker {
             called,
             address,
         } = guest;
-        let now = self.clock.now();
-        if self.said_of_links.borrow_mut().may_name("places", now) {
+        let now = self.env.clock.now();
+        if self.env.said_of_links.borrow_mut().may_name("places", now) {
             tracing::warn!(
                 %caller, %called, %address, most,
                 "links from other nodes are refused: their caller, or all of them, have as many as may be, and each \
@@ -177,9 +184,7 @@ impl Worker {
             );
         }
     }
-}
 
-impl Places {
     fn room(&self, guest: &Guest, most: usize) -> Room {
         let taken = self.taken.borrow();
         let of_all = || taken.iter().filter(|(_, taken)| !taken.parts());
@@ -256,13 +261,13 @@ impl Taken {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _left = self.worker.places.taken.borrow_mut().try_remove(self.key);
+        let _left = self.places.taken.borrow_mut().try_remove(self.key);
     }
 }
 
 impl Drop for Parting {
     fn drop(&mut self) {
-        let refused = &self.0.places.refused;
+        let refused = &self.0.refused;
         refused.set(refused.get() - 1);
     }
 }

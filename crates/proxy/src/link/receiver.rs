@@ -6,24 +6,24 @@ use heddle_wire::link::{Another, Code, Opened, Serial, Session, Streams};
 use heddle_wire::preface::{Kind, Preface};
 
 use super::failure::{Failed, code_of};
-use super::{Link, Stream};
+use super::links::Arrived;
+use super::{Link, Links, Stream};
 use crate::door::Door;
 use crate::entry::Inbound;
 use crate::failure::Reason;
-use crate::worker::Worker;
 
 /// Takes what a session says of its streams, for those who have them.
 pub(super) struct Receiver<'a> {
-    worker: &'a Rc<Worker>,
+    links: &'a Links,
     link: &'a Rc<Link>,
     /// Streams that are not taken, or broke here, and why: the session cannot be told while it speaks.
     refused: Vec<(Serial, Code)>,
 }
 
 impl<'a> Receiver<'a> {
-    pub(super) fn new(worker: &'a Rc<Worker>, link: &'a Rc<Link>) -> Self {
+    pub(super) fn new(links: &'a Links, link: &'a Rc<Link>) -> Self {
         Receiver {
-            worker,
+            links,
             link,
             refused: Vec::new(),
         }
@@ -41,7 +41,7 @@ impl<'a> Receiver<'a> {
     /// # Errors
     /// Why not.
     fn begin(&self, slot: usize, destination: &[u8], kind: Kind) -> Result<(), Reason> {
-        let (worker, link) = (self.worker, self.link);
+        let (links, link) = (self.links, self.link);
         let Some((caller, called, peer)) = link.end.called() else {
             return Err(Reason::LinkLost);
         };
@@ -50,26 +50,32 @@ impl<'a> Receiver<'a> {
             parsed.filter(|(preface, length)| preface.kind == kind && *length == destination.len());
         let (preface, _) = preface.ok_or(Reason::EndpointGone)?;
         let inbound = Inbound::of(&preface, called, caller).map_err(|_| Reason::EndpointGone)?;
-        let permit = worker.permit(&inbound)?;
+        let permit = links.env.permit(&inbound)?;
         let door = Door::inbound_of(inbound, None);
         let stream = Stream::at(link, slot, kind == Kind::Http);
         let member = link.elsewhere.member(kind);
-        worker.admit_stream(door, permit, (stream, member), peer);
+        links.arrives(Arrived {
+            door,
+            permit,
+            stream,
+            member,
+            peer,
+        });
         Ok(())
     }
 
     /// Counts a stream that the caller has reset, and gives the link up when those are too many.
     fn counts_reset(&self) {
-        let (worker, link) = (self.worker, self.link);
+        let (env, link) = (&self.links.env, self.link);
         let Some((caller, called, peer)) = link.end.called() else {
             return;
         };
-        if link.resets.count(worker.clock.now_ms()) {
+        if link.resets.count(env.clock.now_ms()) {
             return;
         }
         link.parts_by.set(0);
-        let mut said = worker.said_of_links.borrow_mut();
-        if said.may_name("resets", worker.clock.now()) {
+        let mut said = env.said_of_links.borrow_mut();
+        if said.may_name("resets", env.clock.now()) {
             tracing::warn!(
                 %caller, %called, %peer,
                 "a link is given up, and all that was open on it: too many of its streams are reset by the caller \
@@ -90,7 +96,7 @@ impl<'a> Receiver<'a> {
 
 impl Streams for Receiver<'_> {
     fn resumed(&mut self) {
-        self.worker.stats.links_resumed.inc();
+        self.links.env.stats.links_resumed.inc();
     }
 
     fn opened(
@@ -122,7 +128,7 @@ impl Streams for Receiver<'_> {
             .link
             .slots
             .borrow_mut()
-            .head(serial, &self.worker.pool, head);
+            .head(serial, &self.links.env.pool, head);
         if kept.is_err() {
             self.fails(serial, Reason::Memory);
         }
@@ -133,7 +139,7 @@ impl Streams for Receiver<'_> {
             .link
             .slots
             .borrow_mut()
-            .data(serial, &self.worker.pool, bytes);
+            .data(serial, &self.links.env.pool, bytes);
         if kept.is_err() {
             self.fails(serial, Reason::Memory);
         }

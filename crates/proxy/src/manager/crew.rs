@@ -160,6 +160,7 @@ impl Crew {
             called_links: Arc::clone(&self.called_links),
             seed: self.seed.wrapping_add(stats.id as u64),
             cpu,
+            receive: crate::carry::receive,
         });
         let handle = match handle {
             Ok(handle) => handle,

@@ -31,14 +31,15 @@ use heddle_wire::http1::Framing;
 use crate::authorize::Live;
 use crate::clock::Millis;
 use crate::door::Door;
+use crate::env::Blocks;
+use crate::env::{Alarm, Outcome, Turn};
 use crate::failure::{Failure, Reason};
 use crate::intake::Intake;
 use crate::parcel::Origin;
 use crate::pump::{Broken, Pump};
 use crate::side::Side;
 use crate::upstream::{Lease, Upstream};
-use crate::worker::Blocks;
-use crate::worker::{Alarm, Outcome, Turn, Worker};
+use crate::worker::Worker;
 
 /// A reset is noticed by reading. A flow that does not read from one side, because the other takes
 /// nothing or because that side has said everything, looks this often whether it is still there.

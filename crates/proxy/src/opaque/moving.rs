@@ -10,13 +10,14 @@ use heddle_wire::buffer::Chain;
 
 use super::{Direction, Flow};
 use crate::door::Door;
+use crate::env::Outcome;
 use crate::failure::Reason;
 use crate::intake::Intake;
 use crate::io::Packed;
 use crate::parcel::{Contents, Half, Moving, State};
 use crate::side::Side;
 use crate::upstream::Lease;
-use crate::worker::{Outcome, Worker};
+use crate::worker::Worker;
 
 impl Flow {
     /// Takes the flow off this Worker. Wherever the parcel is lost on its way, both sides are reset.

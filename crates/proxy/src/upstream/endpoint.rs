@@ -96,11 +96,6 @@ impl Endpoint {
         self.avoid_until.get().saturating_sub(now)
     }
 
-    /// It is passed over until then, unless it is for longer already.
-    pub(super) fn avoid(&self, until: Millis) {
-        self.avoid_until.set(self.avoid_until.get().max(until));
-    }
-
     /// The configuration names it.
     pub(crate) fn is_configured(&self) {
         self.configured.set(true);
@@ -127,14 +122,14 @@ impl Endpoint {
 
     /// Whether a handshake in the name of a caller was refused a moment ago. Each costs both nodes more than
     /// many requests: a caller that is shut out must not make them as fast as it asks.
-    pub(super) fn refuses(&self, caller: Option<&ServiceAccountName>, now: Millis) -> bool {
+    pub(crate) fn refuses(&self, caller: Option<&ServiceAccountName>, now: Millis) -> bool {
         let refusals = self.refusals.borrow();
         let mut refusals = refusals.iter();
         refusals.any(|(refused, until)| refused.as_ref() == caller && now < *until)
     }
 
     /// A handshake in the name of a caller was refused.
-    pub(super) fn refused(&self, caller: Option<ServiceAccountName>, now: Millis) {
+    pub(crate) fn refused(&self, caller: Option<ServiceAccountName>, now: Millis) {
         let mut refusals = self.refusals.borrow_mut();
         refusals.retain(|(refused, until)| *refused != caller && now < *until);
         if refusals.len() < MAX_REFUSALS {

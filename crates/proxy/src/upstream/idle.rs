@@ -14,11 +14,11 @@ use heddle_model::ServiceAccountName;
 
 use super::{Endpoint, Open, Upstream, Upstreams};
 use crate::clock::{Clock, Millis};
+use crate::env::WorkKey;
 use crate::io::Proof;
 use crate::parcel;
 use crate::place::Via;
 use crate::side::Side;
-use crate::worker::WorkKey;
 
 /// Idle connections of a process: one for so many client connections that there may be. They take descriptors,
 /// and whoever calls many endpoints must not take all of them.

@@ -6,10 +6,10 @@ use tokio::net::TcpStream;
 
 use super::*;
 use crate::clock::Clock;
+use crate::env::WorkKey;
 use crate::failure::Reason;
 use crate::place::Place;
 use crate::side::Side;
-use crate::worker::WorkKey;
 
 /// Opens and gives back as many connections as are allowed, for one of so many Workers. Returns how
 /// many could be opened, and how many were kept.

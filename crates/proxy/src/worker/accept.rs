@@ -8,10 +8,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use super::{WorkKey, Worker};
+use super::Worker;
 use crate::door::Door;
+use crate::env::WorkKey;
 use crate::listener::{BACK_OFF_MS, Refusing, Socket};
-use crate::parcel::Parcel;
+use crate::parcel::{Arrival, Parcel};
 
 /// A listener from which a Worker accepts for itself.
 #[derive(Debug)]
@@ -62,7 +63,10 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
             let mut abandoned = 0;
             let polled =
                 socket.poll_batch(cx, &mut abandoned, |client, peer| match door.permit(peer) {
-                    Ok(permit) => worker.admit(Parcel::new(&door, client, peer, permit)),
+                    Ok(permit) => {
+                        let parcel = Parcel::new(&door, client, peer, permit);
+                        worker.receive(Arrival::Client(parcel));
+                    }
                     Err(spent) => {
                         let refusing = Refusing {
                             refused: &worker.stats.connections_refused,

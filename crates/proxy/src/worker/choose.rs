@@ -6,6 +6,7 @@ use heddle_model::Balancer;
 
 use super::{Bound, Worker};
 use crate::balance::{Choice, FULL_SHARE, Load, cost};
+use crate::clock::Millis;
 use crate::failure::Reason;
 use crate::route::PortIndex;
 use crate::upstream::{Endpoint, Lease};
@@ -98,6 +99,12 @@ impl Worker {
         Some(Lease::with(endpoint, Some(seat)))
     }
 
+    /// For how long an endpoint is passed over because its node takes no connections, in milliseconds.
+    pub(crate) fn away_for(&self, endpoint: &Endpoint, now: Millis) -> Millis {
+        let via = endpoint.place.via();
+        via.map_or(0, |via| self.peers.away_for(via.node, now))
+    }
+
     /// How the endpoints of a port stand at the moment.
     fn loads<'a>(
         &self,
@@ -118,7 +125,7 @@ impl Worker {
             let mut load = Load {
                 cost: 0,
                 share: FULL_SHARE,
-                avoid: busy.avoid || was_tried,
+                avoid: busy.avoid || was_tried || self.away_for(endpoint, now) > 0,
                 full: false,
             };
             if let Some(standing) = rooms.and_then(|(rooms, now)| rooms.standing(index, now)) {

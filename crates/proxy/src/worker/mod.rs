@@ -2,69 +2,47 @@
 //! numbers. Nothing of it is shared with another thread, so nothing is locked.
 
 mod accept;
-mod alarm;
-mod blocks;
 mod bound;
 mod choose;
 mod command;
-mod gate;
-mod heads;
+mod give;
 mod looks;
-mod moves;
-mod outcome;
 mod scratch;
 mod shown;
 mod thread;
 mod timer;
-mod trust;
+mod unproven;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use heddle_intercept::{PodId, Sockets};
 use heddle_model::WorkloadName;
-use heddle_telemetry::{LogSink, Registry, Seldom, TcpLabels, TcpSeries, WorkerStats};
-use heddle_transport::{Identities, NoIdentity};
-use heddle_wire::buffer::Pool;
+use heddle_telemetry::{LogSink, Registry, Seldom, TcpLabels, TcpSeries};
 
-use crate::balance::Random;
-use crate::clock::{Clock, Millis, millis};
 use crate::door::Door;
-use crate::entry::Entry;
-use crate::entry::{Direct, What};
+use crate::entry::{Direct, Entry, What};
+use crate::env::Env;
 use crate::failure::Reason;
 use crate::http2::Connections;
-use crate::intake::Intake;
-use crate::intake::Sessions;
-use crate::link::{Links, Places};
-use crate::pace::Pace;
-use crate::peers::{Peer, PeerStatus, Peers};
-use crate::permits::Share;
-use crate::place::Pods;
-use crate::place::{Place, Way};
+use crate::link::Links;
+use crate::parcel::Arrival;
+use crate::peers::{Peer, PeerStatus};
+use crate::place::{Place, Pods, Way};
 use crate::route::{Found, PortIndex};
-use crate::settings::Settings;
 use crate::upstream::{Endpoint, Upstreams};
 
 pub(crate) use accept::Listener;
-pub(crate) use alarm::{Alarm, Alarms};
-pub(crate) use blocks::Blocks;
 pub(crate) use bound::{Bound, SeriesKey};
 pub(crate) use command::Command;
-pub(crate) use gate::{Band, Gate, Member, Part, TaskId, WorkKey};
-pub(crate) use heads::ADDED_BYTES;
-use heads::HeadLimits;
 pub(crate) use looks::Looks;
-#[cfg(test)]
-pub(crate) use moves::portion;
-pub(crate) use moves::{Moves, Standing, Turn};
-pub(crate) use outcome::Outcome;
 pub(crate) use scratch::Scratch;
 pub(crate) use thread::{Handle, Plan, spawn};
+pub(crate) use unproven::Unproven;
 
 /// Clients that are looked at after one that was gone when its turn came.
 const WARY: u32 = 256;
@@ -72,71 +50,50 @@ const WARY: u32 = 256;
 /// A source and a destination, as metrics name them.
 type FromTo = (Arc<str>, Arc<str>);
 
+/// How a Worker begins to carry what comes to it.
+pub(crate) type Receive = fn(&Rc<Worker>, Arrival);
+
 /// What the tasks of a Worker share among themselves.
 pub(crate) struct Worker {
-    pub(crate) settings: Settings,
-    /// What is taken of a head, of a client or an endpoint and of another node.
-    limits: HeadLimits,
-    pub(crate) pool: Pool,
-    /// Larger blocks, for bodies that fill the usual ones.
-    pub(crate) wide_pool: Pool,
-    pub(crate) clock: Clock,
-    pub(crate) gate: Gate,
-    pub(crate) alarms: Rc<Alarms>,
-    pub(crate) upstreams: Upstreams,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) stats: Arc<WorkerStats>,
+    pub(crate) env: Rc<Env>,
     /// The configuration that new requests are served by. A request under way keeps its own.
     bound: RefCell<Rc<Bound>>,
-    /// Whom this node can call and be called as; `None` where there are no other nodes.
-    identities: RefCell<Option<Arc<Identities>>>,
-    /// Workloads that are reached from within their pods, and whom to ask for sockets there.
+    pub(crate) upstreams: Upstreams,
+    /// Links to other nodes, and connections that speak HTTP/2.
+    pub(crate) links: Rc<Links>,
+    pub(crate) http2: Rc<Connections>,
+    /// Workloads that are reached from within their pods, and the holder that makes sockets there.
     pods: RefCell<Arc<Pods>>,
     sockets: RefCell<Option<Sockets>>,
-    /// Links to other nodes; which Worker has which session; and the way in to this one.
-    pub(crate) links: Links,
-    pub(crate) sessions: Sessions,
-    /// What the links by which others call count to, of all Workers together, and how many this one takes.
-    pub(crate) called_links: Arc<Share>,
-    pub(crate) places: Places,
-    /// Connections to other nodes that speak HTTP/2.
-    pub(crate) http2: Connections,
-    /// What is shown of other nodes.
-    pub(crate) peers: Peers,
-    pub(crate) intake: Intake,
-    pub(crate) pace: Pace,
+    receive: Receive,
     pub(crate) looks: Looks,
-    /// Connections from other nodes that have not proven who they are, and how many there may be.
-    unproven: RefCell<trust::UnprovenOnes>,
-    unproven_limit: Cell<usize>,
+    /// Connections from other nodes that have not proven who they are.
+    pub(crate) unproven: Rc<Unproven>,
     /// Reused by every request, between two awaits only.
     pub(crate) scratch: RefCell<Scratch>,
-    pub(crate) random: RefCell<Random>,
+    pub(crate) registry: Arc<Registry>,
     /// `None` while no access log is wanted.
     pub(crate) log: Option<RefCell<LogSink>>,
     /// What is counted of opaque connections, by source and destination.
     tcp: RefCell<HashMap<FromTo, Arc<TcpSeries>, RandomState>>,
-    moves: Moves,
     /// What was said of connections that could not be accepted.
     pub(crate) cannot_accept: RefCell<Seldom>,
     /// Whether it was said that there are as many clients as may be.
     pub(crate) full: RefCell<Seldom<()>>,
-    /// What was said of other nodes that were refused, by its number.
-    pub(crate) refused: RefCell<Seldom<usize>>,
-    /// What was said of links by which others call.
-    pub(crate) said_of_links: RefCell<Seldom<&'static str>>,
     /// What was said of ports that no Service has.
     pub(crate) said_of_ports: RefCell<Seldom<Reason>>,
-    /// What was said of callers without an identity.
-    pub(crate) no_identity: RefCell<Seldom<NoIdentity>>,
-    /// When it was looked last whether a certificate has expired.
-    expires_looked: Cell<Millis>,
     /// So many of the next clients are looked at before anything is begun for them.
     wary: Cell<u32>,
-    draining: Cell<bool>,
-    /// The time for draining is over: whoever's alarm rings gives up.
-    cutting: Cell<bool>,
     shown: Arc<Mutex<Shown>>,
+}
+
+/// Every stage of a connection has to do with the environment: it names its clock and its buffers as the Worker's.
+impl Deref for Worker {
+    type Target = Env;
+
+    fn deref(&self) -> &Env {
+        &self.env
+    }
 }
 
 /// What a Worker shows of itself beside its numbers, brought up to date at each sweep.
@@ -234,56 +191,6 @@ impl Worker {
         self.sockets.borrow().clone()
     }
 
-    /// Milliseconds from now, or never for a wait without limit.
-    pub(crate) fn after(&self, wait: Duration) -> Millis {
-        if wait.is_zero() {
-            return Millis::MAX;
-        }
-        // The millisecond that has begun is not counted.
-        self.clock
-            .now_ms()
-            .saturating_add(millis(wait))
-            .saturating_add(1)
-    }
-
-    /// When a wait that began at `since`, here or on another Worker, has lasted for `wait`; never for a
-    /// wait without limit.
-    pub(crate) fn due(&self, since: Instant, wait: Duration) -> Millis {
-        // Mostly it begins now.
-        if wait.is_zero() || since == self.clock.now() {
-            return self.after(wait);
-        }
-        let waited = self.clock.now().saturating_duration_since(since);
-        let left = wait.saturating_sub(waited);
-        match left.is_zero() {
-            true => self.clock.now_ms(),
-            // What both numbers are short of whole milliseconds would end the wait before its time, since it is
-            // looked at whenever its connection moves.
-            false => self
-                .clock
-                .now_ms()
-                .saturating_add(millis(left))
-                .saturating_add(2),
-        }
-    }
-
-    /// What the task that runs is to do instead of waiting for its client: nothing, mostly.
-    pub(crate) fn turn(&self) -> Option<Turn> {
-        if !self.moves.are_wanted() && !self.draining.get() {
-            return None;
-        }
-        if self.draining.get() {
-            return Some(Turn::End);
-        }
-        let order = self.moves.take(self.gate.current()?)?;
-        Some(Turn::Leave(order))
-    }
-
-    /// Whether connections are to be closed as soon as they are between two requests.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.get()
-    }
-
     /// Whether a client is looked at before anything is begun for it: where others wait for their turn, and for a while
     /// after some had reset what they had just opened.
     pub(crate) fn is_wary(&self) -> bool {
@@ -300,30 +207,9 @@ impl Worker {
         }
     }
 
-    /// Whether this Worker is to end, as soon as what it carries allows.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.draining.get() || self.moves.is_retiring()
-    }
-
-    /// The same, by handing over what it carries to other Workers.
-    pub(crate) fn is_retiring(&self) -> bool {
-        self.moves.is_retiring()
-    }
-
-    /// Whether requests are given up because the time for draining is over.
-    pub(crate) fn is_cutting(&self) -> bool {
-        self.cutting.get()
-    }
-
-    /// Why a task gives up whose alarm has rung: what ran out, unless something else rang it.
-    pub(crate) fn rang_for(&self, alarm: &Alarm, ran_out: Reason) -> Reason {
-        if let Some(revoked) = alarm.take_revoked() {
-            revoked
-        } else if self.is_cutting() {
-            Reason::Draining
-        } else {
-            ran_out
-        }
+    /// Begins to carry what has come.
+    pub(crate) fn receive(self: &Rc<Self>, arrival: Arrival) {
+        (self.receive)(self, arrival);
     }
 
     /// Client connections open now, and links by which other nodes call.

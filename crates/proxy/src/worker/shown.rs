@@ -19,7 +19,7 @@ impl Worker {
         shown.values_mut().for_each(|status| *status = none);
         self.links.show(clock, shown);
         self.http2.show(shown);
-        self.places.show(clock, shown);
+        self.links.places.show(clock, shown);
         if self.settings.between_nodes == Protocol::Http1 {
             self.upstreams.show(shown);
         }

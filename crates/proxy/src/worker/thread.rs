@@ -9,50 +9,36 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 use std::{io, thread};
 
 use heddle_intercept::PodId;
 use heddle_telemetry::{AccessLog, Registry, WorkerStats};
-use heddle_wire::buffer::Pool;
+use heddle_transport::Identities;
 use rustix::thread::gettid;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::alarm::SWEEP_MS;
 use super::timer::Timer;
-use super::{Alarms, Bound, Command, Gate, HeadLimits, Looks, Moves, Shown, WorkKey, Worker};
-use crate::balance::Random;
-use crate::clock::{Clock, Millis};
+use super::{Bound, Command, Listener, Looks, Receive, Scratch, Shown, Unproven, Worker};
+use crate::clock::Millis;
+use crate::env::{Env, Made, SWEEP_MS, WorkKey, proof_holds};
 use crate::http2::Connections;
-use crate::intake::Sessions;
-use crate::intake::{INTAKE_BOUND, Intake};
+use crate::intake::{INTAKE_BOUND, Intake, Sessions};
 use crate::io::{count_in, leave_out_reset};
 use crate::link::{Links, Places};
 use crate::mailbox::Mailbox;
-use crate::pace::Pace;
 use crate::parcel::Arrival;
-use crate::peers::Peers;
 use crate::permits::Share;
 use crate::place::Pods;
 use crate::route::Snapshot;
-use crate::settings::{Bounds, Settings};
+use crate::settings::Settings;
 use crate::upstream::Upstreams;
-use crate::worker::Listener;
-use crate::worker::Scratch;
 
 /// Pieces of work between two looks at the sockets.
 const BUDGET: usize = 128;
 /// Milliseconds to the next sweep when nothing is waited for but something is left to tidy up.
 const TIDY_MS: Millis = 1000;
-/// Blocks of a Worker at least, whatever its share: with fewer it could serve nobody.
-const MIN_BLOCKS: usize = 16;
-/// Idle buffer blocks kept through a sweep.
-const KEEP_BLOCKS: usize = 64;
-/// The same of wide blocks.
-const KEEP_WIDE_BLOCKS: usize = 4;
-/// Size of a wide block, in bytes.
-const WIDE_BYTES: usize = 64 * 1024;
 /// Nothing on a Worker recurses; the default of 2 MiB would only be reserved.
 const STACK_BYTES: usize = 512 * 1024;
 /// How often those that are cut may be told before they are dropped: to give up their request, to
@@ -86,6 +72,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// The processor to run on; `None` for any.
     pub(crate) cpu: Option<usize>,
+    /// How connections are carried.
+    pub(crate) receive: Receive,
 }
 
 /// A runtime that may be dropped anywhere: when something else of a Worker cannot be made, it is dropped
@@ -167,63 +155,46 @@ impl Worker {
             sessions,
             called_links,
             seed,
+            receive,
             ..
         } = plan;
+        let bounds = settings.bounds;
         let idle_ms = u64::try_from(settings.timeouts.upstream_idle.as_millis()).unwrap_or(0);
-        let upstreams = Upstreams::new(settings.bounds, idle_ms, Arc::clone(&stats));
-        let empty = Arc::new(Snapshot::new(&heddle_model::Mesh::default()));
-        let pods = Arc::<Pods>::default();
-        let bound = Rc::new(Bound::new(empty, &pods, &upstreams));
-        let Bounds {
-            block_bytes,
-            blocks,
-            ..
-        } = settings.bounds;
-        let pool = Pool::new(block_bytes, blocks);
-        // As many bytes again.
-        let wide_pool = Pool::new(WIDE_BYTES, wide_blocks(blocks, block_bytes));
-        Worker {
-            limits: HeadLimits::new(&settings.bounds),
-            pool,
-            wide_pool,
-            clock: Clock::new(Instant::now(), SystemTime::now()),
-            gate: Gate::new(),
-            alarms: Alarms::new(),
-            upstreams,
-            registry,
-            log: log.map(|log| RefCell::new(log.sink(Arc::clone(&stats)))),
+        let upstreams = Upstreams::new(bounds, idle_ms, Arc::clone(&stats));
+        let log = log.map(|log| RefCell::new(log.sink(Arc::clone(&stats))));
+        let env = Rc::new(Env::new(Made {
+            settings,
             stats,
+            sessions,
+            intake,
+            called_links,
+            seed,
+        }));
+        let pods = Arc::<Pods>::default();
+        let bound = Rc::new(Bound::new(Arc::clone(&env.snapshot()), &pods, &upstreams));
+        let places = Rc::new(Places::new(Rc::clone(&env)));
+        let unproven = Unproven::default();
+        unproven.set_limit(bounds.handshakes);
+        Worker {
             bound: RefCell::new(bound),
-            identities: RefCell::default(),
+            upstreams,
+            links: Rc::new(Links::new(Rc::clone(&env), Rc::clone(&places))),
+            http2: Rc::new(Connections::new(Rc::clone(&env), places)),
             pods: RefCell::new(pods),
             sockets: RefCell::default(),
-            links: Links::new(),
-            http2: Connections::default(),
-            peers: Peers::default(),
-            sessions,
-            called_links,
-            places: Places::default(),
-            intake,
-            pace: Pace::default(),
+            receive,
             looks: Looks::default(),
-            unproven: RefCell::default(),
-            unproven_limit: Cell::new(settings.bounds.handshakes),
+            unproven: Rc::new(unproven),
             scratch: RefCell::new(Scratch::new()),
-            random: RefCell::new(Random::new(seed)),
+            registry,
+            log,
             tcp: RefCell::default(),
-            moves: Moves::default(),
             cannot_accept: RefCell::default(),
             full: RefCell::default(),
-            refused: RefCell::default(),
-            said_of_links: RefCell::default(),
             said_of_ports: RefCell::default(),
-            no_identity: RefCell::default(),
-            expires_looked: Cell::new(0),
             wary: Cell::new(0),
-            draining: Cell::new(false),
-            cutting: Cell::new(false),
             shown,
-            settings,
+            env,
         }
     }
 
@@ -259,9 +230,16 @@ impl Worker {
 
     /// Serves requests by this from now on.
     fn serve_by(&self, bound: Bound) {
+        self.env.configure(Arc::clone(&bound.snapshot));
         // Dropped outside the borrow.
         let old = self.bound.replace(Rc::new(bound));
         drop(old);
+    }
+
+    /// Calls, and is called, as these from now on.
+    fn call_as(&self, identities: Arc<Identities>) {
+        (self.upstreams).distrust(|proof| proof_holds(proof, &identities));
+        self.env.identify(identities);
     }
 
     /// What is done now and then, off the path of any request.
@@ -274,12 +252,7 @@ impl Worker {
         self.moves.tidy(&self.gate);
         self.upstreams.sweep(now, self.clock.now());
         self.upstreams.forget_unused();
-        self.pool.trim(KEEP_BLOCKS);
-        self.wide_pool.trim(KEEP_WIDE_BLOCKS);
-        self.stats.buffer_blocks_active.set(
-            i64::try_from(self.pool.blocks_in_use() + self.wide_pool.blocks_in_use())
-                .unwrap_or(i64::MAX),
-        );
+        self.trim_blocks();
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         self.gate.costs(&mut shown.costs);
         self.show_peers(&mut shown.peers);
@@ -294,18 +267,10 @@ impl Worker {
     /// One of this many Workers: what is bounded for the process is shared among them.
     fn share(&self, workers: usize) {
         let workers = workers.max(1);
-        let Bounds {
-            block_bytes,
-            blocks,
-            ..
-        } = self.settings.bounds;
         self.upstreams.share(workers);
         let unproven = self.settings.bounds.handshakes.div_ceil(workers);
-        self.unproven_limit.set(unproven);
-        let least = MIN_BLOCKS.min(blocks);
-        self.pool.set_max_blocks((blocks / workers).max(least));
-        self.wide_pool
-            .set_max_blocks(wide_blocks(blocks, block_bytes) / workers);
+        self.unproven.set_limit(unproven);
+        self.share_blocks(workers);
     }
 
     /// Hands over what is left when the last connection has gone; false when another one has come
@@ -346,10 +311,9 @@ impl Worker {
         let alarms = self.alarms.next_sweep().map(|ms| ms.min(now + SWEEP_MS));
         // Pooled connections, blocks and log lines are given up even when nobody calls.
         let left = self.upstreams.has_idle()
-            || (self.identities.borrow().is_some() && self.alarms.has_any())
+            || (self.is_identified() && self.alarms.has_any())
             || self.peers.is_stale()
-            || self.pool.blocks_free() > KEEP_BLOCKS
-            || self.wide_pool.blocks_free() > KEEP_WIDE_BLOCKS
+            || self.has_blocks_left()
             || self
                 .log
                 .as_ref()
@@ -361,11 +325,6 @@ impl Worker {
             .chain(until)
             .min()
     }
-}
-
-/// Wide blocks that take as many bytes as so many usual ones.
-fn wide_blocks(blocks: usize, block_bytes: usize) -> usize {
-    blocks.saturating_mul(block_bytes) / WIDE_BYTES
 }
 
 /// Drives every task of the Worker until it is told to end. Returns how many connections were
@@ -440,7 +399,7 @@ async fn run(
 /// Ends the requests that are not over: each is counted and logged, and its client told if that
 /// takes no waiting.
 fn cut_requests(worker: &Rc<Worker>, cx: &Context<'_>) {
-    worker.cutting.set(true);
+    worker.cut();
     for _ in 0..CUT_ROUNDS {
         worker.alarms.ring_all();
         // Each has as many turns as it needs, and none can keep us here.
@@ -482,7 +441,7 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
     loop {
         match poll_fn(|cx| mailbox.poll_next(cx)).await {
             Command::Apply(snapshot) => worker.apply(snapshot),
-            Command::Identify(identities) => worker.identify(identities),
+            Command::Identify(identities) => worker.call_as(identities),
             Command::Pods(pods) => worker.enter_pods(pods),
             Command::Sockets(sockets) => *worker.sockets.borrow_mut() = Some(sockets),
             Command::Listen { id, socket, door } => match Listener::open(&worker, socket, door) {
@@ -512,8 +471,7 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
                     worker.stats.listeners.dec();
                     listener.close();
                 }
-                worker.draining.set(true);
-                worker.gate.wake_all();
+                worker.drain();
                 until.set(Some(by));
             }
         }

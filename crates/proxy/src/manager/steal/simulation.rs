@@ -7,8 +7,8 @@ use heddle_wire::link::Another;
 use proptest::prelude::*;
 
 use super::{GAP, Loads, Stealing};
-use crate::worker::Standing;
-use crate::worker::portion::{Fate, Item, Kind, choose};
+use crate::env::Standing;
+use crate::env::portion::{Fate, Item, Kind, choose};
 
 const TICK: Duration = Duration::from_millis(100);
 /// Ticks for which a new link is left alone, an answer is waited for, and nothing is asked for again.

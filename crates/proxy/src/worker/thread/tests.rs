@@ -68,6 +68,7 @@ async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
         called_links: Permits::new(1, None, None).share(Holder::Links),
         seed: 1,
         cpu: None,
+        receive: crate::carry::receive,
     };
     let worker = spawn(plan).unwrap();
     let (first, first_ends) = flow(&permits);

@@ -20,8 +20,7 @@ use heddle_wire::preface::Kind;
 use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::Call;
-use super::connect::Dial;
+use super::{Call, Dial};
 use crate::dial::{is_ours, open_from_here};
 use crate::entry::Entry;
 use crate::place::{Place, Way};

@@ -1,5 +1,8 @@
 //! Opening a connection to an endpoint.
 
+mod remote;
+mod within;
+
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -12,16 +15,19 @@ use heddle_transport::Protocol;
 use heddle_wire::preface::Kind;
 use tokio::net::TcpStream;
 
-use super::remote::{join, join_stream};
-use super::within::open_within;
-use super::{Endpoint, Open, Upstream};
 use crate::clock::Millis;
 use crate::dial::{is_ours, open_from_here};
 use crate::door::Door;
+use crate::env::Alarm;
 use crate::failure::{Failure, Reason};
 use crate::place::Place;
 use crate::side::Side;
-use crate::worker::{Alarm, Worker};
+use crate::upstream::{Endpoint, Open, Upstream};
+use crate::worker::Worker;
+use remote::{join, join_stream};
+use within::open_within;
+
+pub(crate) use remote::{link_failed, refused};
 
 /// For whom an endpoint is connected, and what for: another node is told, and a pod of this one sees the
 /// client's address.
@@ -58,7 +64,7 @@ pub(crate) async fn connect(
         let joined = Box::pin(join_stream(worker, alarm, (endpoint, via), call)).await;
         let side = joined.inspect_err(|&reason| {
             if is_fair || reason != Reason::ConnectTimeout {
-                endpoint.link_failed(worker, call.door, reason);
+                link_failed(worker, endpoint, call.door, reason);
             }
         })?;
         return Ok(worker.upstreams.opened(endpoint, place, side));
@@ -121,8 +127,8 @@ pub(crate) async fn connect(
 pub(crate) fn is_refused(worker: &Worker, endpoint: &Endpoint, door: &Door) -> bool {
     let via = endpoint.place.via();
     via.is_some_and(|_| {
-        let bound = worker.bound();
-        let caller = bound.snapshot.guards.account(door);
+        let snapshot = worker.snapshot();
+        let caller = snapshot.guards.account(door);
         endpoint.refuses(caller, worker.clock.now_ms())
     })
 }
@@ -159,12 +165,12 @@ fn node_failed(worker: &Worker, endpoint: &Endpoint, reason: Reason) {
 }
 
 /// A connection in the making.
-pub(super) struct Dial<'a> {
-    pub(super) worker: &'a Worker,
-    pub(super) place: &'a Place,
-    pub(super) call: &'a Call<'a>,
+struct Dial<'a> {
+    worker: &'a Worker,
+    place: &'a Place,
+    call: &'a Call<'a>,
     /// It speaks with the client's address, or with the one that is shown in place of it.
-    pub(super) shows_client: Cell<bool>,
+    shows_client: Cell<bool>,
 }
 
 /// Connects, and if there is no descriptor left gives up what is only kept to save time and tries once

@@ -2,7 +2,7 @@
 
 use heddle_wire::http1::{Limits, MAX_FIELDS};
 
-use super::Worker;
+use super::Env;
 use crate::io::{Carrier, Side};
 use crate::settings::Bounds;
 
@@ -36,7 +36,7 @@ impl HeadLimits {
     }
 }
 
-impl Worker {
+impl Env {
     /// How much of a head is taken that comes from a side.
     pub(crate) fn limits_of(&self, side: &Side<impl Carrier>) -> &Limits {
         match side.is_to_node() {

@@ -1,9 +1,9 @@
 //! What a Worker does when it is to give some of its work away, or all.
 
-use super::portion::{Fate, Item, Kind, MAX_ASKED, Standing, choose};
+use super::Worker;
+use crate::env::portion::{Fate, Item, Kind, MAX_ASKED, Standing, choose};
+use crate::env::{Band, Spent, TaskId};
 use crate::intake::Intake;
-use crate::worker::gate::{Band, Spent};
-use crate::worker::{TaskId, Worker};
 
 /// Who does work on a caller's account.
 #[derive(Debug, Clone, Copy)]
@@ -16,14 +16,14 @@ enum Who {
 impl Worker {
     /// Orders the busiest connections and links that together do about `share` of the work to leave; all
     /// of them if it is 1.
-    pub(in crate::worker) fn give(&self, to: &Intake, share: f64) {
+    pub(super) fn give(&self, to: &Intake, share: f64) {
         if self.moves.is_retiring() {
             return;
         }
         if share >= 1.0 {
             let all = self.gate.callers();
             self.moves.order(&self.gate, to, &all);
-            return self.links.ask_callers(self, None);
+            return self.links.ask_callers(None);
         }
         let links = self.links.by_band();
         let now = self.clock.now_ms();
@@ -59,15 +59,15 @@ impl Worker {
             if let (Who::Band(band), Fate::Asked(what)) = (who, fate)
                 && let Some(link) = links.get(&band)
             {
-                link.ask_for(self, what);
+                link.ask_for(&self.env, what);
             }
         }
     }
 
     /// Hands over every connection, in turn to each of `to`, and has callers open other links, not all of them at the
     /// same time: this is said again until everything has gone.
-    pub(in crate::worker) fn retire(&self, to: Vec<Intake>) {
+    pub(super) fn retire(&self, to: Vec<Intake>) {
         self.moves.retire(&self.gate, to);
-        self.links.ask_callers(self, Some(MAX_ASKED));
+        self.links.ask_callers(Some(MAX_ASKED));
     }
 }

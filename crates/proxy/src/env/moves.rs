@@ -4,9 +4,6 @@
 //! move (an HTTP connection between two messages, an opaque one at any time) and takes the order with
 //! it. A connection that cannot move yet keeps its order.
 
-mod give;
-pub(crate) mod portion;
-
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
@@ -14,8 +11,6 @@ use foldhash::fast::RandomState;
 
 use super::{Gate, TaskId};
 use crate::intake::Intake;
-
-pub(crate) use portion::Standing;
 
 /// What a connection is to do instead of waiting.
 pub(crate) enum Turn {
@@ -50,7 +45,7 @@ impl Moves {
     }
 
     /// Orders these connections to leave, in place of whatever was ordered before and not obeyed yet.
-    fn order(&self, gate: &Gate, to: &Intake, chosen: &[TaskId]) {
+    pub(crate) fn order(&self, gate: &Gate, to: &Intake, chosen: &[TaskId]) {
         let mut orders = self.orders.borrow_mut();
         orders.clear();
         orders.extend(chosen.iter().map(|&task| (task, to.clone())));

@@ -10,15 +10,17 @@ use heddle_transport::Protocol;
 use heddle_wire::preface::{Kind, Preface, Status};
 use tokio::net::TcpStream;
 
-use super::{Call, Endpoint};
+use super::Call;
 use crate::dial::{Shaking, Unmet, missing, say_refused};
 use crate::door::Door;
+use crate::env::Alarm;
 use crate::failure::{Failure, Reason};
 use crate::handshake::Broken;
 use crate::link::reason_of;
 use crate::place::Via;
 use crate::side::Side;
-use crate::worker::{Alarm, Worker};
+use crate::upstream::Endpoint;
+use crate::worker::Worker;
 
 /// Makes a connection of a socket that is connected to the other node, while `alarm` does not ring. A
 /// connection for requests has its preface in the outbox, so that it goes along with the first of them.
@@ -32,12 +34,9 @@ pub(super) async fn join(
     (endpoint, via): (&Endpoint, &Via),
     call: &Call<'_>,
 ) -> Result<Side, Reason> {
-    let caller = {
-        let bound = worker.bound();
-        bound.snapshot.guards.account(call.door).cloned()
-    };
+    let caller = worker.snapshot().guards.account(call.door).cloned();
     let shaking = Shaking {
-        worker,
+        env: &worker.env,
         alarm,
         caller: caller.as_ref(),
         called: &via.account,
@@ -46,7 +45,9 @@ pub(super) async fn join(
     let mut side: Side = match shaking.hands(stream, Protocol::Http1).await {
         Ok(side) => side.into(),
         Err(Unmet::Late) => return Err(Reason::ConnectTimeout),
-        Err(Unmet::NoIdentity(error)) => return Err(missing(worker, &call.door.source, &error)),
+        Err(Unmet::NoIdentity(error)) => {
+            return Err(missing(&worker.env, &call.door.source, &error));
+        }
         Err(Unmet::Broken(broken)) => return Err(refused(worker, endpoint, call.door, &broken)),
     };
     let mut preface = Vec::new();
@@ -85,7 +86,7 @@ pub(super) async fn join_stream(
     let bound = worker.bound();
     let caller = bound.snapshot.guards.account(call.door);
     let links = &worker.links;
-    let stream = links.stream(worker, endpoint.far(via), caller, call.kind, 0)?;
+    let stream = links.stream(endpoint.far(via), caller, call.kind, 0)?;
     let mut side = Side::from(stream);
     hear(worker, alarm, (endpoint, call.door), &mut side).await?;
     Ok(side)
@@ -148,23 +149,21 @@ pub(crate) fn refused(
     broken: &Broken,
 ) -> Reason {
     if let Broken::Refused(_) = broken {
-        let caller = worker.bound().snapshot.guards.account(door).cloned();
+        let caller = worker.snapshot().guards.account(door).cloned();
         endpoint.refused(caller, worker.clock.now_ms());
     }
-    say_refused(worker, &endpoint.label, broken)
+    say_refused(&worker.env, &endpoint.label, broken)
 }
 
-impl Endpoint {
-    /// A stream to it failed for want of a link.
-    pub(crate) fn link_failed(&self, worker: &Worker, door: &Door, reason: Reason) {
-        let now = worker.clock.now_ms();
-        if reason == Reason::PeerRefused {
-            let caller = worker.bound().snapshot.guards.account(door).cloned();
-            self.refused(caller, now);
-        }
-        if reason.is_safe_to_retry() {
-            let failed = Failure::from(reason);
-            worker.upstreams.failed(self, now, &failed.detail());
-        }
+/// A stream to an endpoint failed for want of a link.
+pub(crate) fn link_failed(worker: &Worker, endpoint: &Endpoint, door: &Door, reason: Reason) {
+    let now = worker.clock.now_ms();
+    if reason == Reason::PeerRefused {
+        let caller = worker.snapshot().guards.account(door).cloned();
+        endpoint.refused(caller, now);
+    }
+    if reason.is_safe_to_retry() {
+        let failed = Failure::from(reason);
+        worker.upstreams.failed(endpoint, now, &failed.detail());
     }
 }

@@ -1,35 +1,36 @@
 //! What connections between nodes rest on, and whether it still holds.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use heddle_transport::{Identities, Refusal};
 
-use super::alarm::Rope;
-use super::{Alarm, Worker};
+use super::Env;
 use crate::clock::Millis;
 use crate::io::{Carrier, Proof, Side};
 
 /// How often it is looked whether a certificate has expired, in milliseconds.
 const LOOK_MS: Millis = 1000;
 
-impl Worker {
+impl Env {
     /// Whom this node can call and be called as now.
     pub(crate) fn identities(&self) -> Option<Arc<Identities>> {
         self.identities.borrow().clone()
     }
 
+    /// Whether there are any.
+    pub(crate) fn is_identified(&self) -> bool {
+        self.identities.borrow().is_some()
+    }
+
     /// Calls, and is called, as these from now on.
-    pub(super) fn identify(&self, identities: Arc<Identities>) {
-        self.alarms.distrust(|proof| holds(proof, &identities));
-        self.upstreams.distrust(|proof| holds(proof, &identities));
+    pub(crate) fn identify(&self, identities: Arc<Identities>) {
+        self.alarms
+            .distrust(|proof| proof_holds(proof, &identities));
         drop(self.identities.replace(Some(identities)));
     }
 
     /// Ends what rests on a certificate that has expired.
-    pub(super) fn expire(&self, now: Millis) {
+    pub(crate) fn expire(&self, now: Millis) {
         let identities = self.identities.borrow();
         let Some(identities) = identities.as_deref() else {
             return;
@@ -67,51 +68,10 @@ impl Worker {
         let identities = identities.as_deref().ok_or(Refusal::UnknownAuthority)?;
         check(proof, identities)
     }
-
-    /// A place for one more connection from another node that has not proven who it is. Where there is
-    /// none left the oldest makes room: whoever is honest needs milliseconds.
-    pub(crate) fn unproven(self: &Rc<Self>, alarm: &Alarm) -> Unproven {
-        let evicted = Rc::new(Cell::new(false));
-        let mut all = self.unproven.borrow_mut();
-        if all.len() >= self.unproven_limit.get().max(1)
-            && let Some((oldest, rope)) = all.pop_front()
-        {
-            oldest.set(true);
-            rope.pull();
-        }
-        all.push_back((Rc::clone(&evicted), alarm.rope()));
-        Unproven {
-            worker: Rc::clone(self),
-            evicted,
-        }
-    }
 }
 
-/// Connections that have not proven who they are, the oldest first: whether they had to make room, and
-/// how they are told.
-pub(super) type UnprovenOnes = VecDeque<(Rc<Cell<bool>>, Rope)>;
-
-/// The place of a connection that has not proven who it is.
-pub(crate) struct Unproven {
-    worker: Rc<Worker>,
-    evicted: Rc<Cell<bool>>,
-}
-
-impl Unproven {
-    /// Whether it has to make room for another.
-    pub(crate) fn is_evicted(&self) -> bool {
-        self.evicted.get()
-    }
-}
-
-impl Drop for Unproven {
-    fn drop(&mut self) {
-        let mut all = self.worker.unproven.borrow_mut();
-        all.retain(|(one, _)| !Rc::ptr_eq(one, &self.evicted));
-    }
-}
-
-fn holds(proof: &Proof, identities: &Identities) -> bool {
+/// Whether what a connection rested on holds with these identities.
+pub(crate) fn proof_holds(proof: &Proof, identities: &Identities) -> bool {
     check(proof, identities).is_ok()
 }
 

@@ -2,7 +2,7 @@
 
 use heddle_wire::buffer::Pool;
 
-use super::Worker;
+use super::Env;
 
 /// Where bodies and opaque streams find their blocks.
 pub(crate) struct Blocks<'a> {
@@ -14,7 +14,7 @@ pub(crate) struct Blocks<'a> {
     pub(crate) max_window: usize,
 }
 
-impl Worker {
+impl Env {
     /// Where bodies and opaque streams find their blocks.
     pub(crate) fn stream_blocks(&self) -> Blocks<'_> {
         Blocks {
