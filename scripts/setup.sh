@@ -153,7 +153,7 @@ install_packages() { # install_packages PACKAGE...
 policy=/usr/sbin/policy-rc.d
 our_policy=
 keep_services_down() {
-    [ ! -e $policy ] || return 0 # somebody has decided already
+    [ ! -e $policy ] || return 0 # there is a policy already
     printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
     our_policy=1
     trap let_services_be EXIT

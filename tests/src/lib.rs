@@ -28,7 +28,7 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// Serves `manifests` (file name and text), with one listener for everybody at port 80 of
+    /// Serves `manifests` (file name and text), with one listener for every caller at port 80 of
     /// `service`.
     pub fn of(manifests: &[(&str, &str)], service: &str) -> Mesh {
         let folder = tempfile::tempdir().unwrap();

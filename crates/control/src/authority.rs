@@ -11,7 +11,7 @@
 //! ```
 //!
 //! An [`Authority`] is one folder and what is in it. It has no clock and no network: the time is
-//! passed in, and whoever serves it says who asks. Calls that change something write it to the disk
+//! passed in, and its server says who asks. Calls that change something write it to the disk
 //! before they return, and so block; the others do not.
 //!
 //! Private keys are in the folder and in the memory of this process, nowhere else.
@@ -84,9 +84,9 @@ pub struct Bundle {
 /// What decides whether a certificate is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trust {
-    /// Whom to trust.
+    /// The roots to trust.
     pub bundle: Arc<Bundle>,
-    /// Whom not to trust all the same.
+    /// What is refused all the same.
     pub denied: Arc<DenyList>,
 }
 

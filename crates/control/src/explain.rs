@@ -1,4 +1,4 @@
-//! Who may call whom, and why: what the proxy would decide, in words.
+//! Which caller may call which workload, and why: what the proxy would decide, in words.
 //!
 //! The decision is the proxy's own ([`heddle_model::Guard::decide`]); what is added is who is meant, which
 //! endpoints there are, and what would change the outcome.
@@ -36,9 +36,9 @@ const MAX_EXPLAINED: usize = 100;
 pub enum Caller {
     /// A workload, with the identity that it has.
     Workload(WorkloadName),
-    /// Whoever runs as a service account.
+    /// Any workload that runs as a service account.
     Account(ServiceAccountName),
-    /// Somebody who proves nothing.
+    /// A caller that proves no identity.
     Anonymous,
 }
 
@@ -335,7 +335,7 @@ fn of_service(
     };
     for port in &ports {
         if port.endpoints.is_empty() {
-            notes.push(format!("nobody answers on port {}: 503", port.port));
+            notes.push(format!("no endpoint answers on port {}: 503", port.port));
         }
         if port.routes.is_some() && request.is_some() {
             let note = "routes are attached to port";
@@ -348,7 +348,7 @@ fn of_service(
     Ok(endpoints.collect())
 }
 
-/// A workload as endpoints: of the port that is asked for, or of all that anybody knows.
+/// A workload as endpoints: of the port that is asked for, or of all that are known.
 fn of_workload(
     mesh: &Mesh,
     workload: &Workload,
@@ -387,7 +387,7 @@ impl Request {
     /// Takes a method and the target of a request: an absolute path, perhaps with a query.
     ///
     /// # Errors
-    /// When the proxy would refuse such a request before anybody decides.
+    /// When the proxy would refuse such a request before any policy decides.
     pub fn new(method: &str, target: &str) -> Result<Self, Unexplained> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let path = check::exact_path(path).map_err(|flaw| Unexplained {

@@ -7,7 +7,7 @@
 //!
 //! [`load`] goes this way once, a [`Watcher`] each time the folder changes. Everything that is wrong
 //! comes back in a [`Report`] whose [`Problem`]s name file, line, field, reason and remedy. There is a
-//! mesh only when none of them is an error; whoever serves keeps the last good one.
+//! mesh only when none of them is an error; a server keeps the last good one.
 //!
 //! Nothing in a manifest is guessed at or dropped in silence. A field that is not known is an
 //! error, and so is one that cannot be honoured; what is known to have no effect here is listed in one

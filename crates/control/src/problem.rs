@@ -149,7 +149,7 @@ pub struct Report {
     pub left_aside: LeftAside,
     /// How many objects were read.
     pub objects: usize,
-    /// The workloads that registered by themselves: they are called, and nobody calls as them from here.
+    /// The workloads that registered by themselves: they are called, and no caller here is one of them.
     #[serde(skip)]
     pub registered: BTreeSet<WorkloadName>,
     /// What has become of what registered.

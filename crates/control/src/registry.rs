@@ -86,7 +86,7 @@ pub(crate) struct Entry {
     pub(crate) place: String,
     pub(crate) key: ProviderKey,
     pub(crate) value: Vec<u8>,
-    /// The revision at which its key came to be: whoever was there first keeps an address.
+    /// The revision at which its key came to be: the provider that was there first keeps an address.
     pub(crate) created: i64,
 }
 
@@ -101,7 +101,7 @@ pub enum Cause {
     Value,
     /// There is no room for more.
     Room,
-    /// Its name, its address or its place is somebody else's.
+    /// Another workload has its name, its address or its place.
     Taken,
     /// The folder does not let it have its account.
     Account,

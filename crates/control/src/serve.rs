@@ -7,7 +7,7 @@
 //! ```
 //!
 //! How a connection is authenticated is the caller's: a *handshake* turns an accepted connection into
-//! bytes in the clear and a [`Peer`]. Whoever shows no certificate may join and nothing else. Everything
+//! bytes in the clear and a [`Peer`]. One that shows no certificate may join and nothing else. Everything
 //! that a peer can take is bounded by [`ServeBounds`], and no connection outlives the certificate that it
 //! was made with, nor the trust in a root that may have signed it.
 
@@ -275,7 +275,7 @@ const DRAIN_WAIT: Duration = Duration::from_secs(3);
 /// What those are told whose calls end with the server.
 const ENDS: &str = "the control plane is shutting down";
 
-/// Whoever sent a request.
+/// The peer that sent a request.
 fn peer_of<T>(request: &Request<T>) -> Result<Peer, Status> {
     connection_of(request).map(|connection| connection.peer.clone())
 }

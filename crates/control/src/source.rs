@@ -37,8 +37,8 @@ pub fn load(dir: &Path) -> (Option<Mesh>, Report) {
 
 /// Reads a folder of manifests, as [`load`] does, where what they leave open is not the default.
 pub fn load_with(dir: &Path, options: &Options) -> (Option<Mesh>, Report) {
-    let (nobody, mut tried) = (Providers::default(), Tried::default());
-    let (mesh, mut report) = read(dir, &folder::scan(dir), &nobody, &mut tried, options);
+    let (unregistered, mut tried) = (Providers::default(), Tried::default());
+    let (mesh, mut report) = read(dir, &folder::scan(dir), &unregistered, &mut tried, options);
     if is_empty(&report) {
         report.push(holds_nothing(dir, Severity::Warning));
     }
@@ -50,9 +50,9 @@ pub fn load_with(dir: &Path, options: &Options) -> (Option<Mesh>, Report) {
 /// `file` is what problems name; relative commands start from its folder.
 pub fn load_text(file: &Path, text: &[u8]) -> (Option<Mesh>, Report) {
     let base = file.parent().unwrap_or(file);
-    let (nobody, mut tried) = (Providers::default(), Tried::default());
+    let (unregistered, mut tried) = (Providers::default(), Tried::default());
     let scan = Scan::of_text(file, text);
-    read(base, &scan, &nobody, &mut tried, &Options::default())
+    read(base, &scan, &unregistered, &mut tried, &Options::default())
 }
 
 /// Compiles the text of one manifest file and the providers beside it.

@@ -74,7 +74,7 @@ fn node(trusted: &Authority, issuer: &Authority, workload: &str) -> Identities {
     Identities::new(trust, clock, leaf(issuer, &own), leaves).unwrap()
 }
 
-/// Whom the server finds at the other end.
+/// The peer that the server finds at the other end.
 fn call(client: &Identities, server: &Identities) -> Result<Peer, TlsError> {
     let source = account("web");
     let protocol = heddle_transport::Protocol::Link;
@@ -143,7 +143,7 @@ fn strangers_and_the_denied_are_refused() {
 
 /// At every stage every leaf that has not expired talks to every other.
 #[test]
-fn a_rotation_interrupts_nobody() {
+fn a_rotation_refuses_no_valid_leaf() {
     let dir = tempfile::tempdir().unwrap();
     let authority = open(&dir.path().join("root"));
     let before = node(&authority, &authority, "web");

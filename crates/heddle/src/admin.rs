@@ -1,7 +1,7 @@
 //! Who may talk to a running process, and how.
 //!
-//! Operator commands use a Unix socket: mode 0600 in a folder of the user's own, and whoever
-//! connects must be the same user or root. TCP serves `/metrics` and `/ready`, nothing else.
+//! Operator commands use a Unix socket: mode 0600 in a folder of the user's own, and a client
+//! must be the same user or root. TCP serves `/metrics` and `/ready`, nothing else.
 //! Both are bounded: a fixed number of connections, one request each of a bounded length, a deadline for
 //! all of it. A connection that has not asked yet gives way when there is no room for another.
 //!

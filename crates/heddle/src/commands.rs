@@ -111,7 +111,7 @@ impl At {
         }
     }
 
-    /// What `path` of its admin interface answers. Nobody there, it is said that a control plane is.
+    /// What `path` of its admin interface answers. If only a control plane is there, the error says so.
     fn get(&self, path: &str) -> Result<String, Failure> {
         let location = self.location();
         admin::get(&location, path).map_err(|error| {

@@ -1,7 +1,7 @@
 //! Standard output and standard error, written by a thread of their own.
 //!
 //! The main thread answers the admin socket and watches workloads; it must not stop because
-//! nobody reads its output. So lines go to a thread over a bounded channel, and when that is full
+//! no process reads its output. So lines go to a thread over a bounded channel, and when that is full
 //! they are dropped, counted, and the count is written once there is room again.
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ impl Console {
         })
     }
 
-    /// Whether somebody reads along on a screen.
+    /// Whether the output is a screen.
     pub(crate) fn is_terminal(&self) -> bool {
         self.is_terminal
     }
@@ -94,7 +94,7 @@ fn write_all(mut out: impl Write, messages: &Receiver<Message>, dropped: &Atomic
             }
             Message::Barrier(done) => {
                 let _closed = out.flush();
-                let _nobody_waits = done.try_send(());
+                let _waiter_is_gone = done.try_send(());
             }
         }
         let lost = dropped.swap(0, Relaxed);

@@ -149,7 +149,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     tracing::info!("stopping: a second signal stops at once");
     plane.drain();
     keeping.abort();
-    // Nobody listens when it has ended by itself.
+    // The receiver is gone when it has ended by itself.
     let _ended = stop.send(());
     loop {
         tokio::select! {

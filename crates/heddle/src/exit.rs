@@ -18,7 +18,7 @@ pub(crate) enum Exit {
     Unreachable = 4,
     /// Another heddle has the admin socket, or the state folder.
     Busy = 5,
-    /// All goes on, but somebody should look: `heddle check` found something.
+    /// All goes on, but an operator should look: `heddle check` found something.
     Degraded = 6,
 }
 
@@ -30,7 +30,7 @@ pub(crate) const HELP: &str = "Exit codes:
   3  manifests or settings refused
   4  no running heddle answers on the admin socket, or no holder of pods
   5  another heddle has the admin socket or the state folder
-  6  degraded: it goes on, but somebody should look (check)";
+  6  degraded: it goes on, but an operator should look (check)";
 
 impl Exit {
     /// What another process of ours ended with.

@@ -81,7 +81,7 @@ pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure
         .find_map(|path| File::open(path).ok());
     if host.is_none() {
         tracing::warn!(
-            "{} cannot be looked at: should somebody enrol the machine's own network, it is not noticed",
+            "{} cannot be looked at: if an operator enrols the machine's own network, it is not noticed",
             HOST_NAMESPACES.join(" and ")
         );
     }
@@ -248,7 +248,7 @@ fn requests_socket(location: &Location) -> Result<(crate::admin::AdminSocket, Ow
 /// The channel to the holder, which is this process's standard input.
 ///
 /// # Errors
-/// When it is something else: nobody but a holder starts a program so.
+/// When it is something else: only a holder starts a program so.
 pub(crate) fn channel() -> Result<OwnedFd, Failure> {
     let stdin = std::io::stdin();
     let kind = rustix::net::sockopt::socket_type(stdin.as_fd());

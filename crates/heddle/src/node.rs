@@ -1,7 +1,7 @@
 //! `heddle node`: a node of a mesh that has several.
 //!
-//! What it serves, whom it trusts and who it is come from a control plane; all of it is kept on the disk,
-//! so that a node starts and goes on while nobody can reach the control plane. The rest is
+//! What it serves, what it trusts and who it is come from a control plane; all of it is kept on the disk,
+//! so that a node starts and goes on while the control plane cannot be reached. The rest is
 //! [`crate::serving`].
 //!
 //! ```text
@@ -72,7 +72,7 @@ pub(crate) struct HeldBy {
     pub(crate) ranges: Vec<(Cidr, bool)>,
     /// Where the holder is asked.
     pub(crate) holder_socket: PathBuf,
-    /// Whom it is to run as; `None`: as whom it was started.
+    /// The user that it is to run as; `None`: the one that started it.
     pub(crate) user: Option<hold::User>,
 }
 
@@ -170,7 +170,7 @@ async fn serve(
     let found = state.load(&name).map_err(unusable)?;
     let token = tokio::select! {
         token = token_if_needed(&found, token, &name, &clock) => token?,
-        // Whoever should write the token into a pipe may never do.
+        // The process that should write the token into a pipe may never do so.
         () = doors.stopped() => {
             tracing::info!("stopped while waiting for the token");
             return Ok(Exit::Ok);

@@ -1,7 +1,7 @@
 //! What operators' commands ask of a control plane, and what it answers, both as JSON over the admin
 //! socket. Fields are only ever added.
 //!
-//! Texts are checked by the control plane, so that whoever asks otherwise than by our commands is told the
+//! Texts are checked by the control plane, so that a client that is not one of our commands is told the
 //! same.
 
 use std::net::SocketAddr;

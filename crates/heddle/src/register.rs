@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Without a command it begins and ends with being registered. The command is in a process group of its own, so
-//! that a terminal's Ctrl-C reaches us alone, and nobody is sent to what is about to end.
+//! that a terminal's Ctrl-C reaches us alone, and no request is sent to what is about to end.
 
 use std::ffi::OsString;
 use std::io;
@@ -40,7 +40,7 @@ const SAY_AFTER: Duration = Duration::from_secs(5);
 pub(crate) struct Plan {
     pub(crate) registration: Registration,
     pub(crate) address: SocketAddr,
-    /// The program and its arguments; empty when somebody else runs it.
+    /// The program and its arguments; empty when heddle does not run it.
     pub(crate) command: Vec<OsString>,
     pub(crate) drain: Duration,
     pub(crate) at_once: bool,

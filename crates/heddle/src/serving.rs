@@ -151,7 +151,7 @@ pub(crate) struct Served {
     /// What is known from the start.
     pub(crate) first: Option<(Mesh, Report)>,
     pub(crate) changes: mpsc::Receiver<Change>,
-    /// Where other nodes connect. Nobody is taken from it before there are identities.
+    /// Where other nodes connect. No connection is taken from it before there are identities.
     pub(crate) mesh_socket: Option<std::net::TcpListener>,
     /// Says who this node is.
     pub(crate) identity: Option<Identity>,
@@ -173,7 +173,7 @@ pub(crate) struct Held {
 /// Says who this node is.
 pub(crate) struct Identity {
     pub(crate) status: Box<dyn Fn() -> IdentityStatus>,
-    /// The identities that it takes from nobody.
+    /// The identities that it takes from no peer.
     pub(crate) denied: Box<dyn Fn() -> Vec<SpiffeId>>,
 }
 
@@ -183,7 +183,7 @@ pub(crate) enum Change {
     Folder(Option<Mesh>, Box<Report>),
     /// Another mesh, checked.
     Mesh(Box<Mesh>),
-    /// Whom to call and be called as. The sender is told when that is in force.
+    /// The identities to call as and to be called as. The sender is told when they are in force.
     Identities(Arc<Identities>, oneshot::Sender<()>),
     /// It cannot go on.
     Failed(Failure),

@@ -41,7 +41,7 @@ pub(crate) struct Status {
     #[serde(default)]
     pub(crate) connections_refused: u64,
     pub(crate) config: ConfigStatus,
-    /// The other nodes of the mesh, and whoever else there is a connection with.
+    /// The other nodes of the mesh, and other peers that there is a connection with.
     #[serde(default)]
     pub(crate) nodes: Vec<OtherStatus>,
     pub(crate) listeners: Vec<ListenerStatus>,
@@ -204,7 +204,7 @@ pub(crate) struct WorkloadStatus {
     /// Whether it registered, and no Service calls it.
     #[serde(default)]
     pub(crate) uncalled: bool,
-    /// Absent when somebody else runs it.
+    /// Absent when heddle does not run it.
     pub(crate) process: Option<ProcessStatus>,
 }
 
@@ -280,7 +280,7 @@ pub(crate) struct ClockStatus {
     pub(crate) degraded: bool,
 }
 
-/// Whom a node trusts.
+/// What a node trusts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct TrustStatus {
     pub(crate) bundle_generation: u64,

@@ -43,7 +43,7 @@ pub(crate) fn count(number: impl TryInto<u64>, what: &str) -> String {
     }
 }
 
-/// Name → address: everybody's first, then each caller's own.
+/// Name → address: those for all callers first, then each caller's own.
 pub(crate) fn listeners(all: &[ListenerStatus]) -> String {
     let mut all: Vec<&ListenerStatus> = all.iter().collect();
     all.sort_by_key(|l| (&l.caller, &l.service, l.port));

@@ -11,7 +11,7 @@ static __always_inline int refuse(void)
     return REFUSE;
 }
 
-// Questions to name servers, without which nobody would find out that he is refused, and echo requests.
+// Questions to name servers, without which no program would find out that it is refused, and echo requests.
 static __always_inline bool is_harmless(struct bpf_sock_addr *ctx)
 {
     return (ctx->protocol == IPPROTO_UDP && ctx->user_port == bpf_htons(DNS_PORT)) ||
@@ -142,7 +142,7 @@ int sendmsg6(struct bpf_sock_addr *ctx)
     return send(ctx, &to);
 }
 
-// Asked whom it talks to, a rewritten socket names whom it meant.
+// Asked for its peer, a rewritten socket names the one that the program meant.
 SEC("cgroup/getpeername4")
 int getpeername4(struct bpf_sock_addr *ctx)
 {

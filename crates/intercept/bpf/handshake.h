@@ -6,7 +6,7 @@
 #define TCP_CONNECTED 1
 #define TCP_CLOSED 7
 
-// Whoever removes an entry counts it, so that none is counted twice.
+// The program that removes an entry counts it, so that none is counted twice.
 static __always_inline void forget(struct handshake *key, __u32 pod)
 {
     if (bpf_map_delete_elem(&handshakes, key))
@@ -36,7 +36,7 @@ static __always_inline void begin(struct bpf_sock_ops *ctx)
     // A pod that was released a moment ago is counted no more.
     bool is_counted = pending && pending->id == destination->pod;
     __u32 count = is_counted ? __sync_fetch_and_add(&pending->count, 1) : 0;
-    // Without an entry the listener's side finds no destination, and whoever serves it refuses.
+    // Without an entry the listener's side finds no destination, and its proxy refuses.
     if (!has_room(count, __sync_fetch_and_add(all, 1)) ||
         bpf_map_update_elem(&handshakes, &key, destination, BPF_NOEXIST)) {
         __sync_fetch_and_sub(all, 1);

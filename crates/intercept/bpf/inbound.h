@@ -40,8 +40,8 @@ int arrive(struct bpf_sk_lookup *ctx)
     ADDRESS(&to, ctx, local);
     if (is_from_within(ctx, &to))
         return SK_PASS;
-    // This is a pod's namespace: an address that nobody knows of came a moment ago, and is followed a moment later;
-    // or it cannot be, and then nobody could say what holds for it.
+    // This is a pod's namespace: an unknown address came a moment ago, and is followed a moment later;
+    // or it cannot be, and then it is not known what holds for it.
     __u64 *netns = bpf_map_lookup_elem(&addresses, &to);
     if (!netns)
         return is_link_local(&to) ? SK_PASS : SK_DROP;

@@ -1,5 +1,5 @@
-// The question after the original destination, in the words of a redirecting firewall: whoever asks need not
-// know who rewrote.
+// The question after the original destination, in the words of a redirecting firewall: a program that asks
+// need not know who rewrote.
 #pragma once
 
 #define SOL_IP 0

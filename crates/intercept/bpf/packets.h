@@ -14,7 +14,7 @@ const volatile bool knows_netns = true;
 
 #define DROP 0
 
-// What programs at interfaces answer: the next one decides, and nobody does.
+// What programs at interfaces answer: the next one decides, or the packet is dropped.
 #define TCX_NEXT -1
 #define TCX_DROP 2
 
@@ -53,7 +53,7 @@ ALIVE(alive_link_ingress);
 // Whatever is before the network's header, which differs from hook to hook.
 #define LOAD(skb, at, to, size) bpf_skb_load_bytes_relative(skb, at, to, size, BPF_HDR_START_NET)
 
-// Connections are decided on when they are made, and messages about errors tell nobody anything.
+// Connections are decided on when they are made, and messages about errors tell no program anything.
 static __always_inline bool is_decided_elsewhere(__u8 protocol)
 {
     return protocol == IPPROTO_TCP || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6;

@@ -1,4 +1,4 @@
-// Whom a connection concerns. Asked by the hooks that rewrite and, once those are gone, by the guards.
+// Which pod a connection concerns. Asked by the hooks that rewrite and, once those are gone, by the guards.
 #pragma once
 
 #define AF_INET 2
@@ -53,7 +53,7 @@ static __always_inline bool is_loopback(const struct address *address)
            address->words[3] == bpf_htonl(1);
 }
 
-// The address that means "here" when somebody connects to it.
+// The address that means "here" when a program connects to it.
 static __always_inline bool is_unspecified(const struct address *address)
 {
     return (is_v4(address) || address->words[2] == 0) && address->words[0] == 0 &&

@@ -11,7 +11,7 @@ mod tests;
 const OURS: &str = "heddle-holder";
 
 /// The control group of this process. One that is in the root group, to which nothing may be attached without
-/// concerning everybody, gets one of its own, `heddle-holder-PID`, beneath it.
+/// concerning every process, gets one of its own, `heddle-holder-PID`, beneath it.
 ///
 /// # Errors
 /// When there is no control group file system of version 2, or no group can be made.

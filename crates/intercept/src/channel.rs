@@ -44,7 +44,7 @@ pub enum ToProxy {
     },
     /// All pods have been told that there were when the proxy was started.
     Recalled,
-    /// Does whoever listens to this still do so? To be answered with [`ToHolder::Pong`].
+    /// Does the proxy still listen to this? To be answered with [`ToHolder::Pong`].
     Ping {
         /// Which question.
         number: u64,
@@ -91,7 +91,7 @@ pub enum ToHolder {
         /// What becomes of it should the proxy die.
         fate: Fate,
     },
-    /// The pod is no workload of the mesh: what it dials is refused, and nobody reaches it.
+    /// The pod is no workload of the mesh: what it dials is refused, and no caller reaches it.
     Holding {
         /// The pod.
         pod: PodId,

@@ -60,7 +60,7 @@ pub enum Tell {
         /// What becomes of it.
         fate: Fate,
     },
-    /// The pod is no workload of the mesh: what it dials is refused, and nobody reaches it.
+    /// The pod is no workload of the mesh: what it dials is refused, and no caller reaches it.
     Holding {
         /// The pod.
         pod: PodId,
@@ -140,7 +140,7 @@ impl Client {
 
     /// What the holder says next; `None` once it is gone. Dropping the future loses nothing.
     ///
-    /// Sockets that were asked for arrive here as well, and questions whether the proxy still works: somebody must
+    /// Sockets that were asked for arrive here as well, and questions whether the proxy still works: a task must
     /// always be listening.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
@@ -162,7 +162,7 @@ impl Client {
                 // Nothing to read after all.
                 Err(_would_block) => {}
                 Ok(Ok(None) | Err(_)) => {
-                    // Whoever waits hears it.
+                    // The tasks that wait hear it.
                     self.channel.get_ref().waiting().take();
                     return None;
                 }
@@ -215,7 +215,7 @@ impl Client {
                 };
                 let mut waiting = self.channel.get_ref().waiting();
                 if let Some(sender) = waiting.as_mut().and_then(|all| all.remove(&request)) {
-                    // Whoever asked may have given up.
+                    // The task that asked may have given up.
                     let _ = sender.send(answer);
                 }
                 None

@@ -67,7 +67,7 @@ pub struct Config {
     /// The number of the user that the proxy becomes before it reads anything from a network. It may ask for
     /// nothing that operators may.
     pub proxy: u32,
-    /// Where operators ask: a listening `SOCK_SEQPACKET` socket, which nobody else may reach.
+    /// Where operators ask: a listening `SOCK_SEQPACKET` socket, which no other user may reach.
     pub requests: OwnedFd,
     /// The pods, and the file by which they are known after the holder was restarted.
     pub claim: Claim,
@@ -82,7 +82,7 @@ pub struct Config {
     pub own: Option<Own>,
 }
 
-/// A pod whose proxy serves nobody else.
+/// A pod whose proxy serves no other pod.
 #[derive(Debug, Clone)]
 pub struct Own {
     /// Whose pod it is.
@@ -213,7 +213,7 @@ impl Holder {
         Ok(())
     }
 
-    /// Pods that are refused, and that nobody knows by name: what refuses them is older than this holder.
+    /// Pods that are refused, and whose names are not known: what refuses them is older than this holder.
     fn say_guarded(&self) {
         let guarded = self.pods.hooks().guarded();
         for namespace in guarded.iter().take(NAMED) {

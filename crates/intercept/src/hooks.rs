@@ -111,7 +111,7 @@ pub struct Pod<'a> {
     pub fate: Fate,
 }
 
-/// A network namespace that a guard refuses, and whose pod nobody knows by name any more.
+/// A network namespace that a guard refuses, and whose pod is not known by name any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guarded {
     /// Its number (`net:[…]` of a process, namespaces(7)).
@@ -240,7 +240,7 @@ impl Hooks {
     }
 
     /// Steers nothing more of a pod. Connections that are there are not touched; those that wait in the
-    /// listeners are for whoever holds these.
+    /// listeners are for the process that holds these.
     ///
     /// # Errors
     /// When there is no such pod, or the kernel refuses.
@@ -252,7 +252,7 @@ impl Hooks {
     }
 
     /// Takes leave of a released pod: some milliseconds later at the earliest, which the kernel needs to let go of
-    /// its namespace. Before that nobody but the same pod should be enrolled in it.
+    /// its namespace. Before that only the same pod should be enrolled in it.
     ///
     /// # Errors
     /// When the kernel refuses.

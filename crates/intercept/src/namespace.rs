@@ -35,7 +35,7 @@ pub fn create() -> io::Result<OwnedFd> {
     let thread = std::thread::Builder::new().spawn(|| {
         #[allow(unsafe_code, reason = "nothing else moves a thread to a new namespace")]
         // SAFETY: what other threads rely on, descriptors and folders, is not unshared, and this thread, which
-        // nobody else knows, opens one file and ends.
+        // no other code knows, opens one file and ends.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
         Ok(OwnedFd::from(File::open(OWN)?))
     })?;

@@ -13,7 +13,7 @@ use rustix::net::sockopt::{ip_original_dst, ipv6_original_dst};
 /// An IPv4 address comes as one, also from a socket that speaks both.
 ///
 /// # Errors
-/// When nobody redirected this connection, or it is not known any more.
+/// When this connection was not redirected, or is not known any more.
 pub fn original_destination(socket: impl AsFd) -> io::Result<SocketAddr> {
     let socket = socket.as_fd();
     let local = SocketAddr::try_from(rustix::net::getsockname(socket)?)?;

@@ -1,7 +1,7 @@
 //! What an operator asks of a holder: enrol this pod, release that one, which are there.
 //!
 //! One packet asks, packets answer (`SOCK_SEQPACKET`, unix(7)); the pod's namespace comes as a descriptor, so
-//! that no path is looked up twice and by nobody with more rights than the one who asks.
+//! that no path is looked up twice, or with more rights than those of the operator who asks.
 
 use std::io;
 use std::net::IpAddr;
@@ -61,7 +61,7 @@ pub enum Reply {
     Holder(Box<HolderStatus>),
     /// One of the namespaces that are guarded and no enrolled pod's; they come after [`Reply::Holder`].
     Guarded(Guarded),
-    /// What whoever asked should know beside that it is done; [`Reply::Done`] follows.
+    /// What the operator should know beside that it is done; [`Reply::Done`] follows.
     Warning(String),
     /// It is not done, and why.
     Refused(String),

@@ -1,4 +1,4 @@
-//! How replies to an address of somebody else come back to us, inside a pod's namespace.
+//! How replies to an address that is not ours come back to us, inside a pod's namespace.
 //!
 //! A socket of ours that speaks to a pod's program with the address of the program's client
 //! (`IP_TRANSPARENT`) marks what it sends with [`MARK`]. The kernel gives that mark to what the program
@@ -129,7 +129,7 @@ fn is_without_ipv6() -> bool {
 
 fn switch(path: &str, is_on: bool) -> Result<(), RouteError> {
     let value = if is_on { "1" } else { "0" };
-    // Most of the time it is as it should be, also where nobody may write.
+    // Most of the time it is as it should be, also where we may not write.
     if fs::read_to_string(path).is_ok_and(|now| now.trim() == value) {
         return Ok(());
     }

@@ -67,7 +67,7 @@ pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
 }
 
-/// Has whoever sends descriptors to a Unix socket refused (`SO_PASSRIGHTS`, unix(7)).
+/// Has a Unix socket refuse peers that send descriptors (`SO_PASSRIGHTS`, unix(7)).
 ///
 /// # Errors
 /// Before Linux 6.16.

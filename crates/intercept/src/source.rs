@@ -9,7 +9,7 @@ use rustix::net::{
 
 use crate::Family;
 
-/// The first port that is anybody's. Whoever speaks from a lower one is some host's root to old protocols
+/// The first port that any user may take. Old protocols take a client with a lower one for its host's root
 /// (RFC 1282), and honest programs are content with another.
 const FIRST_PORT: u16 = 1_024;
 
@@ -23,7 +23,7 @@ const DUMMY: (Ipv4Addr, Ipv6Addr) = (
 const DISCARD: u16 = 9;
 
 /// Whether an address may be that of a client on another host. Loopback and link-local addresses (RFC 3927,
-/// RFC 4291) mean this host or this link, groups and broadcasts nobody who calls, and IPv4 within IPv6 is what
+/// RFC 4291) mean this host or this link, groups and broadcasts no caller, and IPv4 within IPv6 is what
 /// the other family is for.
 pub fn is_of_another_host(address: IpAddr) -> bool {
     match address {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_speaks_as_clients_and_as_nobody_else() {
+    fn a_proxy_speaks_with_the_addresses_of_clients_and_no_others() {
         let own = ["10.1.0.2".parse().unwrap(), "fd10::2".parse().unwrap()];
         for (source, family, is_right) in [
             ("10.1.0.3:40000", Family::V4, true),

@@ -5,7 +5,7 @@
 //! failed that should not or anything was not as promised, so that it is a test as well.
 //!
 //! With root it plays in pods, whose programs know nothing of the mesh; without, on loopback addresses that
-//! stand for services, and no proxy is killed, since nobody would start another.
+//! stand for services, and no proxy is killed, since nothing would start another.
 
 mod acts;
 mod answers;
@@ -251,7 +251,7 @@ async fn scenes(
     let verdict = Verdict::new(seen, failed, phases, guarded, rotated, killed);
     stage.screen.say(&verdict.to_string());
     if options.stay {
-        // Nobody stays with what is not as promised.
+        // A mesh that is not as promised does not stay.
         verdict.result()?;
         stage.screen.say(
             "staying until Ctrl-C; in two and a half minutes every certificate is renewed by the new \
@@ -303,8 +303,8 @@ async fn invitation(mesh: &Mesh) -> anyhow::Result<String> {
         }
     } else {
         let status = mesh.status(NODES[0]).await?;
-        let anybody = status.address(None, FRONT)?;
-        all.push(format!("  curl http://{anybody}/products/1"));
+        let for_all = status.address(None, FRONT)?;
+        all.push(format!("  curl http://{for_all}/products/1"));
         for (caller, what) in tries {
             if let Some(proxy) = status.forward_proxy(caller) {
                 all.push(format!("  http_proxy=http://{proxy} curl {what}"));

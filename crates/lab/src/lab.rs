@@ -7,7 +7,7 @@
 //!
 //! A [`Plan`] is everything that will be, read and checked before anything is made. [`Lab::up`] makes it, and
 //! returns when all of it is ready; its processes go on. What a lab makes has its name in front, so that
-//! [`down`] finds everything again, whatever happened to whoever made it. The network of the host is not
+//! [`down`] finds everything again, whatever happened to the process that made it. The network of the host is not
 //! touched: links exist only between namespaces of the lab.
 //!
 //! These calls block; they start threads and runtimes of their own where they need them.
@@ -117,7 +117,7 @@ impl Lab {
         }
     }
 
-    /// A lab that somebody else has brought up. Dropping it leaves it as it is.
+    /// A lab that another process has brought up. Dropping it leaves it as it is.
     ///
     /// # Errors
     /// There is none of that name, or not allowed.
@@ -195,8 +195,8 @@ impl Lab {
         self.plan.nodes.iter().map(|plan| Node { lab: self, plan })
     }
 
-    /// A command between the nodes, where the control plane is: outside the mesh, with a route to everybody. `heddle`
-    /// finds the socket of the control plane by itself.
+    /// A command between the nodes, where the control plane is: outside the mesh, with routes to all nodes and pods.
+    /// `heddle` finds the socket of the control plane by itself.
     ///
     /// # Errors
     /// The lab is not up any more.
@@ -273,7 +273,7 @@ pub fn labs() -> Vec<LabName> {
 /// Ends the processes of a lab and removes everything that was made for it, whatever is left of it.
 ///
 /// # Errors
-/// Not allowed, somebody else is at work on it, there is none, or something cannot be removed; what can be is.
+/// Not allowed, another process is at work on it, there is none, or something cannot be removed; what can be is.
 pub fn down(name: &LabName) -> anyhow::Result<()> {
     requirements::check_rights()?;
     let folder = Folder::of(name);

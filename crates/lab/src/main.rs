@@ -28,7 +28,7 @@ enum Command {
     Part(HiddenPart),
 }
 
-/// What the lab starts of itself; nobody types these.
+/// What the lab starts of itself; users do not type these.
 #[derive(Subcommand)]
 enum HiddenPart {
     /// Offers load to a proxy and prints what came of it.

@@ -88,7 +88,7 @@ impl Drop for Written {
 
 /// Says it past the harness, which keeps what tests that pass have printed to itself.
 fn skipped(why: &str) {
-    let _nobody_listens = writeln!(std::io::stderr(), "SKIPPED: {why}");
+    let _closed = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
 
 fn programs() -> Programs {
@@ -198,7 +198,7 @@ fn pods_of_two_nodes_find_each_other_by_name_and_nothing_is_left_of_them() {
         .command("getent")
         .expect("getent");
     let since = Instant::now();
-    assert!(!run(getent.args(["hosts", "nobody"])).status.success());
+    assert!(!run(getent.args(["hosts", "nowhere"])).status.success());
     assert!(since.elapsed() < Duration::from_secs(3));
     // A pod is its own host, with one interface beside lo, and within its limits.
     let mut command = lab.pod("shop/far").expect("far").command("sh").expect("sh");
@@ -352,7 +352,7 @@ fn a_lab_whose_processes_were_all_killed_goes_without_a_trace() {
         said(&again)
     );
     let lab = Lab::open(&written.name).expect("it is there");
-    // … with a process that nobody noted, in a session of its own …
+    // … with a process that no note names, in a session of its own …
     let mut stray = lab
         .pod("shop/caller")
         .expect("caller")
@@ -404,7 +404,7 @@ fn a_lab_that_was_interrupted_while_it_was_made_goes_without_a_trace() {
 }
 
 #[test]
-fn a_lab_is_taken_down_by_whoever_was_told_to_stop_making_it() {
+fn a_lab_is_taken_down_by_the_command_that_was_told_to_stop_making_it() {
     let manifests: String = (0..200)
         .map(|pod| idle(&format!("p{pod}"), "one"))
         .collect();
@@ -424,7 +424,7 @@ fn a_lab_is_taken_down_by_whoever_was_told_to_stop_making_it() {
         assert!(Instant::now() < deadline, "nothing is made");
         thread::park_timeout(Duration::from_millis(5));
     }
-    // … when whoever makes it is told to stop, then it is removed, and that is no success.
+    // … when the command that makes it is told to stop, then it is removed, and that is no success.
     let pid = i32::try_from(up.id()).expect("a pid");
     let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("told");
@@ -458,7 +458,7 @@ fn without_root_a_lab_is_refused_with_the_reason() {
     let public = fs::Permissions::from_mode(0o755);
     fs::set_permissions(written.folder.path(), public).expect("permissions");
     let copy = written.folder.path().join("heddle-lab");
-    fs::copy(PROGRAM, &copy).expect("a copy that anybody may run");
+    fs::copy(PROGRAM, &copy).expect("a copy that any user may run");
     let output = Command::new(&copy)
         .arg("up")
         .arg(written.file())
@@ -468,7 +468,8 @@ fn without_root_a_lab_is_refused_with_the_reason() {
     let text = match output {
         Ok(output) => said(&output),
         Err(error) => {
-            skipped(&format!("nobody cannot run {}: {error}", copy.display()));
+            let shown = copy.display();
+            skipped(&format!("the user nobody cannot run {shown}: {error}"));
             return;
         }
     };
@@ -479,7 +480,7 @@ fn without_root_a_lab_is_refused_with_the_reason() {
     assert_eq!(written.traces(), Vec::<String>::new());
 }
 
-/// No test: what a pod runs. Tells everybody its name and who they are.
+/// No test: what a pod runs. Tells every client its name and the client's address.
 #[test]
 #[ignore = "a program of a pod"]
 fn serves() {

@@ -26,7 +26,7 @@ fn a_confined_program_runs_on_its_core_only() {
 }
 
 #[test]
-fn a_confined_program_ends_with_whoever_started_it() {
+fn a_confined_program_ends_with_the_process_that_started_it() {
     // Given a parent that has started a program and waits for it …
     let script = format!("\"{LAB}\" confine --parent $$ -- sh -c 'echo up; exec sleep 1000'; true");
     let mut parent = Command::new("sh")

@@ -1,7 +1,7 @@
 //! Identities: who a workload is, whatever address it has.
 //!
 //! An identity is a SPIFFE id (SPIFFE-ID standard, section 2): a URI whose authority is the trust
-//! domain and whose path says whom the trust domain vouches for.
+//! domain and whose path says which subject the domain vouches for.
 //!
 //! | subject | SPIFFE id |
 //! |---|---|
@@ -27,7 +27,7 @@ const SCHEME: &str = "spiffe://";
 const NODE: &str = "heddle/node/";
 const CONTROL: &str = "heddle/control";
 
-/// Who issues identities, and for whom: a DNS-1123 subdomain such as `cluster.local`.
+/// The domain in which identities are issued: a DNS-1123 subdomain such as `cluster.local`.
 ///
 /// The SPIFFE standard also allows underscores; those could not be asked for by TLS.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +56,7 @@ impl TrustDomain {
 }
 
 impl Default for TrustDomain {
-    /// `cluster.local`, which is what meshes have in common when nobody chooses.
+    /// `cluster.local`, which meshes have in common unless their operators choose another.
     fn default() -> Self {
         Self("cluster.local".into())
     }
@@ -81,7 +81,7 @@ impl NodeName {
     }
 }
 
-/// Whom a trust domain vouches for.
+/// What a trust domain vouches for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// The workloads that run as a service account.
@@ -97,7 +97,7 @@ pub enum Subject {
 pub struct SpiffeId {
     /// Who vouches.
     pub trust_domain: TrustDomain,
-    /// For whom.
+    /// For which subject.
     pub subject: Subject,
 }
 
@@ -152,7 +152,7 @@ impl SpiffeId {
     /// The name by which a TLS client asks for this identity (RFC 6066 section 3):
     /// `NAME.NAMESPACE.sa.TRUST-DOMAIN`, `NAME.node.TRUST-DOMAIN` or `control.TRUST-DOMAIN`.
     ///
-    /// `None` when it would be longer than a DNS name may be: nobody can ask for such an identity.
+    /// `None` when it would be longer than a DNS name may be: no client can ask for such an identity.
     pub fn server_name(&self) -> Option<String> {
         let domain = self.trust_domain.as_str();
         let name = match &self.subject {

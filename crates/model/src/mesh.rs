@@ -75,7 +75,7 @@ impl Mesh {
         find(&self.nodes, name, |node| &node.name)
     }
 
-    /// The nodes that have endpoints and whose address is not known, each once: nobody can be reached there.
+    /// The nodes that have endpoints and whose address is not known, each once: no endpoint can be reached there.
     /// Only of a [`Mesh::for_node`], whose own endpoints name their workloads.
     pub fn unreached_nodes(&self) -> BTreeSet<&NodeName> {
         let ports = self.services.iter().flat_map(|service| &service.ports);
@@ -92,7 +92,7 @@ impl Mesh {
     /// there only the addresses are left.
     ///
     /// Where no workload says which node it is on, there is one node, and all of them are its own.
-    /// As soon as one says so, those that do not belong to nobody.
+    /// As soon as one says so, those that do not belong to no node.
     pub fn for_node(&self, node: &NodeName) -> Mesh {
         let is_one_node = self
             .workloads
@@ -114,7 +114,7 @@ impl Mesh {
             let more = workload.more_addresses.iter();
             further.extend(more.map(|&address| (address, workload.address)));
         }
-        // What is somebody's first address is nobody's further one.
+        // The first address of one workload is no further address of another.
         for workload in &others {
             further.remove(&workload.address);
         }

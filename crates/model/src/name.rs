@@ -112,7 +112,7 @@ impl Name {
     }
 }
 
-/// What all names have in common: they are text to whoever reads or writes them, and what is no name
+/// What all names have in common: they are text to all that read or write them, and what is no name
 /// is not taken.
 macro_rules! text_form {
     ($($name:ident => |$this:ident, $f:ident| $show:expr;)*) => {$(

@@ -2,8 +2,8 @@
 //!
 //! A [`Policy`] is what a manifest says, compiled: every name resolved, every list sorted. A
 //! [`Guard`] is all that concerns one workload, and decides. There is one decision function, so that
-//! the proxy beside the workload, the proxy beside the caller and whoever explains a decision cannot
-//! disagree.
+//! the proxy beside the workload, the proxy beside the caller and the command that explains a decision
+//! cannot disagree.
 //!
 //! In this order, the first that applies decides:
 //!
@@ -101,7 +101,7 @@ impl PolicyName {
 pub enum PolicyAction {
     /// It is allowed, and what no rule of any such policy matches is refused.
     Allow,
-    /// It is refused, whoever else allows it.
+    /// It is refused, whichever other policy allows it.
     Deny,
 }
 
@@ -115,7 +115,7 @@ pub struct Policy {
     /// It changes no outcome; what it would have changed is reported.
     pub dry_run: bool,
     /// Its rules, any of which may match; at most [`MAX_POLICY_RULES`]. An `Allow` policy without
-    /// one allows nobody.
+    /// one allows no caller.
     pub rules: Vec<PolicyRule>,
 }
 
@@ -124,7 +124,7 @@ pub struct Policy {
 pub struct PolicyRule {
     /// Which of the manifest's rules it comes from, counted from 0. Several may come from one.
     pub number: u32,
-    /// Who calls. `None`: anybody, anonymous callers too.
+    /// Who calls. `None`: any caller, anonymous ones too.
     pub sources: Option<Sources>,
     /// The workload's ports, sorted, each once, at most [`MAX_POLICY_CONDITIONS`]; empty for all.
     pub ports: Vec<u16>,
@@ -132,7 +132,7 @@ pub struct PolicyRule {
     pub http: Option<HttpMatch>,
 }
 
-/// Callers, by whom they prove to be. Without an entry: nobody. Both lists are sorted, hold each
+/// Callers, by the identity that they prove. Without an entry: no caller. Both lists are sorted, hold each
 /// entry once, and have at most [`MAX_POLICY_SOURCES`] entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
@@ -215,7 +215,7 @@ impl Mode {
     }
 }
 
-/// A health check that a workload declares. Whoever makes it has no identity, so it stays open.
+/// A health check that a workload declares. Its caller has no identity, so it stays open.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Probe {
     /// The workload's port, never 0.

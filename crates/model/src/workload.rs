@@ -36,7 +36,7 @@ pub struct Workload {
     pub policies: Vec<PolicyName>,
     /// The health checks that stay open whatever its policies say, sorted, each once.
     pub probes: Vec<Probe>,
-    /// What to run; none for a process that somebody else starts.
+    /// What to run; none for a process that Heddle does not start.
     pub command: Option<Command>,
 }
 

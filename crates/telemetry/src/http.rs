@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::histogram::BUCKETS;
 use crate::{Counter, Histogram};
 
-/// Who called whom by which route: the labels of a series.
+/// Which caller called which Service by which route: the labels of a series.
 ///
 /// Every value comes from configuration, never from a request, and the number of label sets is
 /// bounded ([`crate::MAX_LABEL_SETS`]).

@@ -46,7 +46,7 @@ impl Registry {
 
     /// The series of a label set for one Worker, which is its only writer until it drops it.
     ///
-    /// Ask once and keep it: each call returns a series that nobody else holds, so a second call
+    /// Ask once and keep it: each call returns a series with no other holder, so a second call
     /// with equal labels gives a second series (rendered as one sum). A series that its writer
     /// has dropped keeps its counts and is handed out again. When [`MAX_LABEL_SETS`] are in use,
     /// the labels are collapsed and `heddle_metrics_overflow_total` grows.
@@ -73,7 +73,7 @@ impl Registry {
         stats
     }
 
-    /// Connections from clients that were turned away so far, by whoever accepts.
+    /// Connections from clients that were turned away so far, by Workers and the Manager.
     pub fn connections_refused(&self) -> u64 {
         let inner = self.lock();
         let workers = inner.workers.iter().map(|w| w.connections_refused.get());
@@ -81,7 +81,7 @@ impl Registry {
         workers.chain(manager).sum()
     }
 
-    /// The numbers of whoever manages the Workers; one for each process.
+    /// The numbers of the Manager of the Workers; one for each process.
     pub fn manager(&self) -> Arc<ManagerStats> {
         let stats = Arc::new(ManagerStats::default());
         self.lock().manager = Some(Arc::clone(&stats));
@@ -98,7 +98,7 @@ impl Registry {
 impl Inner {
     fn http_series(&mut self, mut labels: HttpLabels) -> Arc<HttpSeries> {
         if self.is_full_for(&labels, MAX_LABEL_SETS) && self.overflows.is_multiple_of(LOOK_EVERY) {
-            // Label sets that nobody writes any more (a deleted route) make room.
+            // Label sets that no Worker writes any more (a deleted route) make room.
             self.http
                 .retain(|_, all| all.iter_mut().any(|one| Arc::get_mut(one).is_none()));
         }
@@ -129,7 +129,7 @@ impl Inner {
     }
 }
 
-/// A series that nobody writes.
+/// A series that no Worker writes.
 fn free_one<S: Default>(all: &mut Vec<Arc<S>>) -> Arc<S> {
     // Exclusive access proves that the last writer is gone (and orders its writes before ours), so
     // the series may have a new one.

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::{Counter, Gauge, ReasonCounters};
 
-/// Who is connected to whom: the labels of a series. Every value comes from configuration.
+/// Which caller is connected to which Service: the labels of a series. Every value comes from configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TcpLabels {
     /// The caller, `namespace/workload`, or `unidentified`.

@@ -47,11 +47,11 @@ pub struct WorkerStats {
     pub upstream_ejections: Counter,
     /// Handshakes with other nodes that were begun, on either side.
     pub handshakes: Counter,
-    /// Those in which somebody was not believed, by reason.
+    /// Those in which one side was not believed, by reason.
     pub handshakes_refused: ReasonCounters,
     /// Those that broke off, or took too long.
     pub handshakes_failed: Counter,
-    /// Links with other nodes that are there now, whoever opened them.
+    /// Links with other nodes that are there now, whichever node opened them.
     pub links_active: Gauge,
     /// Links that were opened, on either side.
     pub links_total: Counter,
@@ -76,7 +76,7 @@ pub struct WorkerStats {
     pub busy_ns: Counter,
     /// Generation of the configuration that the Worker serves.
     pub config_generation: Gauge,
-    /// Whether the Worker has ended, so that its gauges are not shown. One writer: whoever manages it.
+    /// Whether the Worker has ended, so that its gauges are not shown. One writer: the Manager.
     ended: AtomicBool,
 }
 
@@ -201,7 +201,7 @@ impl NodeBytes {
     }
 }
 
-/// What is counted of the Workers as a whole. One writer: whoever manages them.
+/// What is counted of the Workers as a whole. One writer: the Manager.
 #[derive(Debug, Default)]
 pub struct ManagerStats {
     /// Listeners from which the Manager accepts: all of them, while there are several Workers.

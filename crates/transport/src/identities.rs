@@ -26,8 +26,8 @@ use crate::{Clock, Leaf, Peer, Protocol, Refusal, Session, Trust};
 /// Tickets that a server sends after a handshake.
 const TICKETS: usize = 1;
 
-/// Certificates of a node's workloads and of the node itself, and whom to believe. A snapshot: it is
-/// shared by all threads, and replaced when a certificate is renewed or trust changes.
+/// Certificates of a node's workloads and of the node itself, and which peers to believe. A snapshot: it
+/// is shared by all threads, and replaced when a certificate is renewed or trust changes.
 pub struct Identities {
     trust: Arc<Trust>,
     clock: Arc<Clock>,
@@ -43,14 +43,14 @@ struct Caller {
     config: Arc<ClientConfig>,
 }
 
-/// Why somebody cannot be called.
+/// Why a destination cannot be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoIdentity {
     /// There is no certificate for the caller yet.
     Missing,
     /// The caller's certificate has expired.
     Expired,
-    /// Whom it calls has a name that TLS cannot carry.
+    /// The destination has a name that TLS cannot carry.
     Unnameable,
     /// The library refuses, which only a fault of ours explains.
     Library(String),
@@ -102,8 +102,8 @@ impl Identities {
         })
     }
 
-    /// A session with whoever proves to be `destination` and speaks `protocol`, in the name of a workload; in the node's own,
-    /// which stands for nobody, when it is not known who calls.
+    /// A session with a server that proves to be `destination` and speaks `protocol`, in the name of a workload; in
+    /// the node's own, which stands for no workload, when it is not known who calls.
     ///
     /// # Errors
     /// Why there can be none.
@@ -135,7 +135,7 @@ impl Identities {
         ))
     }
 
-    /// A session with whoever has connected.
+    /// A session with a client that has connected.
     ///
     /// # Errors
     /// When the library refuses, which only a fault of ours explains.
@@ -193,7 +193,7 @@ impl Identities {
         &self.clock
     }
 
-    /// Whom to believe.
+    /// Which peers to believe.
     pub fn trust(&self) -> &Arc<Trust> {
         &self.trust
     }
@@ -205,7 +205,7 @@ impl fmt::Display for NoIdentity {
             NoIdentity::Missing => f.write_str("there is no certificate for the caller yet"),
             NoIdentity::Expired => f.write_str("the caller's certificate has expired"),
             NoIdentity::Unnameable => {
-                f.write_str("the name of whom it calls is too long to be asked for")
+                f.write_str("the name of the destination is too long to be asked for")
             }
             NoIdentity::Library(why) => write!(f, "no session can be made: {why}"),
         }
@@ -251,10 +251,10 @@ fn server(
     let clock = &leaves.clock;
     let all = leaves.by_server_name.values().map(|leaf| leaf.not_after());
     let now = clock.now();
-    // One that has expired is shown to nobody, and no reason not to resume sessions with the others.
+    // One that has expired is shown to no client, and no reason not to resume sessions with the others.
     let lasting = all.chain([node.not_after()]).filter(|until| *until >= now);
     let first_to_expire = lasting.min().unwrap_or(0);
-    let nobody = Arc::new(Asked {
+    let unasked = Arc::new(Asked {
         leaves: Arc::clone(leaves),
         shown: OnceLock::new(),
         missing: AtomicBool::new(false),
@@ -263,7 +263,7 @@ fn server(
     let mut config = builder
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(Arc::clone(verifier) as _)
-        .with_cert_resolver(nobody);
+        .with_cert_resolver(unasked);
     config.alpn_protocols = Protocol::ALL.map(|one| one.alpn().to_vec()).into();
     config.ticketer = Arc::new(Tickets::new(Arc::clone(clock), first_to_expire)?);
     config.send_tls13_tickets = TICKETS;
@@ -279,7 +279,7 @@ struct Leaves {
 impl Leaves {
     fn find(&self, server_name: &str) -> Option<&Arc<Leaf>> {
         let leaf = self.by_server_name.get(server_name)?;
-        // Nobody would believe one that has expired.
+        // No client would believe one that has expired.
         (leaf.not_after() >= self.clock.now()).then_some(leaf)
     }
 }
@@ -288,7 +288,7 @@ impl Leaves {
 pub(crate) struct Asked {
     leaves: Arc<Leaves>,
     shown: OnceLock<Arc<Leaf>>,
-    /// It asked for somebody who is not here.
+    /// It asked for an identity that is not here.
     missing: AtomicBool,
 }
 
@@ -298,7 +298,7 @@ impl Asked {
         self.shown.get().map(Arc::as_ref)
     }
 
-    /// Whether the client asked for somebody who is not here.
+    /// Whether the client asked for an identity that is not here.
     pub(crate) fn is_missing(&self) -> bool {
         self.missing.load(Ordering::Relaxed)
     }

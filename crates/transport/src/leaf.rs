@@ -145,7 +145,7 @@ impl Leaf {
         Ok(())
     }
 
-    /// Whom it proves.
+    /// The identity that it proves.
     pub fn id(&self) -> &SpiffeId {
         &self.shown.id
     }

@@ -1,13 +1,13 @@
 //! Who is at the other end: identities, their verification, and TLS sessions without I/O.
 //!
 //! ```text
-//!   Leaf ──┐                      ┌─▶ Session ◀─▶ bytes of a socket (whoever owns it moves them)
+//!   Leaf ──┐                      ┌─▶ Session ◀─▶ bytes of a socket (its owner moves them)
 //!   Leaf ──┼─▶ Identities ────────┤      │
 //!   Trust ─┤   (a snapshot)       │      └─▶ Peer: SPIFFE id, serial, until when
 //!   Clock ─┘                      └─▶ recheck(Peer), whenever Trust has changed
 //! ```
 //!
-//! A [`Leaf`] is a certificate that proves an identity, with its key. [`Trust`] says whom to believe:
+//! A [`Leaf`] is a certificate that proves an identity, with its key. [`Trust`] says which peers to believe:
 //! one or two roots, less what is on the deny-list. [`Identities`] puts them together into what
 //! a node needs to call and to be called as any of its workloads; it is built whole, shared, and
 //! replaced when anything in it changes. A [`Session`] is one TLS 1.3 connection between two nodes

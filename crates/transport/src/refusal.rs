@@ -13,18 +13,18 @@ pub enum Refusal {
     Plaintext,
     /// It shows no certificate.
     Anonymous,
-    /// Its certificate names no SPIFFE id, several, or one of a form that nobody has here.
+    /// Its certificate names no SPIFFE id, several, or one of a form that no peer has here.
     NoSpiffeId,
-    /// It is somebody else than whom we called.
+    /// It is another identity than the one that we called.
     WrongIdentity {
-        /// Whom we called.
+        /// The identity that we called.
         expected: SpiffeId,
         /// Who answered.
         found: SpiffeId,
     },
     /// It belongs to another trust domain.
     WrongTrustDomain(String),
-    /// Nobody whom we trust signed its certificate.
+    /// No root that we trust signed its certificate.
     UnknownAuthority,
     /// Its certificate has expired.
     Expired,
@@ -36,7 +36,7 @@ pub enum Refusal {
     BadCertificate(String),
     /// It knows no protocol that we know.
     Protocol,
-    /// It asked for somebody who is not here.
+    /// It asked for an identity that is not here.
     UnknownServer,
     /// It does not believe us: what its alert said.
     ByPeer(String),
@@ -102,7 +102,7 @@ impl fmt::Display for Refusal {
                 write!(f, "it belongs to the trust domain {domain:?}")
             }
             Refusal::UnknownAuthority => {
-                f.write_str("nobody who is trusted here signed its certificate")
+                f.write_str("no root that is trusted here signed its certificate")
             }
             Refusal::Expired => f.write_str("its certificate has expired"),
             Refusal::NotYetValid => {
@@ -165,19 +165,19 @@ impl From<Error> for Refusal {
     }
 }
 
-/// What an alert (RFC 8446 section 6) means between nodes that is about who somebody is. Others are about TLS.
+/// What an alert (RFC 8446 section 6) means between nodes that is about who a peer is. Others are about TLS.
 fn named(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
         AlertDescription::CertificateExpired => "our certificate has expired",
         AlertDescription::CertificateRevoked => "we are on its deny-list",
-        AlertDescription::UnknownCA => "it trusts nobody who signed our certificate",
+        AlertDescription::UnknownCA => "it trusts no root that signed our certificate",
         AlertDescription::BadCertificate
         | AlertDescription::CertificateUnknown
         | AlertDescription::UnsupportedCertificate => "it does not take our certificate",
         AlertDescription::CertificateRequired => "we have shown no certificate",
         AlertDescription::NoApplicationProtocol => "it knows no protocol that we know",
-        AlertDescription::UnrecognisedName => "whom we called is not there",
-        AlertDescription::AccessDenied => "whom we called is not there, or busy",
+        AlertDescription::UnrecognisedName => "the identity that we called is not there",
+        AlertDescription::AccessDenied => "the identity that we called is not there, or busy",
         _ => return None,
     })
 }

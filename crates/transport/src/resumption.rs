@@ -40,7 +40,7 @@ impl Kept {
         let mut servers = self.servers();
         let name = name.to_str();
         if servers.len() >= SERVERS && !servers.contains_key(&*name) {
-            // Whichever: each costs one handshake more, and nobody calls so many often.
+            // Whichever: each costs one handshake more, and no node calls so many often.
             if let Some(other) = servers.keys().next().cloned() {
                 servers.remove(&other);
             }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_called_nobody_takes_nothing() {
+    fn one_that_has_called_no_server_takes_nothing() {
         let kept = Kept::default();
         assert!(kept.take_tls13_ticket(&name(0)).is_none());
         assert_eq!(kept.servers().capacity(), 0);

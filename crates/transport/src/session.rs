@@ -45,7 +45,7 @@ pub struct Session {
     /// A record, or a handshake message, that is not whole.
     incoming: Vec<u8>,
     peer: Option<Peer>,
-    /// Whom the client asked for; known once established.
+    /// The identity that the client asked for; known once established.
     server: Option<SpiffeId>,
     /// What is spoken; known once established.
     protocol: Option<Protocol>,
@@ -62,7 +62,7 @@ enum Machine {
 enum Role {
     /// Calls this identity, to speak this.
     Client(SpiffeId, Protocol),
-    /// Answers as whom the client asks for.
+    /// Answers as the identity that the client asks for.
     Server(Arc<Asked>),
 }
 
@@ -78,7 +78,7 @@ pub struct Received {
 /// Why a session cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TlsError {
-    /// Somebody is not believed, or breaks the rules.
+    /// One side is not believed, or breaks the rules.
     Refused(Refusal),
     /// It is not established yet.
     TooEarly,
@@ -120,7 +120,7 @@ impl Session {
         self.peer.as_ref()
     }
 
-    /// Whom the client asked for, once the session is established.
+    /// The identity that the client asked for, once the session is established.
     pub fn server_id(&self) -> Option<&SpiffeId> {
         self.server.as_ref()
     }
@@ -232,7 +232,7 @@ impl Session {
         Ok(written)
     }
 
-    /// Learns who the peer is, and holds it against whom we called.
+    /// Learns who the peer is, and compares it with the identity that we called.
     fn establish(&mut self) -> Result<(), TlsError> {
         let protocol = match &self.machine {
             Machine::Client(machine) => machine.alpn_protocol(),
@@ -251,7 +251,7 @@ impl Session {
         let leaf = leaf.ok_or(TlsError::Refused(Refusal::Anonymous))?;
         let peer = Peer::read(leaf).map_err(TlsError::Refused)?;
         let server = match &self.role {
-            // A resumed session verified nothing: it is whom the ticket was for, and that is looked at.
+            // A resumed session verified nothing: it is the peer of the ticket, and that is looked at.
             Role::Client(expected, _) if peer.id != *expected => {
                 return Err(TlsError::Refused(Refusal::WrongIdentity {
                     expected: expected.clone(),
@@ -346,7 +346,7 @@ fn drive<P: Process>(
                 done = true;
             }
             Ok(ConnectionState::BlockedHandshake) => done = true,
-            // Nobody was offered to send any.
+            // No client was offered to send any.
             Ok(_) => {
                 driven.refusal = Some(Refusal::Tls("early data".to_owned()));
                 done = true;

@@ -1,4 +1,4 @@
-//! Whom to believe: the roots of the trust domain, less what is denied before its time.
+//! Which peers to believe: the roots of the trust domain, less what is denied before its time.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,7 +28,7 @@ pub struct Denied {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RootId([u8; 32]);
 
-/// Whom to believe.
+/// Which peers to believe.
 #[derive(Clone)]
 pub struct Trust {
     domain: TrustDomain,
@@ -139,7 +139,7 @@ impl fmt::Debug for Trust {
     }
 }
 
-/// Why nobody can be believed.
+/// Why no peer can be believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrustError {
     /// So many roots.

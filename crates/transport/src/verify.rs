@@ -1,7 +1,7 @@
 //! What rustls asks about a peer's certificate.
 //!
 //! The chain is verified by webpki (RFC 5280 section 6); names are not looked at as DNS names: who
-//! somebody is stands in a SPIFFE id, and whom a client asked for is written in the server name
+//! a peer is stands in a SPIFFE id, and which identity a client asked for is written in the server name
 //! ([`SpiffeId::server_name`]).
 
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::{Peer, Refusal, Trust};
 pub(crate) struct Verifier {
     trust: Arc<Trust>,
     algorithms: WebPkiSupportedAlgorithms,
-    /// Whether whoever shows no certificate may connect as nobody.
+    /// Whether a client that shows no certificate may connect anonymously.
     anonymous: bool,
 }
 
@@ -36,7 +36,7 @@ impl Verifier {
         }
     }
 
-    /// One that lets clients connect as nobody, too.
+    /// One that lets clients connect anonymously, too.
     #[cfg(feature = "control")]
     pub(crate) fn or_anonymous(trust: Arc<Trust>) -> Self {
         Verifier {

@@ -7,7 +7,7 @@
 //! * **Growing never copies.** A message that outgrows its block continues in the next one.
 //! * **An idle connection owns nothing.** Blocks return to the [`Pool`] as they empty, so the
 //!   memory of ten thousand idle connections is that of none.
-//! * **One bound for everybody.** The pool has a maximum, and a connection that finds it reached
+//! * **One bound for all connections.** The pool has a maximum, and a connection that finds it reached
 //!   stops reading until others have written: back-pressure without a policy.
 //!
 //! The block size is the pool's setting. What it costs to move 64 KiB through a chain, 16 blocks

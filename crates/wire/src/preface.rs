@@ -1,4 +1,4 @@
-//! The first bytes of a connection between two nodes: whom it is for.
+//! The first bytes of a connection between two nodes: which endpoint it is for.
 //!
 //! ```text
 //!   0      1      2        4                    20       22      24        25 …        …
@@ -10,7 +10,7 @@
 //!
 //! Numbers are big-endian; `length` counts what follows it. The identity that is called stands in the TLS
 //! server name, the version of all this in ALPN. A connection that carries bytes ([`Kind::Bytes`]) is
-//! answered with one byte ([`Status`]) before anything else, so that whoever connected knows whether the
+//! answered with one byte ([`Status`]) before anything else, so that the caller knows whether the
 //! endpoint is there. One that carries HTTP is answered in HTTP.
 
 use std::fmt;
@@ -38,7 +38,7 @@ pub enum Kind {
     Bytes,
 }
 
-/// Whom a connection is for.
+/// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preface<'a> {
     /// What it carries.

@@ -46,7 +46,7 @@ pub enum ClientError {
     /// The connection failed, or the answer took too long. Another try, later, is safe.
     Unavailable(String),
     /// The control plane refuses; why, as far as it says. Another try will fare no better until
-    /// somebody changes something.
+    /// the operator changes something.
     Refused(String),
     /// The control plane asks for fewer attempts.
     Slower(String),
@@ -55,7 +55,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without a change by the operator.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Slower(_))
     }
@@ -93,7 +93,7 @@ impl Client {
         let once = Mutex::new(Some(io));
         let connector = service_fn(move |_| {
             let io = once.lock().unwrap_or_else(PoisonError::into_inner).take();
-            // Asked for again, the connection has ended: whoever called makes another.
+            // Asked for again, the connection has ended: the caller makes another.
             let ended = || io::Error::new(io::ErrorKind::NotConnected, "the connection has ended");
             ready(io.map(TokioIo::new).ok_or_else(ended))
         });
@@ -148,8 +148,8 @@ impl Client {
         Ok(certificate.ok_or(Invalid("certificate"))?.try_into()?)
     }
 
-    /// Follows whom to trust, from what is in force: the generations of the bundle (0 for none) and of
-    /// the deny-list.
+    /// Follows which certificates to trust, from what is in force: the generations of the bundle (0 for
+    /// none) and of the deny-list.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -190,7 +190,7 @@ impl Client {
     }
 }
 
-/// Whom to trust, as it changes.
+/// Which certificates to trust, as it changes.
 #[derive(Debug)]
 pub struct TrustWatch {
     confirm: mpsc::Sender<WatchTrustRequest>,

@@ -4,7 +4,7 @@
 pub const MAX_REQUEST_BYTES: usize = 16 * 1024;
 /// Longest answer with a certificate in it, in bytes: four in a chain and two roots, and their lengths.
 pub const MAX_CERTIFICATE_RESPONSE_BYTES: usize = 128 * 1024;
-/// Longest message about whom to trust, in bytes.
+/// Longest message about what to trust, in bytes.
 pub const MAX_TRUST_BYTES: usize = 8 * 1024 * 1024;
 /// Longest part of a mesh that a node is sent, in bytes.
 pub const MAX_MESH_BYTES: usize = 64 * 1024 * 1024;

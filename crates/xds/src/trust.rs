@@ -34,7 +34,7 @@ pub struct Bundle {
 pub struct Joined {
     /// Its certificate.
     pub certificate: Certificate,
-    /// Whom to trust.
+    /// The roots to trust.
     pub bundle: Bundle,
     /// The trust domain that it is in.
     pub trust_domain: TrustDomain,
@@ -67,7 +67,7 @@ pub struct DenyList {
     pub entries: Vec<DenyEntry>,
 }
 
-/// What changed of whom to trust.
+/// What changed of what to trust and refuse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustUpdate {
     /// The roots, when they are others now.

@@ -7,7 +7,7 @@ use heddle_intercept::request::{self, Request};
 
 use crate::stage::{Scene, Stage, until};
 
-/// An address of the pods' network that nobody has.
+/// An address of the pods' network that no pod has.
 fn free(stage: &Stage, last: u8) -> IpAddr {
     let IpAddr::V4(taken) = stage.address("vault") else {
         panic!("the vault has no address of IPv4");
@@ -45,7 +45,7 @@ fn addresses(stage: &Stage, pod: &str) -> Vec<IpAddr> {
 }
 
 #[test]
-fn an_address_that_a_pod_gets_later_lets_nobody_past_its_policies() {
+fn an_address_that_a_pod_gets_later_lets_no_caller_past_its_policies() {
     let scene = Scene::default()
         .strict("vault", "one")
         .pod("clerk", "one")
@@ -62,8 +62,8 @@ fn an_address_that_a_pod_gets_later_lets_nobody_past_its_policies() {
     let new = free(&stage, 250);
     let at = SocketAddr::new(new, 80).to_string();
     change(&stage, "vault", "add", new);
-    // … when it is called in plaintext, from that moment on, then nobody is let in: at first nobody knows of the
-    // address, then it is the pod's …
+    // … when it is called in plaintext, from that moment on, then no client is let in: at first the proxy does not
+    // know the address, then it is the pod's …
     let mut dialled = 0;
     while dialled < 20 || !addresses(&stage, "vault").contains(&new) {
         let outcome = stage.dial("stranger", &at);
@@ -77,7 +77,7 @@ fn an_address_that_a_pod_gets_later_lets_nobody_past_its_policies() {
     assert_eq!(stage.dial("clerk", &at).what, "403");
     assert!(stage.dial("clerk", &stage.at("vault", 80)).is_good());
 
-    // When one that lets everybody in gets an address, then that is served as its others are …
+    // When one that lets every client in gets an address, then that is served as its others are …
     let moving = free(&stage, 251);
     let at = SocketAddr::new(moving, 80).to_string();
     change(&stage, "window", "add", moving);

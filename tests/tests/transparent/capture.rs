@@ -140,7 +140,7 @@ impl Capture {
             let protocol = NonZeroU32::new(EVERYTHING.into()).map(Protocol::from_raw);
             let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, protocol);
             let socket = socket.expect("a socket for packets");
-            listening.send(()).expect("somebody waits");
+            listening.send(()).expect("the test waits");
             listen(&socket, &stopped)
         });
         listens.recv().expect("it listens");

@@ -1,4 +1,4 @@
-//! What a proxy has counted, as it tells everybody.
+//! What a proxy has counted, as its metrics say it.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl Counters {
         meant.map(|(_, value)| value).sum()
     }
 
-    /// Everything that went wrong, for whoever looks for the cause.
+    /// Everything that went wrong, to look for the cause in.
     pub(crate) fn failures(&self) -> Vec<String> {
         let all = self.0.iter().filter(|(_, value)| **value > 0);
         let failed = all.filter(|(name, _)| {

@@ -146,7 +146,7 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_pods_meet_their_fate_until_then
     let best = gaps.iter().min().expect("some");
     assert!(*best < BACK_WITHIN, "{gaps:?}");
     // … the strict pod was refused until then, at once: what was under way was cut off, what was new turned
-    // away. Nothing of it was answered by anybody …
+    // away. Nothing of it was answered by any server …
     let all = refused.iter().chain(&dialled);
     let failed: Vec<&Outcome> = all.filter(|one| !one.is_good()).collect();
     let is_cut =
@@ -305,7 +305,7 @@ fn without_holder_and_proxy_only_the_guard_is_left_which_uninstall_removes() {
     only_the_guard_is_left(&stage);
     let heard = capture.stop();
     assert_eq!(heard.of(&strict(&stage)).payload, 0, "{heard:?}");
-    // When the guard is removed, then nothing of the mesh is left, for anybody.
+    // When the guard is removed, then nothing of the mesh is left, for any pod.
     let bpffs = stage
         .node("one")
         .admin_socket()
@@ -332,7 +332,7 @@ fn a_new_holder_takes_over_and_strict_pods_never_speak_in_the_clear() {
     let killed = kill_both(&stage);
     pause(Duration::from_millis(300));
     let _started = killed.start(&stage);
-    // … then the pods are served as if nothing had been, without anybody enrolling them …
+    // … then the pods are served as if nothing had been, without being enrolled again …
     for pod in ["vault", "clerk", "window", "guest"] {
         stage.until_served(pod);
     }
@@ -345,10 +345,10 @@ fn a_new_holder_takes_over_and_strict_pods_never_speak_in_the_clear() {
     assert!(carried() > 0);
     // … and in between nothing was said in the clear.
     let outcomes = load.stop();
-    assert!(outcomes.iter().any(|one| !one.is_good()), "nobody noticed");
+    assert!(outcomes.iter().any(|one| !one.is_good()), "nothing failed");
     let heard = capture.stop();
     assert_eq!(heard.of(&strict(&stage)).payload, 0, "{heard:?}");
-    // A stranger is nobody to the new one, too.
+    // A stranger is anonymous to the new one, too.
     assert_eq!(stage.dial("stranger", &vault).what, "403");
 }
 
@@ -382,7 +382,7 @@ fn a_proxy_that_is_stopped_is_found_out_and_replaced_when_it_stays_so() {
     let vault = stage.at("vault", 80);
     stage.until_served("vault");
     let is_late = || stage.state("vault") == Some(PodState::Unresponsive);
-    // Given a proxy that somebody has stopped …
+    // Given a proxy that was stopped …
     let before = holder(&stage);
     let proxy = proxy_of(before).expect("a proxy");
     kill_process(proxy, Signal::STOP).expect("stopped");

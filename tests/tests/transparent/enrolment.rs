@@ -83,7 +83,7 @@ fn what_was_open_before_stays_open_and_what_is_new_is_carried() {
     let before = exchanges();
     assert!(stage.dial("client", &to).is_good());
     until("it is counted", || exchanges() > before);
-    // … also what somebody from outside asks for, over a connection that is kept …
+    // … also what a client from outside asks for, over a connection that is kept …
     let outside = Load::start(&stage, "stranger", Kind::Kept, &to);
     // … and after both have been released, it is not.
     for pod in ["client", "server"] {

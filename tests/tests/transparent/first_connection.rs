@@ -68,11 +68,11 @@ fn a_connection_that_has_waited_too_long_is_refused_with_a_reason() {
     let Some(stage) = scene().up() else { return };
     let _server = stage.answer("server", 80);
     let to = stage.at("server", 80);
-    // Given a pod that nobody tells the control plane of …
+    // Given a pod that the control plane is not told of …
     forget(&stage);
     let capture = stage.hear_underlay();
     stage.enrol("late").expect("enrolled");
-    // … when it dials somebody, then that is held for a while and refused …
+    // … when it dials another pod, then that is held for a while and refused …
     let outcome = stage.dial("late", &to);
     assert!(!outcome.is_good(), "{outcome:?}");
     let limit = HELD_FOR + Duration::from_millis(1_500);

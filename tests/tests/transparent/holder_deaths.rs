@@ -221,7 +221,7 @@ fn whatever_its_proxy_and_its_control_plane_do_a_holder_that_is_killed_is_back()
     assert!(is_gone(draining), "it drains on");
     served_since(&death);
     drop(stream);
-    // … nor does one that somebody has stopped …
+    // … nor does one that was stopped …
     let stopped = proxy();
     signal(stopped, Signal::STOP);
     let death = kill_holder(&stage);
@@ -232,7 +232,7 @@ fn whatever_its_proxy_and_its_control_plane_do_a_holder_that_is_killed_is_back()
     served_since(&kill_holder(&stage));
     kill_holder(&stage);
     served_since(&kill_holder(&stage));
-    // … also while the control plane answers nobody.
+    // … also while the control plane answers no node.
     let control = Pid::from_raw(stage.process(CONTROL).pid).expect("a number");
     signal(control, Signal::STOP);
     served_since(&kill_holder(&stage));

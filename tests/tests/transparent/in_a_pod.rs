@@ -1,4 +1,4 @@
-//! What pods run when it is no program of somebody else's: this test binary, told what to be by its environment.
+//! What pods run when it is no unmodified program: this test binary, told what to be by its environment.
 
 mod opaque;
 

@@ -1,7 +1,7 @@
 //! Programs that know nothing of the mesh, in pods of a lab that it carries.
 //!
 //! They take root, BPF and control groups of version 2, and say why they are skipped where there is none. What
-//! a pod runs is either somebody else's program, unmodified, or this very one: the test `in_a_pod::runs`.
+//! a pod runs is either another project's program, unmodified, or this very one: the test `in_a_pod::runs`.
 
 mod addresses;
 mod capture;

@@ -1,4 +1,4 @@
-//! Who may call whom, by who they are: on the same node by the pod, between nodes by certificates.
+//! Which pod may call which, by its identity: on the same node by the pod, between nodes by certificates.
 
 use crate::stage::{Scene, until};
 
@@ -52,7 +52,7 @@ fn service_accounts_are_let_in_or_kept_out_on_the_same_node_and_between_nodes() 
     }
     let outcome = stage.dial("foe", &bytes);
     assert!(!outcome.is_good(), "{outcome:?}");
-    // Who comes in plaintext is nobody, wherever it comes from.
+    // A client in plaintext is anonymous, wherever it comes from.
     let outcome = stage.dial("stranger", &web);
     assert_eq!(outcome.what, "403", "{outcome:?}");
     let outcome = stage.dial("stranger", &bytes);

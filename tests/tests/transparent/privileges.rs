@@ -24,8 +24,8 @@ fn status(pid: Pid, field: &str) -> Vec<String> {
     value.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The user and the group of a proxy, after everything else has been seen that it must not be.
-fn is_nobody(proxy: Pid) -> (u32, u32) {
+/// The user and the group of a proxy, once it is seen to have no privilege.
+fn unprivileged(proxy: Pid) -> (u32, u32) {
     let id = |field: &str| {
         let ids = status(proxy, field);
         assert_eq!(ids.len(), 4, "{field}: {ids:?}");
@@ -74,7 +74,7 @@ fn owner(path: &Path) -> (u32, u32) {
 }
 
 #[test]
-fn a_proxy_is_nobody_and_has_nothing_but_the_state_of_its_node() {
+fn a_proxy_has_no_privilege_and_owns_nothing_but_the_state_of_its_node() {
     let Some(stage) = Scene::default().pod("server", "one").up() else {
         return;
     };
@@ -82,8 +82,8 @@ fn a_proxy_is_nobody_and_has_nothing_but_the_state_of_its_node() {
     let holder = holder(&stage);
     let proxy = proxy_of(holder).expect("a proxy");
     assert_eq!(status(holder, "Uid"), ["0", "0", "0", "0"]);
-    // … then its proxy is nobody, and the state folder is the proxy's …
-    let (uid, gid) = is_nobody(proxy);
+    // … then its proxy has no privilege, and the state folder is the proxy's …
+    let (uid, gid) = unprivileged(proxy);
     for path in everything(&state(&stage)) {
         assert_eq!(owner(&path), (uid, gid), "{}", path.display());
     }
@@ -104,7 +104,7 @@ fn a_proxy_is_nobody_and_has_nothing_but_the_state_of_its_node() {
     let enrol = [&["enrol", "shop/machine", "--netns"][..], &machine].concat();
     let why = stage.heddle(&enrol).expect_err("that is no pod");
     assert!(why.contains("is the network of the machine"), "{why}");
-    // … and whoever the proxy is, is not heard by the holder, even were the socket and its folder open to all.
+    // … and the holder does not hear the proxy's user, even were the socket and its folder open to all.
     fs::set_permissions(&asks, Permissions::from_mode(0o666)).expect("permissions");
     let flags = OFlags::PATH.bits().cast_signed();
     let reached = File::options().read(true).custom_flags(flags).open(&asks);
@@ -153,7 +153,7 @@ fn a_node_goes_on_with_the_state_of_a_proxy_that_was_root() {
         pids.filter(is_ours).collect::<Vec<_>>()
     };
     until("there is one proxy", || proxies().len() == 1);
-    let user = is_nobody(proxies()[0]);
+    let user = unprivileged(proxies()[0]);
     for path in everything(&state(&stage)) {
         assert_eq!(owner(&path), user, "{}", path.display());
     }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::stage::{Stage, pause, skipped, until};
 
-/// Where Debian puts what is not in everybody's `PATH`.
+/// Where Debian puts what is not in every user's `PATH`.
 const MORE_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/lib/git-core", "/usr/lib/postgresql"];
 /// How long a program that is asked something may take, in seconds.
 const TIME_LIMIT: &str = "60";

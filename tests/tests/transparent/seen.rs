@@ -89,13 +89,13 @@ fn look(stage: &Stage) {
             }
         }
     };
-    // On one node everybody is seen, whichever family they dial, by name …
+    // On one node every client is seen, whichever family it dials, by name …
     for family in [V4, V6] {
-        let (to, as_whom) = (cluster("wide", family), own("near", family));
-        expect("near", to, as_whom, &format!("same node, {family:?}"));
+        let (to, expected) = (cluster("wide", family), own("near", family));
+        expect("near", to, expected, &format!("same node, {family:?}"));
         // … or address.
         let to = own("wide", family);
-        expect("near", to, as_whom, &format!("its address, {family:?}"));
+        expect("near", to, expected, &format!("its address, {family:?}"));
     }
     let six = own("near6", V6);
     expect(
@@ -106,8 +106,8 @@ fn look(stage: &Stage) {
     );
     // Where the program is not there by the family that was dialled, by the other one, if they have it …
     for server in ["narrow", "four"] {
-        let (to, as_whom) = (cluster(server, V6), own("near", V4));
-        expect("near", to, as_whom, &format!("{server} by IPv6"));
+        let (to, expected) = (cluster(server, V6), own("near", V4));
+        expect("near", to, expected, &format!("{server} by IPv6"));
         // … else as the node.
         expect(
             "near6",
@@ -130,11 +130,11 @@ fn look(stage: &Stage) {
     );
     // Outside of the mesh.
     for family in [V4, V6] {
-        let as_whom = own("stranger", family);
+        let expected = own("stranger", family);
         expect(
             "stranger",
             own("wide", family),
-            as_whom,
+            expected,
             &format!("a stranger, {family:?}"),
         );
     }

@@ -1,4 +1,4 @@
-//! One pod, or whoever calls one pod, opens as many connections as it can: the others notice nothing.
+//! One pod, or a client that calls one pod, opens as many connections as it can: the others notice nothing.
 
 use std::fs::File;
 use std::process::{Child, Stdio};

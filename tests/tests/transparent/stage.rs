@@ -390,7 +390,7 @@ fn said(program: &Path, arguments: &[&str]) -> Result<String, String> {
 
 /// Says why a test is not, past the harness, which keeps what tests that pass have printed to itself.
 pub(crate) fn skipped(why: &str) {
-    let _nobody_listens = writeln!(io::stderr(), "SKIPPED: {why}");
+    let _may_be_closed = writeln!(io::stderr(), "SKIPPED: {why}");
 }
 
 /// Waits until something is so.

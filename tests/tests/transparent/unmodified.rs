@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::stage::{Scene, Stage};
 
-/// Everybody who calls.
+/// All pods that call.
 const CLIENTS: [&str; 4] = ["near", "far", "near6", "far6"];
 
 /// Where an FTP server waits for those who come for data.

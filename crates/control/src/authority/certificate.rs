@@ -25,7 +25,7 @@ use super::{FolderError, UnixTime, pem};
 /// How far a root or a site's certificate begins in the past, for clocks that are behind.
 const CA_BACKDATE: Duration = Duration::from_secs(3_600);
 
-/// The serial number of a certificate: 128 random bits, so that nobody can foresee it.
+/// The serial number of a certificate: 128 random bits, so that it cannot be foreseen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Serial([u8; 16]);
 

@@ -92,8 +92,8 @@ impl fmt::Display for Lost {
                  the other files of its folder instead)",
             ),
             Self::DenyList => f.write_str(
-                "it is not there, and whom it refused would be let in again (restore it from a backup; to \
-                 begin with a list that refuses nobody, put {\"version\":1,\"generation\":0,\"entries\":[]} \
+                "it is not there, and the peers that it refused would be let in again (restore it from a \
+                 backup; to begin with an empty list, put {\"version\":1,\"generation\":0,\"entries\":[]} \
                  into it, with mode 0600)",
             ),
             Self::TwoSigners => f.write_str(

@@ -25,10 +25,10 @@ use super::random;
 
 /// What marks a file that is being written.
 const TEMPORARY: &str = ".tmp";
-/// Certificates are no secret, but nobody else may replace them.
+/// Certificates are no secret, but no other user may replace them.
 const CERTIFICATE: &str = ".pem";
 
-/// A folder that nobody else can read.
+/// A folder that no other user can read.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -91,7 +91,7 @@ impl Folder {
         }
     }
 
-    /// Removes temporary files. Only for who holds the lock: they may be somebody's in the making.
+    /// Removes temporary files. Only for the holder of the lock: another may be writing them.
     ///
     /// # Errors
     /// [`FolderError`] when the folder cannot be listed, or a file not removed.

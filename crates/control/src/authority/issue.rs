@@ -56,7 +56,7 @@ pub enum JoinError {
 }
 
 impl Authority {
-    /// Issues a leaf for an identity. Whether whoever asks may have it was checked by
+    /// Issues a leaf for an identity. Whether the asker may have it was checked by
     /// [`may_issue`](super::may_issue).
     ///
     /// # Errors
@@ -120,8 +120,8 @@ impl Authority {
             return Err(JoinError::Denied);
         }
         let signer = self.signer();
-        // Signed before the token is used up: a leaf that nobody gets does no harm, a token that
-        // was used up for nothing costs somebody a walk.
+        // Signed before the token is used up: a leaf that no node gets does no harm, a token that
+        // was used up for nothing has to be made again by the operator.
         let issued = self
             .issue_by(&signer, &spiffe_id, request, now)
             .map_err(JoinError::Issue)?;

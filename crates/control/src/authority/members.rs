@@ -1,8 +1,8 @@
 //! Which nodes may hold a certificate of their own: those that a rotation waits for.
 //!
 //! What a node was issued last is written down before the node gets it, each in a file of its own, so that
-//! a control plane that comes back knows for whom it has to wait; and where other nodes reach it, so that it
-//! does not cut off from them who has not come back to it yet.
+//! a control plane that comes back knows which nodes it has to wait for; and where other nodes reach it, so that
+//! it does not cut off from them a node that has not come back to it yet.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

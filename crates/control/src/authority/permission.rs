@@ -7,7 +7,7 @@ use heddle_model::{NodeName, ServiceAccountName, SpiffeId, Subject, TrustDomain}
 use super::certificate::Serial;
 use super::{DenyList, UnixTime};
 
-/// Whoever asks for a certificate, as its connection was authenticated.
+/// The peer that asks for a certificate, as its connection was authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asker {
     /// The identity of its certificate.
@@ -16,7 +16,7 @@ pub struct Asker {
     pub serial: Option<Serial>,
 }
 
-/// Why somebody is not issued an identity.
+/// Why an asker is not issued an identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IssuanceRefusal {
     /// Who asks has no identity.
@@ -53,7 +53,7 @@ impl IssuanceRefusal {
     }
 }
 
-/// Whether somebody may be issued an identity: a node its own, and those of the workloads that
+/// Whether the asker may be issued an identity: a node its own, and those of the workloads that
 /// `is_placed` says are on it. Everything else is refused.
 ///
 /// # Errors
@@ -97,7 +97,7 @@ impl fmt::Display for IssuanceRefusal {
             Self::Denied => "the identity is on the deny-list",
             Self::NoNode => "only nodes are issued identities",
             Self::OtherNode => "a node is issued no other node's identity",
-            Self::Control => "the control plane's identity is issued to nobody else",
+            Self::Control => "no node is issued the control plane's identity",
             Self::NotPlaced => "no workload with that service account is placed on the node",
         })
     }

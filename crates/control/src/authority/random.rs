@@ -18,7 +18,7 @@ pub(super) fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     sum
 }
 
-/// Bytes that nobody can guess.
+/// Bytes that cannot be guessed.
 pub(super) fn fill(bytes: &mut [u8]) -> Result<(), FolderError> {
     aws_lc_rs::rand::fill(bytes)
         .map_err(|_| FolderError::new(Path::new("/dev/random"), Fault::Random))

@@ -1,6 +1,6 @@
 //! Certificate signing requests (PKCS #10, RFC 2986).
 //!
-//! A request says which key wants a certificate, and proves that whoever asks has it. Everything else
+//! A request says which key wants a certificate, and proves that the asker has it. Everything else
 //! in it, such as names, is not looked at: who gets which identity is decided by who asks.
 
 use std::fmt;
@@ -19,7 +19,7 @@ pub const MAX_REQUEST_BYTES: usize = 8 * 1024;
 /// What a request is called in PEM.
 pub(super) const PEM_LABEL: &str = "CERTIFICATE REQUEST";
 
-/// A key that wants a certificate; whoever sent the request has its private half.
+/// A key that wants a certificate; the sender of the request has its private half.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CertificateRequest {
     /// An uncompressed point or an Ed25519 key, as X.509 carries it.
@@ -101,7 +101,7 @@ impl CertificateRequest {
         }
     }
 
-    /// What a key of our own would ask with: nobody has to prove that we have it.
+    /// What a key of our own would ask with: no proof that we have it is needed.
     pub(super) fn of(key: &impl PublicKeyData) -> Self {
         Self {
             key: key.der_bytes().to_vec(),

@@ -2,7 +2,7 @@
 //!
 //! `state.json` is written last, so whatever it names is there. A folder without it is a new one, or
 //! holds what an operator supplied; a folder that has more in it than that has lost it, and is refused:
-//! a root that nobody trusts is never made in place of one that was mislaid.
+//! a root that no node trusts is never made in place of one that was mislaid.
 
 use std::sync::Arc;
 
@@ -415,7 +415,7 @@ pub(super) fn check(roots: &Roots, now: UnixTime) -> Result<(), CaFault> {
     verify(signer, now)
 }
 
-/// Signs a leaf that nobody gets, and verifies it as a node would.
+/// Signs a leaf that is not given out, and verifies it as a node would.
 pub(super) fn verify(signer: &Signer, now: UnixTime) -> Result<(), CaFault> {
     let chain = |_| CaFault::Chain;
     let key = KeyPair::generate().map_err(chain)?;

@@ -1,4 +1,4 @@
-//! Another root, without a moment in which somebody is not trusted.
+//! Another root, without a moment in which a valid leaf is not trusted.
 //!
 //! ```text
 //!              begin                 switch                 finish
@@ -227,7 +227,7 @@ fn drop_root(folder: &Folder, roots: &mut Roots, at: usize) -> Result<(), Rotati
     roots::save(folder, &state)?;
     roots.state = state;
     roots.certificates.remove(at);
-    // The state does not speak of them any more: if this fails, they are in nobody's way.
+    // The state does not speak of them any more: if this fails, they do no harm.
     folder.remove(&format!("{}.key", gone.name))?;
     folder.remove(&format!("{}.pem", gone.name))?;
     Ok(())

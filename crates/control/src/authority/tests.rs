@@ -57,7 +57,7 @@ impl Place {
         }
     }
 
-    /// A folder with what somebody supplied.
+    /// A folder with what an operator supplied.
     fn with(files: &[(&str, &str)]) -> Self {
         let place = Self::new();
         std::fs::create_dir(&place.dir).unwrap();

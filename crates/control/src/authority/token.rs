@@ -1,10 +1,10 @@
-//! Join tokens: how a node that nobody knows yet becomes one of ours, once.
+//! Join tokens: how a node that is not known yet becomes one of ours, once.
 //!
 //! A token is `heddle-ID.SECRET.ROOT`: what it is called, 32 random bytes in base64url (RFC 4648
 //! section 5), and the SHA-256 of the authority's root certificate in hexadecimal. The node
 //! checks the authority against the last before it sends the secret, as kubeadm's discovery hash lets
 //! it. Each is a file of its own here, with nothing but a digest of the secret in it: to use one up is to
-//! remove its file, and that is on the disk before anybody gets an answer.
+//! remove its file, and that is on the disk before the node gets an answer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ use super::{UnixTime, random};
 
 /// Tokens that there may be at once.
 pub const MAX_TOKENS: usize = 10_000;
-/// How long a token can be used unless somebody says otherwise.
+/// How long a token can be used unless the operator says otherwise.
 pub const DEFAULT_TOKEN_LIFE: Duration = Duration::from_secs(3_600);
 /// How long at most a token can be used.
 pub const MAX_TOKEN_LIFE: Duration = Duration::from_secs(7 * 86_400);
@@ -148,7 +148,7 @@ pub struct TokenInfo {
     pub expires: u64,
 }
 
-/// Why a token is not taken. The log gets the reason; whoever asks is only told that it was refused.
+/// Why a token is not taken. The log gets the reason; the caller is only told that it was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenRefusal {
     /// No token has this id: it was used, revoked, forgotten after it expired, or never made.

@@ -184,7 +184,7 @@ fn ejection(all: &mut Annotations<'_, '_>) -> Option<Ejection> {
     if !all.has(EJECT_AFTER) {
         for key in [EJECT_ON, EJECT_FOR, EJECT_AT_MOST] {
             if all.has(key) {
-                let reason = "without heddle.dev/eject-after nobody is left out";
+                let reason = "without heddle.dev/eject-after no endpoint is left out";
                 all.error(
                     key,
                     reason,
@@ -236,7 +236,7 @@ fn warn_of_nothing(all: &mut Annotations<'_, '_>, ports: &[ServicePort]) {
     for key in [MAX_WAITING, MAX_WAIT] {
         if all.has(key) && !all.has(MAX_REQUESTS) {
             let remedy = "add heddle.dev/max-requests, here or to the endpoints";
-            let reason = "no endpoint says how many requests it takes: nobody waits";
+            let reason = "no endpoint says how many requests it takes: no request waits";
             all.scope.warn(&at(key), reason, remedy);
         }
     }

@@ -58,7 +58,7 @@ pub(super) fn of_port(
         let before = before.filter(|other| **other != workload.name);
         let owner = context.owners.declaring(address).map(|owner| &owner.name);
         let owner = owner.filter(|other| **other != workload.name);
-        // What the folder's EndpointSlices say of an address holds, whoever registers there.
+        // What the folder's EndpointSlices say of an address holds, whichever provider registers there.
         if let Some(other) = owner.or(before.filter(|_| is_registered)) {
             scope.error(
                 &at.field("targetPort"),
@@ -104,7 +104,7 @@ fn of_slices(written: &ServicePortSpec, context: &Context<'_>) -> BTreeMap<Socke
     let mut found = BTreeMap::new();
     for slice in context.slices {
         for address in slice.endpoints(port_name(written)) {
-            // An address that a workload has is that workload, whoever writes it down; whichever of its
+            // An address that a workload has is that workload, whichever slice names it; whichever of its
             // addresses it is, it counts once.
             let owner = context.owners.of(address);
             let ip = owner.map_or(address.ip(), |workload| workload.address);
@@ -133,7 +133,7 @@ struct LeftOut<'w> {
     /// They have no port of that name.
     unnamed: Vec<&'w Workload>,
     /// They registered, and not at that port. Who registers is called where it said that it is: at any other port of
-    /// its address somebody else may be.
+    /// its address another workload may be.
     unregistered: Vec<(&'w Workload, u16)>,
 }
 

@@ -85,7 +85,7 @@ impl<'o> Index<'o> {
         index
     }
 
-    /// Whether a workload registered by itself: what it says of where it is, it says of nobody else.
+    /// Whether a workload registered by itself: what it says of where it is, it says of no other workload.
     pub(super) fn is_registered(&self, name: &WorkloadName) -> bool {
         let written = self.workloads.get(name);
         written.is_some_and(|(object, _)| object.origin.is_registered)

@@ -49,7 +49,7 @@ pub(super) fn attachments(
     attachments
 }
 
-/// Whether a route is somebody else's: what it says is then not judged.
+/// Whether a route is for Gateways only: what it says is then not judged.
 pub(super) fn is_for_gateways(written: &[ParentReference]) -> bool {
     !written.is_empty() && written.iter().all(is_gateway)
 }

@@ -1,7 +1,7 @@
 //! Policies: who may call which workload.
 //!
 //! [`authorization`] and [`traffic_target`] bring the two kinds that are read into one form;
-//! [`selector`] says whom they concern, [`ports`] whether what they ask for can be enforced there.
+//! [`selector`] says which workloads they concern, [`ports`] whether what they ask for can be enforced there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ struct Draft {
     action: PolicyAction,
     dry_run: bool,
     rules: Vec<DraftRule>,
-    /// The field that says whom it concerns, and those whom it does.
+    /// The field that says which workloads it concerns, and these workloads.
     target: FieldPath,
     selected: Vec<WorkloadName>,
 }
@@ -59,8 +59,8 @@ struct DraftRule {
     http_at: FieldPath,
 }
 
-/// Compiles every policy that concerns a workload, and tells the workloads. Ports of which nobody
-/// has declared what they are become HTTP where an enforced rule looks at requests.
+/// Compiles every policy that concerns a workload, and tells the workloads. Ports whose protocol is
+/// not declared become HTTP where an enforced rule looks at requests.
 pub(super) fn compile(
     index: &Index<'_>,
     workloads: &mut [Workload],
@@ -148,7 +148,7 @@ impl Requests {
         }
     }
 
-    /// A rule on requests makes the port HTTP where nobody has declared what it is.
+    /// A rule on requests makes the port HTTP where its protocol is not declared.
     fn declare_http(&self, services: &mut [Service]) {
         let undeclared = services
             .iter_mut()

@@ -1,6 +1,6 @@
 //! Health checks that a workload declares.
 //!
-//! Heddle runs none of them. It has to know them, because whoever runs them (a kubelet, a script)
+//! Heddle runs none of them. It has to know them, because what runs them (a kubelet, a script)
 //! has no identity: what is declared here stays open to anonymous callers, and nothing else does.
 
 use heddle_model::{Probe, WorkloadPort};

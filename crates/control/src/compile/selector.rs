@@ -68,8 +68,8 @@ impl<'w> Selectable<'w> {
 
 /// Workloads by their addresses.
 ///
-/// Those of the folder and those that registered by themselves are kept apart: nobody becomes somebody, and nobody
-/// stops being somebody, because a registry says that he is there.
+/// Those of the folder and those that registered by themselves are kept apart: a registry neither gives
+/// a workload to an address of the folder nor takes it away.
 pub(super) struct Owners<'w> {
     by_port: BTreeMap<SocketAddr, &'w Workload>,
     /// None where several share an address.
@@ -111,14 +111,14 @@ impl<'w> Owners<'w> {
         owners
     }
 
-    /// The workload that declares this port of its address, whoever says so.
+    /// The workload that declares this port of its address, in the folder or by registering.
     pub(super) fn declaring(&self, address: SocketAddr) -> Option<&'w Workload> {
         let declaring = self.by_port.get(&address);
         declaring.or_else(|| self.registered.get(&address)).copied()
     }
 
     /// The folder's workload that listens there: one that declares it, or the only one with that address.
-    /// A loopback address is everybody's: there, what nobody declares is nobody's.
+    /// All workloads share a loopback address: there, a port that none declares is of none.
     pub(super) fn of(&self, address: SocketAddr) -> Option<&'w Workload> {
         let only = || {
             let owner = self.by_address.get(&address.ip()).copied().flatten();

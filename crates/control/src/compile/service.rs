@@ -134,7 +134,7 @@ fn service(
     }
 }
 
-/// What happens to callers of ports without endpoints. Bytes have nobody to be told by.
+/// What happens to callers of ports without endpoints. A connection that carries bytes gets no answer.
 fn without_endpoints(ports: &[ServicePort]) -> &'static str {
     let carries_bytes =
         |port: &ServicePort| matches!(port.protocol, AppProtocol::Tcp | AppProtocol::Tls);

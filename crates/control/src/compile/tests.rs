@@ -248,7 +248,7 @@ fn describe_policy(policy: &Policy, text: &mut String) {
     for rule in &policy.rules {
         write!(text, "  #{}", rule.number).unwrap();
         match &rule.sources {
-            None => write!(text, " from anybody").unwrap(),
+            None => write!(text, " from any caller").unwrap(),
             Some(sources) => {
                 let namespaces = sources.namespaces.iter();
                 let namespaces =

@@ -78,11 +78,12 @@ pub(super) fn allowed(guard: &Guard, by: Decider<'_>) -> Vec<String> {
     match by {
         Decider::Default if guard.mode() == Mode::Permissive => {
             vec![
-                "anybody may call: an AuthorizationPolicy of action ALLOW would say who".to_owned(),
+                "any caller may call: an AuthorizationPolicy of action ALLOW would say who"
+                    .to_owned(),
             ]
         }
         Decider::Default => vec![
-            "everybody with an identity may call: an AuthorizationPolicy of action ALLOW would \
+            "every caller with an identity may call: an AuthorizationPolicy of action ALLOW would \
              say who"
                 .to_owned(),
         ],
@@ -144,7 +145,7 @@ fn near(guard: &Guard, access: &Access<'_>) -> Vec<String> {
     }
     allows()
         .take(1)
-        .map(|policy| format!("{} allows nobody: add a rule", policy.name))
+        .map(|policy| format!("{} allows no caller: add a rule", policy.name))
         .collect()
 }
 

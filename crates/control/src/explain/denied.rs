@@ -8,7 +8,7 @@ use heddle_model::{Endpoint, NodeName, SpiffeId, TrustDomain};
 
 use super::{ExplainedEndpoint, Outcome};
 
-/// Who calls, and whose certificates nobody takes.
+/// Who calls, and whose certificates no node takes.
 pub(super) struct Denied<'d> {
     pub(super) list: &'d BTreeSet<SpiffeId>,
     pub(super) trust_domain: &'d TrustDomain,

@@ -77,7 +77,7 @@ impl<'q> Question<'q> {
                     answer.advice = advice::elsewhere(self.caller, self.destination, self.request);
                     format!("node {node} decides: ask there, or the control plane")
                 }
-                None => "it is outside the mesh: nobody asks who calls".to_owned(),
+                None => "it is outside the mesh: no node checks who calls".to_owned(),
             };
             return answer;
         };

@@ -32,7 +32,7 @@ fn what_is_allowed_and_why() {
             "shop/reviews",
             Some(("GET", "/reviews/1?full")),
             "workload shop/web (service account shop/web) → shop/reviews GET /reviews/1?full\n  \
-             elsewhere at 10.0.0.9:8080: it is outside the mesh: nobody asks who calls\n  \
+             elsewhere at 10.0.0.9:8080: it is outside the mesh: no node checks who calls\n  \
              allowed at shop/reviews (127.1.0.1:8080): AuthorizationPolicy shop/reviews rules[0]",
         ),
         (
@@ -93,7 +93,7 @@ fn what_is_allowed_and_why() {
             "service account shop/cart → shop/web\n  \
              allowed at shop/web (127.1.0.2:80): no policy applies\n    \
              dry run: would be refused: no rule allows it\n    \
-             everybody with an identity may call: an AuthorizationPolicy of action ALLOW would \
+             every caller with an identity may call: an AuthorizationPolicy of action ALLOW would \
              say who",
         ),
         (
@@ -102,7 +102,7 @@ fn what_is_allowed_and_why() {
             None,
             "an unidentified caller → open/db\n  \
              allowed at open/db (127.1.0.3:5432): no policy applies\n    \
-             anybody may call: an AuthorizationPolicy of action ALLOW would say who",
+             any caller may call: an AuthorizationPolicy of action ALLOW would say who",
         ),
         (
             "shop/web",
@@ -110,7 +110,7 @@ fn what_is_allowed_and_why() {
             Some(("GET", "/")),
             "workload shop/web (service account shop/web) → open/bytes GET /\n  \
              allowed at open/db (127.1.0.3:5432): no policy applies\n    \
-             anybody may call: an AuthorizationPolicy of action ALLOW would say who\n\
+             any caller may call: an AuthorizationPolicy of action ALLOW would say who\n\
              note: 127.1.0.3:5432 is declared tcp or tls: no request is seen there, and the \
              connection is decided as a whole",
         ),
@@ -120,13 +120,13 @@ fn what_is_allowed_and_why() {
             None,
             "workload shop/web (service account shop/web) → open/closed\n  \
              refused at open/closed (127.1.0.4:80): no rule allows it\n    \
-             AuthorizationPolicy open/closed allows nobody: add a rule",
+             AuthorizationPolicy open/closed allows no caller: add a rule",
         ),
         (
             "shop/web",
             "open/empty",
             None,
-            "workload shop/web (service account shop/web) → open/empty\nnote: nobody answers on port 80: 503",
+            "workload shop/web (service account shop/web) → open/empty\nnote: no endpoint answers on port 80: 503",
         ),
     ] {
         assert_eq!(shown(from, to, request), expected);
@@ -236,10 +236,10 @@ fn who_is_on_the_deny_list_is_refused_between_nodes() {
         let answer = explain_denying(&mesh, &ids.collect(), &from, &to, None).unwrap();
         answer.endpoints.into_iter().next().unwrap()
     };
-    let refused = |denied: &[&str], from: &str, whom: &str| {
+    let refused = |denied: &[&str], from: &str, id: &str| {
         let answer = asked(denied, from);
         assert_eq!(answer.outcome, Outcome::Refused, "{denied:?} {from}");
-        let expected = format!("spiffe://cluster.local/{whom} is on the deny-list");
+        let expected = format!("spiffe://cluster.local/{id} is on the deny-list");
         assert!(answer.reason.starts_with(&expected), "{answer}");
         assert!(answer.advice[0].contains("heddle deny list"), "{answer}");
     };
@@ -286,7 +286,7 @@ fn a_node_sends_to_the_node_that_decides() {
             format!("where the control plane runs: {command} --control"),
         ]
     );
-    // Nobody has said where that node is.
+    // The address of that node is not known.
     let missing = |answer: &Explanation| {
         let said =
             |note: &String| note.contains("while one has not, callers on other nodes get 503");

@@ -105,7 +105,7 @@ fn decode<T: DeserializeOwned>(
             return Err(stops);
         };
         let at = stop.path.clone().unwrap_or_default();
-        // What is missing within a stand-in is nobody's mistake.
+        // What is missing within a stand-in is no mistake of the manifest.
         if !stand_ins.iter().any(|other| at.is_within(other)) {
             stops.push(stop.into_fault(root));
         }

@@ -108,7 +108,7 @@ pub(crate) enum Verdict {
 
 /// Judges an object by its `apiVersion` and `kind`.
 ///
-/// A kind of somebody else's is skipped. What looks like a slip is refused: skipping a misspelt
+/// A kind of another project is skipped. What looks like a slip is refused: skipping a misspelt
 /// HTTPRoute would leave its traffic unrouted without a word.
 pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
@@ -159,8 +159,8 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
 
 /// Whether a kind of that name can only be meant in the group `right`.
 ///
-/// Other projects have Services of their own (Knative). Kubernetes' own groups do not, and nobody's
-/// routes, grants and workloads are left aside: their author would take them to be in force. Other
+/// Other projects have Services of their own (Knative). Kubernetes' own groups do not, and routes,
+/// grants and workloads are refused in every other group: their author would take them to be in force. Other
 /// meshes' AuthorizationPolicies are theirs to enforce, and the Gateway API has a TCPRoute too.
 fn is_misplaced(kind: Kind, group: &str, right: &str) -> bool {
     let is_kubernetes =

@@ -1,8 +1,8 @@
 //! A LocalWorkload that stands in a registry instead of a file.
 //!
-//! It is the same object, read by the same rules. Its name and namespace are those of its key, so that whoever
-//! may write one key cannot speak for another, and what only the owner of a machine may decide is refused: what
-//! runs there, and which checks go past the policies.
+//! It is the same object, read by the same rules. Its name and namespace are those of its key, so that a
+//! client that may write one key cannot speak for another, and what only the owner of a machine may decide is
+//! refused: what runs there, and which checks go past the policies.
 
 use std::net::Ipv6Addr;
 use std::path::Path;

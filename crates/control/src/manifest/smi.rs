@@ -1,5 +1,6 @@
-//! Kinds of the Service Mesh Interface that say who may call whom: access.smi-spec.io/v1alpha3 and
-//! specs.smi-spec.io/v1alpha4. The specification is archived; its objects are still around.
+//! Kinds of the Service Mesh Interface that say which caller may call which workload:
+//! access.smi-spec.io/v1alpha3 and specs.smi-spec.io/v1alpha4. The specification is archived; its objects are
+//! still around.
 
 use std::collections::BTreeMap;
 

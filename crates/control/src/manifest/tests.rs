@@ -348,7 +348,7 @@ proptest! {
     }
 }
 
-/// serde stops at the first; whoever mends one at a time would run it as often.
+/// serde stops at the first; an author who mends one at a time would run it as often.
 #[test]
 fn every_value_of_a_wrong_type_is_reported_and_nothing_that_follows_from_it() {
     let text = "apiVersion: v1

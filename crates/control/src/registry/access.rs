@@ -1,4 +1,4 @@
-//! How etcd is reached: where, with which certificates, as whom.
+//! How etcd is reached: where, with which certificates, as which user.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,14 +26,14 @@ pub struct Access {
     pub endpoints: Vec<String>,
     /// Certificates, where they are `https`.
     pub tls: Tls,
-    /// Whom etcd takes us for, if it asks.
+    /// The user that we log in as, if etcd asks.
     pub credentials: Option<Credentials>,
 }
 
 /// Certificates in PEM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Who signed the cluster's certificate. Nobody else is believed.
+    /// Who signed the cluster's certificate. No other authority is believed.
     pub ca: Option<PathBuf>,
     /// Our own certificate and its key, where the cluster asks for one.
     pub own: Option<(PathBuf, PathBuf)>,
@@ -48,7 +48,7 @@ pub struct Credentials {
     pub password: PathBuf,
 }
 
-/// Why etcd cannot be asked at all until somebody changes something.
+/// Why etcd cannot be asked at all until the operator changes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessError(pub(super) String);
 

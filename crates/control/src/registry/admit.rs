@@ -2,12 +2,12 @@
 //!
 //! The folder comes first: a provider whose name or address a workload of the folder has is left out, and so is one
 //! that says of such a workload's machine that it is somewhere else. Of two
-//! providers at one address the one that was there first stays, so that nobody can take a place by registering
+//! providers at one address the one that was there first stays, so that no other can take its place by registering
 //! there. A provider has an account other than `default` only where the folder lets it
-//! (`heddle.dev/registry: allow`): by accounts it is decided who may call whom.
+//! (`heddle.dev/registry: allow`): by accounts it is decided who may call which workload.
 //!
 //! What is still wrong with the mesh as a whole is found by halving ([`Tried`]): so one provider that does not fit costs a
-//! few compilations, and no other its place. Of those that do not fit together whoever was there first stays, here
+//! few compilations, and no other its place. Of those that do not fit together the first to come stays, here
 //! too: they are tried in the order in which their keys came to be.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,8 +12,8 @@
 //! watch begins with the revision after it, so that no change falls between.
 //!
 //! A store whose revisions have gone back, or that has become another cluster, has lost what it held: it was
-//! emptied, or restored from a copy. Then what is missing in the list goes on for [`GRACE`], in which whoever
-//! lives registers anew.
+//! emptied, or restored from a copy. Then what is missing in the list goes on for [`GRACE`], in which every
+//! provider that lives registers anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -161,7 +161,7 @@ impl Core {
         self.revision
     }
 
-    /// There is somebody to ask, or the watch cannot go on: everything is listed.
+    /// There is an endpoint to ask, or the watch cannot go on: everything is listed.
     pub(super) fn begin(&mut self) -> Next {
         self.list(false)
     }
@@ -180,7 +180,7 @@ impl Core {
         }
     }
 
-    /// Nobody answers any more. Nothing is removed.
+    /// No endpoint answers any more. Nothing is removed.
     pub(super) fn lost(&mut self) {
         self.phase = Phase::Away;
     }
@@ -302,7 +302,7 @@ impl Core {
         has_room.then(|| self.begin())
     }
 
-    /// Lets go what a store has lost and nobody has registered anew. Says when to ask again.
+    /// Lets go what a store has lost and no provider has registered anew. Says when to ask again.
     pub(super) fn expire(&mut self, now: Instant) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         self.held.retain(|key, held| match held.lost_until {

@@ -1,8 +1,8 @@
 //! Follows the registry: what [`Core`] decides, done with a network and a clock.
 //!
 //! One thread talks to one endpoint at a time; when that fails, to the next one after a wait. It judges what it
-//! reads, and nobody else waits for that. What it finds goes to whoever compiles through a channel that holds the
-//! newest state only, so that a flood of changes costs as many compilations as there is time for.
+//! reads, and no other thread waits for that. What it finds goes to the watcher that compiles, through a channel that
+//! holds the newest state only, so that a flood of changes costs as many compilations as there is time for.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,8 +72,8 @@ impl Follower {
     /// Starts a thread that follows the registry.
     ///
     /// # Errors
-    /// As [`Access::check`], and when there is no thread. That nobody answers is no error: it is tried for as long
-    /// as it takes.
+    /// As [`Access::check`], and when there is no thread. That no endpoint answers is no error: it is tried for as
+    /// long as it takes.
     pub fn start(access: Access, layout: Layout) -> Result<Self, AccessError> {
         access.check()?;
         let (to_providers, providers) = watch::channel(Arc::default());
@@ -356,7 +356,8 @@ impl Following {
     }
 }
 
-/// Follows, and says so when that panics: what is known goes on, and nobody would notice that nothing comes any more.
+/// Follows, and says so when that panics: what is known goes on, and the operator would not notice that nothing comes
+/// any more.
 fn unless_it_fails(seen: &watch::Sender<Seen>, follow: impl FnOnce()) {
     // What panicked is gone; all that is left of it was passed on whole.
     if catch_unwind(AssertUnwindSafe(follow)).is_ok() {

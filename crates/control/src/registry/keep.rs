@@ -22,7 +22,7 @@ const ANSWER_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::fro
 const REVOKE_WAIT: Duration = Duration::from_secs(2);
 /// The longest time between two signs of life: what a store has lost goes on for [`GRACE`](super::core::GRACE).
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often it is looked whether somebody else's key is gone.
+/// How often it is looked whether another provider's key is gone.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A provider, and where it is registered.
@@ -41,7 +41,7 @@ pub enum Kept {
     Revoked,
     /// It could not be said to etcd: it stays registered until its lease ends.
     NotRevoked(String),
-    /// It never was registered, and will not be until somebody changes something.
+    /// It never was registered, and will not be until the operator changes something.
     Refused(String),
 }
 
@@ -262,7 +262,7 @@ impl<N: FnMut(News)> Session<'_, N> {
         let answer = registration.within(client.txn(txn)).await?;
         Ok(match answer.succeeded() {
             true => Holder::Us(written),
-            // Somebody was faster.
+            // Another provider was faster.
             false => Holder::Another,
         })
     }

@@ -8,7 +8,7 @@
 //!      └─ refused ─► over
 //! ```
 //!
-//! No network and no clock: it is told what happened and says whether somebody should hear of it. Each state is
+//! No network and no clock: it is told what happened and says whether the operator should hear of it. Each state is
 //! said once, however often it is found.
 
 use std::fmt;
@@ -88,8 +88,8 @@ impl Life {
         }
     }
 
-    /// Whether it may take its key from somebody else at the same address: that is an earlier run of ours. Once
-    /// it was registered, whoever took the key lives.
+    /// Whether it may take its key from another holder at the same address: that is an earlier run of ours. Once
+    /// it was registered, a holder that took the key lives.
     pub(super) fn may_take_over(&self) -> bool {
         !self.was_registered
     }
@@ -124,7 +124,7 @@ impl Life {
     /// Something did not work.
     ///
     /// # Errors
-    /// Why it is over: it never worked, and somebody has to change something first.
+    /// Why it is over: it never worked, and the operator has to change something first.
     pub(super) fn failed(&mut self, trouble: &Trouble) -> Result<Option<News>, String> {
         if let (Trouble::Ours(why), false) = (trouble, self.was_registered) {
             return Err(why.clone());

@@ -11,7 +11,7 @@ use crate::problem::Problem;
 #[cfg(test)]
 mod tests;
 
-/// Providers that nobody calls and that are told one by one; of more only the number is.
+/// Providers that no Service calls and that are told one by one; of more only the number is.
 const MAX_TOLD: usize = 20;
 
 /// What has become of what registered.
@@ -38,8 +38,8 @@ pub struct Providing {
 
 impl Tally {
     /// Counts what `providers` came to. `problems` are those that were found when the mesh was compiled, beside what was
-    /// wrong with values for themselves; `registered` are the workloads that were compiled. Without a mesh nobody is
-    /// called. Returns what is to be said of those that nobody calls, too.
+    /// wrong with values for themselves; `registered` are the workloads that were compiled. Without a mesh no
+    /// provider is called. Returns what is to be said of those that no Service calls, too.
     pub(crate) fn of(
         providers: &Providers,
         problems: &[Problem],
@@ -102,7 +102,7 @@ impl Tally {
     }
 }
 
-/// That somebody registered is of no use while nobody is sent there.
+/// A registration is of no use while no Service calls it.
 fn say_uncalled(uncalled: &[&Arc<Entry>], mesh: &Mesh) -> Vec<Problem> {
     let say = |entry: &Entry, reason: String| {
         let remedy = "register with labels that a Service selects, and the name that its targetPort has (--label, \

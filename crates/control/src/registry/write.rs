@@ -73,7 +73,7 @@ impl Provider {
         object.to_string()
     }
 
-    /// Judges it as whoever follows the registry will.
+    /// Judges it as a node that follows the registry will.
     ///
     /// # Errors
     /// What is wrong with it first.

@@ -64,7 +64,7 @@ impl Door {
         }
     }
 
-    /// Accepts connections and hands the authenticated ones on, until nobody takes them any more.
+    /// Accepts connections and hands the authenticated ones on, until the server takes them no more.
     pub(super) async fn keep<IO, H, F>(
         self: Arc<Self>,
         listener: TcpListener,
@@ -77,7 +77,7 @@ impl Door {
     {
         let handshake = Arc::new(handshake);
         loop {
-            // Whoever finds no place waits in the kernel's queue, which is bounded too.
+            // A client that finds no place waits in the kernel's queue, which is bounded too.
             let Ok(connection) = Arc::clone(&self.connections).acquire_owned().await else {
                 return;
             };
@@ -112,7 +112,7 @@ impl Door {
                 let failed = match shaken {
                     Some(Ok(Ok((io, peer)))) => {
                         let stream = door.admit(io, peer, connection, trust);
-                        // Nobody takes it when the server ends.
+                        // No task takes it when the server ends.
                         let _ = ready.send(Ok(stream)).await;
                         return;
                     }
@@ -170,7 +170,7 @@ impl Door {
             warn!(
                 what,
                 since_last = unnamed + 1,
-                "too many at once, the oldest made room (is somebody flooding the control plane?)"
+                "too many at once, the oldest made room (is a client flooding the control plane?)"
             );
         }
     }

@@ -13,10 +13,10 @@ use super::mesh::{MeshSlice, MeshSource};
 use super::nodes::{Nodes, Present};
 use crate::authority::FolderError;
 
-/// How long nodes that come, go or move are waited for before all others are told: whoever starts a
-/// hundred nodes tells each of them a few times, not a hundred times.
+/// How long nodes that come, go or move are waited for before all others are told: when a hundred
+/// nodes start, each of them is told a few times, not a hundred times.
 const GATHER: Duration = Duration::from_millis(50);
-/// Everybody is told because of nodes once in this time at most, for each node that there is …
+/// All nodes are told of other nodes once in this time at most, for each node that there is …
 const REST_PER_NODE: Duration = Duration::from_millis(5);
 /// … and up to this.
 const LONGEST_REST: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! How often somebody without an identity may try to join.
+//! How often a peer without an identity may try to join.
 //!
 //! Each source address has a bucket of attempts that fills up over time (a token bucket, RFC 3290
 //! section 5.1). An attempt that succeeds gives back what it took, so that a whole rack behind one

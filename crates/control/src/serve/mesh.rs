@@ -109,7 +109,7 @@ impl server::Mesh for MeshService {
             let told = shared.clone().tell_mesh(&peer, presence, has, &answers);
             let told = told.await;
             if let Err(status) = &told {
-                // Whoever listens is told; otherwise there is nobody to tell.
+                // The client is told if it still listens.
                 let _ = answers.send(Err(status.clone())).await;
             }
             drop(answers);

@@ -104,7 +104,7 @@ impl Nodes {
         }
     }
 
-    /// Tells nobody any more where a node is that is away. One that is present stays.
+    /// Stops telling other nodes where a node is that is away. One that is present stays.
     pub fn forget(&self, name: &NodeName) {
         let known = self.lock();
         let node = known.nodes.get(name);
@@ -213,7 +213,7 @@ fn publish(told: &watch::Sender<Arc<Present>>, name: &NodeName, address: Option<
         if present.get(name).copied() == address {
             return false;
         }
-        // Copied only while somebody looks at the last one.
+        // Copied only while a reader looks at the last one.
         let present = Arc::make_mut(present);
         match address {
             Some(address) => present.insert(name.clone(), address),

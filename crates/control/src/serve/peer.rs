@@ -19,7 +19,7 @@ use crate::authority::{Asker, DenyList, Serial, UnixTime};
 /// Longest life of any connection: a timer does not reach further, and nothing needs it to.
 const LONGEST: Duration = Duration::from_secs(90 * 86_400);
 
-/// Whoever is at the other end of a connection, as the handshake found out.
+/// The other end of a connection, as the handshake found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Where it connects from, when that is known.
@@ -31,7 +31,7 @@ pub struct Peer {
 /// What was verified of a peer's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCertificate {
-    /// Whom it is of.
+    /// The identity that it proves.
     pub id: SpiffeId,
     /// Its serial number, when it has one of ours.
     pub serial: Option<Serial>,

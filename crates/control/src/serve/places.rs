@@ -1,7 +1,7 @@
 //! Places that are never all taken: who comes gets the place of who came first.
 //!
-//! Whoever holds places and does nothing would otherwise keep everybody out for as long as a place may be
-//! held. Who is honest is done in a moment, and is the newest for that long.
+//! A client that holds places and does nothing would otherwise keep all others out for as long as a place may be
+//! held. An honest one is done in a moment, and is the newest for that long.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ pub(super) struct Place {
     number: u64,
 }
 
-/// Comes to its end when the place is somebody else's.
+/// Comes to its end when another holder has the place.
 pub(super) struct Leave(oneshot::Receiver<()>);
 
 /// Who holds a place, for those who have to know that it is busy.
@@ -112,7 +112,7 @@ impl Drop for Place {
 }
 
 impl Leave {
-    /// Waits until the place is somebody else's.
+    /// Waits until another holder has the place.
     pub(super) async fn told(self) {
         // Nothing is ever sent: that the sender is gone is what tells.
         let _ = self.0.await;

@@ -151,7 +151,7 @@ impl Control {
         }
     }
 
-    /// Connects as somebody whose certificate expires in a day.
+    /// Connects as a peer whose certificate expires in a day.
     async fn connect_as(&self, id: SpiffeId, serial: Option<Serial>) -> Client {
         let certificate = PeerCertificate {
             id,

@@ -29,7 +29,7 @@ use crate::authority::{
 };
 use crate::printable;
 
-/// What whoever fails to join is told: not which part of the token was wrong.
+/// What a node that fails to join is told: not which part of the token was wrong.
 const NOT_JOINED: &str = "the token is not taken (see the control plane's log for the reason)";
 /// Longest part of a refused name that is logged, in characters.
 const MAX_LOGGED: usize = 100;
@@ -45,7 +45,7 @@ impl server::Authority for AuthorityService {
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
         let Connection { peer, holding } = connection_of(&request)?.clone();
-        // A token is good once: whoever is being let in does not lose the answer to a newcomer.
+        // A token is good once: a node that is being let in does not lose the answer to a newcomer.
         let _under_way = holding.as_ref().map(Holding::call);
         let source = peer.address.map(|address| address.ip());
         let shared = &self.0;
@@ -107,7 +107,7 @@ impl server::Authority for AuthorityService {
         let (answers, stream) = mpsc::channel(1);
         tokio::spawn(async move {
             if let Err(status) = shared.tell_trust(&peer, first, said, &answers).await {
-                // Whoever listens is told; otherwise there is nobody to tell.
+                // The client is told if it still listens.
                 let _ = answers.send(Err(status)).await;
             }
         });
@@ -215,7 +215,7 @@ impl Shared {
         })
     }
 
-    /// Tells one node whom to trust, until it goes, is denied, or its certificate expires.
+    /// Tells one node which certificates to trust, until it goes, is denied, or its certificate expires.
     async fn tell_trust(
         &self,
         peer: &Peer,
@@ -225,7 +225,7 @@ impl Shared {
     ) -> Result<(), Status> {
         let mut changes = self.authority.watch_trust();
         let mut has = (first.bundle_generation, first.deny_generation);
-        // Whoever has no bundle has no deny-list either, whatever number it gives.
+        // A node that has no bundle has no deny-list either, whatever number it gives.
         let mut is_new = has.0 == 0;
         self.confirmed(peer, &first)?;
         loop {

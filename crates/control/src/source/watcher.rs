@@ -266,8 +266,8 @@ impl Eyes {
         registry: Option<&Providers>,
         had_content: bool,
     ) -> (Option<Mesh>, Report) {
-        let nobody = Providers::default();
-        let providers = registry.unwrap_or(&nobody);
+        let none = Providers::default();
+        let providers = registry.unwrap_or(&none);
         let (mut mesh, mut report) =
             super::read(&self.root, &scan, providers, &mut self.tried, &self.options);
         if super::is_empty(&report) {

@@ -18,11 +18,11 @@ const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum ClientError {
-    /// Nobody listens there.
+    /// No process listens there.
     NotRunning(Location, io::Error),
-    /// Who listens there, if anybody, is not for this user.
+    /// This user may not connect, whether a process listens there or not.
     Denied(Location, io::Error),
-    /// Whoever listens at the default path is neither this user nor root.
+    /// The process that listens at the default path is neither this user's nor root's.
     Impostor(Location, u32),
     /// It did not answer in this time.
     Late(Location, Duration),
@@ -79,7 +79,7 @@ impl std::error::Error for ClientError {}
 /// Asks a running process for a path and returns the body of its answer.
 ///
 /// # Errors
-/// When nobody answers, or with another status than 200.
+/// When no process answers, or the answer has another status than 200.
 pub(crate) fn get(at: &Location, path: &str) -> Result<String, ClientError> {
     get_within(at, path, TIMEOUT)
 }
@@ -122,7 +122,7 @@ fn ask(at: &Location, request: Request<'_>, limit: Duration) -> Result<String, C
     }
 }
 
-/// Starting a heddle would not help against a socket that is somebody else's.
+/// Starting a heddle would not help against another user's socket.
 pub(super) fn not_connected(at: Location, error: io::Error) -> ClientError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => ClientError::Denied(at, error),
@@ -130,7 +130,7 @@ pub(super) fn not_connected(at: Location, error: io::Error) -> ClientError {
     }
 }
 
-/// In a folder that everybody can write, somebody else may have made our default folder first.
+/// In a folder that all users can write, another user may have made our default folder first.
 fn check_server(at: &Location, stream: &UnixStream) -> Result<(), ClientError> {
     let peer = socket_peercred(stream)
         .map_err(|error| ClientError::NotRunning(at.clone(), error.into()))?;

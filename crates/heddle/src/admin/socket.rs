@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 /// Names another admin socket.
 const SOCKET: &str = "--socket";
 
-/// Where the socket is, and whether somebody said so.
+/// Where the socket is, and whether the operator said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) path: PathBuf,
@@ -82,7 +82,7 @@ impl Location {
 pub(crate) enum SocketError {
     /// Another process serves it.
     Busy(Location),
-    /// Somebody else could replace the socket there.
+    /// Another user could replace the socket there.
     Unsafe(Location, &'static str),
     /// Anything else, with what was being done.
     Io(Location, String, io::Error),
@@ -137,7 +137,7 @@ impl AdminSocket {
         })
     }
 
-    /// The same for a socket of another kind: `is_served` says whether somebody answers there, `bind` listens.
+    /// The same for a socket of another kind: `is_served` says whether a process answers there, `bind` listens.
     ///
     /// # Errors
     /// As [`AdminSocket::bind`].
@@ -220,7 +220,7 @@ fn make_folder(location: &Location) -> Result<(), SocketError> {
 /// replace what is in it.
 fn check_folder(location: &Location) -> Result<(), SocketError> {
     let folder = location.folder();
-    // A symbolic link in /tmp would be somebody's trap; one that the operator named is a choice.
+    // A symbolic link in /tmp would be another user's trap; one that the operator named is a choice.
     let found = if location.is_given {
         fs::metadata(folder)
     } else {

@@ -304,7 +304,7 @@ fn a_folder_that_others_can_write_is_refused() {
 }
 
 #[test]
-fn nobody_at_the_socket_is_told_from_a_refusal() {
+fn a_socket_without_a_process_is_told_from_a_refusal() {
     let dir = private_folder();
     let at = given(dir.path().join("none.sock"));
     assert!(matches!(
@@ -315,7 +315,7 @@ fn nobody_at_the_socket_is_told_from_a_refusal() {
 
 #[test]
 fn a_socket_of_another_user_is_told_from_none() {
-    // Root, as whom tests may run, is denied nothing: the kernel's word is given here.
+    // Tests may run as root, which is denied nothing: the kernel's word is given here.
     let at = given("/run/theirs.sock".into());
     let denied = not_connected(at.clone(), io::ErrorKind::PermissionDenied.into());
     assert!(matches!(denied, ClientError::Denied(..)), "{denied}");

@@ -19,9 +19,9 @@ use crate::time::{duration, utc};
 #[cfg(test)]
 mod tests;
 
-/// Check who a running node is, for how long, and whether somebody should look
+/// Check who a running node is, for how long, and whether an operator should look
 ///
-/// Says of each identity when its certificate expires and is renewed, whom the node trusts, whether the
+/// Says of each identity when its certificate expires and is renewed, what the node trusts, whether the
 /// control plane is reached, whether the clock can be right, and until when service lasts if nothing is
 /// renewed any more. Of a node that intercepts: how many pods it serves, by which hooks, and whether there
 /// is a guard. Of one that follows a registry: whether that is reached, and which values in it are wrong.
@@ -99,7 +99,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     })
 }
 
-/// The registry that is followed, and what somebody should look at.
+/// The registry that is followed, and what an operator should look at.
 #[derive(Serialize)]
 struct Registry<'s> {
     #[serde(flatten)]

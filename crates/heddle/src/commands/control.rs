@@ -19,8 +19,8 @@ use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
 /// until their certificates expire. With --etcd, providers that register by themselves (`heddle register
 /// --node`) are workloads beside the folder's.
 ///
-/// The state folder holds the key of the root: whoever reads it can be anybody. It is made for its user
-/// alone; back it up, and keep the backup secret.
+/// The state folder holds the key of the root: a process that reads it can take any identity. It is made
+/// for its user alone; back it up, and keep the backup secret.
 ///
 /// Signals: SIGTERM or SIGINT ends what is being told and stops, a second one stops at once.
 #[derive(Debug, clap::Args)]

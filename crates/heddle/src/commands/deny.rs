@@ -40,7 +40,7 @@ Exit codes:
         /// A SPIFFE id, or a serial number: hexadecimal digits, as openssl prints them, of at most 16 bytes
         #[arg(value_name = "SPIFFE-ID|SERIAL", value_parser = id_or_serial)]
         what: String,
-        /// Why, for whoever wonders later: at most 256 bytes
+        /// Why, for operators who wonder later: at most 256 bytes
         #[arg(long, value_name = "TEXT")]
         reason: String,
         /// Until when, as in 2030-01-01T00:00:00Z [default: ten years for an identity, 90 days for a

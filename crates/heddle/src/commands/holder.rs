@@ -28,7 +28,7 @@ pub(super) struct Interception<'a> {
     holder: Option<HolderStatus>,
     /// Why the holder says nothing.
     problem: Option<String>,
-    /// What somebody should look at.
+    /// What an operator should look at.
     problems: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Interception<'a> {
     }
 }
 
-/// What somebody should look at: pods that are cut off, or will be.
+/// What an operator should look at: pods that are cut off, or will be.
 fn problems(silence: Option<&str>, held: u64, lost: usize, guarded: usize) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some(why) = silence {
@@ -162,10 +162,10 @@ fn silent(status: &HolderStatus, at: &Location, holder: &Path) -> String {
     let look = "heddle pods says what is in force for each pod, the node's log why";
     match &status.proxy {
         None => format!(
-            "nobody answers at {at}: {lives}, and its proxy has ended and is started again; {look}"
+            "no proxy answers at {at}: {lives}, and its proxy has ended and is started again; {look}"
         ),
         Some(proxy) => format!(
-            "nobody answers at {at}: {lives}, and its proxy (process {}, for {}) starts, is stopped or hangs, or \
+            "no proxy answers at {at}: {lives}, and its proxy (process {}, for {}) starts, is stopped or hangs, or \
              has another --socket; {look}. Killed, it is started again",
             proxy.pid,
             duration(proxy.age_s)

@@ -19,13 +19,13 @@ pub(super) use intercept::workload;
 ///
 /// The node joins with a token that the control plane made for its name (heddle token create), once;
 /// from then on it proves who it is by its certificate, which it renews. It is told its part of the mesh,
-/// whom to trust and whom to refuse, and asks for certificates of exactly the service accounts of its own
+/// what to trust and what to refuse, and asks for certificates of exactly the service accounts of its own
 /// workloads. Everything is kept in the state folder, keys included: the folder is the node's identity.
 ///
 /// While the control plane is away the node goes on, and starts again, with what it has; certificates are
 /// kept until they expire, and nothing expired is ever taken. heddle check says until when that is.
 ///
-/// Commands of LocalWorkloads come over the network here, and whoever controls the control plane chooses
+/// Commands of LocalWorkloads come over the network here, and the control plane chooses
 /// them: they are run only with --run.
 ///
 /// Signals: SIGTERM or SIGINT drains and stops, a second one stops at once; SIGHUP opens the
@@ -109,7 +109,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     settings.log.format = args.log_format.unwrap_or(settings.log.format);
     if args.intercept.intercept && !args.intercept.held {
         if args.run {
-            let said = "--run is for a node without pods: what pods run is started by somebody else; leave out \
+            let said = "--run is for a node without pods: heddle does not start what pods run; leave out \
                         --run or --intercept";
             return Err(Failure::new(Exit::Usage, anyhow!(said)));
         }

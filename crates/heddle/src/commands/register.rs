@@ -19,8 +19,8 @@ use crate::settings::{LogFormat, LogLevel};
 
 /// Register a provider of a Service in etcd, for as long as it lives
 ///
-/// Writes a key with a lease: address, port and labels of one process. Whoever follows the registry (`heddle up
-/// --etcd`, `heddle control --etcd`) sends the Service's requests there within a second. The lease is kept alive
+/// Writes a key with a lease: address, port and labels of one process. A mesh that follows the registry (`heddle
+/// up --etcd`, `heddle control --etcd`) sends the Service's requests there within a second. The lease is kept alive
 /// until SIGTERM or SIGINT and then taken back at once; if this process dies, it ends by itself (--ttl). When etcd
 /// is away or has lost everything, it is registered again as soon as that can be done.
 ///
@@ -145,7 +145,7 @@ const FLAGS: [(&str, &str, Option<&str>); 7] = [
     ("spec.nodeName", "--node", None),
 ];
 
-/// What is wrong with the value that would be written, as whoever wrote the flags can mend it.
+/// What is wrong with the value that would be written, in words of the flags that the operator wrote.
 fn of_flag(problem: &Problem) -> String {
     let field = problem.field.as_str();
     let found = FLAGS.iter().find(|(begins, ..)| field.starts_with(begins));

@@ -25,7 +25,7 @@ const ASK_EVERY: Duration = Duration::from_millis(300);
 
 /// Look at the root of the mesh, or replace it
 ///
-/// The root is what every node trusts for every identity. It is replaced in steps, so that nobody is
+/// The root is what every node trusts for every identity. It is replaced in steps, so that no node is
 /// refused on the way: every node trusts both, then the new one signs, then, when everything that the old one
 /// signed has expired, the new one is trusted alone.
 #[derive(Debug, clap::Args)]

@@ -206,7 +206,7 @@ fn refused(error: AuthorityError) -> Failure {
     Failure::new(exit, error)
 }
 
-/// Nothing in these files is secret, but the site takes them only when nobody else may write them.
+/// Nothing in these files is secret, but the site takes them only when no other user may write them.
 fn write_into(folder: &Path, signed: &SiteSigned) -> Result<(), Failure> {
     let made = std::fs::create_dir_all(folder);
     made.with_context(|| format!("cannot make {}", folder.display()))?;

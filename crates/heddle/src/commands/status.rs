@@ -257,8 +257,8 @@ const MAX_PROVIDED: usize = 40;
 /// Callers that are named; the others are one.
 const CALLERS: usize = 5;
 
-/// For whom the workers have worked since they started, as a share of all of it, and how many there may
-/// be.
+/// The callers that the workers have worked for since they started, with their shares of all of it, and how many
+/// workers there may be.
 fn callers(proxy: &serde_json::Value) -> Option<String> {
     let workers = proxy["workers"].as_array()?;
     let mut spent: BTreeMap<&str, u64> = BTreeMap::new();

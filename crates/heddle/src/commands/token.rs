@@ -16,8 +16,8 @@ use crate::table;
 /// Let nodes join: make, list and revoke join tokens
 ///
 /// A token lets one node of one name join once, within a short time. It carries the digest of the
-/// authority's root, so that the node tells the control plane from somebody in between before it sends the
-/// secret.
+/// authority's root, so that the node tells the control plane from an attacker in between before it sends
+/// the secret.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

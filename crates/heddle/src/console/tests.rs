@@ -23,7 +23,7 @@ impl Write for Slow {
 }
 
 #[test]
-fn an_output_that_nobody_reads_costs_lines_and_is_said() {
+fn an_output_that_is_not_read_costs_lines_and_is_said() {
     let (turn, turns) = sync_channel(8 * QUEUE);
     let (taken, lines) = sync_channel(8 * QUEUE);
     let console = Console::start_on(Slow { turns, taken }, false).expect("a thread");

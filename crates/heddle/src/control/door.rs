@@ -1,4 +1,4 @@
-//! Who comes in: the control plane's own certificate, whom it believes, and who was turned away.
+//! Who comes in: the control plane's own certificate, which clients it believes, and who was turned away.
 
 use std::io;
 use std::net::SocketAddr;
@@ -73,8 +73,8 @@ impl Door {
         })
     }
 
-    /// Renews the leaf at half of its life, or at once when another root signs; believes whom the
-    /// authority does. It signs, and so takes a moment.
+    /// Renews the leaf at half of its life, or at once when another root signs; believes the
+    /// same clients as the authority. It signs, and so takes a moment.
     ///
     /// # Errors
     /// What could not be done; the old is kept.
@@ -118,8 +118,8 @@ impl Door {
         Refusal::CODES.into_iter().zip(counts)
     }
 
-    /// Shakes hands with whoever has connected. Why somebody is refused is logged, a reason at most every
-    /// few seconds: whoever has no certificate can make as many attempts as there is room for.
+    /// Shakes hands with a client that has connected. Why a client is refused is logged, a reason at most every
+    /// few seconds: one without a certificate can make as many attempts as there is room for.
     pub(super) async fn shake(
         &self,
         stream: TcpStream,
@@ -172,7 +172,7 @@ fn half_life(now: u64, not_after: u64) -> u64 {
 
 type Believed = (Arc<Trust>, (u64, u64), u64);
 
-/// Whom to believe, which generations that is, and until when.
+/// What to believe, which generations that is, and until when.
 fn trust(authority: &Authority, now: u64) -> anyhow::Result<Believed> {
     let trust = authority.trust();
     let mut denied = heddle_transport::Denied::default();

@@ -65,7 +65,7 @@ impl Fixture {
         Arc::new(door.expect("a door"))
     }
 
-    /// A leaf that the authority issues to whoever is named.
+    /// A leaf that the authority issues for an identity.
     pub(super) fn leaf(&self, id: &SpiffeId) -> Leaf {
         let key = KeyPair::generate().expect("a key");
         let request = CertificateParams::default().serialize_request(&key);

@@ -124,7 +124,7 @@ impl Orders<'_> {
                 printable(id)
             ))
         };
-        // Somebody may paste the whole token, which is a secret: it is not repeated.
+        // An operator may paste the whole token, which is a secret: it is not repeated.
         if id.contains('.') {
             return Err(refused(
                 "this is no token's id (it is what is between heddle- and the first dot)",

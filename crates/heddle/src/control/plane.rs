@@ -150,7 +150,7 @@ impl Plane {
                 let now = self.now();
                 tokio::task::spawn_blocking(move || {
                     let answer = orders::execute(&authority, &nodes, now, order);
-                    // Whoever asked may be gone.
+                    // The client that asked may be gone.
                     let _gone = ask.answer.send(answer);
                 });
                 return;

@@ -59,7 +59,7 @@ impl std::error::Error for NotGiven {}
 /// Makes a node's state folder the user's, with what a node has written there; makes it, if it is not there.
 ///
 /// # Errors
-/// When somebody else could put another in its place, it is none of a node's, a node works with it, or something
+/// When another user could put another in its place, it is none of a node's, a node works with it, or something
 /// in it is not what a node would have written.
 pub(super) fn give(path: &Path, user: User) -> Result<(), NotGiven> {
     let giving = Giving { user };
@@ -85,7 +85,7 @@ pub(super) fn give(path: &Path, user: User) -> Result<(), NotGiven> {
     let is_new = names.iter().all(|name| name == LOST);
     if !is_new && !names.iter().any(|name| name == LOCK) {
         return Err(wrong(
-            "it is no state folder of a node, and what is in it is somebody's: name a folder of the node's own \
+            "it is no state folder of a node, and there are other files in it: name a folder of the node's own \
              with --state"
                 .to_owned(),
         ));
@@ -139,7 +139,7 @@ impl Giving {
         Ok((parent, name))
     }
 
-    /// Nobody but root may put another folder in the place of this one, or another file beside it.
+    /// Only root may put another folder in the place of this one, or another file beside it.
     fn check_above(&self, path: &Path, folder: &OwnedFd) -> Result<(), NotGiven> {
         let found = fstat(folder).map_err(cannot(path, "look at it"))?;
         let is_sticky = found.st_mode & 0o1000 != 0;
@@ -162,7 +162,7 @@ impl Giving {
         ))
     }
 
-    /// What is somebody else's is not taken from them.
+    /// What is another user's is not taken from that user.
     fn check_owner(&self, path: &Path, found: &Stat) -> Result<(), NotGiven> {
         let owner = found.st_uid;
         if [geteuid().as_raw(), self.user.uid, RESERVED].contains(&owner) {

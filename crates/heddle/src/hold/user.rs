@@ -1,4 +1,4 @@
-//! Whom the proxy of a holder runs as: a user that has nothing but the node's state.
+//! The user that the proxy of a holder runs as, which has nothing but the node's state.
 
 use std::fmt;
 use std::fs::File;
@@ -13,8 +13,8 @@ mod tests;
 /// The user that is taken, where the system has it, when none is named.
 const NAME: &str = "heddle";
 /// The number that is taken otherwise. Nothing gives it out: it is behind what systemd takes for services that
-/// have no user (61184 to 65519), and within what Debian reserves (65000 to 65533). `nobody` will not do, as
-/// whom other services run that could then read the node's keys.
+/// have no user (61184 to 65519), and within what Debian reserves (65000 to 65533). `nobody` will not do:
+/// other services run as it too, and could then read the node's keys.
 pub(super) const RESERVED: u32 = 65_523;
 /// The users of this machine (passwd(5)). Those of a directory service are named by their numbers.
 const USERS: &str = "/etc/passwd";
@@ -102,15 +102,15 @@ pub(super) fn of_proxy(wanted: Option<&Wanted>) -> Result<Option<User>, String> 
     match (geteuid().is_root(), wanted) {
         (false, None) => Ok(None),
         (false, Some(_)) => Err(
-            "--proxy-user is for a holder that is root: leave it out, and the proxy runs as whom the holder \
-             does"
+            "--proxy-user is for a holder that is root: leave it out, and the proxy runs as the user of the \
+             holder"
                 .to_owned(),
         ),
         (true, wanted) => find(wanted, &users()).map(Some),
     }
 }
 
-/// What is no text, or not there, names nobody.
+/// What is no text, or not there, names no user.
 fn users() -> String {
     let mut bytes = Vec::new();
     let read = File::open(USERS).and_then(|file| file.take(MAX_USERS).read_to_end(&mut bytes));

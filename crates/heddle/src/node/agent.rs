@@ -161,7 +161,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Asks for what is due, when there is somebody to ask.
+    /// Asks for what is due, when the control plane is connected.
     fn ask(&mut self, now: Moment) {
         let Some(orders) = &self.orders else { return };
         let mut core = self.core();
@@ -188,7 +188,7 @@ impl Agent {
         }));
     }
 
-    /// Says that an update is in force once it is on the disk: whoever confirms is counted on.
+    /// Says that an update is in force once it is on the disk: the control plane counts on nodes that confirm.
     async fn confirm(&mut self) {
         let Some(update) = self.unconfirmed.take() else {
             return;

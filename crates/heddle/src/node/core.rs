@@ -1,5 +1,5 @@
 //! What a node knows of identities, and what follows from what happens. No network, no disk, no clock of
-//! its own: whoever runs it says what happened and does what it says.
+//! its own: the caller says what happened, and does what the core says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ struct Link {
 }
 
 impl Core {
-    /// A node that joined, with what it has: its own certificate, whom it trusts, and certificates of its
+    /// A node that joined, with what it has: its own certificate, what it trusts, and certificates of its
     /// workloads. `control` is where the control plane is, `floor_on_disk` what a restart would find.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ impl Core {
         self.keeper.due(now)
     }
 
-    /// A certificate came. It is in force when it is for whom it was asked, and others believe it.
+    /// A certificate came. It is in force when it is for the identity that was asked for, and others believe it.
     ///
     /// # Errors
     /// Why it is refused; then the old one stays.
@@ -197,7 +197,7 @@ impl Core {
             });
         }
         let now = self.clock.now();
-        // As when we connect: a clock that is certainly behind learns the time from whom we trust.
+        // As when we connect: a clock that is certainly behind learns the time from a certificate that we trust.
         let at = match self.clock.is_degraded() {
             true => now.max(leaf.not_before()),
             false => now,
@@ -387,12 +387,12 @@ impl Core {
         self.leaves.get(&self.own)
     }
 
-    /// Whom the node trusts, as it was told.
+    /// What the node trusts, as it was told.
     pub(crate) fn trusted(&self) -> &Trusted {
         &self.trusted
     }
 
-    /// Whom the node trusts now.
+    /// What the node trusts now.
     pub(crate) fn in_force(&self) -> &Arc<Trust> {
         &self.trust
     }

@@ -60,7 +60,7 @@ pub(super) enum Event {
     Up(Link),
     /// It is not, or no longer.
     Down(Broken),
-    /// Whom to trust from now on.
+    /// What to trust from now on.
     Trust(TrustUpdate),
     /// A mesh, not checked yet, and its epoch.
     Mesh(String, Box<Mesh>),
@@ -122,7 +122,7 @@ impl From<ClientError> for Broken {
         Broken {
             is_refusal: !error.is_transient(),
             why: match error {
-                // That it is not reached is said by whoever says why.
+                // That it is not reached is said where the reason is told.
                 ClientError::Unavailable(why) => why,
                 other => other.to_string(),
             },
@@ -134,7 +134,7 @@ impl From<ConnectError> for Broken {
     fn from(error: ConnectError) -> Broken {
         let is_refusal = matches!(error, ConnectError::Refused(_));
         let why = match error {
-            ConnectError::Refused(refusal) => format!("whoever answers is not believed: {refusal}"),
+            ConnectError::Refused(refusal) => format!("the server is not believed: {refusal}"),
             ConnectError::Io(error) => error.to_string(),
         };
         Broken { why, is_refusal }
@@ -143,7 +143,7 @@ impl From<ConnectError> for Broken {
 
 /// How a connection ended.
 enum End {
-    /// Nobody listens to us any more.
+    /// The receiver of the events is gone.
     Over,
     /// Another connection is wanted.
     Reconnect,
@@ -152,7 +152,7 @@ enum End {
 }
 
 impl Courier {
-    /// Connects again and again, until nobody takes the events.
+    /// Connects again and again, until the receiver of the events is gone.
     pub(super) async fn run(self) {
         let mut random = Random::from_system();
         let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
@@ -268,7 +268,7 @@ impl Courier {
                     "no request could be made".to_owned(),
                 )),
             };
-            // Nobody takes it when the process ends.
+            // The receiver is gone when the process ends.
             let _ = events.send(Event::Issued(id, key, issued)).await;
         });
     }

@@ -47,7 +47,7 @@ pub(super) struct NewNode {
 pub(super) enum JoinFailure {
     /// Another try, later, may succeed.
     ForNow(String),
-    /// Somebody has to do something.
+    /// An operator has to act.
     ForGood(String),
 }
 
@@ -66,8 +66,8 @@ impl TokenFile {
         TokenFile { path, opened: None }
     }
 
-    /// A file that is opened now, and read when the token is needed. Whoever has not written it yet is not waited
-    /// for.
+    /// A file that is opened now, and read when the token is needed. Opening a pipe does not wait for its
+    /// writer.
     pub(super) fn open(path: PathBuf) -> TokenFile {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let opened = File::options().read(true).custom_flags(flags).open(&path);
@@ -77,7 +77,7 @@ impl TokenFile {
         }
     }
 
-    /// Whether it is a plain file. One that comes by standard input or a pipe is there once, and nobody may write
+    /// Whether it is a plain file. A token on standard input or in a pipe comes once: there may never be
     /// another.
     pub(super) fn is_file(&self) -> bool {
         match &self.opened {
@@ -88,8 +88,8 @@ impl TokenFile {
     }
 }
 
-/// Reads a token from a file, or from standard input (`-`). Both may wait for whoever writes: that is done
-/// on a thread, which nobody waits for when what is returned is dropped.
+/// Reads a token from a file, or from standard input (`-`). Both may wait for the writer: a thread does
+/// that, and no task waits for the thread when the returned future is dropped.
 ///
 /// # Errors
 /// When it cannot be read, or is none.
@@ -98,7 +98,7 @@ pub(super) async fn read_token(from: TokenFile) -> anyhow::Result<JoinToken> {
     std::thread::Builder::new()
         .name("token".to_owned())
         .spawn(move || {
-            // Nobody takes it when a signal was faster.
+            // The receiver is gone when a signal was faster.
             let _ = sender.send(read_token_waiting(from));
         })
         .context("cannot start a thread")?;
@@ -131,7 +131,7 @@ fn read_token_waiting(from: TokenFile) -> anyhow::Result<JoinToken> {
     })
 }
 
-/// Waits until somebody has begun to write what was opened without waiting for that.
+/// Waits until a writer has begun to write to a file that was opened without waiting for one.
 fn wait_written(file: File) -> io::Result<File> {
     while let Err(error) = poll(&mut [PollFd::new(&file, PollFlags::IN)], None) {
         if error != Errno::INTR {

@@ -169,7 +169,7 @@ impl Keeper {
         kept.backoff.succeeded();
     }
 
-    /// Another certificate is needed, however long this one lasts: nobody believes it any more.
+    /// Another certificate is needed, however long this one lasts: no node believes it any more.
     pub(crate) fn renew(&mut self, id: &SpiffeId) {
         if let Some(Kept {
             lease: Some(lease), ..
@@ -214,7 +214,7 @@ impl Keeper {
         }
     }
 
-    /// There is nobody to ask any more: whatever was asked for is asked again when there is.
+    /// The connection to the control plane is gone: what was asked for is asked for again over the next one.
     pub(crate) fn broken(&mut self) {
         for kept in self.all.values_mut() {
             kept.asking = false;

@@ -1,9 +1,9 @@
-//! What a node keeps on its disk, so that it can start again while nobody can reach the control plane.
+//! What a node keeps on its disk, so that it can start again while the control plane cannot be reached.
 //!
 //! | file | holds | when it is damaged |
 //! |---|---|---|
 //! | `node.leaf` | key and certificate of the node's own identity | the node does not start |
-//! | `trust.json` | whom to trust: roots and deny-list | the node does not start |
+//! | `trust.json` | what to trust: roots and deny-list | the node does not start |
 //! | `leaves/DIGEST.leaf` | key and certificate of a workload's identity | it is said, and asked for anew |
 //! | `mesh.json` | the last mesh | it is said, and waited for |
 //! | `floor` | the time floor | the node does not start |
@@ -63,7 +63,7 @@ pub(crate) struct State {
 /// What was found in it.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// The node's own identity and whom to trust; nothing when the node has not joined.
+    /// The node's own identity and what it trusts; nothing when the node has not joined.
     pub(crate) joined: Option<(Arc<Leaf>, Trusted)>,
     /// Those of its workloads.
     pub(crate) leaves: Vec<Arc<Leaf>>,
@@ -279,7 +279,7 @@ impl State {
         Ok(())
     }
 
-    /// Keeps whom to trust.
+    /// Keeps what to trust.
     ///
     /// # Errors
     /// When it could not be made durable.

@@ -1,4 +1,4 @@
-//! Whom a node trusts: the bundle and the deny-list that it was told, and what of that is in force now.
+//! What a node trusts: the bundle and the deny-list that it was told, and what of that is in force now.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 mod tests;
 
-/// What a node was told of whom to trust.
+/// What a node was told to trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trusted {
     pub(crate) domain: TrustDomain,

@@ -1,7 +1,7 @@
 //! Which loopback address stands for which Service and caller.
 //!
 //! Without root a caller is told apart by the address that it dials, so each pair of caller and
-//! Service has one, and one more per Service serves everybody else. Addresses come from
+//! Service has one, and one more per Service serves all other callers. Addresses come from
 //! 127.64.0.0/10, four million that Linux answers on without any set-up.
 //!
 //! An address is a hash of the names, so that it is the same after a restart and on the next
@@ -27,7 +27,7 @@ const MAX_FOREIGN: usize = 4_096;
 /// What an address stands for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Slot {
-    /// A Service, as dialled by one workload, or by anybody else.
+    /// A Service, as dialled by one workload, or by any other caller.
     Service {
         service: ServiceName,
         caller: Option<WorkloadName>,
@@ -100,7 +100,7 @@ fn fnv1a(parts: &[&str]) -> u64 {
 pub(crate) struct Addresses {
     assigned: BTreeMap<Slot, Ipv4Addr>,
     taken: BTreeSet<Ipv4Addr>,
-    /// Found in use by somebody else and not tried again, unless there are too many to remember.
+    /// Found in use by another process and not tried again, unless there are too many to remember.
     foreign: BTreeSet<Ipv4Addr>,
 }
 

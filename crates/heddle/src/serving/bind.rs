@@ -21,14 +21,14 @@ pub(crate) enum Instead {
     Never,
     /// When it is privileged and we are not.
     WhenDenied,
-    /// Also when somebody else has it.
+    /// Also when another process has it.
     WhenInUse,
 }
 
 /// Why an address could not be used.
 #[derive(Debug)]
 pub(crate) enum BindError {
-    /// Somebody else has this address and port.
+    /// Another process has this address and port.
     InUse(SocketAddr),
     /// Anything else.
     Other(SocketAddr, io::Error),

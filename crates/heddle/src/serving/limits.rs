@@ -65,11 +65,11 @@ pub(crate) struct Shares {
     pub(crate) workers: usize,
 }
 
-/// Shares the descriptors out once, before anything is served: whoever takes the last one stops
+/// Shares the descriptors out once, before anything is served: the part that takes the last one stops
 /// all others, the operator's commands first.
 ///
 /// # Errors
-/// When too few are left to serve anybody.
+/// When too few are left to serve any client.
 pub(crate) fn shares(wanted: Wanted) -> anyhow::Result<Shares> {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let Some(shares) = share(descriptors, wanted) else {

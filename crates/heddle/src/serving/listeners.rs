@@ -34,7 +34,7 @@ pub(crate) struct Changes {
     pub(crate) problems: Vec<String>,
     /// Listeners for which there was no descriptor. They are many at a time, and one problem.
     exhausted: usize,
-    /// Addresses that somebody else has and what is used instead, one line each.
+    /// Addresses that another process has and what is used instead, one line each.
     exchanged: Vec<String>,
 }
 
@@ -102,7 +102,7 @@ impl Listeners {
         }
     }
 
-    /// From the next mesh on these workloads have no listeners of their own: nobody calls as them from here.
+    /// From the next mesh on these workloads have no listeners of their own: no program calls as them from here.
     pub(crate) fn only_call(&mut self, workloads: BTreeSet<WorkloadName>) {
         self.called_only = workloads;
     }
@@ -175,7 +175,7 @@ impl Listeners {
     }
 
     /// All ports of a slot share one address. While none of them is open, an address that is in
-    /// use elsewhere is exchanged for the next one; when all are (somebody listens on every
+    /// use elsewhere is exchanged for the next one; when all are (a process listens on every
     /// address at that port), other ports are used.
     fn open_planned(
         &mut self,
@@ -308,7 +308,7 @@ pub(super) fn count(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> usize 
 }
 
 /// Every listener that the mesh wants, in the order in which they are given up when there are too
-/// many: forward proxies reach all that speaks HTTP, addresses for everybody come next, those of single
+/// many: forward proxies reach all that speaks HTTP, addresses for all callers come next, those of single
 /// callers are the many.
 fn wanted(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> Vec<Entry> {
     let calling = || {
@@ -346,7 +346,7 @@ fn by_slot(entries: Vec<Entry>) -> BTreeMap<Slot, BTreeSet<u16>> {
 }
 
 /// The forward proxies that are found at their workload's own address: loopback, not shared with
-/// another workload, and not 127.0.0.1, where port 3128 may well be somebody else's.
+/// another workload, and not 127.0.0.1, where port 3128 may well be another program's.
 fn own_proxy_addresses(mesh: &Mesh) -> BTreeMap<Slot, IpAddr> {
     let mut at: BTreeMap<IpAddr, Vec<&Workload>> = BTreeMap::new();
     for workload in &mesh.workloads {

@@ -182,7 +182,7 @@ impl Node {
             Change::Mesh(mesh) => self.serve(*mesh),
             Change::Identities(identities, in_force) => {
                 self.identify(identities);
-                // Whoever waits may be gone.
+                // The task that waits may be gone.
                 let _ = in_force.send(());
             }
             Change::Failed(failure) => return Err(failure),
@@ -291,7 +291,7 @@ impl Node {
                 )
             }
         };
-        // Whoever asked may be gone.
+        // The client that asked may be gone.
         let _gone = ask.answer.send(answer);
     }
 

@@ -56,7 +56,7 @@ pub(super) fn others(
     all
 }
 
-/// Whether whoever calls from an address is a certain node.
+/// Whether a caller from an address is a certain node.
 fn is_ones(mesh: &Mesh, ip: IpAddr) -> bool {
     let is_there = |node: &&Node| node.address.ip().to_canonical() == ip;
     let mut there = mesh.nodes.iter().filter(is_there);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nodes_at_one_address_nobody_knows_which_one_calls() {
+    fn of_nodes_at_one_address_it_is_not_known_which_one_calls() {
         let mesh = mesh(&[("a", "10.0.0.1:1"), ("b", "10.0.0.1:2")]);
         let caller = Peer::From("10.0.0.1".parse().unwrap());
         let peers = BTreeMap::from([(caller, links(1))]);

@@ -41,7 +41,7 @@ pub(super) struct Pods {
     teller: Teller,
     pods: BTreeMap<PodId, Pod>,
     /// Whether all pods are known that there were when this proxy was started. Before that none is served:
-    /// it might call another of which nobody knows yet that it is a pod, and go there from outside of it.
+    /// it might call another that this proxy does not know as a pod yet, and go there from outside of it.
     is_recalled: bool,
     /// The addresses of which the hooks know that they are the mesh's, and exceptions to that (`false`).
     ranges: Vec<(Cidr, bool)>,
@@ -181,7 +181,7 @@ impl Pods {
                 tracing::warn!(
                     workload = %pod.workload,
                     "a pod is enrolled that no workload of this node's mesh is: what it dials is refused, and \
-                     nobody reaches it, until the control plane has such a workload on this node"
+                     no caller reaches it, until the control plane has such a workload on this node"
                 );
             }
         }

@@ -28,7 +28,7 @@ pub(crate) type Claimed = (AdminSocket, std::os::unix::net::UnixListener);
 /// Takes the admin socket's path, before there is a runtime.
 ///
 /// # Errors
-/// When another process has it, or somebody else could replace the socket.
+/// When another process has it, or another user could replace the socket.
 pub(crate) fn claim(location: &Location) -> Result<Claimed, Failure> {
     AdminSocket::bind(location).map_err(unclaimed)
 }
@@ -114,7 +114,7 @@ pub(crate) fn say(report: &Report) {
     say_new(report, &[]);
 }
 
-/// Logs what is wrong, but for what the registry had wrong before: that changes whenever somebody comes or goes.
+/// Logs what is wrong, but for what the registry had wrong before: that changes whenever a provider comes or goes.
 pub(crate) fn say_new(report: &Report, before: &[String]) {
     for problem in &report.problems {
         let is_registrys = problem.is_in_registry();

@@ -21,7 +21,7 @@ pub(crate) struct Registry {
     pub(crate) certificate: Option<PathBuf>,
     /// Its private key in PEM.
     pub(crate) key: Option<PathBuf>,
-    /// Whom etcd takes us for, where it asks for a password.
+    /// The user that we are to etcd, where it asks for a password.
     pub(crate) user: Option<String>,
     /// The file that holds the password.
     pub(crate) password_file: Option<PathBuf>,

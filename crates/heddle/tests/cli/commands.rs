@@ -258,7 +258,7 @@ fn settings_can_be_checked_without_serving() {
 }
 
 #[test]
-fn nobody_at_the_socket_is_exit_code_4() {
+fn a_socket_without_a_process_is_exit_code_4() {
     let folder = Folder::new();
     for command in [&["status"][..], &["config", "dump"]] {
         let output = heddle(&[command, &["--socket", as_str(&folder.socket())]].concat());

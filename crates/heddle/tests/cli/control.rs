@@ -91,7 +91,7 @@ async fn a_node_joins_and_gets_its_part_and_what_is_placed_on_it() {
     assert!(foreign.to_string().contains("no workload"), "{foreign}");
     control.stderr_line("not_placed");
 
-    // The token is used up, and nobody is told more than that.
+    // The token is used up, and the node is told no more than that.
     let replayed = TestNode::join(at, "n1", &token).await;
     let Err(replayed) = replayed else {
         panic!("joined twice");
@@ -239,7 +239,7 @@ fn operators_commands_have_text_json_and_exit_codes() {
 }
 
 #[test]
-fn nobody_at_the_socket_names_the_command_that_starts_one() {
+fn a_socket_without_a_process_names_the_command_that_starts_one() {
     let folder = Folder::new();
     for command in ["token list", "root status", "deny list"] {
         let output = operate(&folder, command);
@@ -276,7 +276,7 @@ fn what_cannot_be_served_is_refused_at_the_start() {
         (output.status.code(), text(&output.stderr))
     };
     let start = |socket: &Path| start_with(socket, &manifests, "127.0.0.1:0");
-    // Whatever is wrong, no root is made that somebody would have to throw away.
+    // Whatever is wrong, no root is made that an operator would have to throw away.
     let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = held.local_addr().expect("an address").to_string();
     folder.write("b.yaml", "kind: [\n");
@@ -389,7 +389,7 @@ async fn a_root_is_rotated_in_one_command() {
     let Err(refused) = TestNode::join(at, "n3", &stale).await else {
         panic!("an old token was taken");
     };
-    assert!(refused.contains("nobody who is trusted"), "{refused}");
+    assert!(refused.contains("no root that is trusted"), "{refused}");
 
     let finished = told(&folder, "root rotate --force");
     assert!(finished.contains("no rotation under way"), "{finished}");
@@ -625,12 +625,12 @@ fn a_control_plane_is_found_where_it_usually_is() {
             .output();
         output.expect("it runs")
     };
-    // Where `heddle up` usually is there is nobody here, and nobody is at the other's.
+    // Only the control plane runs here; no process is where `heddle up` usually is.
     let (_control, _) = Heddle::control_asked_at(socket, &folder, &[]);
     assert!(text(&status(&["--control"]).stdout).contains("control plane of cluster.local"));
-    let nobody = status(&[]);
-    assert_eq!(nobody.status.code(), Some(4));
-    let said = text(&nobody.stderr);
+    let absent = status(&[]);
+    assert_eq!(absent.status.code(), Some(4));
+    let said = text(&absent.stderr);
     assert!(
         said.contains("a control plane is here: ask it with --control"),
         "{said}"

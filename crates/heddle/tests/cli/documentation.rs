@@ -140,7 +140,7 @@ fn every_command_is_listed() {
     }
 }
 
-/// Each example is added to the mesh of the examples; the table below it says who may call whom.
+/// Each example is added to the mesh of the examples; the table below it says which workload may call which.
 #[test]
 fn every_policy_example_does_what_its_table_says() {
     let mut examples = POLICY
@@ -169,7 +169,7 @@ fn every_policy_example_does_what_its_table_says() {
             });
             let (from, to) = (
                 from.parse().expect("a caller"),
-                to.parse().expect("somebody"),
+                to.parse().expect("a workload"),
             );
             let said = heddle_control::explain(&mesh, &from, &to, request.as_ref());
             for endpoint in said.expect("an answer").endpoints {

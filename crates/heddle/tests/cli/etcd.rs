@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{eventually, text};
 
-/// How often other ports are tried when somebody else was faster.
+/// How often other ports are tried when another process was faster.
 const MAX_TRIES: usize = 5;
 /// Operations of one transaction that the test's etcd takes.
 const MAX_OPS: &str = "2000";

@@ -29,7 +29,7 @@ fn sigterm_lets_a_request_finish_and_takes_no_new_one() {
 
     heddle.signal(Signal::TERM);
     heddle.stderr_line("stopping");
-    eventually("nobody is let in any more", || {
+    eventually("no client is let in any more", || {
         TcpStream::connect(address).is_err()
     });
     let status = heddle.status();

@@ -11,7 +11,7 @@ use heddle_xds::{Certificate, Client, ClientError, MeshWatch, Registration, Trus
 use rcgen::{CertificateParams, KeyPair};
 use tokio::net::TcpStream;
 
-/// Somebody with a key, and a certificate for it.
+/// A node with a key, and a certificate for it.
 pub(crate) struct TestNode {
     pub(crate) name: NodeName,
     pub(crate) leaf: Leaf,
@@ -85,7 +85,7 @@ impl TestNode {
         self.control = control;
     }
 
-    /// Shows somebody else's certificate from now on, and its key.
+    /// Shows another node's certificate from now on, and its key.
     pub(crate) fn show(&mut self, other: TestNode) {
         self.leaf = other.leaf;
     }

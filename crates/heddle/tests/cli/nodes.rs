@@ -169,7 +169,7 @@ fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {
         status.contains("node n2 of cluster.local: all is well"),
         "{status}"
     );
-    // Each shows the other, and what there is between them. Both are at one address, so that nobody knows who calls.
+    // Each shows the other, and what there is between them. Both are at one address: neither knows which one calls.
     let links = |name: &str, node: Option<&str>, way: &str| {
         let status = status_of(&folder, name);
         let nodes = status["nodes"].as_array().cloned().unwrap_or_default();

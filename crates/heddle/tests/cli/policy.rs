@@ -123,7 +123,7 @@ fn a_revoked_callers_connections_are_closed_within_a_second() {
 }
 
 #[test]
-fn a_strict_mesh_takes_nobody_whom_it_does_not_know() {
+fn a_strict_mesh_takes_no_caller_that_it_does_not_know() {
     let folder = Folder::new();
     shop(&folder);
     let settings = folder.path("heddle.settings");
@@ -150,12 +150,12 @@ fn a_strict_mesh_takes_nobody_whom_it_does_not_know() {
 }
 
 #[test]
-fn a_question_about_nobody_has_no_answer() {
+fn a_question_about_an_unknown_workload_has_no_answer() {
     let folder = Folder::new();
     shop(&folder);
     let manifests = folder.manifests();
     for (from, to, code) in [
-        ("shop/nobody", "shop/reviews", 1),
+        ("shop/absent", "shop/reviews", 1),
         ("shop/web", "shop/nothing", 1),
         ("shop", "shop/reviews", 2),
     ] {

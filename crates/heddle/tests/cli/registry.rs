@@ -87,7 +87,7 @@ fn check(world: &World) -> (Option<i32>, Value) {
     (output.status.code(), answer)
 }
 
-/// A server that answers with its name until it is closed; then nobody can connect.
+/// A server that answers with its name until it is closed; then no client can connect.
 struct Provider {
     address: SocketAddr,
     closed: Arc<AtomicBool>,
@@ -122,7 +122,7 @@ impl Provider {
         self.closed.store(true, Ordering::SeqCst);
         // It looks once more.
         drop(TcpStream::connect(self.address));
-        eventually("nobody listens", || {
+        eventually("no process listens", || {
             TcpStream::connect(self.address).is_err()
         });
     }
@@ -133,7 +133,7 @@ fn three_providers_share_the_traffic_and_one_that_dies_costs_no_request() {
     let world = World::new("three");
     let heddle = world.up();
     let service = heddle.address(&world.web(), None);
-    assert_eq!(get(service, "web", "/").0, 503, "nobody is there yet");
+    assert_eq!(get(service, "web", "/").0, 503, "no provider is there yet");
 
     let providers = ["a", "b", "c"].map(Provider::start);
     let begun = Instant::now();
@@ -152,11 +152,11 @@ fn three_providers_share_the_traffic_and_one_that_dies_costs_no_request() {
         answered.insert(body);
         answered.len() == 3
     });
-    // They are called, and nobody calls as them from here.
+    // They are called, and no program calls as them from here.
     let listeners = heddle.status()["listeners"].as_array().map(Vec::len);
     assert_eq!(listeners, Some(1));
 
-    // One dies, its registrar with it: nobody takes anything back.
+    // One dies, its registrar with it: nothing is taken back.
     let died = Instant::now();
     providers[1].close();
     registrars[1].kill();
@@ -235,9 +235,9 @@ fn a_command_is_registered_for_as_long_as_it_runs() {
     wrong.line("cannot start /no/such/program");
     assert_eq!(wrong.code(), Some(1));
     // Nor does what never takes connections.
-    let nobody = Provider::start("x");
-    nobody.close();
-    let mut silent = world.register(nobody.address, &["--", "sh", "-c", "exit 9"]);
+    let closed = Provider::start("x");
+    closed.close();
+    let mut silent = world.register(closed.address, &["--", "sh", "-c", "exit 9"]);
     assert_eq!(silent.code(), Some(9));
     assert!(world.etcd.keys().is_empty());
 }

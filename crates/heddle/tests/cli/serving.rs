@@ -14,9 +14,9 @@ fn a_request_is_carried_counted_and_logged() {
     let log = folder.path("access.log");
     let heddle = Heddle::up(&folder, &["--access-log", as_str(&log)]);
 
-    let anybody = heddle.address("carried/web", None);
+    let for_all = heddle.address("carried/web", None);
     assert_eq!(
-        get(anybody, "web", "/a?token=secret"),
+        get(for_all, "web", "/a?token=secret"),
         (200, "hello".into())
     );
     let own = heddle.address("carried/web", Some("carried/web"));
@@ -219,7 +219,7 @@ fn a_port_that_is_taken_everywhere_costs_one_line_a_listener() {
         .iter()
         .filter(|line| line.contains("in use by another process"))
         .collect();
-    // One for everybody's address, one for the workload's own.
+    // One for the address for all callers, one for the workload's own.
     assert_eq!(said.len(), 2, "{lines:#?}");
     let address = heddle.address("everywhere/web", None);
     assert_eq!(address.port(), instead);

@@ -12,8 +12,8 @@ use crate::{namespace, routes};
 
 /// What makes `10.96.0.0/16` and `fd00::/64` a place without an answer or an error: the other end of a link that takes
 /// every packet for another host's.
-const SILENCE: &str = "link add silence type veth peer name nobody
-link set nobody up
+const SILENCE: &str = "link add silence type veth peer name far
+link set far up
 link set silence arp off up
 address add 10.0.0.9/32 dev lo
 address add fd01::9/128 dev lo
@@ -24,7 +24,7 @@ route add fd00::/64 dev silence";
 pub(crate) fn silence() -> Option<File> {
     if !rustix::process::geteuid().is_root() {
         let why = "SKIPPED, nothing was proven: namespaces are made by root";
-        let _nobody_listens = writeln!(io::stderr(), "{why}");
+        let _closed = writeln!(io::stderr(), "{why}");
         return None;
     }
     let netns = File::from(namespace::create().unwrap());
@@ -64,7 +64,7 @@ pub(crate) fn fate(dial: &OwnedFd) -> Result<(), Errno> {
 }
 
 #[test]
-fn a_dial_that_nobody_answers_is_ended_and_no_other() {
+fn a_dial_that_is_not_answered_is_ended_and_no_other() {
     let Some(netns) = silence() else { return };
     let services = ["10.96.0.1:80", "[fd00::1]:80", "[::ffff:10.96.0.3]:80"];
     let others = ["10.96.0.2:80", "[fd00::1]:81"];

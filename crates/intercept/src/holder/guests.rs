@@ -16,10 +16,10 @@ use crate::request::{Reply, Request};
 #[cfg(test)]
 mod tests;
 
-/// Operators that are listened to at the same time; whoever came first makes room for another.
+/// Operators that are listened to at the same time; the one that came first makes room for another.
 const MAX_GUESTS: usize = 16;
 
-/// How long nobody is let in for whom there was no descriptor or memory.
+/// How long no operator is let in after there was no descriptor or memory for one.
 const BACK_OFF: Duration = Duration::from_secs(1);
 
 /// Who asks.
@@ -28,14 +28,14 @@ pub(super) struct Guests {
     /// The user that may not.
     proxy: u32,
     guests: Vec<Guest>,
-    /// Until when nobody is let in: there was no descriptor for him.
+    /// Until when no operator is let in: there was no descriptor for one.
     closed: Option<Instant>,
 }
 
 /// One question each: when it is answered, the guest leaves.
 struct Guest {
     socket: OwnedFd,
-    /// Whoever may not is heard out all the same, since nobody hears an answer to what was not read.
+    /// A client that may not is heard out all the same: it hears no answer to a request that was not read.
     may_ask: bool,
     /// What is left to be said, once there is a question: a list is longer than what a socket takes at once.
     answer: Option<VecDeque<Reply>>,
@@ -60,7 +60,7 @@ impl Guests {
         listener.into_iter().chain(guests)
     }
 
-    /// When somebody may be let in again.
+    /// When an operator may be let in again.
     pub(super) fn due(&self) -> Option<Instant> {
         self.closed
     }
@@ -85,7 +85,7 @@ impl Guests {
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
                 // Who waits is there still: without this it would be looked at again and again.
                 Err(error) => {
-                    tracing::error!(%error, "whoever asks the holder has to wait");
+                    tracing::error!(%error, "operators that ask the holder have to wait");
                     self.closed = Some(Instant::now() + BACK_OFF);
                     return;
                 }
@@ -154,8 +154,8 @@ impl Guest {
     }
 }
 
-/// The mode of the socket keeps others out as well; this does not depend on a folder. Of a user that is the
-/// proxy's as well, nobody is heard: it cannot be known which of its processes the proxy has started.
+/// The mode of the socket keeps others out as well; this does not depend on a folder. Where the user is the
+/// proxy's as well, no process is heard: it cannot be known which of its processes the proxy has started.
 fn may_ask(guest: &OwnedFd, proxy: u32) -> bool {
     socket_peercred(guest)
         .is_ok_and(|who| who.uid.as_raw() != proxy && (who.uid.is_root() || who.uid == geteuid()))

@@ -53,7 +53,7 @@ pub(super) fn forget(pod: &Remembered) {
     }
 }
 
-/// The namespace of a pod that was not started anew, and is nobody else's.
+/// The namespace of a pod that was not started anew, and is neither ours nor the machine's.
 fn still_there(pod: &Remembered) -> Option<File> {
     let netns = pod.open().ok().filter(pods::is_namespace)?;
     let place = pods::place(&netns).ok()?;

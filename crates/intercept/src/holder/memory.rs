@@ -39,7 +39,7 @@ pub(super) struct Remembered {
     pub(super) fate: Fate,
     #[serde(default)]
     pub(super) exclude: Exclude,
-    /// Whether there are rules of the packet filter in its namespace; nobody knows, where it is not said.
+    /// Whether there are rules of the packet filter in its namespace; unknown where it is not said.
     #[serde(default)]
     pub(super) filtered: Option<bool>,
 }
@@ -70,7 +70,7 @@ impl Remembered {
     }
 }
 
-/// A file of them, which nobody but its owner may write: it says what becomes of pods.
+/// A file of them, which only its owner may write: it says what becomes of pods.
 pub(super) struct Memory {
     path: PathBuf,
     /// What the file holds, as far as is known: a disk may take its time, and a holder that finds its pods as they were
@@ -139,7 +139,7 @@ impl Memory {
         std::mem::replace(&mut lost.why, why) != lost.why
     }
 
-    /// Whoever was lost under that name is so no more. Returns who that was.
+    /// A pod that was lost under that name is so no more. Returns which one that was.
     pub(super) fn recovered(&mut self, workload: &WorkloadName) -> Option<Remembered> {
         let mut lost = self.lost.iter();
         let found = lost.position(|lost| lost.pod.workload == *workload)?;
@@ -249,7 +249,7 @@ pub(super) fn put(
     let mut next = path.as_os_str().to_owned();
     next.push(".next");
     let next = PathBuf::from(next);
-    // What an interrupted writer left, or somebody has put there for us to write through.
+    // What an interrupted writer left, or another user has put there for us to write through.
     match fs::remove_file(&next) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

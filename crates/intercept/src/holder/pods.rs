@@ -46,7 +46,7 @@ pub(super) struct Pod {
     path: Option<PathBuf>,
     pub(super) netns: File,
     place: Place,
-    /// Whether the path led there when it was enrolled: whoever asked may see other paths than we.
+    /// Whether the path led there when it was enrolled: the operator may see other paths than we.
     is_found: bool,
     pub(super) addresses: Vec<IpAddr>,
     /// Addresses that its namespace has and that are not its own: they are another pod's, or too many.
@@ -115,24 +115,24 @@ pub(super) struct Pods {
     watches: Watches,
     pods: BTreeMap<PodId, Pod>,
     next: u32,
-    /// The namespaces that are nobody's pod: ours, and the machine's.
-    nobodys: Vec<Place>,
+    /// The namespaces that are no pod's: ours, and the machine's.
+    not_pods: Vec<Place>,
     /// Which addresses are the mesh's.
     ranges: Vec<Range>,
 }
 
 impl Pods {
     pub(super) fn new(hooks: Hooks, host: Option<&File>, ranges: Vec<Range>) -> io::Result<Pods> {
-        let mut nobodys = vec![place(&File::open(OWN_NAMESPACE)?)?];
+        let mut not_pods = vec![place(&File::open(OWN_NAMESPACE)?)?];
         if let Some(host) = host {
-            nobodys.push(place(host)?);
+            not_pods.push(place(host)?);
         }
         Ok(Pods {
             hooks,
             watches: Watches::new()?,
             pods: BTreeMap::new(),
             next: 1,
-            nobodys,
+            not_pods,
             ranges,
         })
     }
@@ -190,7 +190,7 @@ impl Pods {
             if !pod.routed {
                 let routed = routes::prepare(pod.netns.as_fd());
                 routed.inspect_err(|error| {
-                    tracing::error!(workload = %pod.workload, %error, "nobody can speak to a pod as its clients");
+                    tracing::error!(workload = %pod.workload, %error, "no proxy can speak to a pod as its clients");
                 })?;
                 pod.routed = true;
             }
@@ -235,7 +235,7 @@ impl Pods {
         for pod in self.pods.values_mut() {
             match pod.state {
                 PodState::Serving => pod.state = PodState::Held,
-                // Nobody is left who could drain it.
+                // No proxy is left that could drain it.
                 PodState::Releasing => pod.due = Some(Instant::now() + DETACHED_WITHIN),
                 // The others are only said of it.
                 _ => {}

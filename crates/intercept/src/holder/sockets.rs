@@ -26,7 +26,7 @@ const MAX_READ: usize = 1_024;
 pub(super) struct Found {
     /// The first of them, in their order.
     pub(super) addresses: Vec<IpAddr>,
-    /// How many there are besides: whoever may add some may add any number.
+    /// How many there are besides: a pod that may add some may add any number.
     pub(super) more: usize,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn addresses(netns: BorrowedFd<'_>) -> io::Result<Found> {
     Ok(addresses.into())
 }
 
-/// Loopback and link-local addresses (RFC 4291, section 2.5.6), and groups, which nobody connects to.
+/// Loopback and link-local addresses (RFC 4291, section 2.5.6), and groups, which no client connects to.
 fn is_local(address: &IpAddr) -> bool {
     if address.is_multicast() || address.is_unspecified() {
         return true;
@@ -93,7 +93,7 @@ fn listener(port: u16) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Whether the proxy may speak to a pod with that address, which is another host's or nobody's.
+/// Whether the proxy may speak to a pod with that address, which is another host's or no host's.
 pub(super) fn may_speak(pod: &Pod, family: Family, source: SocketAddr) -> io::Result<()> {
     let is_right =
         may_speak_as(source, family, &pod.addresses) && !pod.others.contains(&source.ip());

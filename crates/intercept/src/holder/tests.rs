@@ -75,7 +75,7 @@ fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
     assert_eq!(again, replies);
     std::fs::create_dir(memory.parent().unwrap()).unwrap();
     assert_eq!(enrol(&mut holder, "vault", netns, path), [Reply::Done]);
-    // Without its namespace, and one that nobody has enrolled.
+    // Without its namespace, and one that was not enrolled.
     let request = Request::Enrol {
         workload: name("vault"),
         netns: PathBuf::new(),
@@ -141,7 +141,7 @@ fn a_lost_pod_is_listed_with_its_reason_and_comes_back_or_is_released() {
             ("shop/till".to_owned(), PodState::Lost)
         ]
     );
-    // … and the other is forgotten by whoever releases it, who is told of its guard.
+    // … and the other is forgotten when an operator releases it, who is told of its guard.
     let workload = name("till");
     let replies = holder.answer(Request::Release { workload }, None);
     let [Reply::Warning(warning), Reply::Done] = &replies[..] else {

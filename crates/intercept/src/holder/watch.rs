@@ -1,7 +1,7 @@
 //! Addresses that come and go while a pod is enrolled.
 //!
 //! Each pod has a socket in its namespace at which the kernel says that something about addresses has changed
-//! (rtnetlink(7)). What it says is not read: whoever hears of a change reads all addresses again, so that nothing is
+//! (rtnetlink(7)). What it says is not read: the holder then reads all addresses again, so that nothing is
 //! lost when the kernel had more to say than fits. One descriptor stands for all of these sockets.
 
 use std::io;

@@ -279,8 +279,8 @@ impl Bpf {
         refused("a pod's listener", inserted)?;
         let arrive = loaded::link(&mut self.object, loaded::ARRIVE, pod.netns)?;
         enrolled._arrive = Some(arrive);
-        // The guard first: it guards nobody whose entry does not say so, and should we be killed before the entry is
-        // there, nobody has been told that the pod is enrolled. The other way round it would be, and its door open.
+        // The guard first: it guards no pod whose entry does not say so, and should we be killed before the entry is
+        // there, no operator was told that the pod is enrolled. The other way round it would be, and its door open.
         if enrolled.entry.fate == Fate::Refuse {
             let (packets, pins) = (&self.packets, self.pins.as_ref());
             enrolled.guard(&mut self.object, packets, pins)?;
@@ -324,7 +324,7 @@ impl Bpf {
     }
 
     pub(super) fn died(&mut self) -> Result<(), HookError> {
-        // 0 is of those that nobody has served yet.
+        // 0 is of those that no proxy has served yet.
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
         self.tables.set_epoch(self.epoch)
     }
@@ -337,7 +337,7 @@ impl Bpf {
             done = done.and(pins.remove_pod(enrolled.cookie));
         }
         done = done.and(self.unsteer(&enrolled));
-        // Not its addresses: the kernel takes its time to detach what drops those that nobody knows of.
+        // Not its addresses: the kernel takes its time to detach what drops those that are not known.
         self.leaving.insert(pod, enrolled.addresses);
         done
     }
@@ -399,7 +399,7 @@ fn cgroup(path: &Path) -> Result<File, HookError> {
     if !path.join("cgroup.type").exists() {
         return Err(HookError::path(
             path,
-            "is the root of all control groups, where hooks would concern everybody: name one beneath it",
+            "is the root of all control groups, where hooks would concern every process: name one beneath it",
         ));
     }
     Ok(file)

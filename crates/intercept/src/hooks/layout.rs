@@ -77,7 +77,7 @@ fn ranges(bytes: &mut [u8], ranges: &[PortRange]) -> u8 {
     count
 }
 
-/// A pod that another process guarded, as nobody serves it: refused, and without networks of its own,
+/// A pod that another process guarded, as one that no proxy serves: refused, and without networks of its own,
 /// whose entries are not taken over. `None` when it was not guarded.
 pub(super) fn orphan(mut pod: PodBytes) -> Option<PodBytes> {
     if pod[14] & GUARDED == 0 {

@@ -166,7 +166,7 @@ impl Pins {
         Ok(HashMap::try_from(Map::HashMap(data)).ok())
     }
 
-    /// Keeps a guard of all pods, which is kept as well by whoever holds what is returned.
+    /// Keeps a guard of all pods. The link that is returned keeps it as well, as long as it is held.
     pub(super) fn keep(&self, name: &str, link: FdLink) -> Result<FdLink, HookError> {
         let new = self.folder.join(format!("{name}{NEW}"));
         let link = link.pin(&new).map_err(|error| unpinned(&new, &error))?;
@@ -223,7 +223,7 @@ impl Pins {
     /// Ends the guard of one pod, if it has one.
     pub(super) fn remove_pod(&self, cookie: u64) -> Result<(), HookError> {
         let packets = format!("{PACKETS}{cookie}-");
-        // Somebody may have removed everything.
+        // An operator may have removed everything.
         let names = match self.folder.exists() {
             true => names(&self.folder)?,
             false => Vec::new(),

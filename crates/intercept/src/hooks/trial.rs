@@ -1,4 +1,4 @@
-//! Hooks tried where they concern nobody, to find out what a machine offers.
+//! Hooks tried where they concern no program, to find out what a machine offers.
 
 use std::fs::File;
 use std::io;

@@ -12,11 +12,11 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use crate::capture::Capture;
 use crate::stage::{Pod, Stage, ip, on_stage};
 
-/// Addresses of the node: of the mesh, and of nobody's.
+/// Addresses of the node: of the mesh, and outside of it.
 const MESH: [&str; 2] = ["10.96.0.1", "fd96::1"];
 const ELSEWHERE: &str = "10.111.0.1";
 
-/// Somebody on the node, and a program in a pod that is connected to him.
+/// A program on the node, and one in a pod that is connected to it.
 #[derive(Debug)]
 pub(crate) struct Talk {
     node: UdpSocket,
@@ -81,8 +81,8 @@ fn talks(stage: &Stage, pod: &Pod) -> [Talk; 2] {
     ["10.96.0.1:9", "[fd96::1]:9"].map(|at| Talk::new(stage, pod, at))
 }
 
-/// The node has them from now on. What it sends is in one processor's queue from now on, so that whoever has heard the
-/// last of it knows that the rest was dropped.
+/// The node has them from now on. What it sends is in one processor's queue from now on, so that a test that
+/// has heard the last of it knows that the rest was dropped.
 pub(crate) fn node_addresses() {
     let mut one = CpuSet::new();
     one.set(sched_getcpu());
@@ -118,7 +118,7 @@ pub(crate) fn assert_silent(stage: &Stage, pod: &Pod, talks: &[Talk]) {
         talk.say();
     }
     assert_eq!(capture.heard(), 0, "not a packet left the pod");
-    // What is said to it is not heard, whoever says it, unless he is nobody of the mesh.
+    // What is said to it is not heard, unless it comes from outside of the mesh.
     for talk in talks {
         talk.answer(b"not heard");
     }

@@ -79,7 +79,7 @@ fn a_strict_pod_stays_silent_without_a_holder_until_the_next_one_or_its_removal(
         accept(&open_app);
         datagram(stage, &open).unwrap();
 
-        // The next holder refuses whom it has not heard of yet, and serves whom it has.
+        // The next holder refuses pods that it has not heard of yet, and serves the others.
         let mut hooks = stage.hooks();
         assert_silent(stage, &other);
         pod.enrol(&mut hooks);
@@ -323,7 +323,7 @@ fn a_holder_that_lives_goes_on_without_its_guard() {
         // What guards its namespace reads the table of the holder before, and is detached by and by.
         let deadline = Instant::now() + Duration::from_secs(5);
         while dial("10.90.2.2:80").is_err() {
-            assert!(Instant::now() < deadline, "nobody gets through");
+            assert!(Instant::now() < deadline, "no call gets through");
         }
         accept(&app);
         assert_steered(stage, &pod);
@@ -333,7 +333,7 @@ fn a_holder_that_lives_goes_on_without_its_guard() {
 }
 
 #[test]
-fn a_guarded_pod_is_not_reached_by_an_address_that_nobody_knows_of() {
+fn a_guarded_pod_is_not_reached_by_an_address_that_the_holder_does_not_know() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
@@ -352,13 +352,13 @@ fn a_guarded_pod_is_not_reached_by_an_address_that_nobody_knows_of() {
             }
         };
         assert_refused();
-        // Nor when the holder is gone, and with it whoever could follow.
+        // Nor when the holder is gone, which alone could follow.
         drop(hooks);
         assert_refused();
         uninstall(&stage.bpffs()).unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);
         while dial("10.90.1.3:80").is_err() {
-            assert!(Instant::now() < deadline, "nobody gets through");
+            assert!(Instant::now() < deadline, "no call gets through");
         }
         accept(&app);
     });

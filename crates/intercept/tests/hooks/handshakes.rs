@@ -43,7 +43,7 @@ fn nothing_is_left_of_ten_thousand_connections() {
     });
 }
 
-/// Nobody answers the first packets of what the pod dials, so that handshakes last.
+/// The first packets of what the pod dials get no answer, so that handshakes last.
 fn silence(pod: &Pod) {
     within_pod(pod, || {
         run("nft", "add table inet silence");
@@ -66,7 +66,7 @@ fn begin(stage: &Stage, pod: &Pod) -> Result<OwnedFd, Errno> {
     match rustix::net::connect(&socket, &to) {
         Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error),
-        Ok(()) => panic!("somebody has answered"),
+        Ok(()) => panic!("the dial was answered"),
     }
 }
 

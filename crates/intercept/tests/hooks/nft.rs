@@ -193,7 +193,7 @@ fn without_a_proxy_each_pod_meets_its_fate() {
             dial(SocketAddr::new(pod.addresses[0], 80)).unwrap();
             accept(&pod.inbound);
         }
-        // A listener that is gone does not let anybody through to the program.
+        // A listener that is gone lets no caller through to the program.
         drop(pod);
     });
 }

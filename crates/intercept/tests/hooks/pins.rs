@@ -9,7 +9,7 @@ use heddle_intercept::hooks::{Hooks, Kind, uninstall};
 use crate::stage::on_stage;
 
 #[test]
-fn a_guard_is_kept_only_where_nobody_else_can_touch_it() {
+fn a_guard_is_kept_only_where_no_other_user_can_touch_it() {
     on_stage(|stage| {
         let folder = stage.bpffs();
         let above = folder.parent().unwrap();

@@ -54,7 +54,7 @@ pub(crate) fn on_stage(test: impl FnOnce(&Stage) + Send) {
     let cgroup2 = match possible() {
         Ok(cgroup2) => cgroup2,
         Err(why) => {
-            // Not by the macro, whose lines nobody sees of a test that passes.
+            // Not by the macro, whose lines are hidden when a test passes.
             let _ = writeln!(io::stderr(), "SKIPPED, nothing was proven: {why}");
             return;
         }
@@ -258,7 +258,7 @@ impl Drop for Stage {
                 eprintln!("cannot remove {}: {error}", group.display());
             }
         }
-        // The mount is this thread's, and goes with it; the folder below it is everybody's.
+        // The mount is this thread's, and goes with it; the folder below it is not.
         let _ = rustix::mount::unmount(&self.folder, rustix::mount::UnmountFlags::DETACH);
         let _ = fs::remove_dir(&self.folder);
     }
@@ -292,7 +292,7 @@ pub(crate) fn await_call(listener: &TcpListener) {
     assert_eq!(
         poll(&mut waiting, Some(&patience)).unwrap(),
         1,
-        "nobody connected"
+        "no client connected"
     );
 }
 
@@ -308,7 +308,7 @@ pub(crate) fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     )
 }
 
-/// Somebody on the node connects to a pod.
+/// A program on the node connects to a pod.
 pub(crate) fn dial(to: impl ToSocketAddrs) -> io::Result<TcpStream> {
     let to = to.to_socket_addrs()?.next().unwrap();
     let stream = TcpStream::connect_timeout(&to, PATIENCE)?;

@@ -70,7 +70,7 @@ fn a_program_sees_its_clients_address_and_its_answers_do_not_leave_the_pod() {
         pod.enrol(&mut hooks);
         routes::prepare(pod.netns.as_fd()).unwrap();
         routes::prepare(pod.netns.as_fd()).expect("what is there stays");
-        // The first two are addresses of the node, the others of nobody here.
+        // The first two are addresses of the node, the others of no host here.
         let clients = [
             ("10.90.1.1:40000", "10.90.1.2"),
             ("[fd90:1::1]:40000", "[fd90:1::2]"),
@@ -89,9 +89,9 @@ fn a_program_sees_its_clients_address_and_its_answers_do_not_leave_the_pod() {
             theirs.write_all(&[0; 100_000]).unwrap();
             ours.read_exact(&mut [0; 100_000]).unwrap();
             // A port without a program is heard of as well.
-            let nobody = format!("{server}:81").parse().unwrap();
+            let unserved = format!("{server}:81").parse().unwrap();
             assert_eq!(
-                connect(stage, &pod, client, nobody).unwrap_err(),
+                connect(stage, &pod, client, unserved).unwrap_err(),
                 Errno::CONNREFUSED
             );
         }
@@ -106,7 +106,7 @@ fn a_call_of_the_proxy_that_is_under_way_opens_no_other_port_to_its_client() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "10.90.1.2:80");
-        // A program that accepts nobody, so that calls to it stay where they are.
+        // A program that accepts no connection, so that calls to it stay where they are.
         let busy = stage.serve(&pod, "10.90.1.2:9000");
         pod.enrol(&mut hooks);
         routes::prepare(pod.netns.as_fd()).unwrap();
@@ -118,14 +118,14 @@ fn a_call_of_the_proxy_that_is_under_way_opens_no_other_port_to_its_client() {
         let under_way = rustix::net::connect(&waiting, &to);
         assert_eq!(under_way, Err(Errno::INPROGRESS));
 
-        // The same client dials another port, from the same port, and is steered like anybody.
+        // The same client dials another port, from the same port, and is steered like any other.
         let dialling = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         rustix::net::bind(&dialling, &client).unwrap();
         let program: SocketAddr = "10.90.1.2:80".parse().unwrap();
         rustix::net::connect(&dialling, &program).unwrap();
         assert_eq!(accept(&pod.inbound).1, client);
-        let nobody = app.accept().unwrap_err();
-        assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
+        let none = app.accept().unwrap_err();
+        assert_eq!(none.kind(), std::io::ErrorKind::WouldBlock);
     });
 }
 

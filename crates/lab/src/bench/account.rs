@@ -3,7 +3,7 @@
 //! CPU comes from `/proc/PID/task/*/schedstat`, which counts nanoseconds, for every thread of the
 //! process and its descendants. The split into user and system time comes from `/proc/PID/stat`,
 //! which counts ticks of 10 ms; it also covers for threads that ended between two readings.
-//! Time spent in interrupts is charged to whoever was running, the same for all systems.
+//! Time spent in interrupts is charged to the process that was running, the same for all systems.
 
 use std::collections::BTreeMap;
 use std::fs;

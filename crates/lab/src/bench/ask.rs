@@ -23,7 +23,7 @@ pub(super) fn target(text: &str) -> anyhow::Result<(&str, SocketAddr)> {
 }
 
 /// Sends a request to `AUTHORITY@ADDRESS:PORT` and returns the status of its answer. `mark` is the value
-/// of a field that nobody looks at.
+/// of a field that no proxy looks at.
 ///
 /// # Errors
 /// When there is no answer in time, or none that is HTTP.

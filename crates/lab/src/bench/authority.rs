@@ -131,7 +131,7 @@ fn uri(text: &str) -> anyhow::Result<SanType> {
     Ok(SanType::URI(text.try_into()?))
 }
 
-/// Writes a file that nobody else may read.
+/// Writes a file that no other user may read.
 ///
 /// # Errors
 /// When it cannot be written, or exists.

@@ -1,5 +1,5 @@
 //! `heddle-lab confine … -- PROGRAM ARGS`: becomes the program, held to a core and a control group,
-//! and ended with whoever started it.
+//! and ended with the process that started it.
 //!
 //! A process in between instead of code between fork and exec: everything here is safe Rust, and what
 //! is set (affinity, group, parent-death signal) survives `exec`.

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What `heddle-lab handshakes` is told.
 #[derive(Args, Clone)]
 pub(crate) struct Handshakes {
-    /// Whom to call.
+    /// The server to call.
     #[arg(long, value_name = "ADDRESS:PORT")]
     to: SocketAddr,
     /// The name to ask for (SNI).
@@ -174,7 +174,7 @@ fn config(options: &Handshakes) -> anyhow::Result<ClientConfig> {
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Whoever))
+        .with_custom_certificate_verifier(Arc::new(AnyServer))
         .with_client_auth_cert(certificates, key)?;
     config.alpn_protocols = vec![options.protocol.clone().into_bytes()];
     config.resumption = Resumption::disabled();
@@ -183,9 +183,9 @@ fn config(options: &Handshakes) -> anyhow::Result<ClientConfig> {
 
 /// Believes every server: what is measured is the server's work, and nothing is ever said to it.
 #[derive(Debug)]
-struct Whoever;
+struct AnyServer;
 
-impl ServerCertVerifier for Whoever {
+impl ServerCertVerifier for AnyServer {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

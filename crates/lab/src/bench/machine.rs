@@ -1,6 +1,6 @@
 //! The machine that figures belong to, and a network namespace of our own on it.
 //!
-//! A namespace has a loopback interface that nobody else uses, and a congestion control of its own: with
+//! A namespace has a loopback interface that no other process uses, and a congestion control of its own: with
 //! BBR, a common default, the kernel paces even loopback with a timer per packet, which says nothing about
 //! proxies.
 

@@ -4,7 +4,7 @@
 //! manifests ─▶ heddle control ─▶ heddle node near, heddle node far
 //! ```
 //!
-//! The nodes join with tokens that the control plane's operator commands make, as anybody's would.
+//! The nodes join with tokens that the control plane's operator commands make, as nodes of any mesh would.
 
 use std::ffi::OsString;
 use std::fs;
@@ -188,7 +188,7 @@ fn with(flag: &str, value: &Path) -> [OsString; 2] {
     [flag.into(), value.into()]
 }
 
-/// A loopback address that nobody listens on. Another process could take it before the proxy does, and
+/// A loopback address that no process listens on. Another process could take it before the proxy does, and
 /// then the proxy says so.
 pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)

@@ -1,4 +1,4 @@
-//! A provider of a service: it hashes what it is asked, waits as for somebody else's answer, and takes no
+//! A provider of a service: it hashes what it is asked, waits as for another service's answer, and takes no
 //! more than so many requests at once.
 //!
 //! ```text
@@ -28,7 +28,7 @@ use super::{ask, http};
 pub(super) const ANSWER_BYTES: u64 = 16;
 /// The longest request that is waited for, head and body, in bytes.
 const MAX_REQUEST: usize = 64 << 10;
-/// The longest time that somebody may ask it to wait.
+/// The longest time that a client may ask it to wait.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// What `heddle-lab provider` is told.

@@ -139,7 +139,7 @@ pub(super) struct Report {
     pub(super) ratios: BTreeMap<String, f64>,
     /// The rounds behind `ratios`.
     pub(super) ratio_spreads: BTreeMap<String, Spread>,
-    /// Medians by name, for whoever compares two reports.
+    /// Medians by name, for a comparison of two reports.
     pub(super) values: BTreeMap<String, f64>,
     pub(super) notes: Vec<String>,
     #[serde(skip)]
@@ -260,7 +260,7 @@ fn disturbance(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// Ratios of the first Heddle to everybody else.
+/// Ratios of the first Heddle to all other systems.
 fn ratios(systems: &[System], runs: &[Run], main: Cell) -> BTreeMap<String, Spread> {
     let mut found = BTreeMap::new();
     let Some(ours) = systems.iter().find(|system| system.kind == Kind::Heddle) else {

@@ -15,7 +15,7 @@ use super::systems::{Running, System, Traffic, Work};
 use super::upstream::Serving;
 
 /// Everything that runs, except the proxies themselves. Fields end in this order: a group can only be
-/// removed once nobody is inside.
+/// removed once no process is inside.
 pub(super) struct Stage<'a> {
     pub(super) systems: &'a [System],
     upstream: Serving,

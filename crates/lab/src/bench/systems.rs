@@ -53,7 +53,7 @@ pub(super) struct System {
 pub(super) enum Traffic {
     /// HTTP/1.1 through one proxy.
     Http,
-    /// Bytes that nobody reads, through one proxy.
+    /// Opaque bytes, through one proxy.
     Opaque,
     /// HTTP/1.1 through two proxies of the same kind, with mutual TLS between them and a policy at the
     /// second.

@@ -36,7 +36,7 @@ enum ListenerKind {
 }
 
 impl NodeStatus {
-    /// Where `caller` (none: anybody) reaches `service`.
+    /// Where `caller` (none: any caller) reaches `service`.
     ///
     /// # Errors
     /// The node has no such listener.

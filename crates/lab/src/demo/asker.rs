@@ -1,8 +1,8 @@
 //! A program that asks a service the same thing again and again: `heddle-lab ask`, which is started where the
 //! caller is, on this machine or in a pod. It knows a URL, and nothing of a mesh.
 //!
-//! Every answer is a line of its output. It goes on until its input ends, and whoever started it is gone or
-//! has had enough.
+//! Every answer is a line of its output. It goes on until its input ends: then the process that started it is
+//! gone or has had enough.
 
 use std::io::{self, Read, Write};
 use std::process::Stdio;
@@ -106,7 +106,7 @@ fn input_ended() -> watch::Receiver<()> {
 }
 
 fn say(answer: &str) -> anyhow::Result<()> {
-    writeln!(io::stdout(), "{answer}").context("nobody listens")
+    writeln!(io::stdout(), "{answer}").context("no process reads the answers")
 }
 
 struct Question {

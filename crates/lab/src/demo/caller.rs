@@ -1,4 +1,4 @@
-//! Somebody who asks a service the same thing again and again, and remembers what it was told.
+//! A caller that asks a service the same thing again and again, and remembers what it was told.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -33,7 +33,7 @@ pub(super) async fn ask(program: Command, url: &str) -> anyhow::Result<String> {
     asker.next().await.context("heddle-lab ask said nothing")
 }
 
-/// Somebody who asks; stops when dropped.
+/// A caller that asks; stops when dropped.
 pub(super) struct Caller {
     task: JoinHandle<Answers>,
     enough: Arc<Notify>,

@@ -53,7 +53,7 @@ const FILES: [(&str, &str); 4] = [
     ),
 ];
 
-/// Of somebody who is no part of the story.
+/// Of a workload that is no part of the story.
 const OUTSIDER: &str = "\n  name: stranger\n";
 
 /// What comes while the mesh runs.

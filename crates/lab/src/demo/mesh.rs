@@ -39,7 +39,7 @@ const METRICS_BYTES: usize = 4 * 1024 * 1024;
 /// Certificates live for minutes, the shortest that there are: who stays sees them renewed, and the old
 /// root dropped.
 pub(super) const SETTINGS: &str = "control: {leaf_life_s: 300, backdate_s: 60}\n";
-/// What `heddle check` ends with when somebody should look: it is still an answer.
+/// What `heddle check` ends with when an operator should look: it is still an answer.
 pub(super) const DEGRADED: i32 = 6;
 
 /// Where the mesh runs.
@@ -235,10 +235,10 @@ impl Mesh {
         }
     }
 
-    /// Connects to an address of the mesh, as somebody does who is near the nodes and no workload.
+    /// Connects to an address of the mesh, as a client that is near the nodes and no workload.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// No process listens there.
     pub(super) async fn connect(&self, address: SocketAddr) -> anyhow::Result<TcpStream> {
         let stream = match &self.ground {
             Ground::Loopback(_) => TcpStream::connect(address).await?,
@@ -257,7 +257,7 @@ impl Mesh {
             let page = timeout(METRICS_LIMIT, scrape(&node.socket)).await;
             let page = page.context("no answer in time").flatten();
             let page = page.with_context(|| format!("the metrics of {}", node.name))?;
-            // What has no namespace is no workload: whoever it is, it is counted where it called.
+            // What has no namespace is no workload: it is counted where it called.
             let calls_here =
                 |source: &str| node.workloads.contains(source) || !source.contains('/');
             reading.add(node.name, &page, calls_here);

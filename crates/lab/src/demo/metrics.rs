@@ -13,7 +13,7 @@ const WINDOW: Duration = Duration::from_secs(5);
 pub(super) const REJECTED: &str = "heddle_requests_rejected_total";
 pub(super) const HANDSHAKES_REFUSED: &str = "heddle_handshakes_refused_total";
 
-/// Who called whom by which route, as a node counts it.
+/// Which workload called which Service by which route, as a node counts it.
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Edge {
     pub(super) node: &'static str,

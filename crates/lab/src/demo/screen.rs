@@ -63,7 +63,7 @@ impl Screen {
             frame = format!("\x1b[{}A\x1b[J", self.drawn);
         }
         frame.push_str(&table);
-        // A screen that is gone ends nobody's demo.
+        // A screen that is gone does not end the demo.
         let mut out = io::stdout().lock();
         let _ = out.write_all(frame.as_bytes()).and_then(|()| out.flush());
         self.drawn = table.lines().count();

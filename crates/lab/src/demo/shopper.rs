@@ -63,7 +63,7 @@ pub(super) struct Tally {
     pub(super) failed_last: Option<Instant>,
     /// When the last page came.
     pub(super) came_last: Option<Instant>,
-    /// The longest time without one, since somebody [watches](Shopper::watch_gaps).
+    /// The longest time without one, since an act [watches](Shopper::watch_gaps).
     pub(super) longest_gap: Duration,
 }
 

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 #[cfg(test)]
 mod tests;
 
-/// How long the port may take to turn somebody away.
+/// How long the port may take to turn a stranger away.
 const LIMIT: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes.
 const ANSWER_LIMIT: usize = 64 * 1024;
@@ -27,9 +27,9 @@ const REQUEST: &[u8] = b"GET /details/1 HTTP/1.1\r\nHost: details\r\n\r\n";
 /// Who comes to the port.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Stranger {
-    /// Somebody who speaks HTTP and no TLS.
+    /// A client that speaks HTTP and no TLS.
     Plaintext,
-    /// Somebody who speaks TLS as nodes do, and shows no certificate.
+    /// A client that speaks TLS as nodes do, and shows no certificate.
     Anonymous,
 }
 
@@ -98,7 +98,7 @@ async fn anonymous(mut stream: TcpStream, name: &str) -> anyhow::Result<usize> {
         while session.wants_write() {
             session.write_tls(&mut out)?;
         }
-        // Whoever was turned away may find the connection closed.
+        // A stranger that was turned away may find the connection closed.
         if stream.write_all(&out).await.is_err() {
             return Ok(answer);
         }
@@ -135,7 +135,7 @@ fn config() -> anyhow::Result<ClientConfig> {
     Ok(config)
 }
 
-/// A stranger does not care whom it talks to.
+/// A stranger does not care which server it talks to.
 #[derive(Debug)]
 struct Believing(Arc<CryptoProvider>);
 

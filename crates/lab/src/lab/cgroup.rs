@@ -133,7 +133,7 @@ impl Group {
                 .join(group)
                 .join("cgroup.subtree_control");
             for controller in UNIFIED_CONTROLLERS {
-                // Refused where the host does not hand it down; whoever sets a limit is told.
+                // Refused where the host does not hand it down; a caller that sets a limit is told.
                 let _unavailable = fs::write(&file, format!("+{controller}"));
             }
         }

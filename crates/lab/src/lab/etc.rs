@@ -1,4 +1,4 @@
-//! What a pod finds in /etc: who it is, and whom to ask for names.
+//! What a pod finds in /etc: who it is, and which server to ask for names.
 
 use std::fmt::Write;
 use std::fs;

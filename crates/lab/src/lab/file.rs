@@ -111,7 +111,7 @@ pub enum Carried {
     Node,
     /// One proxy per pod: every pod is a node of the mesh.
     Pod,
-    /// Nobody: pods reach each other directly. Names of Services are those of their pods then, since
+    /// No proxy: pods reach each other directly. Names of Services are those of their pods then, since
     /// nothing answers at a cluster address.
     Nothing,
 }

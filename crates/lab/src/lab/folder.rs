@@ -80,7 +80,7 @@ impl Folder {
         Ok(lock)
     }
 
-    /// Waits for nobody: whoever changes the lab now is asked to be waited for.
+    /// Does not wait: when another process changes the lab now, the error asks the user to wait.
     ///
     /// # Errors
     /// Another process changes it, or it is not there.

@@ -69,7 +69,7 @@ pub(super) fn said_of_ended(note: &Note) -> String {
     }
 }
 
-/// A port of a pod on which nobody listens.
+/// A port of a pod on which no program listens.
 fn missing(plan: &PodPlan, pid: i32) -> Option<u16> {
     if plan.ports.is_empty() {
         return None;

@@ -141,7 +141,7 @@ fn settle(forwards: bool) -> anyhow::Result<()> {
         ("ipv6/conf/all/disable_ipv6", "0"),
         ("ipv6/conf/default/disable_ipv6", "0"),
         ("ipv6/conf/all/forwarding", forwards),
-        // Nobody else is there who could have the address.
+        // No other host is there that could have the address.
         ("ipv6/conf/all/accept_dad", "0"),
         ("ipv6/conf/default/accept_dad", "0"),
         ("ipv6/conf/default/accept_ra", "0"),
@@ -183,7 +183,7 @@ pub(super) fn make_folder() -> anyhow::Result<()> {
 pub(super) fn remove_folder() {
     let is_empty = || fs::read_dir(FOLDER).is_ok_and(|mut names| names.next().is_none());
     if Path::new(MARKER).exists() && is_empty() {
-        // Whoever else has put something on it meanwhile makes one of these fail, rightly.
+        // What another process has put on it meanwhile makes one of these fail, rightly.
         let gone = rustix::mount::unmount(FOLDER, UnmountFlags::empty());
         if gone.is_ok() && fs::remove_dir(FOLDER).is_ok() {
             let _left = fs::remove_file(MARKER);

@@ -49,7 +49,7 @@ impl Place {
         self.prepare(program.as_ref(), false)
     }
 
-    /// The same for a process that goes on when whoever started it has ended.
+    /// The same for a process that goes on when the process that started it has ended.
     ///
     /// # Errors
     /// The namespace or a group is not there.

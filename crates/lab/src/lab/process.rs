@@ -1,4 +1,4 @@
-//! Processes that outlive whoever started them, and how they are ended: by notes, never by name.
+//! Processes that outlive the one that started them, and how they are ended: by notes, never by name.
 //!
 //! A note holds the id of a process and when it started, so that a process that got the same id later is
 //! left alone. What processes have started in turn is found in their control group.
@@ -167,7 +167,7 @@ impl Process {
     pub(super) fn ends_by(&self, deadline: Instant) -> bool {
         let ended = readable_by(self.fd.as_fd(), deadline);
         if ended {
-            let _somebody_elses = rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG);
+            let _not_our_child = rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG);
         }
         ended
     }

@@ -1,4 +1,4 @@
-//! What a lab needs of whoever runs it and of the kernel.
+//! What a lab needs of the user who runs it and of the kernel.
 
 use std::path::Path;
 

@@ -54,7 +54,7 @@ fn what_could_be_another_id_is_none() {
 }
 
 #[test]
-fn a_server_name_of_another_domain_or_form_asks_for_nobody() {
+fn a_server_name_of_another_domain_or_form_asks_for_no_identity() {
     let domain = TrustDomain::parse("mesh.example").unwrap();
     for name in [
         "",

@@ -86,7 +86,7 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
 }
 
 #[test]
-fn a_node_gets_its_own_workloads_and_everybodys_endpoints() {
+fn a_node_gets_its_own_workloads_and_all_endpoints() {
     let whole = placed([Some("n0"), Some("n1")]);
     assert_eq!(whole.check_invariants(), Ok(()));
     let own = whole.for_node(&NodeName::parse("n1").unwrap());
@@ -137,7 +137,7 @@ fn without_node_names_there_is_one_node() {
     let node = NodeName::parse("n0").unwrap();
     let whole = placed([None, None]);
     assert_eq!(whole.for_node(&node), whole);
-    // As soon as one workload is placed, the other is nobody's.
+    // As soon as one workload is placed, the other is on no node.
     let mixed = placed([Some("n0"), None]);
     let own = mixed.for_node(&node);
     assert_eq!(own.workloads, mixed.workloads[..1]);

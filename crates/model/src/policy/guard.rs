@@ -168,7 +168,7 @@ impl Guard {
         }
     }
 
-    /// Whether everything is allowed, whoever calls, and no dry run has anything to say.
+    /// Whether everything is allowed to every caller, and no dry run has anything to say.
     pub fn is_open(&self) -> bool {
         self.is_complete && self.mode == Mode::Permissive && self.policies.is_empty()
     }
@@ -183,8 +183,8 @@ impl Guard {
         &self.policies
     }
 
-    /// Whether an enforced rule looks at requests to this port, which makes it HTTP where nobody
-    /// has declared what it is.
+    /// Whether an enforced rule looks at requests to this port, which makes it HTTP where its
+    /// protocol is not declared.
     pub fn looks_at_requests(&self, port: u16) -> bool {
         self.enforced().any(|policy| {
             let mut rules = policy.rules.iter();
@@ -376,7 +376,7 @@ impl Unmet {
 }
 
 impl PolicyRule {
-    /// What keeps a rule of an `Allow` policy from matching, for whoever explains a decision.
+    /// What keeps a rule of an `Allow` policy from matching, to explain a decision.
     pub fn unmet<F>(&self, access: &Access<'_, F>) -> Unmet
     where
         F: Fn(&mut dyn FnMut(&[u8], &[u8])),

@@ -98,7 +98,7 @@ pub(crate) fn mesh(endpoint: SocketAddr) -> Mesh {
     mesh
 }
 
-/// Everybody, for requests with one of these methods below `/` and all of these headers.
+/// Every caller, for requests with one of these methods below `/` and all of these headers.
 fn policy(
     name: &str,
     action: PolicyAction,

@@ -199,7 +199,7 @@ fn requests_go_where_there_is_room() {
     assert_eq!(seventh.response().status(), 200);
 }
 
-/// The limits are the node's: several Workers have them together, and nobody is forgotten between them.
+/// The limits are the node's: several Workers have them together, and no request is forgotten between them.
 #[test]
 fn several_workers_share_what_an_endpoint_takes() {
     const CLIENTS: usize = 16;
@@ -302,7 +302,7 @@ fn an_upgraded_connection_keeps_its_place() {
     assert_eq!(waits.response().status(), 200);
 }
 
-/// An endpoint that nobody can connect to has room, and is no reason to leave one that works.
+/// An endpoint that cannot be connected to has room, and is no reason to leave one that works.
 #[test]
 fn a_dead_endpoint_is_not_waited_for() {
     let dead = TcpListener::bind("127.0.0.1:0")

@@ -1,4 +1,4 @@
-//! Whom it is held against when a route's time runs out.
+//! Whether the endpoint is blamed when a route's time runs out.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -109,7 +109,7 @@ fn an_endpoint_that_had_no_time_to_accept_is_not_passed_over() {
     served.send(get("/slow"));
     let mut server = Client::of(listener.accept().unwrap().0);
     server.head();
-    // From now on one may connect, and nobody else.
+    // From now on one may connect, and no other.
     rustix::net::listen(&listener, 0).unwrap();
     let _only = TcpStream::connect(address).unwrap();
     waits.send(GET);

@@ -106,7 +106,7 @@ fn what_one_user_asks_goes_to_one_endpoint() {
     assert!(used.len() >= 4, "{used:?}");
     let again: Vec<_> = (0..40).map(ask).collect();
     assert_eq!(again, before);
-    // Of those that stay nobody's users move.
+    // No user of those that stay moves.
     let mut fewer = mesh_of(&endpoints[1..]);
     fewer.generation = 2;
     bed.proxy.apply(&fewer);
@@ -128,13 +128,13 @@ fn what_one_user_asks_goes_to_one_endpoint() {
 
 #[test]
 fn a_retry_budget_is_kept() {
-    let nobody = || {
+    let refusing = || {
         TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
     };
-    let mut mesh = mesh(&[nobody(), nobody()], None);
+    let mut mesh = mesh(&[refusing(), refusing()], None);
     mesh.services[0].balancing.retry_budget = RetryBudget {
         percent: 0,
         min_per_second: 1,

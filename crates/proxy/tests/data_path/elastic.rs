@@ -47,7 +47,7 @@ fn an_idle_connection_moves_and_takes_its_upstream_along() {
 }
 
 #[test]
-fn a_connection_on_which_nobody_has_spoken_moves_and_counts_once() {
+fn a_connection_on_which_neither_side_has_spoken_moves_and_counts_once() {
     let upstream = Upstream::new();
     let mut mesh = mesh(&[upstream.address], None);
     mesh.services[0].ports[0].protocol = AppProtocol::Undeclared;
@@ -253,7 +253,7 @@ fn flows_that_move_to_a_worker_without_blocks_are_whole() {
                 server.shutdown(Shutdown::Write).unwrap();
             });
         }
-        // Nobody reads meanwhile.
+        // No client reads meanwhile.
         for round in 1..=20 {
             rotated(&bed, f64::from(round * 8));
         }
@@ -294,7 +294,7 @@ fn workers_come_with_the_load_and_go_with_it_while_connections_stay() {
         stop.store(true, Ordering::Relaxed);
         let clients: Vec<Client> = clients.into_iter().map(|c| c.join().unwrap()).collect();
         bed.expect_metric("heddle_workers_active", &[], 1.0);
-        // Nobody had to hang up, and whoever stayed is served.
+        // No client had to hang up, and all that stayed are served.
         while bed.proxy.status().workers.len() > 1 {
             assert!(Instant::now() < patience, "cycle {cycle}: it did not end");
             thread::yield_now();

@@ -1,4 +1,4 @@
-//! What goes wrong, who is told, and what it costs everybody else.
+//! What goes wrong, who is told, and what it costs other requests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -9,8 +9,8 @@ use heddle_proxy::Settings;
 
 pub(crate) const GET: &str = "GET / HTTP/1.1\r\nHost: echo\r\n\r\n";
 
-/// An address at which nobody listens.
-fn nobody() -> SocketAddr {
+/// An address at which nothing listens.
+fn refusing() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -35,14 +35,14 @@ fn a_service_without_endpoints_is_a_503_and_keeps_the_connection() {
         assert_eq!(answer(&mut client), (503, "no_endpoint".into()));
         let line = log.line();
         assert!(line.contains(r#""upstream":null"#), "{line}");
-        assert!(line.contains(r#""attempts":0"#), "nobody was tried: {line}");
+        assert!(line.contains(r#""attempts":0"#), "none was tried: {line}");
     }
     bed.expect_metric("heddle_requests_rejected_total", &["no_endpoint"], 2.0);
 }
 
 #[test]
 fn an_endpoint_that_refuses_is_passed_over_for_one_that_does_not() {
-    let bed = Bed::new(&[nobody(), serve(|_| "here".into())]);
+    let bed = Bed::new(&[refusing(), serve(|_| "here".into())]);
     let mut client = bed.client();
     for _ in 0..4 {
         client.send(GET);
@@ -54,7 +54,7 @@ fn an_endpoint_that_refuses_is_passed_over_for_one_that_does_not() {
 
 #[test]
 fn endpoints_that_all_refuse_are_a_503() {
-    let bed = Bed::new(&[nobody(), nobody()]);
+    let bed = Bed::new(&[refusing(), refusing()]);
     let mut client = bed.client();
     client.send(GET);
     assert_eq!(answer(&mut client), (503, "upstream_connect_failed".into()));
@@ -124,7 +124,7 @@ fn an_endpoint_that_talks_out_of_turn_is_not_believed() {
     client.send(GET);
     let mut first = upstream.accept();
     first.head();
-    // A second answer that nobody asked for must not become the next request's.
+    // A second answer that was not asked for must not become the next request's.
     first.send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb");
     assert_eq!(client.response().body, b"a");
     client.send(GET);

@@ -19,8 +19,8 @@ fn speaking(protocol: AppProtocol, endpoint: SocketAddr) -> Mesh {
     mesh
 }
 
-/// Where nobody listens. A port that was free a moment ago may be another test's by now; this one is
-/// given to nobody who does not ask for it.
+/// Where nothing listens. A port that was free a moment ago may be another test's by now; this one is
+/// given to a socket only when it asks for it.
 fn refusing() -> SocketAddr {
     ([127, 0, 0, 1], 1).into()
 }
@@ -172,7 +172,7 @@ fn a_reset_before_it_is_known_what_a_client_speaks_is_passed_on() {
     }
 }
 
-/// Nobody reads from the side that resets: the other one takes nothing.
+/// The proxy does not read from the side that resets: the other one takes nothing.
 #[test]
 fn a_reset_is_noticed_while_the_other_side_does_not_read() {
     for (reason, from_client) in [("client_reset", true), ("upstream_reset", false)] {
@@ -233,7 +233,7 @@ fn failed(bed: &Bed, log: &Log, reason: &str) -> String {
 }
 
 #[test]
-fn a_connection_on_which_nobody_speaks_ends() {
+fn a_connection_on_which_neither_side_speaks_ends() {
     for protocol in [AppProtocol::Tcp, AppProtocol::Undeclared] {
         let upstream = Upstream::new();
         let settings = Settings {
@@ -293,7 +293,7 @@ fn a_server_that_speaks_first_does_not_wait() {
     let mut server = upstream.accept();
     server.send("220 mail.example ESMTP\r\n");
     assert_eq!(client.exact(24), b"220 mail.example ESMTP\r\n");
-    // What looks like HTTP now is somebody's payload.
+    // What looks like HTTP now is payload.
     client.send("GET / HTTP/1.1\r\n\r\n");
     assert_eq!(server.exact(18), b"GET / HTTP/1.1\r\n\r\n");
     bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
@@ -422,7 +422,7 @@ fn what_stays_unclear_is_passed_on() {
     }
 }
 
-/// Whoever connects before there are rules and speaks after them is judged by them.
+/// A client that connects before there are rules and speaks after them is judged by them.
 #[test]
 fn rules_hold_for_clients_that_connected_before_them() {
     let upstream = Upstream::new();
@@ -454,7 +454,7 @@ fn rules_hold_for_clients_that_connected_before_them() {
 }
 
 #[test]
-fn what_is_declared_by_the_time_somebody_speaks_counts() {
+fn what_is_declared_by_the_time_the_client_speaks_counts() {
     let upstream = Upstream::new();
     let bed = bed(AppProtocol::Undeclared, &upstream);
     let mut client = bed.client();
@@ -514,7 +514,7 @@ fn who_finds_no_block_left_is_told_so_in_its_own_protocol() {
     let response = client.response();
     assert_eq!(response.status(), 503);
     assert_eq!(response.field("heddle-reason"), Some("buffers_exhausted"));
-    // What nobody had room to read is no reason to take the answer back.
+    // What the proxy had no room to read is no reason to take the answer back.
     assert!(matches!(client.stream.read(&mut [0; 1]), Ok(0)));
     drop(unfinished);
 }

@@ -14,7 +14,7 @@ use heddle_proxy::{Entry, Settings};
 
 use crate::support::{Bed, Client, Upstream, mesh, serve};
 
-/// Callers beside whoever is unidentified.
+/// Callers beside the unidentified one.
 pub(crate) const CALLERS: [&str; 2] = ["shop", "intruder"];
 
 pub(crate) fn account(name: &str) -> ServiceAccountName {
@@ -208,7 +208,7 @@ fn rules_see_the_request_as_the_endpoint_gets_it() {
 }
 
 #[test]
-fn a_strict_workload_takes_nobody_without_identity_but_its_health_checks() {
+fn a_strict_workload_takes_no_caller_without_identity_but_its_health_checks() {
     let mut mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
     echo(&mut mesh).mode = Mode::Strict;
     let port = echo(&mut mesh).ports[0].port;
@@ -237,7 +237,7 @@ fn a_strict_workload_takes_nobody_without_identity_but_its_health_checks() {
 }
 
 #[test]
-fn opaque_connections_that_no_rule_allows_are_reset_and_reach_nobody() {
+fn opaque_connections_that_no_rule_allows_are_reset_and_reach_no_endpoint() {
     let upstream = Upstream::new();
     let mesh = guarded(upstream.address, AppProtocol::Tcp);
     let bed = Guarded::new(&with(mesh, allow("shop")));
@@ -295,7 +295,7 @@ fn bytes_that_a_rule_about_requests_cannot_judge_are_refused() {
         policies,
     ));
     let mut client = bed.client("shop");
-    client.send("SSH-2.0-nobody\r\n");
+    client.send("SSH-2.0-client\r\n");
     assert_eq!(client.rest(), b"");
     assert_eq!(upstream.accept().rest(), b"", "not a byte of it");
     let mut intruder = bed.client("intruder");

@@ -66,7 +66,7 @@ fn an_endpoint_that_sends_a_second_answer_gets_each_request_on_a_new_connection(
         next.head();
         next.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         assert_eq!(client.response().body, b"ok");
-        // It is closed, not kept: whatever it says later is said to nobody.
+        // It is closed, not kept: no client gets what it says later.
         assert_eq!(next.rest(), b"");
     }
 }

@@ -66,7 +66,7 @@ fn an_answer_that_stops_arriving_is_cut() {
     );
 }
 
-/// Sends until nobody has taken anything for a while.
+/// Sends until nothing has been taken for a while.
 pub(crate) fn flood(stream: &mut std::net::TcpStream) {
     stream.set_nonblocking(true).unwrap();
     let block = vec![0u8; 65536];
@@ -247,7 +247,7 @@ fn a_client_that_has_gone_is_noticed_by_writing_to_it() {
 }
 
 #[test]
-fn one_connection_too_many_is_closed_and_counted_by_whoever_accepts() {
+fn one_connection_too_many_is_closed_and_counted_by_the_thread_that_accepts() {
     for (workers, who) in [(1, "worker=\"0\""), (2, "worker=\"manager\"")] {
         let mut settings = Settings::default();
         settings.bounds.connections = 1;
@@ -306,7 +306,7 @@ fn a_slow_reader_stops_the_sender_and_memory_stays_bounded() {
     server.head();
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
     client.head();
-    // Nobody reads: the sender must come to a stop long before a gigabyte.
+    // The client does not read: the sender must come to a stop long before a gigabyte.
     server.stream.set_nonblocking(true).unwrap();
     let (mut sent, mut stuck) = (0usize, 0);
     let block = vec![0u8; 65536];

@@ -21,7 +21,7 @@ fn is_answered(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn what_was_reset_in_the_queue_is_nobodys_work() {
+fn what_was_reset_in_the_queue_costs_no_work() {
     let _alone = alone();
     for workers in [1, 2] {
         let bed = bed(workers, AppProtocol::Undeclared, Bounds::default());

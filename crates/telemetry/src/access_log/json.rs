@@ -1,4 +1,4 @@
-//! JSON strings from bytes that anybody may have sent (RFC 8259, section 7).
+//! JSON strings from bytes that any client may have sent (RFC 8259, section 7).
 //!
 //! A log line is read by machines and printed on terminals, so besides what JSON demands, DEL and
 //! the C1 control characters are escaped too, and a byte that is no UTF-8 becomes `\u00XX` with

@@ -136,7 +136,7 @@ impl Writer {
                 Message::Write(chunk) => self.write(chunk),
                 Message::Wake => {}
                 Message::Barrier(done) => {
-                    let _nobody_waits = done.try_send(());
+                    let _waiter_is_gone = done.try_send(());
                 }
             }
         }
@@ -161,7 +161,7 @@ impl Writer {
             }
         }
         chunk.bytes.clear();
-        // The sink may be gone, and then nobody needs the buffer.
+        // The sink may be gone, and then the buffer is not needed.
         let _sink_is_gone = chunk.give_back.try_send(chunk.bytes);
     }
 

@@ -407,7 +407,7 @@ fn render_workers(
     encoder.family(
         name,
         Kind::Counter,
-        "Handshakes with other nodes in which somebody was not believed.",
+        "Handshakes with other nodes in which one side was not believed.",
     );
     for (id, worker) in each() {
         for (reason, count) in worker.handshakes_refused.iter() {

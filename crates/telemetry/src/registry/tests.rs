@@ -94,7 +94,7 @@ fn label_sets_are_bounded_and_the_rest_is_other() {
     assert_eq!(metrics.value(sample), MAX_COLLAPSED.to_string());
     assert!(registry.lock().http.len() <= MAX_LABEL_SETS + MAX_COLLAPSED + 1);
 
-    // What nobody writes any more makes room for new labels, if not at the first try.
+    // What no Worker writes any more makes room for new labels, if not at the first try.
     drop(held);
     let has_room = |_: &u64| {
         registry.http_series(labels("new", "ns/new", "c"));

@@ -17,7 +17,7 @@ fn a_clock_that_was_set_back_stands_still_and_says_so() {
 }
 
 #[test]
-fn nobody_takes_the_floor_far_ahead() {
+fn no_certificate_takes_the_floor_far_ahead() {
     let clock = Clock::with(1_000_000, || 1_000_000);
     assert!(!clock.raise(1_000_000 + MAX_LEAP_S + 1));
     assert!(clock.raise(1_000_000 + MAX_LEAP_S));

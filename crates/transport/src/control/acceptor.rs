@@ -21,8 +21,8 @@ use crate::{Clock, Leaf, Peer, Refusal, Trust};
 #[cfg(test)]
 mod tests;
 
-/// Makes authenticated streams of accepted connections. What it shows and whom it believes can be
-/// exchanged while it serves: a handshake that begins later uses what is newest.
+/// Makes authenticated streams of accepted connections. What it shows and which peers it believes
+/// can be exchanged while it serves: a handshake that begins later uses what is newest.
 ///
 /// Nothing is ever resumed: every connection verifies a certificate, and nodes keep theirs for long.
 pub struct Acceptor {
@@ -48,7 +48,7 @@ pub enum AcceptError {
 
 impl Acceptor {
     /// Shows a leaf with its chain and, behind it, the root (in DER) that it verifies against; believes
-    /// whom `trust` says.
+    /// the peers that `trust` allows.
     ///
     /// # Errors
     /// When the library refuses a configuration, which only a fault of ours explains.
@@ -80,8 +80,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Believes somebody else from now on. Connections that were accepted stay: whoever serves them asks
-    /// again.
+    /// Believes other peers from now on. Connections that were accepted stay: their server checks again.
     ///
     /// # Errors
     /// As [`Acceptor::new`]; then the old ones are believed.
@@ -92,13 +91,13 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Shakes hands. A client that shows no certificate is nobody; one that shows a certificate is
+    /// Shakes hands. A client that shows no certificate is anonymous; one that shows a certificate is
     /// believed or refused.
     ///
     /// The call has no deadline of its own.
     ///
     /// # Errors
-    /// [`AcceptError`]. Whoever is refused was told, by an alert.
+    /// [`AcceptError`]. A client that is refused was told, by an alert.
     pub async fn accept<IO>(&self, io: IO) -> Result<(TlsStream<IO>, Option<Peer>), AcceptError>
     where
         IO: AsyncRead + AsyncWrite + Unpin,

@@ -5,7 +5,7 @@
 //! | joins | nothing | the chain that ends in the root of its token, and no other |
 //! | has joined | the certificate of its own identity | the roots of its bundle, less the deny-list |
 //!
-//! Either way whoever answers has to be the control plane.
+//! Either way the server that answers has to be the control plane.
 
 use std::fmt;
 use std::io;
@@ -64,13 +64,13 @@ impl Connector {
     /// When the library refuses a configuration, which only a fault of ours explains.
     pub fn joining(root_sha256: [u8; 32], clock: &Arc<Clock>) -> Result<Connector, Error> {
         let config = config(Believed::Digest(root_sha256), clock)?.with_no_client_auth();
-        // It does not know its trust domain yet, and asks for nobody by name: the control plane has one
+        // It does not know its trust domain yet, and asks for no server by name: the control plane has one
         // certificate. The name of an address is not sent (RFC 6066 section 3).
         let name = ServerName::from(std::net::Ipv4Addr::UNSPECIFIED);
         Ok(Connector::with(config, name))
     }
 
-    /// For a node that has joined: shows its leaf, and believes whom `trust` says.
+    /// For a node that has joined: shows its leaf, and believes the peers that `trust` allows.
     ///
     /// # Errors
     /// As [`Connector::joining`], and when the trust domain is too long for TLS to ask for.
@@ -101,7 +101,7 @@ impl Connector {
     /// The call has no deadline of its own.
     ///
     /// # Errors
-    /// [`ConnectError`]. Whoever is refused was sent nothing but the handshake.
+    /// [`ConnectError`]. A server that is refused was sent nothing but the handshake.
     pub async fn connect<IO>(&self, io: IO) -> Result<(TlsStream<IO>, Peer), ConnectError>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -145,7 +145,7 @@ enum Believed {
     Trust(Arc<Trust>),
 }
 
-/// Takes the control plane's certificate, and nobody else's.
+/// Takes the control plane's certificate, and no other.
 #[derive(Debug)]
 struct ControlVerifier {
     believed: Believed,
@@ -169,8 +169,8 @@ impl ControlVerifier {
             Believed::Digest(digest) => trust_by(digest, &shown.id.trust_domain, rest)?,
         };
         let now = self.clock.now();
-        // A clock that is certainly behind is no reason to refuse what begins later: whom we trust signed
-        // that it is that late.
+        // A clock that is certainly behind is no reason to refuse what begins later: a root that we
+        // trust signed that it is that late.
         let at = match self.clock.is_degraded() {
             true => now.max(shown.not_before),
             false => now,

@@ -2,7 +2,7 @@ use super::*;
 use crate::fixture::{Authority, DAY, NOW, id};
 
 #[test]
-fn a_leaf_says_whom_it_proves_and_never_its_key() {
+fn a_leaf_says_which_identity_it_proves_and_never_its_key() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign(&[&id("cart").to_string()], NOW, NOW + DAY);
     let leaf = Leaf::new(vec![certificate.clone()], &key).unwrap();
@@ -49,6 +49,6 @@ fn what_is_no_certificate_is_refused() {
     assert!(Peer::read(&vec![0x30; MAX_CERTIFICATE_BYTES + 1]).is_err());
     assert!(
         matches!(Peer::read(&authority.root), Err(Refusal::BadCertificate(_))),
-        "an authority is nobody's leaf"
+        "an authority is no leaf"
     );
 }

@@ -110,7 +110,7 @@ fn each_side_knows_the_other() {
 }
 
 #[test]
-fn whoever_calls_for_nobody_shows_the_nodes_identity() {
+fn a_call_for_no_workload_shows_the_nodes_identity() {
     let authority = Authority::new();
     let node = authority.node(&[authority.usual("reviews")]);
     let mut pair = Pair::new(&authority.node(&[authority.usual("cart")]), &node);
@@ -188,7 +188,7 @@ fn certificates_that_prove_nothing_are_refused_with_a_reason() {
         Refusal::UnknownAuthority
     );
 
-    // Nobody here is whom the client calls.
+    // No workload here is the one that the client calls.
     let other = node(usual("other"));
     let (client, server) = refused(&good(), &other);
     assert!(matches!(client, Refusal::ByPeer(_)), "{client:?}");
@@ -196,7 +196,7 @@ fn certificates_that_prove_nothing_are_refused_with_a_reason() {
 }
 
 #[test]
-fn a_server_that_is_somebody_else_is_refused() {
+fn a_server_with_another_identity_is_refused() {
     // A node whose name for itself leads to another's certificate.
     let authority = Authority::new();
     let client = authority.node(&[authority.usual("cart")]);
@@ -238,7 +238,7 @@ fn another_trust_domain_is_named() {
     let server = authority.node(&[authority.usual("reviews")]);
     let mut pair = Pair::new(&authority.node(&[authority.usual("cart")]), &server);
     pair.client = session.unwrap();
-    // It asks for a name of its own domain, which nobody has here.
+    // It asks for a name of its own domain, which no workload has here.
     assert!(pair.handshake(usize::MAX).is_err());
     let peer = Peer {
         id: abroad,

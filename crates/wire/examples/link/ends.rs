@@ -91,7 +91,7 @@ impl Ends {
     }
 
     /// Bytes on one flow that both ends keep open, and what is said about them.
-    #[allow(dead_code, reason = "not everybody counts them")]
+    #[allow(dead_code, reason = "not every example counts them")]
     pub(super) fn flow(&mut self) -> Serial {
         let flow = self.client.open_flow(b"db.shop").expect("a flow");
         self.pass();
@@ -99,7 +99,7 @@ impl Ends {
     }
 
     /// Brings `bytes` over a flow. They are read at once.
-    #[allow(dead_code, reason = "not everybody counts them")]
+    #[allow(dead_code, reason = "not every example counts them")]
     pub(super) fn carry(&mut self, flow: Serial, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -112,7 +112,7 @@ impl Ends {
     }
 
     /// Time passes for both, and they say what they have to.
-    #[allow(dead_code, reason = "not everybody counts it")]
+    #[allow(dead_code, reason = "not every example counts it")]
     pub(super) fn wait(&mut self, ms: u64) {
         self.now_ms += ms;
         self.client.tick(self.now_ms, &mut self.owner);
@@ -121,7 +121,7 @@ impl Ends {
     }
 
     /// Heap of both sessions, in bytes, without header templates.
-    #[allow(dead_code, reason = "not everybody counts it")]
+    #[allow(dead_code, reason = "not every example counts it")]
     pub(super) fn heap_bytes(&self) -> [usize; 2] {
         [self.client.heap_bytes(), self.server.heap_bytes()]
     }

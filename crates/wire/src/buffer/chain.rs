@@ -85,7 +85,7 @@ impl Chain {
     pub fn detached(bytes: &[u8]) -> Self {
         let mut chain = Self::new();
         if !bytes.is_empty() {
-            // The block keeps its pool alive, and nobody else can take another.
+            // The block keeps its pool alive, and no other chain can take one.
             let own = Pool::new(bytes.len(), usize::MAX);
             let written = chain.extend_from_slice(&own, bytes);
             debug_assert!(written.is_ok(), "a pool without a bound has room");

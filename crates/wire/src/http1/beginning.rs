@@ -1,4 +1,4 @@
-//! Whether bytes begin an HTTP/1 request, for connections whose protocol nobody has declared.
+//! Whether bytes begin an HTTP/1 request, for connections whose protocol is not declared.
 
 use super::framing::is_token_byte;
 use super::request::MAX_METHOD_BYTES;
@@ -15,7 +15,7 @@ pub enum Beginning {
 }
 
 /// Looks at the first bytes of a connection: a method, which is any token, a target, and a version of
-/// HTTP/1 at the end of the line. Whether the request is a good one is for the parser to say; here nobody
+/// HTTP/1 at the end of the line. Whether the request is a good one is for the parser to say; here no client
 /// gets past it with an unusual method, with empty lines in front or with bare LFs.
 ///
 /// Other protocols are told at their first line at the latest: commands of SMTP (`EHLO name`) or Redis

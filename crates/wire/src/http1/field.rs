@@ -210,7 +210,7 @@ impl FieldKind {
         }
     }
 
-    /// Fields that say who sent the request and through whom. A client's own are removed unless
+    /// Fields that say who sent the request and through which proxies. A client's own are removed unless
     /// it is trusted.
     #[must_use]
     pub fn is_forwarding(self) -> bool {

@@ -197,7 +197,7 @@ fn after_colon<'a>(buf: &'a [u8], field: &Field) -> &'a [u8] {
 }
 
 /// Why a Transfer-Encoding that is not exactly `chunked` is refused: 501 for a coding that is not
-/// spoken here (RFC 9112 section 6.1), 400 when nobody could tell where the message ends.
+/// spoken here (RFC 9112 section 6.1), 400 when no reader could tell where the message ends.
 #[cold]
 fn refuse_codings(value: &[u8]) -> Reject {
     let codings = || value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);

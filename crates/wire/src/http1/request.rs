@@ -47,7 +47,7 @@ impl Method {
     }
 
     /// Whether repeating the request has no further effect (RFC 9110 section 9.2.2), so that it
-    /// may be sent again when nobody knows whether it arrived.
+    /// may be sent again when it is not known whether it arrived.
     #[must_use]
     pub fn is_idempotent(self) -> bool {
         !matches!(self, Self::Post | Self::Patch | Self::Connect | Self::Other)

@@ -119,8 +119,8 @@ impl ResponseHead {
         } else {
             declared.unwrap_or(Framing::UntilClose)
         };
-        // A status that allows no body, and fields that announce one: whether it comes is anybody's
-        // guess, and so is what the next bytes are.
+        // A status that allows no body, and fields that announce one: whether it comes cannot be
+        // known, nor what the next bytes are.
         let contradicts = self.is_unframed()
             && declared.is_some_and(|framing| !matches!(framing, Framing::Length(0)));
         self.keep_alive =

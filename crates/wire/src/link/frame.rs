@@ -61,7 +61,7 @@ pub struct Code(pub u8);
 impl Code {
     /// Nothing is wrong.
     pub const OK: Code = Code(0);
-    /// Nobody wants the rest.
+    /// The rest is not wanted.
     pub const CANCELLED: Code = Code(1);
     /// As many streams are open as may be; nothing was done, and it is safe to try elsewhere.
     pub const REFUSED: Code = Code(2);
@@ -99,13 +99,13 @@ pub enum Kind {
     Window = 2,
     /// A stream ends before its time.
     Reset = 3,
-    /// An opaque flow begins: whom it is for, and its first bytes.
+    /// An opaque flow begins: its destination, and its first bytes.
     Open = 4,
     /// A piece of a header block.
     Part = 5,
     /// Who speaks, how far it has come, what its limits are.
     Hello = EVENT,
-    /// Is somebody there?
+    /// Is the other end there?
     Heartbeat = EVENT | 1,
     /// How far the sequenced frames have come.
     Ack = EVENT | 2,

@@ -25,8 +25,8 @@ const BESIDE: u8 = 1;
 /// Bytes of a payload before what the reserved field holds.
 const FIXED_BYTES: usize = 4 + 16 + 8 + 28 + 2;
 
-/// What a session is found by. Whoever shows it still has to prove to be who began the session: a token
-/// found under another identity is one that is not known.
+/// What a session is found by. The client that shows it still has to prove that it began the session: a
+/// token found under another identity is one that is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub [u8; 16]);
 
@@ -85,7 +85,7 @@ impl Limits {
         grown_window: 256 * 1024,
     };
 
-    /// Less than this is of no use to anybody.
+    /// Less than this is of no use.
     const LEAST: Limits = Limits {
         stream_window: 1024,
         link_window: 8 * 1024,
@@ -216,7 +216,7 @@ impl Hello {
     /// bytes are needed.
     ///
     /// # Errors
-    /// [`LinkError`] as soon as it is certain that this is none, or one that nobody may say.
+    /// [`LinkError`] as soon as it is certain that this is none, or one that no end may say.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, LinkError> {
         let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
             return Ok(None);

@@ -53,7 +53,7 @@
 //! | [`go_away`](Session::go_away) | at either end; when the session [is idle](Session::is_idle) the connection may be closed |
 //! | [`ask_for`](Session::ask_for) | at the server end: the client is told to [open another link](Streams::asked), and all that it opens on this one is taken |
 //!
-//! A message that nobody answers is over for the client end once it was ended there. Whether it arrives is not
+//! A message that wants no answer is over for the client end once it was ended there. Whether it arrives is not
 //! told.
 //!
 //! Bytes given to [`send`](Session::send) are framed at once and kept until the other end has them. What is
@@ -162,7 +162,7 @@ pub enum NoStream {
 pub enum Verdict {
     /// Go on.
     GoOn,
-    /// Nobody is heard: the connection is to be closed, and another one tried.
+    /// The other end is not heard: the connection is to be closed, and another one tried.
     PathDead,
     /// The session is over: every stream was told to be lost.
     SessionOver,
@@ -257,7 +257,7 @@ impl Session {
         Self::new(End::Client, Token::NONE, ours.for_client())
     }
 
-    /// The end that is called, of a session to be known by `token`, which nobody can guess. It takes what
+    /// The end that is called, of a session to be known by `token`, which cannot be guessed. It takes what
     /// is within `ours`, and no less than [`Limits::INITIAL`] but for how many streams.
     #[must_use]
     pub fn server(token: Token, ours: Limits) -> Self {

@@ -78,10 +78,10 @@ async fn a_book_that_is_not_there_is_not_found() {
 
 #[tokio::test]
 async fn a_failing_service_fails_the_page() {
-    let nobody = Client::new("reviews", "127.0.0.1:0".to_owned());
+    let absent = Client::new("reviews", "127.0.0.1:0".to_owned());
     let backends = Backends {
         details: serve("details", details::router()).await,
-        reviews: nobody,
+        reviews: absent,
     };
     let bookstore = serve("productpage", router(backends)).await;
     let error = bookstore

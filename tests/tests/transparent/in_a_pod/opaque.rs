@@ -12,7 +12,7 @@ use super::LINE;
 /// How long an end is waited for.
 const WAIT: Duration = Duration::from_secs(40);
 
-/// Tells everybody who calls from where they do.
+/// Tells every caller the address that it calls from.
 pub(super) fn say(at: SocketAddr) {
     let listener = TcpListener::bind(at).expect("a port");
     for mut stream in listener.incoming().flatten() {

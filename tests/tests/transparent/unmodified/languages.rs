@@ -124,7 +124,7 @@ fn go_speaks_http_1_and_2_with_go_and_java_joins_in() {
     }
     fs::write(folder.join("go.mod"), "module talk\n\ngo 1.19\n").expect("a module");
     let program = text(&folder.join("talk"));
-    // Where everybody's compilations are kept, so that the library is compiled once.
+    // In Go's usual cache, so that the library is compiled once.
     let mut build = Command::new("go");
     build
         .args(["build", "-o", &program, "."])

@@ -62,7 +62,7 @@ Subsystem sftp internal-sftp
     ];
     let options = [&options[..], &more].concat();
     for client in CLIENTS {
-        // When somebody logs in and runs a command, then it runs in the server's pod.
+        // When a user logs in and runs a command, then it runs in the server's pod.
         stage.is_carried(client, "ssh", || {
             let argv = [&["ssh"], &options[..], &["root@ssh", "hostname"]].concat();
             assert_eq!(stage.says(client, &argv), "ssh\n");

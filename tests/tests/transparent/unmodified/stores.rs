@@ -47,7 +47,7 @@ fn redis_takes_commands_pipelines_and_subscribers() {
             .stdout(Stdio::piped())
             .spawn()
             .expect("redis-cli");
-        until("somebody listens", || {
+        until("a subscriber listens", || {
             redis(&["publish", client, "news"]) != "0"
         });
         let lines = BufReader::new(listener.stdout.take().expect("its output")).lines();
@@ -98,9 +98,9 @@ fn postgresql_takes_thousands_of_rows_and_gives_them_back() {
     let folder = stage.folder().join("postgres");
     fs::create_dir(&folder).expect("a folder");
     let (user, group) = powerless();
-    chown(&folder, Some(user), Some(group)).expect("nobody's");
+    chown(&folder, Some(user), Some(group)).expect("its own");
     let (user, group) = (user.to_string(), group.to_string());
-    let as_nobody = [
+    let as_powerless = [
         "setpriv",
         "--reuid",
         &user,
@@ -111,13 +111,13 @@ fn postgresql_takes_thousands_of_rows_and_gives_them_back() {
     let data = text(&folder.join("data"));
     let initdb = path("initdb");
     let made = [&initdb, "-D", &data, "-A", "trust", "-N", "-U", "shop"];
-    stage.says("postgres", &[&as_nobody[..], &made].concat());
+    stage.says("postgres", &[&as_powerless[..], &made].concat());
     let access = folder.join("data/pg_hba.conf");
     fs::write(&access, "host all all all trust\n").expect("a file");
     let server = path("postgres");
     let argv = [&server, "-D", &data, "-c", "listen_addresses=*"];
     let more = ["-c", "unix_socket_directories=", "-c", "fsync=off"];
-    let argv = [&as_nobody[..], &argv, &more].concat();
+    let argv = [&as_powerless[..], &argv, &more].concat();
     let _postgres = stage.serve("postgres", 5432, &argv);
     for client in CLIENTS {
         let psql = |text: &str| {
@@ -126,7 +126,7 @@ fn postgresql_takes_thousands_of_rows_and_gives_them_back() {
             ];
             stage.says(client, &[&argv[..], &[text]].concat())
         };
-        // … when somebody makes a table and copies rows into it and out of it, then they are the same.
+        // … when a client makes a table and copies rows into it and out of it, then they are the same.
         stage.is_carried(client, "postgres", || {
             psql(&format!("create table {client} (number int, words text)"));
             let rows: String = (0..5_000)

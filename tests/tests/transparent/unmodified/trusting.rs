@@ -238,12 +238,8 @@ create user own@'127.0.0.1';
     assert!(ask("mariadb", "own", "127.0.0.1").is_some());
     for (client, family, seen) in callers(&stage, "mariadb") {
         let host = stage.cluster_address("mariadb", family).to_string();
-        let as_whom = ask(client, "any", &host);
-        assert_eq!(
-            as_whom,
-            Some(format!("any@{seen}")),
-            "{client} by {family:?}"
-        );
+        let user = ask(client, "any", &host);
+        assert_eq!(user, Some(format!("any@{seen}")), "{client} by {family:?}");
         for (user, address) in [("first", first), ("second", second)] {
             let is_let_in = ask(client, user, &host).is_some();
             assert_eq!(

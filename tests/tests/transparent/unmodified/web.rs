@@ -106,7 +106,7 @@ fastcgi_param CONTENT_TYPE $content_type;
 fastcgi_param CONTENT_LENGTH $content_length;
 fastcgi_param HTTP_CONTENT_ENCODING $http_content_encoding;
 fastcgi_param HTTP_GIT_PROTOCOL $http_git_protocol;
-fastcgi_param REMOTE_USER somebody;
+fastcgi_param REMOTE_USER developer;
 }}",
         socket.display(),
         path("git-http-backend"),
@@ -129,7 +129,7 @@ fastcgi_param REMOTE_USER somebody;
             ];
             stage.says(client, &[&own, argv].concat())
         };
-        // … when somebody clones it, adds a file and pushes …
+        // … when a client clones it, adds a file and pushes …
         stage.is_carried(client, "git", || {
             run(&["clone", "-q", "http://git/it.git", &clone]);
             let more: String = (0..20_000).map(|i| format!("{client} {i}\n")).collect();

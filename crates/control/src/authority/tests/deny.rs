@@ -132,7 +132,7 @@ fn those_who_watch_hear_of_each_change() {
     assert_eq!(watch.borrow_and_update().denied.generation, 1);
     authority.begin_rotation(&NextRoot::Make, at(NOW)).unwrap();
     assert_eq!(watch.borrow_and_update().bundle.generation, 2);
-    // The bundle is the same, whoever signs.
+    // The bundle is the same, whichever root signs.
     authority.switch_rotation(&[], false, at(NOW)).unwrap();
     assert!(!watch.has_changed().unwrap());
 }

@@ -65,7 +65,7 @@ fn a_leaf_is_an_x509_svid() {
 }
 
 #[test]
-fn a_root_says_what_it_may_sign_and_for_whom() {
+fn a_root_says_what_it_may_sign_and_for_which_domain() {
     let place = Place::new();
     let root = place.open().root();
     let (_, root) = X509Certificate::from_der(&root).unwrap();

@@ -34,7 +34,7 @@ fn who_joined_or_renewed_is_known_until_its_certificate_expires() {
         .unwrap();
     drop(authority);
 
-    // Restarts forget nobody, and expiry does.
+    // Restarts forget no node, and expiry does.
     let authority = place.try_open(NOW + DAY).unwrap();
     assert_eq!(names(&authority, NOW + DAY), ["n2"]);
     assert_eq!(authority.members(at(NOW + DAY))[0].until, later + DAY);
@@ -89,7 +89,7 @@ fn a_rotation_advances_by_itself_and_never_early() {
     };
     assert_eq!(advance(&authority, 1, NOW), None, "nothing has begun");
     authority.begin_rotation(&NextRoot::Make, at(NOW)).unwrap();
-    assert_eq!(advance(&authority, 1, NOW), None, "nobody has confirmed");
+    assert_eq!(advance(&authority, 1, NOW), None, "no node has confirmed");
     assert_eq!(advance(&authority, 2, NOW), None, "one is away");
     let status = authority.rotation_of_members(|_| None, at(NOW));
     assert_eq!(status.unconfirmed, [node("gone"), node("n1")]);
@@ -104,8 +104,8 @@ fn a_rotation_advances_by_itself_and_never_early() {
     let switched = authority.issue_control(at(NOW)).unwrap();
     assert_ne!(switched.root, own.root);
 
-    // The last leaf of the old root was issued at the switch. Every hour somebody looks, the control
-    // plane is restarted in between, and the node renews.
+    // The last leaf of the old root was issued at the switch. Every hour the control plane looks whether
+    // to go on, is restarted in between, and the node renews.
     let mut authority = authority;
     let mut now = NOW;
     let finished = loop {

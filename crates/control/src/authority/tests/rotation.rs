@@ -1,6 +1,6 @@
 use super::*;
 
-const NOBODY: &[NodeName] = &[];
+const NO_NODES: &[NodeName] = &[];
 
 fn refusal<T>(done: Result<T, RotationRefusal>) -> String {
     match done {
@@ -14,7 +14,7 @@ fn stage(authority: &Authority) -> Stage {
 }
 
 #[test]
-fn a_rotation_goes_through_its_stages_and_nobody_is_refused_on_the_way() {
+fn a_rotation_goes_through_its_stages_and_no_leaf_is_refused_on_the_way() {
     let place = Place::new();
     let mut authority = place.open();
     let id = workload("shop", "cart");
@@ -24,12 +24,12 @@ fn a_rotation_goes_through_its_stages_and_nobody_is_refused_on_the_way() {
     for (step, generation, roots) in [("begin", 2, 2), ("switch", 2, 2), ("finish", 3, 1)] {
         match step {
             "begin" => authority.begin_rotation(&NextRoot::Make, at(now)).unwrap(),
-            "switch" => authority.switch_rotation(NOBODY, false, at(now)).unwrap(),
+            "switch" => authority.switch_rotation(NO_NODES, false, at(now)).unwrap(),
             _ => {
-                let early = authority.finish_rotation(NOBODY, false, at(now + DAY - 1));
+                let early = authority.finish_rotation(NO_NODES, false, at(now + DAY - 1));
                 assert!(matches!(early, Err(RotationRefusal::StillInUse(_))));
                 now += DAY;
-                authority.finish_rotation(NOBODY, false, at(now)).unwrap();
+                authority.finish_rotation(NO_NODES, false, at(now)).unwrap();
             }
         }
         // Each stage survives a restart.
@@ -60,8 +60,8 @@ fn a_rotation_goes_through_its_stages_and_nobody_is_refused_on_the_way() {
 fn steps_out_of_turn_are_refused_and_say_what_is_next() {
     type Step = fn(&Authority) -> Result<(), RotationRefusal>;
     let begin: Step = |a| a.begin_rotation(&NextRoot::Make, at(NOW));
-    let switch: Step = |a| a.switch_rotation(NOBODY, false, at(NOW));
-    let finish: Step = |a| a.finish_rotation(NOBODY, true, at(NOW));
+    let switch: Step = |a| a.switch_rotation(NO_NODES, false, at(NOW));
+    let finish: Step = |a| a.finish_rotation(NO_NODES, true, at(NOW));
     let cancel: Step = |a| a.cancel_rotation();
     let turns: [(Step, &[Step], &str); 3] = [
         (begin, &[switch, finish, cancel], "the next step is begin"),
@@ -114,7 +114,7 @@ fn nodes_that_have_not_confirmed_hold_it_up_unless_forced() {
     assert_eq!(status.old_until, Some(NOW + DAY));
     let said = refusal(authority.finish_rotation(&nodes, false, at(NOW + DAY)));
     assert!(said.contains("12 of the nodes"), "{said}");
-    authority.finish_rotation(NOBODY, true, at(NOW)).unwrap();
+    authority.finish_rotation(NO_NODES, true, at(NOW)).unwrap();
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn the_next_root_may_be_supplied() {
         key: key.as_bytes(),
     };
     authority.begin_rotation(&next, at(NOW)).unwrap();
-    authority.switch_rotation(NOBODY, false, at(NOW)).unwrap();
+    authority.switch_rotation(NO_NODES, false, at(NOW)).unwrap();
     assert_eq!(authority.root(), made.root());
 }
 
@@ -172,19 +172,19 @@ fn leaves_of_an_earlier_setting_are_waited_for() {
     drop(Authority::open(&place.dir, &domain(), long, at(NOW)).unwrap());
     let authority = place.open();
     authority.begin_rotation(&NextRoot::Make, at(NOW)).unwrap();
-    authority.switch_rotation(NOBODY, false, at(NOW)).unwrap();
+    authority.switch_rotation(NO_NODES, false, at(NOW)).unwrap();
     let status = authority.rotation([], |_| None);
     assert_eq!(status.old_until, Some(NOW + 60 * DAY));
 }
 
-/// A crash right before the state is written leaves files that nobody speaks of.
+/// A crash right before the state is written leaves files that the state does not name.
 #[test]
-fn a_rotation_that_did_not_begin_is_in_nobodys_way() {
+fn a_rotation_that_did_not_begin_does_no_harm() {
     let place = Place::new();
     let root = place.open().root();
     place.put("root-2.key", "half");
     let authority = place.open();
     assert_eq!(authority.root(), root);
     authority.begin_rotation(&NextRoot::Make, at(NOW)).unwrap();
-    authority.switch_rotation(NOBODY, false, at(NOW)).unwrap();
+    authority.switch_rotation(NO_NODES, false, at(NOW)).unwrap();
 }

@@ -23,7 +23,7 @@ fn a_site_issues_without_the_roots_key() {
     let id = workload("shop", "cart");
     let issued = own.issue(&id, &request(), at(NOW)).unwrap();
     assert_eq!(issued.chain.len(), 2);
-    // Whoever trusts the root takes it, here and elsewhere.
+    // A node that trusts the root takes it, here and elsewhere.
     assert!(verifies(&issued.chain, &root.trust().bundle, NOW));
     assert_eq!(own.root_sha256(), root.root_sha256());
     assert_eq!(own.expires(), NOW + 30 * DAY);
@@ -146,7 +146,7 @@ fn a_site_can_sign_nothing_but_leaves() {
         .unwrap();
     assert!(certificate.ca);
     assert_eq!(certificate.path_len_constraint, Some(0));
-    // A second site below the first, made by somebody who has the first's key.
+    // A second site below the first, made with the first's key.
     let key = KeyPair::generate().unwrap();
     let signer = own.signer();
     let below = certificate::site(

@@ -183,7 +183,7 @@ fn damage_is_an_error_and_never_a_new_root() {
         (
             "no deny-list",
             &|p| remove(p, "deny.json"),
-            "deny.json: it is not there, and whom it refused would be let in",
+            "deny.json: it is not there, and the peers that it refused would be let in",
         ),
         (
             "deny-list",
@@ -217,7 +217,7 @@ fn damage_is_an_error_and_never_a_new_root() {
     }
 }
 
-/// Folders of before have a list only when somebody was denied, and do not say so.
+/// Folders of before have a list only when something was denied, and do not say so.
 #[test]
 fn a_folder_of_before_is_asked_once_whether_it_has_a_deny_list() {
     for list in [

@@ -129,7 +129,7 @@ fn of_two_that_use_one_token_at_once_one_wins() {
     }
 }
 
-/// The file is gone behind our back, or cannot be removed: nobody joins.
+/// The file is gone behind our back, or cannot be removed: no node joins.
 #[test]
 fn what_is_not_durable_is_refused() {
     let place = Place::new();

@@ -18,7 +18,7 @@ use crate::manifest::policy::{
 const MAX_RULES: usize = 256;
 const MAX_CONDITIONS: usize = 64;
 
-/// Compiles a policy; none when it cannot be told whom it concerns or what it does.
+/// Compiles a policy; none when it cannot be told which workloads it concerns or what it does.
 pub(super) fn compile(
     context: &Context<'_>,
     spec: &AuthorizationPolicySpec,
@@ -26,7 +26,7 @@ pub(super) fn compile(
     scope: &mut Scope<'_>,
 ) -> Option<Draft> {
     for path in context.object.origin.blank_fields() {
-        // An absent condition holds for everybody, so one that was started must not count as absent.
+        // An absent condition holds for every call, so one that was started must not count as absent.
         scope.error(
             &path,
             "there is no value",
@@ -131,7 +131,7 @@ fn targets(
             ),
             None => "compare them with metadata.labels of the workloads".to_owned(),
         };
-        let reason = "no LocalWorkload of this namespace has these labels: it concerns nobody";
+        let reason = "no LocalWorkload of this namespace has these labels: it concerns no workload";
         scope.warn(&at, reason, remedy);
     }
     Some(selected)
@@ -219,8 +219,8 @@ fn sources(
 ) -> Sources {
     let mut sources = Sources::default();
     if written.is_empty() && action == Some(PolicyAction::Deny) {
-        let reason = "an empty list of sources is nobody: this rule denies nothing";
-        scope.warn(at, reason, "remove sources to deny it to everybody");
+        let reason = "an empty list of sources matches no caller: this rule denies nothing";
+        scope.warn(at, reason, "remove sources to deny it to every caller");
     }
     let written = scope.at_most(at, written, MAX_POLICY_SOURCES);
     for (position, written) in written.iter().enumerate() {

@@ -113,7 +113,7 @@ impl<'p> Selected<'p> {
     }
 }
 
-/// Reports rules that cannot be enforced, or are about ports that nobody has.
+/// Reports rules that cannot be enforced, or are about ports that no selected workload has.
 pub(super) fn check(context: &Context<'_>, draft: &Draft, scope: &mut Scope<'_>) {
     let selected = Selected::new(context.ports, &draft.selected);
     for rule in &draft.rules {
@@ -155,7 +155,7 @@ fn check_port(
     }
 }
 
-/// A rule that names no port is about all of them: what it says of an opaque one nobody can tell.
+/// A rule that names no port is about all of them; at an opaque one, no request can be checked.
 fn check_all_ports(
     selected: &Selected<'_>,
     action: PolicyAction,

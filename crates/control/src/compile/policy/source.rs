@@ -7,7 +7,7 @@ use crate::compile::{Scope, did_you_mean};
 use crate::manifest::Kind;
 use crate::manifest::node::FieldPath;
 
-/// The account that a namespace has without anybody writing it down.
+/// The account that a namespace has without a manifest for it.
 const DEFAULT_ACCOUNT: &str = "default";
 
 /// Adds a service account of the mesh's own trust domain.
@@ -34,7 +34,7 @@ pub(super) fn add_identity(
         scope.error(
             at,
             format!(
-                "nobody can prove an identity of trust domain {} here: this mesh is {}",
+                "no caller can prove an identity of trust domain {} here: this mesh is {}",
                 id.trust_domain, context.trust_domain
             ),
             "write an identity of this trust domain",
@@ -71,7 +71,7 @@ fn warn_unknown(
         .filter(|known| known.namespace == account.namespace)
         .map(|known| known.name.as_str());
     let remedy = did_you_mean(account.name.as_str(), names, "add the ServiceAccount");
-    let reason = format!("there is no ServiceAccount {account}: nobody can be meant");
+    let reason = format!("there is no ServiceAccount {account}: this source matches no caller");
     scope.warn(at, reason, remedy);
 }
 

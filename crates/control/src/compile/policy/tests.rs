@@ -236,8 +236,8 @@ const WORDS: [&str; 16] = [
 ];
 
 proptest! {
-    /// Whatever is done to good manifests, what is taken keeps its promises, and everybody gets an
-    /// answer.
+    /// Whatever is done to good manifests, what is taken keeps its promises, and every question gets
+    /// an answer.
     #[test]
     fn what_is_taken_keeps_its_promises(
         which in 0..GOOD.len(),

@@ -22,7 +22,7 @@ use crate::manifest::smi::{self, Subject, TargetRule, TrafficTargetSpec};
 const MAX_RULES: usize = 64;
 const MAX_CONDITIONS: usize = 64;
 
-/// Compiles a TrafficTarget; none when it cannot be told whom it concerns.
+/// Compiles a TrafficTarget; none when it cannot be told which workloads it concerns.
 pub(super) fn compile(
     context: &Context<'_>,
     spec: &TrafficTargetSpec,
@@ -103,7 +103,7 @@ fn destination(
         let otherwise = "compare it with spec.serviceAccountName of the workloads";
         scope.warn(
             &at.field("name"),
-            format!("no LocalWorkload runs as ServiceAccount {account}: it concerns nobody"),
+            format!("no LocalWorkload runs as ServiceAccount {account}: it concerns no workload"),
             did_you_mean(account.name.as_str(), accounts, otherwise),
         );
     }

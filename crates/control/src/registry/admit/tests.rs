@@ -213,7 +213,7 @@ fn sliced(address: &str) -> String {
 }
 
 #[test]
-fn nobody_becomes_an_address_of_an_endpoint_slice_by_registering_there() {
+fn no_provider_becomes_an_address_of_an_endpoint_slice_by_registering_there() {
     let folder = sliced("10.0.0.5");
     for spec in [
         // The only one with that address, the one that has that port of it, and one that would lead elsewhere.
@@ -233,7 +233,7 @@ fn nobody_becomes_an_address_of_an_endpoint_slice_by_registering_there() {
 }
 
 #[test]
-fn nobody_stops_being_an_address_of_an_endpoint_slice_because_another_registers_there() {
+fn no_workload_stops_being_an_address_of_an_endpoint_slice_because_another_registers_there() {
     let folder = sliced("10.0.0.5")
         + "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
            metadata: {name: owner, namespace: shop}\nspec: {address: 10.0.0.5}\n";
@@ -400,7 +400,7 @@ fn what_is_tried_is_bounded_and_goes_on_the_next_time() {
     assert!(rounds > 1);
     assert_eq!(admitted.objects.len(), 400);
     assert_eq!(counted(&admitted, "no weight"), 100);
-    // From here on those that do not fit are in nobody's way, wherever in the order they are.
+    // From here on those that do not fit hold up no others, wherever in the order they are.
     entries.push(weighted("late", 1_000, true));
     let (admitted, _) = tried_with(&mut tried, &entries);
     assert_eq!(admitted.objects.len(), 401);
@@ -429,7 +429,7 @@ fn one_that_does_not_fit_costs_its_search_once() {
 }
 
 #[test]
-fn whoever_was_let_in_stays_while_too_much_else_does_not_fit() {
+fn providers_that_were_let_in_stay_while_too_much_else_does_not_fit() {
     let entries = |fits: bool| -> Vec<Arc<Entry>> {
         let one = |n: i64| weighted(&format!("p{n}"), n, fits || n % 100 != 0);
         (0..1_000).map(one).collect()

@@ -8,8 +8,9 @@
 //!   those that did not fit before                      what is left of all
 //! ```
 //!
-//! Whoever did not fit before is tried last, whatever it has become: so it uses up the trials of those once, and
-//! not with every change. And while so many do not fit that not all can be tried, whoever was let in before stays.
+//! A provider that did not fit before is tried last, whatever it has become: so it uses up the trials of the others
+//! once, and not with every change. And while so many do not fit that not all can be tried, those that were let in
+//! before stay.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -165,7 +166,7 @@ struct Trials<T> {
 }
 
 impl<T: FnMut(Vec<Object>) -> (Vec<Object>, Option<Problem>)> Trials<T> {
-    /// Lets in who fits. Hands back those for whom there were no trials left.
+    /// Lets in the candidates that fit. Hands back those for which no trials were left.
     fn halve(&mut self, candidates: Vec<Candidate>) -> Vec<Candidate> {
         let mut untried = Vec::new();
         let mut waiting = vec![candidates];

@@ -1,6 +1,6 @@
-//! How much is held, and for whom.
+//! How much is held, and for which namespace.
 //!
-//! A namespace has a share of the room and no more, so that whoever may write into one leaves the others theirs.
+//! A namespace has a share of the room and no more, so that a client that writes into one leaves the others theirs.
 //! Keys that are no provider's have a small share of their own: they are held to be shown, and for nothing else.
 
 use std::collections::BTreeMap;

@@ -421,7 +421,7 @@ fn all_namespaces_together_are_bounded() {
         panic!("{said:#?}");
     };
     assert!(said.contains("more than 10000 providers"), "{said}");
-    // Whoever goes makes room for everybody.
+    // A key that goes makes room for all others.
     let gone = Change::Delete {
         key: wrong(0).key,
         modified: 11,
@@ -435,7 +435,7 @@ fn all_namespaces_together_are_bounded() {
 }
 
 #[test]
-fn keys_that_are_no_providers_take_nobodys_room() {
+fn keys_that_are_no_providers_take_no_providers_room() {
     let stray = |n: usize| Kv {
         key: format!("/heddle/v1/providers/junk{n:05}").into_bytes(),
         ..good("a", 3)
@@ -475,7 +475,7 @@ fn a_namespace_that_is_other_providers_now_has_room_for_them() {
     core.lost();
     core.begin();
     let now = Instant::now();
-    // Those that went while nobody listened are still held when those that came are listed.
+    // Those that went while the store was away are still held when those that came are listed.
     let came: Vec<Kv> = all_of("b", 12).collect();
     let next = core.page(now, list(20, came.clone()));
     assert!(matches!(next, Next::List { revision: 0, .. }), "{next:?}");

@@ -100,7 +100,7 @@ fn who_is_called_and_who_is_not_is_counted() {
 }
 
 #[test]
-fn of_many_that_nobody_calls_the_first_are_told_and_the_others_counted() {
+fn of_many_that_no_service_calls_the_first_are_told_and_the_others_counted() {
     let one = |n: usize| {
         let (path, address) = (format!("shop/web/p{n:03}"), format!("address: 10.1.0.{n}"));
         entry(&path, "other", &address)
@@ -122,7 +122,7 @@ fn of_many_that_nobody_calls_the_first_are_told_and_the_others_counted() {
 }
 
 #[test]
-fn while_the_folder_is_wrong_nobody_is_said_to_be_uncalled() {
+fn while_the_folder_is_wrong_no_provider_is_said_to_be_uncalled() {
     let providers = Providers {
         entries: vec![entry("shop/web/b", "other", "address: 10.0.0.3")],
         version: 1,

@@ -172,7 +172,7 @@ async fn a_connection_that_has_ended_is_not_made_again_behind_the_callers_back()
     drop(control);
 }
 
-/// Whoever was let in by a root that is not trusted any more is not kept for as long as its certificate says.
+/// A peer that was let in by a root that is not trusted any more is not kept for as long as its certificate says.
 #[tokio::test(start_paused = true)]
 async fn connections_end_when_a_root_goes() {
     let control = Control::start();
@@ -187,7 +187,7 @@ async fn connections_end_when_a_root_goes() {
         .authority
         .switch_rotation(&[], true, at(NOW))
         .unwrap();
-    // It is one more that is trusted: nobody has to go.
+    // It is one more that is trusted: no connection has to end.
     tokio::time::sleep(Duration::from_secs(30)).await;
     first.issue(&node_id("n1"), &request()).await.unwrap();
     let _still_there = join(&stranger, &token, "n1").await;

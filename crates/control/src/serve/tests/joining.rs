@@ -23,7 +23,7 @@ async fn a_node_joins_once_and_is_then_issued_what_is_placed_on_it() {
     for (id, wanted) in [
         (workload("web"), "no workload with that service account"),
         (node_id("n2"), "no other node's identity"),
-        (SpiffeId::control(domain()), "issued to nobody else"),
+        (SpiffeId::control(domain()), "the control plane's identity"),
     ] {
         let why = refused(node.issue(&id, &request()).await);
         assert!(why.contains(wanted), "{why}");

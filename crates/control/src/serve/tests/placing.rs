@@ -42,7 +42,7 @@ async fn a_node_gets_its_part_with_the_nodes_that_are_there() {
     let control = Control::empty().await;
     let n1 = control.node("n1").await;
     let mut watch = n1.watch_mesh(&own("n1")).await.unwrap();
-    // There is no mesh yet: nobody is told of nothing.
+    // There is no mesh yet: no node is told anything.
     control.board.put(mesh(TWO_NODES));
     let (epoch, part) = watch.next().await.unwrap();
     assert_eq!(epoch, control.board.epoch());

@@ -31,8 +31,8 @@ fn of_the_peer_that_holds_most_half_requests_the_oldest_gives_way_to_others_at_o
 #[test]
 fn newcomers_do_not_take_each_others_turn() {
     let now = Instant::now();
-    let everybody: Vec<u32> = (0..16).collect();
-    let mut places = full(&everybody, now);
+    let all: Vec<u32> = (0..16).collect();
+    let mut places = full(&all, now);
     assert_eq!(places.enter(99, now), None);
     let later = now + ASKS_WITHIN;
     assert_eq!(instead(&mut places, 99, later), Some(0));

@@ -49,14 +49,14 @@ pub(crate) struct Intercept {
     /// With --pod: its ports that are left alone, such as 22 or 8000-8010. May be repeated
     #[arg(long, value_name = "PORTS", requires = "pod")]
     pub(crate) exclude_inbound: Vec<PortRange>,
-    /// Whom the proxy runs as: neither root nor of root's group. The node's state folder is given to it
+    /// Which user the proxy runs as: neither root nor of root's group. The node's state folder is given to it
     /// [default: a user heddle of /etc/passwd, else the number 65523; where the holder is not root, its own]
     #[arg(long, value_name = "NAME|UID[:GID]", requires = "intercept")]
     pub(crate) proxy_user: Option<Wanted>,
     /// Set for the proxy by its holder.
     #[arg(long, hide = true)]
     pub(crate) held: bool,
-    /// Whom the proxy becomes, set by its holder as well.
+    /// The user that the proxy becomes, set by its holder as well.
     #[arg(long, hide = true, value_name = "UID:GID", requires = "held")]
     pub(crate) held_as: Option<User>,
 }
@@ -67,7 +67,7 @@ impl Intercept {
         let inside = self.mesh_range.iter().map(|cidr| (*cidr, true));
         let outside = self.exclude_range.iter().map(|cidr| (*cidr, false));
         let socket = Location::holder(self.holder_socket.clone()).path;
-        // Whoever reads it may be in another folder.
+        // The process that uses it may be in another folder.
         let socket = std::path::absolute(&socket).unwrap_or(socket);
         HeldBy {
             ranges: inside.chain(outside).collect(),

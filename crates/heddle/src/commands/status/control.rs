@@ -94,7 +94,7 @@ fn nodes(status: &ControlStatus) -> String {
     )
 }
 
-/// Where it is, or why not. At more than one address, somebody should look.
+/// Where it is, or why not. At more than one address, an operator should look.
 fn place(node: &NodeStatus) -> String {
     let Some(address) = node.address else {
         return away(node).to_owned();

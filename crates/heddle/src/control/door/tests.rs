@@ -14,7 +14,7 @@ async fn call(door: &Door, connector: &Connector) -> io::Result<Peer> {
     let (stream, address) = listener.accept().await?;
     let (shaken, connected) = tokio::join!(door.shake(stream, address), connector.connect(client));
     let (_, peer) = shaken?;
-    // Whoever comes in sees a control plane.
+    // The client sees a control plane.
     let (mut stream, control) = connected.map_err(io::Error::other)?;
     assert_eq!(control.id, SpiffeId::control(Default::default()));
     let _closed = stream.read_u8().await;
@@ -89,7 +89,7 @@ async fn who_is_denied_is_refused_and_counted_until_the_entry_expires() {
 }
 
 #[tokio::test]
-async fn whoever_is_refused_is_counted_by_reason() {
+async fn a_client_that_is_refused_is_counted_by_reason() {
     let (fixture, other) = (Fixture::new(), Fixture::new());
     let door = fixture.door();
     let (trust, _, _) = trust(&fixture.authority, NOW).expect("trust");

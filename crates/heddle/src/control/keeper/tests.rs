@@ -16,7 +16,7 @@ fn stage(fixture: &Fixture) -> Stage {
     fixture.authority.rotation([], |_| None).stage
 }
 
-/// Nobody does anything but look, and time goes on: one command was enough.
+/// The keeper only looks, and time goes on: one command was enough.
 #[test]
 fn a_rotation_that_has_begun_comes_to_its_end_and_not_before_all_has_expired() {
     let fixture = Fixture::new();
@@ -66,7 +66,7 @@ async fn it_looks_as_soon_as_trust_changes() {
     running.abort();
 }
 
-/// It is spoken of in time for whoever has to act, and says what helps there.
+/// It is spoken of in time for the operator who has to act, with what helps there.
 #[test]
 fn what_signs_is_spoken_of_relative_to_its_life() {
     let fixture = Fixture::new();

@@ -112,7 +112,7 @@ fn tokens_come_and_go() {
 }
 
 #[test]
-fn the_deny_list_has_an_end_where_nobody_names_one() {
+fn the_deny_list_has_an_end_where_the_operator_names_none() {
     let fixture = Fixture::new();
     let serial = "0b".repeat(16);
     let with_colons = ["0B"; 16].join(":");

@@ -13,7 +13,7 @@ const USER: User = User {
     gid: 65_522,
 };
 
-/// A folder as a node that was root has left it. `None`, said loudly, where nobody can be given anything.
+/// A folder as a node that was root has left it. `None`, said loudly, where the test cannot give it to a user.
 fn left_by_root() -> Option<(tempfile::TempDir, PathBuf)> {
     if !geteuid().is_root() {
         eprintln!("SKIPPED: only root gives away what it has");

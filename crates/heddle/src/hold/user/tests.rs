@@ -37,7 +37,7 @@ fn the_proxy_is_who_is_named_and_never_root() {
 }
 
 #[test]
-fn what_names_nobody_is_refused() {
+fn what_names_no_user_is_refused() {
     for wrong in ["", ":1", "mesh:group", "1:2:3", "-1"] {
         assert!(wrong.parse::<Wanted>().is_err(), "{wrong}");
     }

@@ -72,7 +72,7 @@ impl Agent {
         }
         let trusted = self.core().trust(&update);
         let problem = trusted.err().map(|why| {
-            tracing::error!("whom to trust is refused: {why}");
+            tracing::error!("the trust update is refused: {why}");
             format!("what the control plane says of trust is refused: {why}")
         });
         let is_refused = problem.is_some();
@@ -163,7 +163,7 @@ impl Agent {
     /// still answered.
     fn reconnect(&mut self) {
         if let Some(orders) = self.orders.take() {
-            // When there is no room or no connection, it ends by itself: nobody gives it orders.
+            // Without room or a connection this fails; the connection then ends by itself, as its orders have ended.
             let _ = orders.try_send(Order::Reconnect);
         }
     }

@@ -42,10 +42,10 @@ pub(in super::super) struct Setup {
     pub(in super::super) token: Option<JoinToken>,
 }
 
-/// Runs until nobody takes its changes; what it fails with is the last of them.
+/// Runs until the receiver of its changes is gone; what it fails with is the last of them.
 pub(in super::super) async fn run(setup: Setup, view: Arc<View>, changes: mpsc::Sender<Change>) {
     if let Err(failure) = go(setup, view, &changes).await {
-        // Nobody takes it when the process ends.
+        // The receiver is gone when the process ends.
         let _ = changes.send(Change::Failed(failure)).await;
     }
 }
@@ -184,7 +184,7 @@ impl Agent {
         );
         self.mesh = Some((epoch, mesh.generation));
         self.want(&mesh).await;
-        // There is nobody to ask yet, so there is nothing to wait for.
+        // The control plane is not connected yet, so there is nothing to wait for.
         self.held_back = Some((Box::new(mesh), Instant::now()));
     }
 }

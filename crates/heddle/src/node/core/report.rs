@@ -12,9 +12,9 @@ use crate::time::{duration, utc};
 
 /// Problems of single identities that are told one by one.
 const TOLD: usize = 20;
-/// So often may an identity not be issued before somebody should look, however long the old certificate lasts.
+/// So often may an identity not be issued before an operator should look, however long the old certificate lasts.
 const SEVERAL: u32 = 3;
-/// So long may the control plane be away before somebody should look, in seconds: a restart takes less.
+/// So long may the control plane be away before an operator should look, in seconds: a restart takes less.
 const GRACE_S: u64 = 60;
 
 impl Core {

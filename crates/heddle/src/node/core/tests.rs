@@ -213,7 +213,7 @@ impl Sim {
         }
     }
 
-    /// The control plane is reached and says whom to trust.
+    /// The control plane is reached and says what to trust.
     fn meet(&mut self, authority: &Authority) {
         let now = self.now();
         self.core.link_up(now);
@@ -269,7 +269,7 @@ impl Sim {
     }
 }
 
-/// Whom the server finds at the other end.
+/// The peer that the server finds at the other end.
 fn call(
     client: &Identities,
     source: &str,

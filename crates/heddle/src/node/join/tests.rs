@@ -41,7 +41,7 @@ fn a_token_is_read_with_what_white_space_is_around_it() {
 }
 
 #[test]
-fn a_token_that_was_opened_is_read_by_whoever_could_not_open_it() {
+fn a_token_that_was_opened_is_read_by_a_process_that_may_not_open_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("token");
     let token = format!(

@@ -43,7 +43,7 @@ fn the_nodes_own_identity_comes_first_and_few_are_asked_for_at_once() {
     assert_eq!(keeper.due(after(0)), []);
     hold(&mut keeper, &own(), 0, DAY);
     assert_eq!(keeper.due(after(0)), [account("d")]);
-    // Whoever is asked has gone: all of it is asked again.
+    // The connection to the control plane is gone: all of it is asked for again.
     keeper.broken();
     assert_eq!(keeper.due(after(0)).len(), 4);
     assert!(!keeper.is_complete(NOW));
@@ -121,7 +121,7 @@ fn a_short_life_with_a_long_backdate_is_not_renewed_all_the_time() {
     let mut keeper = keeper(5, &[]);
     hold(&mut keeper, &own(), 0, 300);
     assert!(keeper.next(after(0)).unwrap() >= Duration::from_secs(120));
-    // Found on the disk, it is: nobody knows how long ago it came.
+    // Found on the disk, it is: the node does not know how long ago it came.
     keeper.hold(&own(), (NOW - HOUR, NOW + 300), None);
     assert_eq!(keeper.due(after(0)), [own()]);
 }
@@ -138,7 +138,7 @@ fn what_is_not_wanted_any_more_is_dropped_and_not_held_again() {
 }
 
 #[test]
-fn what_nobody_believes_any_more_is_renewed_at_once() {
+fn a_certificate_that_is_not_believed_any_more_is_renewed_at_once() {
     let mut keeper = keeper(7, &[]);
     hold(&mut keeper, &own(), 0, DAY);
     assert_eq!(keeper.due(after(1)), []);

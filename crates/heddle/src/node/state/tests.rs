@@ -86,7 +86,7 @@ impl Kept {
 }
 
 #[test]
-fn what_was_kept_is_found_and_nobody_else_can_read_it() {
+fn what_was_kept_is_found_and_no_other_user_can_read_it() {
     let kept = Kept::new();
     let found = kept.load().unwrap();
     let (own, trusted) = found.joined.unwrap();

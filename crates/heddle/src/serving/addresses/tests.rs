@@ -14,7 +14,7 @@ fn workload(number: u32) -> WorkloadName {
     WorkloadName::new("shop", &format!("w{number}")).expect("a name")
 }
 
-fn anybody(number: u32) -> Slot {
+fn any_caller(number: u32) -> Slot {
     Slot::Service {
         service: service(number),
         caller: None,
@@ -23,7 +23,7 @@ fn anybody(number: u32) -> Slot {
 
 fn slot() -> impl Strategy<Value = Slot> {
     prop_oneof![
-        (0..20u32).prop_map(anybody),
+        (0..20u32).prop_map(any_caller),
         (0..20u32, 0..20u32).prop_map(|(s, w)| Slot::Service {
             service: service(s),
             caller: Some(workload(w))
@@ -109,7 +109,7 @@ proptest! {
 fn addresses_are_part_of_the_interface() {
     // People write them down: they must not change from one release to the next.
     let slots = [
-        anybody(1),
+        any_caller(1),
         Slot::Service {
             service: service(1),
             caller: Some(workload(1)),
@@ -128,7 +128,7 @@ fn addresses_are_part_of_the_interface() {
 
 #[test]
 fn a_thousand_services_hardly_collide() {
-    let wanted: BTreeSet<Slot> = (0..1_000).map(anybody).collect();
+    let wanted: BTreeSet<Slot> = (0..1_000).map(any_caller).collect();
     let together = fresh(&wanted);
     let moved = wanted
         .iter()

@@ -82,7 +82,7 @@ fn opened(changes: &Changes) -> BTreeSet<u64> {
 }
 
 #[test]
-fn each_caller_and_everybody_else_has_an_address_for_each_service() {
+fn each_caller_has_an_address_for_each_service_and_all_others_share_one() {
     let mut listeners = Listeners::new(most(100));
     let mesh = mesh(
         vec![
@@ -109,7 +109,7 @@ fn each_caller_and_everybody_else_has_an_address_for_each_service() {
         both[0].address.ip()
     );
 
-    // A forward proxy is at its workload's own address unless that is everybody's.
+    // A forward proxy is at its workload's own address unless that is 127.0.0.1.
     let proxy = |name: &str| {
         let caller = Some(format!("listeners/{name}"));
         let is = |l: &&ListenerStatus| l.kind == ListenerKind::ForwardProxy && l.caller == caller;
@@ -162,7 +162,7 @@ fn a_new_port_of_a_service_joins_its_address() {
 }
 
 #[test]
-fn an_address_that_somebody_else_has_is_exchanged() {
+fn an_address_that_another_process_has_is_exchanged() {
     let mesh = mesh(vec![service("taken", &[18_080])], Vec::new());
     let mut first = Listeners::new(most(100));
     let held = first.follow(&mesh);
@@ -199,7 +199,7 @@ fn a_second_process_for_the_same_names_is_one_line() {
 }
 
 #[test]
-fn a_port_that_somebody_has_everywhere_becomes_another_port() {
+fn a_port_that_a_process_has_everywhere_becomes_another_port() {
     let everywhere = TcpListener::bind("0.0.0.0:0").expect("a socket");
     let port = everywhere.local_addr().expect("an address").port();
     // A port above 55535 has no other port: then it is a problem, and that is right too.
@@ -240,7 +240,7 @@ fn more_than_the_bound_are_not_opened_and_that_is_said() {
     let changes = listeners.follow(&mesh(services, vec![workload("bound-w", [127, 9, 2, 1])]));
     assert_eq!(changes.open.len(), 3);
     assert_eq!(changes.problems.len(), 1, "{:?}", changes.problems);
-    // What is kept reaches everything: the forward proxy and the addresses for everybody.
+    // What is kept reaches everything: the forward proxy and the addresses for all callers.
     assert!(
         listeners
             .status(&Mesh::default())

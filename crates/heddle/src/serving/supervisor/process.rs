@@ -132,7 +132,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Only while it has not been waited for: later its number may be somebody else's.
+        // Only while it has not been waited for: later its number may be another process's.
         if self.child.id().is_some() {
             self.signal(Signal::KILL);
         }

@@ -17,7 +17,7 @@ fn a_control_plane_that_is_not_the_tokens_is_sent_no_secret() {
     );
     assert!(!folder.path("n1/node.leaf").exists());
     stranger.signal(Signal::TERM);
-    // Whoever is asked to join, says so.
+    // A control plane that is asked by a joining node says so.
     for line in stranger.stderr_before("stopping") {
         assert!(!line.contains("join"), "{line}");
     }
@@ -110,15 +110,15 @@ fn addresses_that_are_none_are_a_wrong_command_line() {
     }
 }
 
-/// What is the control plane's to say is not ignored: somebody would rely on it.
+/// What is the control plane's to say is not ignored: an operator would rely on it.
 #[test]
 fn a_node_refuses_settings_of_the_mesh() {
     let folder = Folder::new();
     let file = folder.path("node.yaml");
-    let nobody = "127.0.0.1:1".parse().expect("an address");
+    let nowhere = "127.0.0.1:1".parse().expect("an address");
     for field in ["mode: strict", "trust_domain: prod.example.org"] {
         fs::write(&file, format!("drain: {{}}\nmesh:\n  {field}\n")).expect("written");
-        let (code, said) = refused(&folder, "n1", nobody, &["--config", as_str(&file)]);
+        let (code, said) = refused(&folder, "n1", nowhere, &["--config", as_str(&file)]);
         let (name, _) = field.split_once(':').unwrap_or_default();
         let expected =
             format!("node.yaml:3: mesh.{name}: a node is told this by its control plane");
@@ -137,7 +137,7 @@ fn a_node_that_waits_for_its_token_can_be_stopped() {
         assert!(made.is_ok_and(|made| made.success()));
         let more = ["--token-file", as_str(&pipe)];
         let node = Heddle::node(&folder, name, free_address(), &more);
-        // Opens only when it is there to read; whoever holds the pipe open says nothing.
+        // Opens only when it is there to read; the test holds the pipe open and writes nothing.
         let silent = fs::OpenOptions::new().write(true).open(&pipe);
         node.signal(signal);
         assert_eq!(node.ended().code(), Some(0));

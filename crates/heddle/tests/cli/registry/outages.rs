@@ -1,10 +1,10 @@
-//! Given an etcd that fails, then nobody goes by its silence, and it is caught up with once it is back.
+//! Given an etcd that fails, then no provider goes because of that, and what was missed is caught up with.
 
 use super::*;
 use crate::etcd::LEASE_LASTS;
 
 #[test]
-fn an_etcd_that_is_killed_takes_nobody_with_it() {
+fn an_etcd_that_is_killed_takes_no_provider_with_it() {
     let mut world = World::new("killed");
     let heddle = world.up();
     let registrar = world.register(backend("x"), &["--ttl", "5s"]);
@@ -55,7 +55,7 @@ fn an_etcd_that_lost_everything_is_filled_again_without_a_gap() {
         assert_eq!(
             get(service, "web", "/").0,
             200,
-            "nobody is missed meanwhile"
+            "no request fails meanwhile"
         );
         world.etcd.keys().len() == 1
     });

@@ -69,7 +69,7 @@ fn what_is_wrong_is_a_problem_and_nothing_more() {
         .etcd
         .ctl(&["del", "/heddle/v1/providers/wrong/web/stays"]);
     eventually("all is well", || check(&world).0 == Some(0));
-    // A folder that is wrong keeps nobody in the mesh who is gone.
+    // A folder that is wrong keeps no provider in the mesh that is gone.
     world.folder.write("oops.yaml", "kind: Oops\n");
     eventually("the folder is refused", || {
         heddle.status()["config"]["stale"] == true

@@ -25,7 +25,7 @@ fn pod(number: u32) -> PodStatus {
 }
 
 /// The user of a proxy, who is not the one of this test.
-const NOBODY: u32 = 65_521;
+const PROXY: u32 = 65_521;
 
 fn listen_at(path: &Path) -> OwnedFd {
     let listener: OwnedFd = socket_with(
@@ -41,7 +41,7 @@ fn listen_at(path: &Path) -> OwnedFd {
 }
 
 #[test]
-fn a_proxy_may_not_ask_whoever_it_is() {
+fn a_proxy_may_not_ask_whatever_user_it_runs_as() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("holder.sock");
     // Even were it root.
@@ -61,7 +61,7 @@ fn a_list_arrives_whole_however_long_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("holder.sock");
     let listener = listen_at(&path);
-    let mut guests = Guests::new(listener, NOBODY).unwrap();
+    let mut guests = Guests::new(listener, PROXY).unwrap();
 
     let asked = std::thread::spawn(move || ask(&path, &Request::List, None));
     while !asked.is_finished() {

@@ -132,7 +132,7 @@ fn the_disk_is_not_waited_for_where_nothing_has_changed() {
 }
 
 #[test]
-fn what_somebody_else_could_have_written_is_not_believed() {
+fn what_another_user_could_have_written_is_not_believed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.pods.json");
     replace(&path, b"[]").unwrap();

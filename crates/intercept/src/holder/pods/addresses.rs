@@ -44,7 +44,7 @@ impl Pods {
         contested.count() > 0
     }
 
-    /// Pods that wanted what somebody has given up may have it.
+    /// Pods that wanted what another pod has given up may have it.
     pub(super) fn offer(&mut self) {
         let now = Instant::now();
         for pod in self.pods.values_mut() {
@@ -117,7 +117,7 @@ impl Pods {
         };
         if done.is_err() {
             said(done);
-            // Nobody speaks with what it has got since, though it is not known as the pod's.
+            // No proxy speaks with what it has got since, though it is not known as the pod's.
             let new = own.into_iter().filter(|one| !pod.addresses.contains(one));
             pod.others.extend(new);
             pod.read.1 = Some(pod.read.0.max(Instant::now() + AGAIN));

@@ -38,7 +38,7 @@ impl Pods {
             ));
         }
         let found = place(netns).map_err(|error| format!("{path}: {error}"))?;
-        if self.nobodys.contains(&found) {
+        if self.not_pods.contains(&found) {
             return Err(format!(
                 "{path} is the network of the machine or of the node itself, which is no pod's"
             ));
@@ -206,7 +206,7 @@ impl Pods {
         Ok(id)
     }
 
-    /// The listeners for a pod: those that are there while the same pod is being released, since nobody else
+    /// The listeners for a pod: those that are there while the same pod is being released, since no other pod
     /// can have their ports before.
     fn listeners(
         &self,

@@ -29,7 +29,7 @@ pub(in crate::holder) fn pods() -> Option<Pods> {
     match hooks {
         Ok(hooks) => Some(Pods::new(hooks, None, ranges()).unwrap()),
         Err(why) => {
-            let _nobody_listens = writeln!(io::stderr(), "SKIPPED, nothing was proven: {why}");
+            let _closed = writeln!(io::stderr(), "SKIPPED, nothing was proven: {why}");
             None
         }
     }
@@ -112,7 +112,7 @@ fn who_cannot_be_a_pod_is_told_why() {
         assert!(refused.contains(said), "{refused}");
     }
     assert_eq!(pods.all().count(), 1);
-    // The name of the first, too, is no reason to take somebody else's address.
+    // The name of the first, too, is no reason to take another pod's address.
     let other = namespace(&["10.0.0.3"]);
     let second = enrol(&mut pods, "second", &other).unwrap();
     assert_eq!(
@@ -122,7 +122,7 @@ fn who_cannot_be_a_pod_is_told_why() {
 }
 
 #[test]
-fn a_pod_is_found_again_where_it_was_and_nobody_else_is_taken_for_it() {
+fn a_pod_is_found_again_where_it_was_and_no_other_is_taken_for_it() {
     let Some(mut pods) = pods() else { return };
     let at = namespace(&["10.0.0.2"]);
     let id = enrol(&mut pods, "vault", &at).unwrap();
@@ -205,7 +205,7 @@ fn addresses_that_the_hooks_refuse_are_tried_again() {
 }
 
 #[test]
-fn nobody_speaks_with_an_address_of_a_pod_that_has_too_many_to_be_kept() {
+fn no_proxy_speaks_with_an_address_of_a_pod_that_has_too_many_to_be_kept() {
     let Some(mut pods) = pods() else { return };
     let most = u8::try_from(MAX_ADDRESSES).unwrap();
     let all: Vec<String> = (0..=2 * most)

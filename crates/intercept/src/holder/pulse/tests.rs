@@ -43,7 +43,7 @@ fn who_answers_is_asked_again_and_who_does_not_is_late_and_then_ended() {
 }
 
 #[test]
-fn time_in_which_nobody_looked_is_not_held_against_it() {
+fn time_in_which_the_holder_did_not_look_is_not_held_against_the_proxy() {
     let mut now = Instant::now();
     let mut pulse = Pulse::new(Some(5), now);
     assert_eq!(looks(&mut pulse, &mut now, 1), [Beat::Ask(1)]);
@@ -58,7 +58,7 @@ fn time_in_which_nobody_looked_is_not_held_against_it() {
 }
 
 #[test]
-fn without_a_limit_nobody_is_ended() {
+fn without_a_limit_no_proxy_is_ended() {
     let mut now = Instant::now();
     let mut pulse = Pulse::new(None, now);
     let beats = looks(&mut pulse, &mut now, 10_000);

@@ -45,7 +45,7 @@ impl Bpf {
         pods.find_map(|(id, pod)| pod.addresses.contains(address).then_some(*id))
     }
 
-    /// What a pod has not any more is nobody's, before it has something new. What could not be written is not taken for
+    /// What a pod has not any more is no pod's, before it has something new. What could not be written is not taken for
     /// done: the next time it is tried again.
     pub(in crate::hooks) fn readdress(
         &mut self,
@@ -79,7 +79,7 @@ impl Bpf {
         done
     }
 
-    /// What a process before knew as a pod's and is not any more is nobody's.
+    /// What a process before knew as a pod's and is not any more is no pod's.
     pub(super) fn disown(&mut self, pod: PodId) -> Result<(), HookError> {
         let enrolled = self.pods.get(&pod).ok_or(HookError::Unknown(pod))?;
         let now = &enrolled.addresses;

@@ -75,7 +75,7 @@ impl Packets {
                 }
                 #[allow(
                     clippy::disallowed_methods,
-                    reason = "nobody tells when the kernel has let go"
+                    reason = "the kernel does not tell when it has let go"
                 )]
                 std::thread::sleep(PAUSE);
             }

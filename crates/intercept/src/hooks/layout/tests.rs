@@ -31,7 +31,7 @@ fn a_pod_has_the_form_that_the_programs_read() {
 }
 
 #[test]
-fn only_guarded_pods_are_taken_over_and_nobody_serves_them() {
+fn only_guarded_pods_are_taken_over_and_no_proxy_serves_them() {
     let orphaned = orphan(entry().encode()).unwrap();
     assert_eq!(orphaned[0..12], [0; 12]);
     assert_eq!(orphaned[14..17], [GUARDED, 1, 2], "excluded ports stay");

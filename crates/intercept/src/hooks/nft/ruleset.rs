@@ -260,7 +260,7 @@ const OPENS: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 const STAY: &str =
     "chain dial {\ntype nat hook output priority -100\nct state established return\n}\n";
 
-/// What is decided on when it begins, and what tells nobody anything.
+/// What is decided on when it begins, and what tells no program anything.
 const CONNECTIONS: &str = "meta l4proto { tcp, icmp, ipv6-icmp }";
 
 /// Passes what the pod has spoken to first.

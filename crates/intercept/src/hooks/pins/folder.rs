@@ -1,4 +1,4 @@
-//! The folder itself: whoever may write to it decides what guards pods, and what a new holder believes of them.
+//! The folder itself: a user who may write to it decides what guards pods, and what a new holder believes of them.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::{BPF_FS_MAGIC, HookError};
 /// What is right.
 const REMEDY: &str = "make it root's with mode 0700, or name another with --bpffs";
 
-/// Makes the folder, with mode 0700, when it is not there, and checks that it is nobody else's.
+/// Makes the folder, with mode 0700, when it is not there, and checks that it is no other user's.
 ///
 /// # Errors
 /// [`HookError::Lacking`] when there is no BPF file system; [`HookError::Path`] when the folder is not ours alone.
@@ -39,7 +39,7 @@ pub(super) fn make(folder: &Path) -> Result<(), HookError> {
     }
 }
 
-/// Whether there is a folder. One that is there is ours alone, and nobody else can put another in its place.
+/// Whether there is a folder. One that is there is ours alone, and no other user can put another in its place.
 ///
 /// # Errors
 /// When it is not.
@@ -51,7 +51,7 @@ pub(super) fn check(folder: &Path) -> Result<bool, HookError> {
     };
     let around = statat(CWD, parent, AtFlags::empty());
     let around = around.map_err(|error| cannot(parent, "look at it", error))?;
-    // In a folder that everybody may write, as BPF file systems are by default, each keeps what is its own.
+    // In a folder that every user may write, as BPF file systems are by default, each keeps what is its own.
     if !is_ours(&around) || (is_open(&around) && around.st_mode & 0o1000 == 0) {
         return Err(unsafe_folder(parent, &around));
     }

@@ -20,7 +20,7 @@ use crate::bench::upstream::Serving;
 
 /// Connections of the load generator, whichever callers they are of.
 const CONNECTIONS: u32 = 64;
-/// Everybody else's work goes before the far node's, so that it is the one that has too much to do.
+/// All other work goes before the far node's, so that this node is the one that has too much to do.
 const FAR_IS_NICE: u32 = 12;
 /// How late a load generator may be.
 const LATE: Duration = Duration::from_secs(20);

@@ -38,7 +38,7 @@ impl Run {
         }
     }
 
-    /// The core that is in use most, 0 to 1: proxies have one, everybody else the other.
+    /// The core that is in use most, 0 to 1: proxies have one, all other processes the other.
     pub(super) fn busiest_core(&self) -> f64 {
         self.proxy_cores.max(self.other_cores)
     }

@@ -58,7 +58,7 @@ impl Room {
 
 /// What a provider waits before it answers, as published, in milliseconds.
 pub(super) const WAIT_MS: u64 = 50;
-/// What it may be lengthened to, in turn, until nobody is short of processors.
+/// What it may be lengthened to, in turn, until no process is short of processors.
 pub(super) const LENGTHENED: [u64; 4] = [1, 2, 3, 4];
 /// The part of either core that may be in use.
 pub(super) const MOST_OF_A_CORE: f64 = 0.6;

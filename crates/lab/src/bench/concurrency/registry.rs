@@ -73,7 +73,7 @@ impl Abilities {
     /// Writes what is in the folder, and registers the rest.
     ///
     /// # Errors
-    /// When etcd or somebody who registers does not start.
+    /// When etcd or a process that registers does not start.
     pub(super) fn register(
         &self,
         heddle: &Path,

@@ -28,8 +28,8 @@ pub(super) struct Load {
     pub(super) window_s: f64,
 }
 
-/// Providers that run, and groups for everybody. Fields end in this order: a group can only be removed once
-/// nobody is inside.
+/// Providers that run, and groups for all processes. Fields end in this order: a group can only be removed
+/// once no process is inside.
 pub(super) struct Stage {
     providers: Vec<Child>,
     pub(super) endpoints: Vec<Endpoint>,
@@ -37,7 +37,7 @@ pub(super) struct Stage {
     client: Place,
     /// For each system, as far as that is allowed.
     places: Vec<Place>,
-    /// Why nobody is in a group, and providers are all of one size.
+    /// Why no process is in a group, and providers are all of one size.
     pub(super) no_groups: Option<String>,
     _groups: Vec<Group>,
 }

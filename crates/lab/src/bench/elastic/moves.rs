@@ -92,7 +92,7 @@ fn cost(bed: &Bed, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
         for _ in 0..TIMES {
             let moved = bed.moved();
             bed.proxy.rotate();
-            // Whoever is between two Workers would miss the next order.
+            // A connection between two Workers would miss the next order.
             let settled = || bed.connections() == CONNECTIONS as i64;
             wait(|| bed.moved() >= moved + CONNECTIONS as u64 && settled())?;
         }

@@ -93,7 +93,7 @@ impl Stage {
         outcome(&self.load(proxy, arguments)?.finish(within)?)
     }
 
-    /// Loads whoever listens at `target`, `AUTHORITY@ADDRESS:PORT`.
+    /// Loads the server that listens at `target`, `AUTHORITY@ADDRESS:PORT`.
     pub(super) fn measure_at(&self, target: &str, arguments: &[&str]) -> anyhow::Result<Outcome> {
         let mut all = words(["--target", target]);
         all.extend(words(arguments));

@@ -191,7 +191,7 @@ mod tests {
             retiring: 0,
         };
         let timeline = Timeline {
-            // Quiet, busy, quiet, busy, quiet: the second time nobody came.
+            // Quiet, busy, quiet, busy, quiet: the second time no Worker came.
             phases: vec![0.0, 1000.0, 2000.0, 3000.0, 4000.0],
             samples: vec![
                 sample(1100.0, 1),

@@ -57,7 +57,7 @@ impl Failure {
             Failure::Status => "status not 200",
             Failure::Length => "wrong body length",
             Failure::Malformed => "malformed response",
-            Failure::Surplus => "bytes nobody asked for",
+            Failure::Surplus => "bytes not asked for",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! SplitMix64 (Steele, Lea, Flood 2014): cheap numbers that are the same for everybody who begins alike.
+//! SplitMix64 (Steele, Lea, Flood 2014): cheap numbers that are the same for all generators that begin alike.
 
 #[derive(Debug, Clone)]
 pub(super) struct Random(u64);

@@ -83,7 +83,7 @@ fn a_closed_loop_and_a_fixed_rate_fill_their_window() {
 #[test]
 fn answers_of_another_length_are_errors() {
     let port = crate::bench::upstream::in_background();
-    // More than the upstream gives to anybody.
+    // More than the upstream gives to any client.
     let outcome = outcome(&Load {
         body_bytes: 1 << 30,
         requests: Some(3),

@@ -43,7 +43,7 @@ impl Group {
     /// Holds its processes to that part of one processor.
     ///
     /// # Errors
-    /// Nobody controls processors here, or the kernel refuses.
+    /// Processors are not controlled here, or the kernel refuses.
     pub(super) fn hold(&self, cores: f64) -> anyhow::Result<()> {
         let found = hierarchy("cpu")?;
         let quota = (cores * PERIOD_US as f64) as u64;
@@ -85,7 +85,7 @@ impl Group {
     }
 
     /// What the kernel keeps for its processes: sockets, open files, page tables, maps and programs of BPF.
-    /// `None`: nobody counts that here.
+    /// `None`: the kernel does not count that here.
     pub(super) fn kernel_bytes(&self) -> Option<u64> {
         let found = hierarchy("memory").ok()?;
         let dir = found.root.join(&self.0);

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 /// Who carries the pods' traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Kind {
-    /// Nobody.
+    /// No proxy.
     Direct,
     /// One Heddle for each node.
     Node,

@@ -9,7 +9,7 @@ use super::{Experiment, Options};
 /// Open connections, over all of which requests are spread.
 const FULL: [u32; 5] = [1, 4, 16, 64, 256];
 const QUICK: [u32; 4] = [1, 16, 64, 256];
-/// Requests per second: well below what the slowest carries, so that nobody's queue is what is measured.
+/// Requests per second: well below what the slowest carries, so that no system's queue is what is measured.
 const RATE: &str = "1000";
 
 /// Where the server is: what the figures are called there.

@@ -36,7 +36,7 @@ pub(in crate::bench) fn run(options: &Options) -> anyhow::Result<()> {
     experiment.conclude(measured, &[panel])
 }
 
-/// Every place that anybody was measured at.
+/// Every place that any system was measured at.
 fn all_places(places: &[u32]) -> Vec<u32> {
     let mut all: Vec<u32> = places
         .iter()
@@ -104,8 +104,8 @@ fn hold(experiment: &Experiment, kind: Kind, servers: u32) -> anyhow::Result<(He
     Ok((idle, used?))
 }
 
-/// Where a proxy for each pod was not measured at the count of the ratios, a line through what was. Says of whom
-/// that is true.
+/// Where a proxy for each pod was not measured at the count of the ratios, a line through what was. Returns the
+/// systems of which that is true.
 fn estimate(figures: &mut Figures) -> Vec<Kind> {
     let mut estimated = Vec::new();
     for kind in [Kind::Pod, Kind::Envoy] {

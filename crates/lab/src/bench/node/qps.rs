@@ -8,8 +8,8 @@ use super::rounds::{self, BESIDE};
 use super::scene::{PROXY, Scene, Shape};
 use super::{Experiment, Options};
 
-/// What the pod has, in thousandths of a processor: little enough that the machine has time left for everybody
-/// else.
+/// What the pod has, in thousandths of a processor: little enough that the machine has time left for all
+/// other processes.
 const SHARES: [u32; 2] = [150, 300];
 /// The share of the ratios.
 const RATIO_AT: [u32; 1] = [300];

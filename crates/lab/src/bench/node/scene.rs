@@ -1,4 +1,4 @@
-//! A lab of one system: a client, servers, and whoever carries what they say.
+//! A lab of one system: a client, servers, and what carries their traffic.
 
 use std::fs;
 use std::io::Write;

@@ -8,7 +8,7 @@ use crate::bench::systems::{ALLOWED, REFUSED, Running, System, Work};
 use crate::bench::wire::{Passed, Wire, chosen_suite, readable};
 
 /// A field of the requests by which they are told on the wire.
-const MARK: &str = "f3b9c0d2-readable-to-anybody";
+const MARK: &str = "f3b9c0d2-readable-on-the-wire";
 /// What the upstream's bodies are made of.
 const BODY: &str = "0123456789abcdef0123456789abcdef";
 
@@ -30,7 +30,7 @@ pub(super) fn of_all(
     let (method, path) = ALLOWED;
     let mut notes = vec![format!(
         "Every pair answers {method} {path} in its caller's name, refuses {} with 403, and answers \
-         nobody in plaintext between its proxies",
+         no request in plaintext between its proxies",
         REFUSED
             .map(|(method, path)| format!("{method} {path}"))
             .join(" and ")

@@ -53,7 +53,7 @@ fn the_peers_do_the_same_work() {
 }
 
 #[test]
-fn a_status_yields_the_addresses_for_anybody() {
+fn a_status_yields_the_addresses_for_any_caller() {
     let work = Work::new(2, 1, 9000);
     let listener = |service: &str, caller: &str, address: &str| {
         format!(

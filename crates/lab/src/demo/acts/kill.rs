@@ -13,7 +13,7 @@ use crate::demo::stage::Stage;
 
 /// How long pages may be missing.
 pub(in crate::demo) const LIMIT: Duration = Duration::from_secs(10);
-/// How long no page may have failed, and how many have to come, until nobody expects more failures.
+/// How long no page may have failed, and how many have to come, until no more failures are expected.
 const CALM: Duration = Duration::from_secs(1);
 const PAGES_AGAIN: u64 = 10;
 

@@ -1,4 +1,4 @@
-//! The second act: a policy keeps an intruder out, and the port between the nodes everybody without a
+//! The second act: a policy keeps an intruder out, and the port between the nodes every client without a
 //! certificate.
 
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ const PATH: &str = "/details/1";
 const SERVER_NAME: &str = "details.bookstore.sa.cluster.local";
 /// The reason for which a policy refuses.
 const REASON: &str = "policy_denied";
-/// How long a node may take to count a stranger whom it turned away.
+/// How long a node may take to count a stranger that it turned away.
 const COUNT_LIMIT: Duration = Duration::from_secs(5);
 
 /// What was seen of the policy.

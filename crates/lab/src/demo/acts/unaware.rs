@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use crate::demo::mesh::{Mesh, NODES};
 use crate::demo::{FRONT, SHOPPER};
 
-/// What curl says: the status, and with whom getpeername(2) says that it is connected.
+/// What curl says: the status, and the peer that getpeername(2) names.
 const FORMAT: &str = "%{http_code} %{remote_ip}";
 /// Settings by which programs are told of proxies; none is passed on.
 const PROXIES: [&str; 6] = [

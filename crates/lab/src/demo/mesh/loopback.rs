@@ -1,4 +1,4 @@
-//! The mesh as processes of our own, every workload at a loopback address: what anybody may do.
+//! The mesh as processes of our own, every workload at a loopback address: what any user may do.
 
 use std::fs::OpenOptions;
 use std::io::Write;

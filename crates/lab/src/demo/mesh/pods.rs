@@ -33,7 +33,7 @@ pub(in crate::demo) struct Pods {
 
 impl Pods {
     /// Brings it up from the manifests in `dir`; pods that come later are there already, and no part of the
-    /// mesh. What is left of a demo that was killed goes first: nobody else has a lab of this name now. This
+    /// mesh. What is left of a demo that was killed goes first: no other process has a lab of this name now. This
     /// blocks for seconds.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Pods {
         self.lab.folder().join("manifests")
     }
 
-    /// The addresses at which everybody finds a Service.
+    /// The addresses at which every pod finds a Service.
     pub(in crate::demo) fn addresses_of(&self, service: &str) -> Vec<IpAddr> {
         let services = &self.lab.plan().services;
         let found = services.iter().find(|one| one.name.to_string() == service);

@@ -42,7 +42,7 @@ pub(super) fn to(question: &[u8], over: Over, zone: &Zone) -> Option<Vec<u8>> {
     if bytes.len() <= usize::from(room) {
         return Some(bytes);
     }
-    // Whoever asks does so again over TCP.
+    // The client asks again over TCP.
     answer.truncate().to_vec().ok()
 }
 

@@ -34,7 +34,7 @@ pub(super) enum Known<'z> {
 
 impl Zone {
     /// The names of a plan: each Service at its cluster addresses. One that is headless is at its pods, as is
-    /// every Service of a lab in which nobody answers at cluster addresses; and their pods have names below it.
+    /// every Service of a lab in which no proxy answers at cluster addresses; and their pods have names below it.
     ///
     /// # Errors
     /// A name is too long for DNS.

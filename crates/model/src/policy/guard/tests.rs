@@ -150,8 +150,8 @@ fn without_policies_the_mode_decides() {
 
 #[test]
 fn a_health_check_stays_open_to_the_letter() {
-    let nobody = policy("nobody", PolicyAction::Allow, vec![]);
-    let guard = guard(Mode::Strict, vec![nobody]);
+    let empty = policy("empty", PolicyAction::Allow, vec![]);
+    let guard = guard(Mode::Strict, vec![empty]);
     let check = Request {
         query: "full=1",
         ..get("/healthz")
@@ -183,7 +183,7 @@ fn a_health_check_stays_open_to_the_letter() {
     ] {
         assert!(!decide(&guard, None, port, request.as_ref()).allowed);
     }
-    // Whoever has an identity is judged by it.
+    // A caller with an identity is judged by it.
     assert!(!decide(&guard, Some(&id("a/sa/x")), 81, Some(&check)).allowed);
     assert_eq!(guard.may_connect(None, 81), Connect::Open);
     assert_eq!(guard.may_connect(None, 80), Connect::Bare);
@@ -227,8 +227,8 @@ fn deny_goes_before_allow_and_says_which_rule() {
         refused.by.to_string(),
         "AuthorizationPolicy a/deny rules[1]"
     );
-    let nobody = decide(&guard, Some(&id("a/sa/z")), 80, None);
-    assert_eq!(nobody.by, Decider::NoRuleMatched);
+    let unmatched = decide(&guard, Some(&id("a/sa/z")), 80, None);
+    assert_eq!(unmatched.by, Decider::NoRuleMatched);
 }
 
 /// What is allowed must match to the letter; what is denied, in any reading.
@@ -406,7 +406,7 @@ fn a_list_is_denied_by_its_elements() {
 }
 
 #[test]
-fn without_all_its_policies_a_workload_serves_nobody() {
+fn without_all_its_policies_a_workload_serves_no_caller() {
     let mut mesh = crate::Mesh::default();
     let mut workload = crate::Workload {
         name: crate::WorkloadName::parse("a/w").unwrap(),

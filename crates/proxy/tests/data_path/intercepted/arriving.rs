@@ -21,7 +21,7 @@ fn strict(mut mesh: Mesh) -> Mesh {
 }
 
 #[test]
-fn whoever_is_outside_gets_in_unless_somebody_is_asked_for() {
+fn a_client_from_outside_gets_in_unless_an_identity_is_asked_for() {
     let endpoint = serve_at(ECHO, |_| "ok".into());
     let open = mesh(endpoint, AppProtocol::Http);
     let steered = Steered::new(&open, &["echo"]);
@@ -39,7 +39,7 @@ fn whoever_is_outside_gets_in_unless_somebody_is_asked_for() {
     let mut named = with(open, allow("shop"));
     named.generation += 1;
     steered.apply(&named);
-    assert_eq!(get("/"), 403, "nobody vouches for it");
+    assert_eq!(get("/"), 403, "it has no identity");
 }
 
 #[test]
@@ -48,8 +48,8 @@ fn a_port_of_no_service_is_found_out_and_guarded_as_well() {
     let open = mesh(known.address, AppProtocol::Http);
     let steered = Steered::new(&open, &["echo"]);
     let mut client = steered.arrive("echo", own.address);
-    client.send("SSH-2.0-somebody\r\n");
-    assert_eq!(own.accept().exact(18), b"SSH-2.0-somebody\r\n");
+    client.send("SSH-2.0-a_client\r\n");
+    assert_eq!(own.accept().exact(18), b"SSH-2.0-a_client\r\n");
     let label = ["destination_service=\"test/echo\""];
     steered.expect("heddle_tcp_connections_total", &label, 1.0);
     let mut client = steered.arrive("echo", own.address);
@@ -61,7 +61,7 @@ fn a_port_of_no_service_is_found_out_and_guarded_as_well() {
 }
 
 #[test]
-fn a_pod_guards_a_port_that_somebody_else_says_is_his() {
+fn a_pod_guards_a_port_that_another_workload_claims() {
     let known = serve_at(ECHO, |_| "ok".into());
     let own = serve_at(ECHO, |_| "own".into());
     let mut open = mesh(known, AppProtocol::Http);

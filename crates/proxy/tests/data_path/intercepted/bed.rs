@@ -79,7 +79,7 @@ pub(super) fn going_to(listener: SocketAddr, going: SocketAddr) {
     GOING.lock().unwrap().insert(listener, going);
 }
 
-/// Sockets of a holder, somebody being there who listens to it.
+/// Sockets of a holder, with a thread that listens to it.
 pub(super) fn sockets(channel_end: OwnedFd) -> Sockets {
     let (send, receive) = sync_channel(1);
     std::thread::spawn(move || {

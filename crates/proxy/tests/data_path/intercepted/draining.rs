@@ -61,7 +61,7 @@ async fn what_the_kernel_has_accepted_is_served() {
             .unlisten_drained(id, Duration::from_millis(300));
         let late = tokio::time::timeout(PATIENCE, closed);
         late.await.expect("it is closed");
-        assert!(TcpStream::connect(address).is_err(), "nobody listens");
+        assert!(TcpStream::connect(address).is_err(), "there is no listener");
         for asker in askers {
             let (served, cut) = asker.join().unwrap();
             assert!(served > 0);

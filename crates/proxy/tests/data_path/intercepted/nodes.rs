@@ -112,7 +112,7 @@ fn nothing_goes_to_a_workload_of_another_node_in_the_clear() {
     pair.calling.expect(rejected, &labels, 3.0);
     assert!(own.is_quiet() && lonely.is_quiet());
 
-    // Nor to one whose node nobody has heard of.
+    // Nor to one whose node is not known.
     pair.mesh.nodes = vec![Node {
         name: NodeName::parse("calling").unwrap(),
         address: ([127, 0, 0, 1], 1).into(),

@@ -19,7 +19,7 @@ fn a_services_address_is_the_service() {
     assert_eq!(steered.get(steered.dial("intruder", SERVICE), "/"), 403);
     let labels = ["source=\"test/shop\"", "destination_service=\"test/echo\""];
     steered.expect("heddle_http_requests_total", &labels, 1.0);
-    // Requests share connections: nobody's address is theirs.
+    // Requests share connections: no client's address is theirs.
     steered.expect_asked(&[(1, None)]);
 }
 
@@ -131,7 +131,7 @@ fn what_the_mesh_does_not_know_is_dialled_from_within_the_caller() {
     steered.expect_asked(&[(2, None)]);
     let labels = ["source=\"test/shop\"", "destination_service=\"external\""];
     steered.expect("heddle_tcp_connections_total", &labels, 1.0);
-    // Nobody dials in the name of a pod that there is not.
+    // No dial is made in the name of a pod that there is not.
     assert_eq!(steered.dial("intruder", outside.address).rest(), b"");
     steered.expect_refused("pod_gone");
     assert!(outside.is_quiet());
@@ -141,8 +141,8 @@ fn what_the_mesh_does_not_know_is_dialled_from_within_the_caller() {
 fn what_leads_nowhere_is_refused() {
     let upstream = Upstream::at(ECHO);
     let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["echo", "shop"]);
-    let nobody_knows = steered.outbound("shop", None).1;
-    assert_eq!(Client::connect(nobody_knows).rest(), b"");
+    let unknown = steered.outbound("shop", None).1;
+    assert_eq!(Client::connect(unknown).rest(), b"");
     steered.expect_refused("original_destination_unknown");
     assert_eq!(steered.dial("stranger", upstream.address).rest(), b"");
     steered.expect_refused("workload_not_in_mesh");
@@ -246,13 +246,13 @@ fn what_was_intercepted_moves_like_any_other() {
         .zip(servers)
         .map(|(going, server)| {
             let mut client = steered.dial("shop", going);
-            client.send("SSH-2.0-somebody\r\n");
+            client.send("SSH-2.0-a_client\r\n");
             let mut server = server.accept();
-            assert_eq!(server.exact(18), b"SSH-2.0-somebody\r\n");
+            assert_eq!(server.exact(18), b"SSH-2.0-a_client\r\n");
             (client, server)
         })
         .collect();
-    // One of which nobody knows yet what it speaks.
+    // One of which it is not known yet what it speaks.
     let mut silent = steered.dial("shop", SERVICE);
     let mut shown = upstream.accept();
     for round in 1..5 {

@@ -36,7 +36,7 @@ fn a_port_that_is_taken_is_another() {
     let upstream = Upstream::at(ECHO);
     let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["echo"]);
     let (_, address) = steered.outbound("shop", Some(SERVICE));
-    // Somebody else has the port that the client calls from, of the address that it is shown with.
+    // Another socket has the port that the client calls from, of the address that it is shown with.
     let (_taken, port, client) = std::iter::repeat_with(|| {
         let taken = TcpListener::bind("127.30.0.2:0").unwrap();
         let port = taken.local_addr().unwrap().port();
@@ -179,11 +179,11 @@ fn a_listener_of_a_released_pod_is_served_where_it_is() {
     }
 }
 
-/// Answers whoever asks for a socket, once it is told to begin.
+/// Answers requests for sockets, once it is told to begin.
 fn slow_holder(channel: OwnedFd) -> SyncSender<()> {
     let (begin, begun) = sync_channel(1);
     std::thread::spawn(move || {
-        let _whoever_began_may_have_gone = begun.recv();
+        let _the_test_may_have_ended = begun.recv();
         loop {
             let mut ready = [PollFd::new(&channel, PollFlags::IN)];
             poll(&mut ready, None).unwrap();

@@ -1,4 +1,4 @@
-//! What one pod, or whoever calls one pod from outside of the mesh, may take of a node's connections.
+//! What one pod, or a client that calls one pod from outside of the mesh, may take of a node's connections.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use crate::support::{Client, PATIENCE, allow_descriptors, serve_at};
 
 /// Connections of a node.
 const BOUND: usize = 4_096;
-/// What one source gets of them, when nobody else has any: half of all but the eighth that is kept.
+/// What one source gets of them, when no other source has any: half of all but the eighth that is kept.
 const SHARE: usize = BOUND * 7 / 8 / 2;
 /// How long a request may take beside a flood.
 const SOON: Duration = Duration::from_secs(2);
@@ -94,7 +94,7 @@ fn a_flood_of_one_pod_or_at_one_pod_leaves_room_for_the_others() {
         let (_, arriving) = steered.arriving("echo", endpoint);
         let strangers = flood(&steered, arriving, SHARE);
         goes_on(&steered, shop);
-        // … then the others' requests go on, nobody's was refused but theirs, and all of it comes back.
+        // … then the others' requests go on, none of them was refused, and all of it comes back.
         drop((own, strangers));
         held(0);
         let again = flood(&steered, intruder, SHARE);

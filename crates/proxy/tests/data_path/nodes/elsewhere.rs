@@ -11,8 +11,8 @@ use super::pair::Pair;
 use crate::policy::guarded;
 use crate::support::{PATIENCE, count, serve, serve_at};
 
-/// An address at which nobody listens.
-fn nobody() -> SocketAddr {
+/// An address at which nothing listens.
+fn refusing() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
 }
@@ -25,7 +25,7 @@ fn a_request_goes_elsewhere_when_its_endpoints_node_cannot_connect_it() {
             ..Settings::default()
         };
         // Given two endpoints on another node, of which one is not there …
-        let absent = nobody();
+        let absent = refusing();
         let mut mesh = guarded(serve(|_| "one".into()), AppProtocol::Http);
         let endpoints = &mut mesh.services[0].ports[0].endpoints;
         let mut other = endpoints[0].clone();

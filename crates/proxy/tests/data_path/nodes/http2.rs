@@ -290,7 +290,7 @@ fn a_client_that_goes_takes_its_request_along_and_no_other() {
 }
 
 #[test]
-fn a_client_that_reads_slowly_stops_its_endpoint_and_nobody_elses() {
+fn a_client_that_reads_slowly_stops_its_endpoint_and_no_other() {
     let upstream = Upstream::new();
     let pair = pair(&upstream);
     let mut slow = pair.client("shop");
@@ -436,7 +436,7 @@ fn an_answer_that_ends_with_the_connection_is_whole_or_cut() {
 }
 
 #[test]
-fn a_request_under_way_of_somebody_denied_ends_and_is_told_why() {
+fn a_request_under_way_of_a_denied_caller_ends_and_is_told_why() {
     let upstream = Upstream::new();
     let pair = pair(&upstream);
     let mut client = pair.client("intruder");
@@ -455,7 +455,7 @@ fn a_request_under_way_of_somebody_denied_ends_and_is_told_why() {
 }
 
 #[test]
-fn a_node_that_proves_to_be_somebody_else_is_not_called() {
+fn a_node_that_proves_another_identity_is_not_called() {
     let pair = Pair::with(&settings(), serve(|_| "ok".into()), AppProtocol::Http);
     let trust = pair.trust(&[&pair.authority], Denied::default());
     let node = SpiffeId::node(domain(), node_name("called"));

@@ -91,7 +91,7 @@ fn requests_and_streams_of_a_caller_share_one_connection() {
 }
 
 #[test]
-fn a_link_that_nobody_uses_is_closed() {
+fn a_link_that_is_not_used_is_closed() {
     let mut settings = Settings::default();
     settings.timeouts.upstream_idle = Duration::from_millis(200);
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
@@ -134,7 +134,7 @@ fn bodies_of_every_size_arrive_whole() {
 }
 
 #[test]
-fn an_endpoint_that_talks_too_much_harms_nobody_else() {
+fn an_endpoint_that_talks_too_much_harms_no_other() {
     let upstream = Upstream::new();
     let pair = Pair::new(upstream.address, AppProtocol::Http);
     let ask = || ask(&pair, &upstream);
@@ -253,7 +253,7 @@ fn cut_under_load(cuts: usize) {
                     let response = client.response();
                     match (response.status(), response.field("heddle-reason")) {
                         (200, None) => answered.fetch_add(1, Ordering::Relaxed),
-                        // Cut before the other node had said anything: nobody knows what it has heard.
+                        // Cut before the other node had said anything: it is not known what it has heard.
                         (502, Some("link_lost")) => lost.fetch_add(1, Ordering::Relaxed),
                         // Cut before the link was there.
                         (503, Some("upstream_connect_failed")) => {
@@ -368,7 +368,7 @@ fn streams_survive_a_way_that_is_dead_for_five_seconds() {
 }
 
 #[test]
-fn whoever_comes_back_as_somebody_new_is_told_what_is_lost() {
+fn a_caller_of_a_node_that_begins_anew_is_told_what_is_lost() {
     let upstream = Upstream::new();
     let mut pair = Pair::new(upstream.address, AppProtocol::Http);
     let mut client = pair.client("shop");
@@ -396,7 +396,7 @@ fn what_may_have_been_heard_is_not_sent_again_when_the_other_node_refuses_later(
     let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
     relay.cut();
     pair.give(&pair.called, identities);
-    // … then nobody is asked once more.
+    // … then no endpoint is asked once more.
     let response = client.response();
     assert_eq!(
         (response.status(), response.field("heddle-reason")),
@@ -406,7 +406,7 @@ fn what_may_have_been_heard_is_not_sent_again_when_the_other_node_refuses_later(
 }
 
 #[test]
-fn what_somebody_puts_between_two_nodes_sends_nothing_again() {
+fn what_an_attacker_puts_between_two_nodes_sends_nothing_again() {
     for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
         let settings = Settings {
             between_nodes,
@@ -421,7 +421,7 @@ fn what_somebody_puts_between_two_nodes_sends_nothing_again() {
         // Given a request that is being answered, when bytes come that are none of TLS's …
         relay.inject(b"HTTP/1.1 200 OK\r\n\r\n");
         thread::park_timeout(Duration::from_millis(300));
-        // … then a link goes on as if nothing had been, and nobody is asked once more.
+        // … then a link goes on as if nothing had been, and no endpoint is asked once more.
         if between_nodes == Protocol::Link {
             server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }

@@ -63,7 +63,7 @@ impl Pair {
         Pair::of(settings, guarded(endpoint, protocol))
     }
 
-    /// A pair with this mesh, of which echo is on the called node and everybody else on the calling one.
+    /// A pair with this mesh, of which echo is on the called node and every other workload on the calling one.
     pub(crate) fn of(settings: &Settings, mesh: Mesh) -> Pair {
         Pair::by(settings, mesh, |called| called)
     }

@@ -111,7 +111,7 @@ fn as_shop(pair: &Pair) -> Session {
 }
 
 #[test]
-fn whoever_is_not_believed_is_refused_with_a_reason() {
+fn a_peer_that_is_not_believed_is_refused_with_a_reason() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
     let other = Authority::new();
     let foreign = TrustDomain::parse("elsewhere.test").unwrap();
@@ -142,7 +142,7 @@ fn whoever_is_not_believed_is_refused_with_a_reason() {
         pair.called
             .expect("heddle_handshakes_refused_total", &[&label], 1.0);
     }
-    // Nobody whose certificate has expired gets as far as that with an honest clock.
+    // No peer whose certificate has expired gets as far as that with an honest clock.
     let session = {
         let identities = identities(&pair, own, &id("shop"), day_before, NOW + 10);
         identities
@@ -188,14 +188,14 @@ fn plaintext_and_nonsense_are_no_handshake() {
 }
 
 #[test]
-fn those_who_prove_nothing_are_few_and_keep_nobody_out() {
+fn those_who_prove_nothing_are_few_and_keep_no_caller_out() {
     let mut settings = Settings::default();
     settings.bounds.handshakes = 4;
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
     let mut silent: Vec<_> = (0..6)
         .map(|_| TcpStream::connect(pair.mesh_address).unwrap())
         .collect();
-    // The oldest make room: for each other, and for whoever is honest.
+    // The oldest make room: for each other, and for honest callers.
     pair.called
         .expect("heddle_handshakes_failed_total", &[], 2.0);
     for caller in ["shop", "intruder"] {
@@ -222,7 +222,7 @@ fn those_who_prove_nothing_do_not_stay() {
 }
 
 #[test]
-fn whoever_is_denied_before_it_has_said_whom_it_calls_gets_no_further() {
+fn a_caller_that_is_denied_before_it_has_said_what_it_calls_gets_no_further() {
     let endpoint = serve(|_| "ok".into());
     let pair = Pair::new(endpoint, AppProtocol::Http);
     let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
@@ -261,7 +261,7 @@ fn what_follows_the_preface_at_once_is_heard_on_an_undeclared_port() {
 #[test]
 fn an_identity_that_is_not_there_is_not_called() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
-    // The node has lost the leaf of its workload, and proves to be somebody else.
+    // The node has lost the leaf of its workload, and proves another identity.
     let trust = pair.trust(&[&pair.authority], Denied::default());
     let node = SpiffeId::node(domain(), node_name("called"));
     let leaf = |id: &SpiffeId| pair.authority.leaf(id, NOW - DAY, NOW + DAY);
@@ -287,7 +287,7 @@ fn a_caller_without_a_certificate_stays_here() {
     assert_eq!(
         pair.get("unidentified").0,
         200,
-        "nobody has an identity to prove"
+        "it has no identity to prove"
     );
 }
 
@@ -322,7 +322,7 @@ fn policies_of_the_called_node_decide() {
 }
 
 #[test]
-fn in_strict_mode_nobody_is_served_who_has_proven_nothing() {
+fn in_strict_mode_no_caller_is_served_that_has_proven_nothing() {
     let mut pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
     for workload in &mut pair.mesh.workloads {
         workload.mode = Mode::Strict;

@@ -20,7 +20,7 @@ pub(crate) struct Relay {
 struct Shared {
     open: Mutex<Vec<TcpStream>>,
     taken: AtomicUsize,
-    /// Nothing is passed on, and nobody is told.
+    /// Nothing is passed on, and neither end is told.
     dead: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ impl Relay {
         }
     }
 
-    /// Says something to whoever called, which nobody at the other end has said.
+    /// Says something to the caller that the other end has not said.
     pub(crate) fn inject(&self, bytes: &[u8]) {
         let open = self.shared.open.lock().unwrap();
         for mut near in open.iter().step_by(2) {

@@ -20,7 +20,7 @@ use crate::support::{Client, PATIENCE, Upstream, count, serve};
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OVER_SHARE: &str = "heddle_connections_over_share_total";
 
-/// Connects as somebody whose certificate is as it should be.
+/// Connects as a caller whose certificate is as it should be.
 fn intruder(pair: &Pair, who: &str, protocol: Protocol) -> Intruder {
     let identities = identities(pair, &pair.authority, &id(who), NOW - DAY, NOW + DAY);
     let session = identities.connect(Some(&account(who)), &account("echo"), protocol);
@@ -115,7 +115,7 @@ fn wait_for(pair: &Pair, links: usize) {
 }
 
 #[test]
-fn links_of_one_node_leave_connections_for_everybody_else() {
+fn links_of_one_node_leave_connections_for_others() {
     let mut settings = Settings::default();
     settings.bounds.connections = 80;
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
@@ -268,7 +268,7 @@ fn a_link_that_was_cut_gives_its_place_up_at_once() {
     shows(&pair.called, from, "one is cut", |shown| {
         (shown.links_up, shown.links_cut) == (3, 1)
     });
-    // … when there is another, then that has a place, long before nobody would come back to the other.
+    // … when there is another, then that has a place, long before the cut one would be given up.
     let mut late = Caller::named(&pair, "shop").unwrap();
     assert!(late.session.token() != token);
     late.ask(&here);
@@ -313,7 +313,7 @@ fn of_a_pair_there_are_so_many_links_and_what_serves_nothing_makes_room() {
 }
 
 #[test]
-fn whoever_is_refused_a_link_is_told_and_asks_nobody_twice() {
+fn a_caller_that_is_refused_a_link_is_told_and_asks_no_endpoint() {
     let upstream = Upstream::new();
     let mut settings = Settings::default();
     settings.bounds.links = 2;
@@ -328,7 +328,7 @@ fn whoever_is_refused_a_link_is_told_and_asks_nobody_twice() {
         held.push((caller, upstream.accept()));
     }
     wait_for(&pair, 4);
-    // … then a request that needs another link fails, and it is certain that nobody has seen it.
+    // … then a request that needs another link fails, and it is certain that no endpoint has seen it.
     let (status, reason) = pair.get("intruder");
     assert_eq!(
         (status, reason.as_deref()),
@@ -357,8 +357,8 @@ fn whoever_is_refused_a_link_is_told_and_asks_nobody_twice() {
 #[test]
 fn a_link_whose_streams_are_reset_all_the_time_is_given_up() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
-    let nobody: SocketAddr = ([127, 0, 0, 9], 9).into();
-    let destination = preface(1, nobody, "echo");
+    let nowhere: SocketAddr = ([127, 0, 0, 9], 9).into();
+    let destination = preface(1, nowhere, "echo");
     let mut caller = Caller::of(&pair).unwrap();
     let mut reset = 0;
     while !caller.intruder.closed {
@@ -409,7 +409,7 @@ fn endless() -> SocketAddr {
 }
 
 #[test]
-fn downloads_that_nobody_reads_leave_blocks_for_others() {
+fn downloads_that_are_not_read_leave_blocks_for_others() {
     const BLOCKS: usize = 256;
     let mut settings = Settings::default();
     settings.bounds.blocks = BLOCKS;

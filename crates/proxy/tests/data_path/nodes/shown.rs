@@ -81,14 +81,14 @@ fn a_node_that_is_not_there_is_shown_with_the_reason() {
             between_nodes,
             ..Settings::default()
         };
-        let nobody = {
+        let absent = {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             listener.local_addr().unwrap()
         };
         let mesh = guarded(echo(), AppProtocol::Http);
-        let pair = Pair::by(&settings, mesh, |_| nobody);
+        let pair = Pair::by(&settings, mesh, |_| absent);
         assert_eq!(pair.get("shop").0, 503);
-        shows(&pair.calling, Peer::At(nobody), "why", |shown| {
+        shows(&pair.calling, Peer::At(absent), "why", |shown| {
             let code = shown.failure.map(|failure| failure.code);
             code == Some("upstream_connect_failed") && !shown.is_connected()
         });

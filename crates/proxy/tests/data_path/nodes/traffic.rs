@@ -301,7 +301,7 @@ fn a_workload_gets_no_more_than_its_share_of_a_nodes_connections() {
     let labels = ["source=\"test/shop\"", "reason=\"upstream_overflow\""];
     let failed = "heddle_tcp_connections_failed_total";
     pair.calling.expect(failed, &labels, 11.0);
-    // Nobody takes them there: it resets them.
+    // No server accepts them there: the kernel resets them.
     drop((clients, upstream));
     pair.called.expect("heddle_connections_active", &[], 0.0);
 }

@@ -1,4 +1,4 @@
-//! Whom to believe changes while connections are open.
+//! Trust changes while connections are open.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -33,7 +33,7 @@ fn joined(pair: &Pair, upstream: &Upstream, caller: &str) -> (Client, Client) {
 }
 
 #[test]
-fn whoever_is_denied_is_cut_off_at_once_and_nobody_else() {
+fn a_denied_caller_is_cut_off_at_once_and_no_other() {
     let upstream = Upstream::new();
     let pair = Pair::new(upstream.address, AppProtocol::Tcp);
     let (mut shop, mut shops) = joined(&pair, &upstream, "shop");
@@ -58,7 +58,7 @@ fn whoever_is_denied_is_cut_off_at_once_and_nobody_else() {
 }
 
 #[test]
-fn a_request_under_way_of_somebody_denied_ends() {
+fn a_request_under_way_of_a_denied_caller_ends() {
     let upstream = Upstream::new();
     let pair = Pair::new(upstream.address, AppProtocol::Http);
     let mut client = pair.client("intruder");
@@ -88,7 +88,7 @@ fn a_change_of_policies_ends_live_flows_from_other_nodes() {
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     shop.send("more");
     assert_eq!(shops.exact(4), b"more");
-    let none = policy("nobody", heddle_model::PolicyAction::Allow, Vec::new());
+    let none = policy("none", heddle_model::PolicyAction::Allow, Vec::new());
     pair.guard(vec![none]);
     assert_eq!(shop.rest(), b"");
 }
@@ -123,7 +123,7 @@ fn a_connection_ends_with_the_certificates_that_it_was_made_with() {
 }
 
 #[test]
-fn a_root_that_is_dropped_takes_along_whom_it_vouched_for() {
+fn a_root_that_is_dropped_takes_along_what_it_vouched_for() {
     let upstream = Upstream::new();
     let pair = Pair::with(&connections(), upstream.address, AppProtocol::Tcp);
     let (old, new) = (&pair.authority, &Authority::new());
@@ -158,7 +158,7 @@ fn nothing_is_begun_on_what_ends_soon() {
 }
 
 #[test]
-fn nobody_notices_that_leaves_are_renewed_and_the_root_is_replaced() {
+fn no_request_notices_that_leaves_are_renewed_and_the_root_is_replaced() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
     let (old, new) = (&pair.authority, &Authority::new());
     let stop = AtomicBool::new(false);

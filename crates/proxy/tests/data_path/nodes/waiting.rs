@@ -141,7 +141,7 @@ fn a_flow_for_which_there_is_no_room_in_time_says_so() {
 }
 
 #[test]
-fn whoever_waits_for_room_on_a_link_that_is_given_up_is_told() {
+fn a_request_that_waits_for_room_on_a_link_that_is_given_up_is_told() {
     let bed = Bed::with(&Settings::default());
     let mut requests = bed.fill();
     let pair = &bed.pair;

@@ -73,7 +73,7 @@ async fn refused(acceptor: &Acceptor, config: ClientConfig) -> Refusal {
 }
 
 #[tokio::test]
-async fn who_shows_nothing_is_nobody_and_sees_the_root() {
+async fn a_client_that_shows_nothing_is_anonymous_and_sees_the_root() {
     let authority = Authority::new();
     let (server, client) = call(&usual(&authority), client(&authority, None)).await;
     let (mut server, peer) = server.unwrap();

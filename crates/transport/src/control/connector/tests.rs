@@ -17,8 +17,8 @@ fn digest_of(root: &[u8]) -> [u8; 32] {
     digest(&SHA256, root).as_ref().try_into().unwrap()
 }
 
-/// Connects to a server that shows the leaf with `behind` behind it; says whom the client found, and whom
-/// the server did.
+/// Connects to a server that shows the leaf with `behind` behind it; says which peer the client
+/// found, and which the server did.
 async fn connect(
     connector: &Connector,
     shown: &Leaf,
@@ -113,7 +113,7 @@ async fn who_joins_believes_the_root_of_its_token_alone() {
             Err(Refusal::UnknownAuthority),
         ),
         (
-            "somebody else",
+            "another identity",
             &workload,
             vec![root],
             Err(wrong(&workload)),
@@ -168,7 +168,7 @@ async fn a_node_shows_itself_and_believes_its_bundle() {
         ("denied", denied_leaf, &own, Err(Refusal::Denied)),
         ("expired", late, &own, Err(Refusal::Expired)),
         (
-            "somebody else",
+            "another identity",
             Arc::clone(&workload),
             &own,
             Err(Refusal::WrongIdentity {
@@ -187,7 +187,7 @@ async fn a_node_shows_itself_and_believes_its_bundle() {
 }
 
 #[tokio::test]
-async fn whoever_speaks_something_else_is_refused() {
+async fn a_server_that_speaks_something_else_is_refused() {
     let own = Authority::new();
     let leaf = own.leaf(&control(), NOW - DAY, NOW + DAY);
     let connector = Connector::joining(digest_of(&own.root), &clock()).unwrap();

@@ -129,7 +129,7 @@ fn chunked_bodies_that_do_not_follow_the_grammar() {
 }
 
 #[test]
-fn sixteen_digits_are_enough_for_anybody() {
+fn sixteen_digits_are_enough() {
     let mut body = chunked();
     body.advance(b"7fffffffffffffff\r\n").unwrap();
     assert_eq!(body.remaining_hint(), Some(i64::MAX as u64));

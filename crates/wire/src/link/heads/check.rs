@@ -1,4 +1,4 @@
-//! What every head must be, whoever looks at it later.
+//! What every head must be, whatever looks at it later.
 
 use memchr::{memchr, memchr_iter};
 
@@ -30,7 +30,7 @@ pub(super) fn is_value(value: &[u8], in_target: bool) -> bool {
     }
 }
 
-/// Whether a field's value is never held in a template: to whoever can send requests beside it and
+/// Whether a field's value is never held in a template: to a client that can send requests beside it and
 /// see how long they become, a template would say whether a guess was right.
 pub(super) fn is_secret(name: &[u8]) -> bool {
     matches!(

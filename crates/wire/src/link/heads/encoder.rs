@@ -9,7 +9,7 @@ use super::{HeadLimits, check, instruction, number};
 
 use memchr::memchr;
 
-/// The scope of what belongs to nobody in particular: its heads go as they are.
+/// The scope of what belongs to no workload in particular: its heads go as they are.
 pub const NO_SCOPE: u32 = u32::MAX;
 
 /// Templates of one shape for one destination before their targets are made one.

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! No step is ever taken back, so that a template becomes new a few times at most. Values are looked
-//! at as wholes, targets in whole parts: who can send a guess beside somebody's secret learns from
+//! at as wholes, targets in whole parts: a client that sends a guess beside another's secret learns from
 //! the length whether all of it was right, never that it begins well.
 
 use super::check::is_secret;

@@ -39,7 +39,7 @@ fn the_bytes_are_these() {
 }
 
 #[test]
-fn what_nobody_may_say_is_refused() {
+fn what_no_end_may_say_is_refused() {
     let client = written(&hello());
     let server = written(&Hello {
         server: true,

@@ -10,9 +10,9 @@
 use super::super::LinkError;
 use super::{Path, Session, Streams, Verdict};
 
-/// Without a byte for so long somebody who waits asks whether anybody is there.
+/// Without a byte for so long an end that waits asks whether the other end is there.
 const QUIET_MS: u64 = 1000;
-/// Without one for so long nobody is.
+/// Without a byte for so long it is not.
 const DEAD_MS: u64 = 3000;
 /// An acknowledgement waits so long for company.
 const ACK_MS: u64 = 500;
@@ -36,7 +36,7 @@ pub(super) struct Clock {
     /// The number of the last heartbeat, and whether its answer is waited for.
     heartbeat: u32,
     asked: bool,
-    /// Whether anybody is there was last asked, or would have been but for one that is on its way.
+    /// When a heartbeat was last due; it is not sent while another is on its way.
     doubted_ms: Option<u64>,
     strays: u32,
     strays_since_ms: u64,
@@ -115,7 +115,7 @@ impl Clock {
         Ok(())
     }
 
-    /// When to ask whether anybody is there, or to believe that nobody is.
+    /// When to ask whether the other end is there, or to believe that it is not.
     fn patience_ends_ms(&self) -> Option<u64> {
         let since = self.waiting_since_ms?.max(self.heard_ms);
         // Who was late to ask gives as much time to answer.

@@ -19,7 +19,7 @@ pub(super) enum Waiting {
     Nothing,
     /// The peer has to give it room.
     Window,
-    /// The peer has to acknowledge. Whoever waits for that stands in the session's queue.
+    /// The peer has to acknowledge. A stream that waits for that stands in the session's queue.
     Link,
     /// The same, with a head.
     LinkForHead,
@@ -34,7 +34,7 @@ impl Waiting {
 /// One stream, as one end sees it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {
-    /// 0: nobody is here.
+    /// 0: no stream is here.
     pub(super) serial: u32,
     /// Bytes that may still be sent on it.
     pub(super) credit: u32,
@@ -97,7 +97,7 @@ impl Stream {
     }
 }
 
-/// A stream nobody is on.
+/// The serial of a slot without a stream.
 const EMPTY: u32 = 0;
 const FEWEST_SLOTS: usize = 8;
 
@@ -109,7 +109,7 @@ pub(super) struct Table {
     len: usize,
     /// How many of them are flows.
     flows: usize,
-    /// Nobody else knows them.
+    /// No other process knows them.
     seeds: [u64; 2],
 }
 

@@ -1,6 +1,6 @@
 //! A store that is written, emptied and compacted, behind a network that fails, page by page and change by change.
-//! Whatever comes: who registered and lives is known once everything was heard, nobody else is, and as long as
-//! nothing is heard nobody goes.
+//! Whatever comes: a provider that registered and lives is known once everything was heard, no other is, and as
+//! long as nothing is heard none goes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,7 @@ use super::*;
 /// One step of the world.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Somebody writes: which key, whether the value is right, and the lease.
+    /// A key is written: which one, whether the value is right, and the lease.
     Put(u8, bool, i64),
     Delete(u8),
     /// The watch has to be listed anew.
@@ -239,7 +239,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn whoever_lives_is_known_and_nobody_else(steps in prop::collection::vec(step(), 1..80)) {
+    fn every_living_provider_is_known_and_no_other(steps in prop::collection::vec(step(), 1..80)) {
         let mut world = World::new();
         for step in &steps {
             world.take(step);

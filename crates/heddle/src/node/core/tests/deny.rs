@@ -27,7 +27,7 @@ fn an_entry_of_the_deny_list_holds_until_it_ends() {
     two.step(Some(&authority), 0);
     let refused = call(&one.identities, "web", &two.identities, "cart").unwrap_err();
     assert!(refused.contains("deny-list"), "{refused}");
-    // Nobody has to tell the node that it is over, and a restart forgets nothing of it.
+    // The node need not be told that it is over, and a restart forgets nothing of it.
     let mut two = Sim::start(two.disk, time);
     two.step(None, HOUR - 1);
     assert!(call(&one.identities, "web", &two.identities, "cart").is_err());
@@ -37,7 +37,7 @@ fn an_entry_of_the_deny_list_holds_until_it_ends() {
     assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
 }
 
-/// The certificate has most of its life before it: that nobody takes it is no reason to say that all is well.
+/// The certificate has most of its life before it, but no node takes it any more: that is said.
 #[test]
 fn a_denied_identity_of_ours_is_something_to_look_at() {
     let dir = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ fn a_site_lives_through_seven_days_offline() {
     assert!((42..=60).contains(&two.issued), "{}", two.issued);
 }
 
-/// Without anybody to renew them leaves serve until they expire, and not a second longer.
+/// Without a control plane to renew them, leaves serve until they expire, and not a second longer.
 #[test]
 fn a_node_on_its_own_serves_until_its_certificates_expire() {
     let dir = tempfile::tempdir().unwrap();
@@ -169,7 +169,7 @@ fn the_floor_outlives_the_process_and_is_not_written_all_the_time() {
     assert!(client.is_ok(), "valid for an hour still");
 }
 
-/// Whoever is refused is not told so again: the next connections are broken off without a word.
+/// A node that is refused is not told so again: the next connections are broken off without a word.
 #[test]
 fn why_a_node_was_refused_is_said_until_it_is_let_in_again() {
     let dir = tempfile::tempdir().unwrap();

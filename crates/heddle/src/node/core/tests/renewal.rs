@@ -17,7 +17,7 @@ fn a_renewal_that_fails_is_tried_again_and_costs_nothing_before_the_certificate_
     let time = Time::new(START);
     let mut one = Sim::join(&authority, "edge-1", &["web"], time.clone());
     let two = Sim::join(&authority, "edge-2", &["cart"], time);
-    // From now on somebody answers whom nobody here trusts.
+    // From now on an authority answers that no node here trusts.
     for _ in 0..DAY * 3 / 4 / 60 {
         one.step(Some(&stranger), 60);
     }
@@ -32,7 +32,7 @@ fn a_renewal_that_fails_is_tried_again_and_costs_nothing_before_the_certificate_
     assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
     let problems = status.problems.join("\n");
     assert!(
-        problems.contains("was not renewed: nobody who is trusted here"),
+        problems.contains("was not renewed: no root that is trusted here"),
         "{problems}"
     );
 
@@ -135,7 +135,7 @@ fn a_new_root_is_followed() {
     };
     assert_ne!(old, new);
     assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
-    // Forced: what the old root signed is believed by nobody, and asked for anew at once.
+    // Forced: no node believes what the old root signed any more, and it is asked for anew at once.
     authority
         .finish_rotation(&[], true, at(START + 14 * HOUR))
         .unwrap();
@@ -149,7 +149,7 @@ fn a_new_root_is_followed() {
 }
 
 #[test]
-fn a_certificate_for_somebody_else_is_refused() {
+fn a_certificate_for_another_identity_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let authority = authority(dir.path());
     let mut one = Sim::join(&authority, "edge-1", &["web"], Time::new(START));

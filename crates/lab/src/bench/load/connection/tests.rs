@@ -64,7 +64,7 @@ fn an_answer_that_is_wrong_is_a_failure() {
 }
 
 #[test]
-fn bytes_that_nobody_asked_for_are_a_failure() {
+fn bytes_that_were_not_asked_for_are_a_failure() {
     let (mut connection, _, _listener) = awaiting();
     connection.state = State::Idle;
     assert_eq!(

@@ -1,8 +1,8 @@
 //! What proxies hold: memory of their own, of their program, and of the kernel.
 //!
-//! The proportional set size divides a program's pages among all who run it, the control plane and whoever else
-//! is on the machine. So only what belongs to a process alone is taken from there, and of the files that
-//! processes map, the largest share once: what it would be if nobody else ran the program. That is kind to many
+//! The proportional set size divides a program's pages among all processes that run it, the control plane and
+//! others on the machine. So only what belongs to a process alone is taken from there, and of the files that
+//! processes map, the largest share once: what it would be if no other process ran the program. That is kind to many
 //! processes of the same program.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub(super) struct Held {
     program: u64,
     /// Proportional set sizes, for comparison.
     pss: u64,
-    /// `None`: nobody counts it here.
+    /// `None`: the kernel does not count it here.
     kernel_bytes: Option<u64>,
     bpf_bytes: u64,
     processes: usize,

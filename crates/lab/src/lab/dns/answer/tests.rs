@@ -104,7 +104,7 @@ fn names_are_answered_as_a_cluster_does() {
         assert_eq!(answer.metadata.response_code, code, "{name} {kind}");
         let found = answer.answers.iter().map(|record| record.data.to_string());
         assert_eq!(found.collect::<Vec<_>>(), answers, "{name} {kind}");
-        // Whoever is told that there is nothing is told how long that holds.
+        // A client that is told that there is nothing is told how long that holds.
         let says_how_long = answer.authorities.len() == 1;
         assert_eq!(
             says_how_long,

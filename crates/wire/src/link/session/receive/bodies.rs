@@ -85,7 +85,7 @@ impl Session {
         if credit == 0 {
             return Err(LinkError::Rule("a window grows by nothing"));
         }
-        // It may cross the end of its stream, which nobody remembers then.
+        // It may cross the end of its stream, which is forgotten then.
         let Some(stream) = self.streams.get_mut(serial) else {
             return Ok(());
         };

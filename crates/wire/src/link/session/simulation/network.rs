@@ -27,7 +27,7 @@ impl Connection {
         self.is_cut
     }
 
-    /// Whether nobody believes in it.
+    /// Whether neither end believes in it.
     pub(super) fn is_gone(&self) -> bool {
         self.gave_up[0] && (self.gave_up[1] || !self.is_known)
     }

@@ -63,7 +63,7 @@ impl World<'_> {
         if let Some(server) = &self.server {
             assert_eq!(server.heap_bytes(), 0, "{server:?}");
         }
-        // What nobody answers may be lost without a word.
+        // A message that wants no answer may be lost without a word.
         let kept = self.tokens == 1 && self.tally.given_up + self.tally.restarts == 0;
         let kept = kept && self.limits[1].max_streams > 3;
         let leaving = |session: &Session| session.leaving.is_some();

@@ -180,9 +180,9 @@ fn a_server_that_breaks_the_rules_is_given_up() {
             [head(1), bytes(1), head(1)].concat(),
         ),
         ("heads without an end", head(1).repeat(129)),
-        ("an answer nobody wants", head(2)),
+        ("an answer that is not wanted", head(2)),
         ("a head on a flow", head(3)),
-        ("a response to somebody", response(1, b"x")),
+        ("a response with a destination", response(1, b"x")),
         ("a request", request(4)),
         ("a flow", flow(4)),
         ("a response that wants one", {
@@ -260,7 +260,7 @@ fn greetings_are_looked_at() {
 }
 
 #[test]
-fn what_crosses_the_end_of_a_stream_is_not_held_against_anybody() {
+fn what_crosses_the_end_of_a_stream_is_no_violation() {
     let mut pair = pair();
     let credit = 9u32.to_be_bytes();
     let late = [
@@ -297,7 +297,7 @@ fn streams_beyond_the_limit_are_refused_and_forgotten() {
 }
 
 #[test]
-fn nobody_keeps_opening_what_is_refused() {
+fn a_client_that_keeps_opening_what_is_refused_is_given_up() {
     let one_stream = Limits {
         max_streams: 1,
         ..Limits::INITIAL
@@ -330,7 +330,7 @@ fn who_never_acknowledges_is_given_up() {
 }
 
 #[test]
-fn whoever_goes_away_serves_what_is_open() {
+fn an_end_that_goes_away_serves_what_is_open() {
     let mut pair = pair();
     let one = pair.client.open_flow(DESTINATION).expect("a flow");
     pair.pass();
@@ -388,7 +388,7 @@ fn acknowledgements_wait_for_company() {
 fn silence_is_asked_about_and_then_ends_the_path() {
     let mut pair = pair();
     assert_eq!(pair.tick(100_000), (Verdict::GoOn, Verdict::GoOn));
-    assert!(!pair.client.wants_transmit(), "nobody waits for anything");
+    assert!(!pair.client.wants_transmit(), "it waits for nothing");
     pair.client.open_flow(DESTINATION).expect("a flow");
     pair.pass();
     assert_eq!(pair.client.next_deadline(), Some(pair.now_ms + 500 + 500));
@@ -416,7 +416,7 @@ fn who_was_late_to_ask_waits_for_an_answer() {
     let mut pair = pair();
     pair.client.open_flow(DESTINATION).expect("a flow");
     pair.pass();
-    // Nobody called for a minute: that is not the other end's fault.
+    // The owner did not call for a minute: that is not the other end's fault.
     assert_eq!(pair.tick(60_000), (Verdict::GoOn, Verdict::GoOn));
     pair.pass();
     assert_eq!(pair.tick(999), (Verdict::GoOn, Verdict::GoOn));
@@ -437,7 +437,7 @@ fn what_was_never_sent_is_told_apart() {
 }
 
 #[test]
-fn of_a_session_that_nobody_has_heard_nothing_is_lost() {
+fn of_a_session_that_the_server_has_not_heard_nothing_is_lost() {
     let mut pair = Pair::unconnected(Limits::INITIAL, Limits::INITIAL);
     pair.client
         .open_flow(DESTINATION)
@@ -532,7 +532,7 @@ fn the_other_end_does_not_decide_how_much_is_kept() {
 }
 
 #[test]
-fn connections_on_which_nobody_speaks_make_a_session_no_younger() {
+fn silent_connections_make_a_session_no_younger() {
     let mut pair = pair();
     pair.client.open_flow(DESTINATION).expect("a flow");
     let retention = u64::from(Limits::INITIAL.retention_ms);

@@ -45,7 +45,7 @@ impl Script {
         self.pair.server_takes(&bytes).expect("a client");
     }
 
-    /// The same, but nobody hears it.
+    /// The same, but the server does not hear it.
     fn client_in_vain(&mut self) -> Vec<u8> {
         // Whatever an encoder has learnt is not shown.
         let bytes = self.pair.client_bytes();
@@ -165,7 +165,7 @@ fn exchange() -> Script {
 
 fn one_way() -> Script {
     let mut script = Script::greeted(Limits::INITIAL);
-    script.note("Nobody answers this.");
+    script.note("This message wants no answer.");
     let one = script.open(false);
     script.pair.client.send(one, b"news");
     assert!(script.pair.client.end(one));
