@@ -122,8 +122,8 @@ fn measure(heddle: &std::path::Path, plan: &Plan, figures: &mut Figures) -> anyh
                     plan.rounds,
                     way.name()
                 );
-                let (outcome, shared_s) = stage.run(way, callers, plan)?;
-                let found = Found::of(&outcome, shared_s);
+                let (outcome, times) = stage.run(way, callers, plan)?;
+                let found = Found::of(&outcome, times);
                 figures.add(callers, way, found);
             }
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::json;
 
+use super::sharing::Times;
 use super::{CALLERS, Plan, Way};
 use crate::bench::findings::{Findings, failures, shown};
 use crate::bench::load::Outcome;
@@ -17,12 +18,13 @@ pub(super) struct Found {
     p99_ms: f64,
     /// Processor time of each of the far node's Workers, as a part of the window.
     workers: Vec<f64>,
+    grown_s: Option<f64>,
     shared_s: Option<f64>,
     errors: BTreeMap<String, u64>,
 }
 
 impl Found {
-    pub(super) fn of(outcome: &Outcome, shared_s: Option<f64>) -> Found {
+    pub(super) fn of(outcome: &Outcome, times: Times) -> Found {
         let window_ns = outcome.seconds * 1e9;
         let threads = outcome.threads.iter();
         let workers = threads.filter(|(name, _)| name.starts_with("worker-"));
@@ -30,7 +32,8 @@ impl Found {
             qps: outcome.per_s(),
             p99_ms: outcome.p99_us / 1e3,
             workers: workers.map(|(_, ns)| *ns as f64 / window_ns).collect(),
-            shared_s,
+            grown_s: times.grown_s,
+            shared_s: times.shared_s,
             errors: outcome.errors.clone(),
         }
     }
@@ -116,12 +119,13 @@ impl Figures {
         };
         let part = |one: usize| median(all, |found| Some(100.0 * found.workers.get(one)?));
         findings.say(format!(
-            "  {callers:2} callers, {:5} {:>6} requests/s   p99 {:>6} ms   workers {:>3} and {:>3} %   shared after {:>5} s   {}",
+            "  {callers:2} callers, {:5} {:>6} requests/s   p99 {:>6} ms   workers {:>3} and {:>3} %   second after {:>5} s, shared after {:>5} s   {}",
             way.name(),
             shown(median(all, |found| Some(found.qps)), 0),
             shown(median(all, |found| Some(found.p99_ms)), 1),
             shown(part(0), 0),
             shown(part(1), 0),
+            shown(median(all, |found| found.grown_s), 2),
             shown(median(all, |found| found.shared_s), 2),
             failures(all.iter().flat_map(|found| &found.errors)),
         ));
@@ -148,6 +152,7 @@ mod tests {
             qps: 1.0,
             p99_ms: 1.0,
             workers: workers.to_vec(),
+            grown_s: None,
             shared_s: None,
             errors: BTreeMap::new(),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::sharing::{Sharing, watched};
+use super::sharing::{Sharing, Times, watched};
 use super::{Plan, Way};
 use crate::bench::ask;
 use crate::bench::authority::Authority;
@@ -34,13 +34,13 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Starts both nodes, loads them, and says what came of it: the load generator's account, with the far node's
-    /// processor time, and after how many seconds that had two Workers at work.
+    /// processor time, and after how many seconds that had two Workers, and both at work.
     pub(super) fn run(
         &self,
         way: Way,
         callers: u32,
         plan: &Plan,
-    ) -> anyhow::Result<(Outcome, Option<f64>)> {
+    ) -> anyhow::Result<(Outcome, Times)> {
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
         let (nodes, targets) = self.nodes(dir.path(), way, callers)?;
         let far = nodes.far.child.pid();
@@ -53,12 +53,12 @@ impl Stage {
         command.extend(words(targets.iter().flat_map(|to| ["--target", to])));
         let log = self.dir.path().join("load.log");
         let sharing = Sharing::default();
-        let (printed, shared_s) = watched(far, sharing, || {
+        let (printed, times) = watched(far, sharing, || {
             let place = Place::default();
             let child = Child::start("the load generator", &place, &command, &log, true)?;
             child.finish(Duration::from_secs_f64(plan.warm_up_s + plan.window_s) + LATE)
         })?;
-        Ok((parse(&printed)?, shared_s))
+        Ok((parse(&printed)?, times))
     }
 
     /// Two nodes that serve, and where each caller sends.

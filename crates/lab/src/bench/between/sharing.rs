@@ -45,17 +45,24 @@ impl Sharing {
     }
 }
 
-/// Does something, and looks meanwhile at the Workers of a process. Returns what came of it, and after how many seconds
-/// they shared the work.
+/// After how many seconds there was a second Worker, and after how many it carried its part.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Times {
+    pub(super) grown_s: Option<f64>,
+    pub(super) shared_s: Option<f64>,
+}
+
+/// Does something, and looks meanwhile at the Workers of a process. Returns what came of it, and what was seen.
 pub(super) fn watched<T>(
     pid: u32,
     mut sharing: Sharing,
     happens: impl FnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<(T, Option<f64>)> {
+) -> anyhow::Result<(T, Times)> {
     let over = AtomicBool::new(false);
     let began = Instant::now();
     thread::scope(|scope| {
         let watcher = scope.spawn(|| {
+            let mut times = Times::default();
             let mut before = account::read(pid).ok()?;
             while !over.load(Ordering::Relaxed) {
                 thread::park_timeout(LOOK);
@@ -64,17 +71,23 @@ pub(super) fn watched<T>(
                 let workers = threads
                     .iter()
                     .filter(|(name, _)| name.starts_with("worker-"));
-                if sharing.look(workers.map(|(_, ns)| *ns).collect()) {
-                    return Some(began.elapsed().as_secs_f64());
+                let used_ns: Vec<u64> = workers.map(|(_, ns)| *ns).collect();
+                let elapsed_s = began.elapsed().as_secs_f64();
+                if used_ns.len() > 1 {
+                    times.grown_s.get_or_insert(elapsed_s);
+                }
+                if sharing.look(used_ns) {
+                    times.shared_s = Some(elapsed_s);
+                    break;
                 }
                 before = now;
             }
-            None
+            Some(times)
         });
         let happened = happens();
         over.store(true, Ordering::Relaxed);
-        let shared_s = watcher.join().ok().context("the watcher panicked")?;
-        Ok((happened?, shared_s))
+        let times = watcher.join().ok().context("the watcher panicked")?;
+        Ok((happened?, times.unwrap_or_default()))
     })
 }
 
