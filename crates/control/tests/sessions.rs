@@ -41,7 +41,8 @@ fn leaf(authority: &Authority, id: &SpiffeId) -> Arc<Leaf> {
         .serialize_request(&key)
         .unwrap();
     let request = CertificateRequest::parse(request.der()).unwrap();
-    let issued = authority.issue(id, &request, at(NOW)).unwrap();
+    let node = NodeName::parse("n1").unwrap();
+    let issued = authority.issue_to(&node, id, &request, at(NOW)).unwrap();
     let chain = issued.chain.iter().map(|der| der.to_vec()).collect();
     Arc::new(Leaf::new(chain, &Zeroizing::new(key.serialize_der())).unwrap())
 }
@@ -113,6 +114,7 @@ fn nodes_of_one_authority_and_of_its_site_talk() {
         (&site, &site),
     ] {
         let peer = call(&node(&root, client, "web"), &node(&site, server, "cart")).unwrap();
+        assert_eq!(peer.node.unwrap().as_str(), "n1");
         assert_eq!(peer.id, SpiffeId::workload(domain(), account("web")));
         assert_eq!(peer.not_after, NOW + DAY);
         // What one calls the serial number of a certificate is what the other calls it.

@@ -66,6 +66,13 @@ impl Default for TrustDomain {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeName(Name);
 
+/// The organizational unit in the subject of the certificates whose keys nodes have: an authority writes it only there.
+pub const NODE_UNIT: &str = "heddle node";
+
+/// The attribute beside it that names the node: `uid` (RFC 4519 section 2.39), which may be as long as a node's name,
+/// unlike a common name.
+pub const NODE_NAME_OID: [u64; 7] = [0, 9, 2342, 19_200_300, 100, 1, 1];
+
 impl NodeName {
     /// Takes a DNS-1123 subdomain.
     ///

@@ -20,7 +20,9 @@ mod workload;
 pub use balancing::{
     Balancing, Ejection, Failing, HashOn, Line, MAX_ROOM, MAX_SLOW_START_MS, RetryBudget,
 };
-pub use identity::{MAX_SPIFFE_ID_BYTES, NodeName, SpiffeId, Subject, TrustDomain};
+pub use identity::{
+    MAX_SPIFFE_ID_BYTES, NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, Subject, TrustDomain,
+};
 pub use mesh::{Mesh, Node};
 pub use name::{
     InvalidName, Name, Namespace, ServiceAccountName, ServiceName, WorkloadName, is_dns_label,

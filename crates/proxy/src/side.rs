@@ -229,6 +229,14 @@ impl Carrier for Any {
         }
     }
 
+    fn is_to_node(&self) -> bool {
+        match self {
+            Any::Own(wire) => wire.is_to_node(),
+            // Only nodes have links with each other, and connections of many exchanges.
+            Any::Stream(_) | Any::Exchange(_) => true,
+        }
+    }
+
     fn wire(&self) -> Option<&Wire> {
         match self {
             Any::Own(wire) => Some(wire),

@@ -10,10 +10,12 @@
 
 use std::sync::Arc;
 
-use heddle_model::{NodeName, ServiceAccountName, SpiffeId, TrustDomain};
+use heddle_model::{
+    NODE_NAME_OID, NODE_UNIT, NodeName, ServiceAccountName, SpiffeId, Subject, TrustDomain,
+};
 use rcgen::{
-    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
@@ -23,6 +25,15 @@ use crate::{Clock, Denied, Identities, Leaf, Trust};
 /// When tests happen, in seconds since 1970.
 pub const NOW: u64 = 1_800_000_000;
 pub const DAY: u64 = 86_400;
+
+/// The node that leaves are marked for, unless it is said.
+pub const NODE: &str = "edge-1";
+
+/// Says in the subject of a certificate that a node has its key.
+pub fn mark(subject: &mut DistinguishedName, node: &str) {
+    subject.push(DnType::OrganizationalUnitName, NODE_UNIT);
+    subject.push(DnType::CustomDnType(NODE_NAME_OID.to_vec()), node);
+}
 
 pub fn domain() -> TrustDomain {
     TrustDomain::parse("mesh.test").unwrap()
@@ -60,14 +71,29 @@ impl Authority {
         }
     }
 
-    /// A leaf for these URIs, valid from and until.
+    /// A leaf for these URIs, valid from and until, that is marked as a node's.
     pub fn sign(&self, uris: &[&str], from: u64, until: u64) -> (Vec<u8>, Zeroizing<Vec<u8>>) {
+        self.sign_for(Some(NODE), uris, from, until)
+    }
+
+    /// The same for a node, or for a program that is none.
+    pub fn sign_for(
+        &self,
+        node: Option<&str>,
+        uris: &[&str],
+        from: u64,
+        until: u64,
+    ) -> (Vec<u8>, Zeroizing<Vec<u8>>) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.subject_alt_names = uris
             .iter()
             .map(|uri| SanType::URI((*uri).try_into().unwrap()))
             .collect();
+        params.distinguished_name = DistinguishedName::new();
+        if let Some(node) = node {
+            mark(&mut params.distinguished_name, node);
+        }
         params.not_before = at(from);
         params.not_after = at(until);
         params.extended_key_usages = vec![
@@ -80,7 +106,16 @@ impl Authority {
     }
 
     pub fn leaf(&self, id: &SpiffeId, from: u64, until: u64) -> Arc<Leaf> {
-        let (certificate, key) = self.sign(&[&id.to_string()], from, until);
+        let node = match &id.subject {
+            Subject::Node(node) => node.as_str(),
+            Subject::Workload(_) | Subject::Control => NODE,
+        };
+        self.leaf_for(Some(node), id, from, until)
+    }
+
+    /// A leaf for a node, or for a program that is none.
+    pub fn leaf_for(&self, node: Option<&str>, id: &SpiffeId, from: u64, until: u64) -> Arc<Leaf> {
+        let (certificate, key) = self.sign_for(node, &[&id.to_string()], from, until);
         Arc::new(Leaf::new(vec![certificate], &key).unwrap())
     }
 
@@ -104,7 +139,7 @@ impl Authority {
         clock: Arc<Clock>,
         leaves: &[Arc<Leaf>],
     ) -> Identities {
-        let node = SpiffeId::node(domain(), NodeName::parse("edge-1").unwrap());
+        let node = SpiffeId::node(domain(), NodeName::parse(NODE).unwrap());
         let node = self.leaf(&node, NOW - DAY, NOW + DAY);
         Identities::new(trust, clock, node, leaves.iter().cloned()).unwrap()
     }

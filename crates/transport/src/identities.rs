@@ -77,7 +77,7 @@ impl Identities {
                 newest.insert(account.clone(), leaf);
             }
         }
-        let verifier = Arc::new(Verifier::new(Arc::clone(&trust)));
+        let verifier = Arc::new(Verifier::of_nodes(Arc::clone(&trust)));
         let named = newest
             .values()
             .filter_map(|leaf| Some((leaf.id().server_name()?, Arc::clone(leaf))));

@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_model::SpiffeId;
+use heddle_model::{NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, Subject};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::sign::CertifiedKey;
 use webpki::KeyUsage;
 use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::oid_registry::{OID_X509_ORGANIZATIONAL_UNIT, Oid};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 use zeroize::Zeroizing;
 
 use crate::verify::Verifier;
@@ -31,6 +32,9 @@ const MAX_SERIAL: usize = 20;
 pub struct Peer {
     /// Who it is.
     pub id: SpiffeId,
+    /// The node that has the certificate's key, by the authority's mark or by its identity; none for a certificate of
+    /// another program, which speaks for itself only.
+    pub node: Option<NodeName>,
     /// The serial number of its certificate, without leading zeros.
     pub serial: Box<[u8]>,
     /// When its certificate becomes valid, in seconds since 1970.
@@ -41,7 +45,7 @@ pub struct Peer {
 
 impl Peer {
     /// Reads a certificate. Nothing is verified but its form: exactly one URI, which is a SPIFFE id of
-    /// a form that this mesh has, on a certificate that signs no others.
+    /// a form that this mesh has, on a certificate that signs no others. A mark, if there is one, names a node.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -85,13 +89,44 @@ impl Peer {
         }
         let seconds =
             |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp()).unwrap_or(0);
+        let node = match (&id.subject, marked(certificate.subject())?) {
+            (Subject::Node(own), Some(node)) if *own != node => {
+                return Err(bad("it names two nodes"));
+            }
+            (Subject::Node(own), _) => Some(own.clone()),
+            (Subject::Control, Some(_)) => return Err(bad("the control plane is no node")),
+            (_, node) => node,
+        };
         Ok(Peer {
             id,
+            node,
             serial: serial.into(),
             not_before: seconds(certificate.validity().not_before),
             not_after: seconds(certificate.validity().not_after),
         })
     }
+}
+
+/// The node that a certificate's subject names: an organizational unit [`NODE_UNIT`] and one name in it.
+///
+/// # Errors
+/// When it says that it is a node's, and names none.
+fn marked(subject: &X509Name<'_>) -> Result<Option<NodeName>, Refusal> {
+    let bad = || Refusal::BadCertificate("its mark of a node is malformed".to_owned());
+    let mut units = subject.iter_by_oid(&OID_X509_ORGANIZATIONAL_UNIT);
+    match (units.next().map(|unit| unit.as_str()), units.next()) {
+        (None, _) => return Ok(None),
+        (Some(Ok(NODE_UNIT)), None) => {}
+        (Some(Ok(_)), _) => return Ok(None),
+        (Some(Err(_)), _) => return Err(bad()),
+    }
+    let named_by = Oid::from(&NODE_NAME_OID).map_err(|_| bad())?;
+    let mut names = subject.iter_by_oid(&named_by);
+    let (Some(name), None) = (names.next(), names.next()) else {
+        return Err(bad());
+    };
+    let name = name.as_str().map_err(|_| bad())?;
+    NodeName::parse(name).map(Some).map_err(|_| bad())
 }
 
 /// A certificate of ours, with its key. The key is erased when the last reference is gone.
@@ -126,7 +161,7 @@ impl Leaf {
         })
     }
 
-    /// Whether others who trust the same will believe it at `now` (seconds since 1970): as a client's
+    /// Whether other nodes that trust the same will believe it at `now` (seconds since 1970): as a client's
     /// certificate and as a server's.
     ///
     /// # Errors
@@ -138,11 +173,16 @@ impl Leaf {
             .split_first()
             .ok_or(Refusal::Anonymous)?;
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
-        let verifier = Verifier::new(Arc::clone(trust));
+        let verifier = Verifier::of_nodes(Arc::clone(trust));
         for usage in [KeyUsage::client_auth(), KeyUsage::server_auth()] {
             verifier.verify(leaf, rest, usage, now)?;
         }
         Ok(())
+    }
+
+    /// The node that it is marked for.
+    pub fn node(&self) -> Option<&NodeName> {
+        self.shown.node.as_ref()
     }
 
     /// The identity that it proves.

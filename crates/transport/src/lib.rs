@@ -11,7 +11,8 @@
 //! one or two roots, less what is on the deny-list. [`Identities`] puts them together into what
 //! a node needs to call and to be called as any of its workloads; it is built whole, shared, and
 //! replaced when anything in it changes. A [`Session`] is one TLS 1.3 connection between two nodes
-//! (RFC 8446), as a state machine: ciphertext in, plaintext out, and the other way round.
+//! (RFC 8446), as a state machine: ciphertext in, plaintext out, and the other way round. The `tls` module under it knows
+//! nothing of identities and nodes.
 
 mod clock;
 #[cfg(feature = "control")]
@@ -24,6 +25,7 @@ mod resumption;
 mod session;
 mod suites;
 mod tickets;
+mod tls;
 mod trust;
 mod verify;
 
@@ -35,5 +37,6 @@ pub use identities::{Identities, NoIdentity};
 pub use leaf::{Leaf, LeafError, Peer};
 pub use protocol::Protocol;
 pub use refusal::Refusal;
-pub use session::{MAX_PLAINTEXT, MAX_SEALED, Received, Session, TlsError};
+pub use session::{Received, Session};
+pub use tls::{MAX_PLAINTEXT, MAX_SEALED, TlsError};
 pub use trust::{Denied, RootId, Trust, TrustError};

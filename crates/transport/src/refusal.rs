@@ -24,6 +24,8 @@ pub enum Refusal {
     },
     /// It belongs to another trust domain.
     WrongTrustDomain(String),
+    /// It says what only nodes say, with a certificate that is no node's.
+    NotANode,
     /// No root that we trust signed its certificate.
     UnknownAuthority,
     /// Its certificate has expired.
@@ -46,7 +48,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every code that [`Refusal::code`] returns.
-    pub const CODES: [&'static str; 14] = [
+    pub const CODES: [&'static str; 15] = [
         "plaintext",
         "anonymous",
         "no_spiffe_id",
@@ -61,6 +63,7 @@ impl Refusal {
         "unknown_server",
         "by_peer",
         "tls",
+        "not_a_node",
     ];
 
     /// Its place in [`Refusal::CODES`].
@@ -80,6 +83,7 @@ impl Refusal {
             Refusal::UnknownServer => 11,
             Refusal::ByPeer(_) => 12,
             Refusal::Tls(_) => 13,
+            Refusal::NotANode => 14,
         }
     }
 
@@ -101,6 +105,7 @@ impl fmt::Display for Refusal {
             Refusal::WrongTrustDomain(domain) => {
                 write!(f, "it belongs to the trust domain {domain:?}")
             }
+            Refusal::NotANode => f.write_str("its certificate is not marked as a node's"),
             Refusal::UnknownAuthority => {
                 f.write_str("no root that is trusted here signed its certificate")
             }

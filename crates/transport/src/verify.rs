@@ -24,6 +24,8 @@ pub(crate) struct Verifier {
     algorithms: WebPkiSupportedAlgorithms,
     /// Whether a client that shows no certificate may connect anonymously.
     anonymous: bool,
+    /// Whether only nodes are believed.
+    nodes: bool,
 }
 
 impl Verifier {
@@ -33,6 +35,15 @@ impl Verifier {
             trust,
             algorithms: provider.signature_verification_algorithms,
             anonymous: false,
+            nodes: false,
+        }
+    }
+
+    /// One that believes only what is marked as a node's.
+    pub(crate) fn of_nodes(trust: Arc<Trust>) -> Self {
+        Verifier {
+            nodes: true,
+            ..Verifier::new(trust)
         }
     }
 
@@ -81,6 +92,10 @@ impl Verifier {
                 None,
             )
             .map_err(bad)?;
+        // Last: what no root of ours signed, or has expired, is said to be that.
+        if self.nodes && peer.node.is_none() {
+            return Err(Refusal::NotANode);
+        }
         Ok((peer, self.trust.root_of(path.anchor())))
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr as _;
 use std::time::Duration;
 
-use heddle_model::{SpiffeId, TrustDomain};
+use heddle_model::{NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, TrustDomain};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
@@ -285,10 +285,10 @@ pub(super) struct Leaf {
     pub(super) not_after: u64,
 }
 
-/// Makes a leaf (X.509-SVID section 4: one URI, no authority, digitalSignature). It has no subject,
-/// so its URI is marked critical, as RFC 5280 section 4.2.1.6 wants.
+/// Makes a leaf (X.509-SVID section 4: one URI, no authority, digitalSignature). Its subject names the node that holds
+/// its key; where there is none the subject is empty, and the URI marked critical, as RFC 5280 section 4.2.1.6 wants.
 pub(super) fn leaf(
-    id: &SpiffeId,
+    (id, holder): (&SpiffeId, Option<&NodeName>),
     key: &impl PublicKeyData,
     issuer: &Issuer<'static, CaKey>,
     within: &CaCertificate,
@@ -299,6 +299,12 @@ pub(super) fn leaf(
     let mut params = CertificateParams::default();
     (params.not_before, params.not_after) = validity(within, backdate, life, now)?;
     params.distinguished_name = DistinguishedName::new();
+    if let Some(node) = holder {
+        let subject = &mut params.distinguished_name;
+        subject.push(DnType::OrganizationalUnitName, NODE_UNIT);
+        let name = DnType::CustomDnType(NODE_NAME_OID.to_vec());
+        subject.push(name, node.as_str());
+    }
     params.serial_number = Some(SerialNumber::from_slice(&serial.0));
     params.subject_alt_names = vec![uri(&id.to_string())?];
     params.is_ca = IsCa::ExplicitNoCa;

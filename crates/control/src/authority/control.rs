@@ -26,7 +26,7 @@ impl Authority {
         let (key, text) = CaKey::generate().ok_or(IssueError::Signing)?;
         let signer = self.signer();
         let id = SpiffeId::control(self.trust_domain.clone());
-        let issued = self.issue_by(&signer, &id, &CertificateRequest::of(&key), now)?;
+        let issued = self.issue_by(&signer, (&id, None), &CertificateRequest::of(&key), now)?;
         let mut sections = pem::sections(text.as_bytes()).map_err(|_| IssueError::Signing)?;
         let section = sections.pop().ok_or(IssueError::Signing)?;
         Ok(ControlLeaf {

@@ -56,7 +56,7 @@ pub enum JoinError {
 }
 
 impl Authority {
-    /// Issues a leaf for an identity. Whether the asker may have it was checked by
+    /// Issues a leaf for an identity to a program that speaks for itself. Whether the asker may have it was checked by
     /// [`may_issue`](super::may_issue).
     ///
     /// # Errors
@@ -67,7 +67,24 @@ impl Authority {
         request: &CertificateRequest,
         now: UnixTime,
     ) -> Result<Issued, IssueError> {
-        let issued = self.issue_by(&self.signer(), id, request, now)?;
+        match &id.subject {
+            Subject::Node(own) => self.issue_to(own, id, request, now),
+            _ => self.issue_by(&self.signer(), (id, None), request, now),
+        }
+    }
+
+    /// The same to a node, by which the leaf is marked: other nodes take from it what they take of no workload.
+    ///
+    /// # Errors
+    /// [`IssueError`].
+    pub fn issue_to(
+        &self,
+        node: &NodeName,
+        id: &SpiffeId,
+        request: &CertificateRequest,
+        now: UnixTime,
+    ) -> Result<Issued, IssueError> {
+        let issued = self.issue_by(&self.signer(), (id, Some(node)), request, now)?;
         if let Subject::Node(node) = &id.subject {
             self.lock().members.note(node, issued.not_after, now)?;
         }
@@ -77,7 +94,7 @@ impl Authority {
     pub(super) fn issue_by(
         &self,
         signer: &Signer,
-        id: &SpiffeId,
+        (id, holder): (&SpiffeId, Option<&NodeName>),
         request: &CertificateRequest,
         now: UnixTime,
     ) -> Result<Issued, IssueError> {
@@ -89,7 +106,7 @@ impl Authority {
         let mut within = signer.certificate.clone();
         within.not_after = within.not_after.min(signer.root.not_after);
         let life = (self.settings.leaf_life, self.settings.backdate);
-        let leaf = certificate::leaf(id, request, &signer.issuer, &within, life, now)?;
+        let leaf = certificate::leaf((id, holder), request, &signer.issuer, &within, life, now)?;
         let mut chain = vec![leaf.der];
         chain.extend(signer.intermediate().cloned());
         let wanted = now.as_secs().saturating_add(life.0.as_secs());
@@ -123,7 +140,7 @@ impl Authority {
         // Signed before the token is used up: a leaf that no node gets does no harm, a token that
         // was used up for nothing has to be made again by the operator.
         let issued = self
-            .issue_by(&signer, &spiffe_id, request, now)
+            .issue_by(&signer, (&spiffe_id, Some(node)), request, now)
             .map_err(JoinError::Issue)?;
         let mut inner = self.lock();
         if !inner.members.has_room(node, now) {

@@ -450,7 +450,7 @@ fn probe(
     let id = SpiffeId::node(domain, NodeName::parse("probe").ok()?);
     let life = std::time::Duration::from_secs(60);
     let within = &signer.certificate;
-    let leaf = certificate::leaf(&id, key, &signer.issuer, within, (life, life), now);
+    let leaf = certificate::leaf((&id, None), key, &signer.issuer, within, (life, life), now);
     leaf.ok().map(|leaf| leaf.der)
 }
 

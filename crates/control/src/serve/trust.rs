@@ -199,9 +199,9 @@ impl Shared {
         }
         let key = CertificateRequest::parse(&request.certificate_request)
             .map_err(|fault| Status::invalid_argument(fault.to_string()))?;
-        let shared = Arc::clone(&self);
+        let (shared, holder) = (Arc::clone(&self), node.clone());
         let issued = self
-            .blocking(move || shared.authority.issue(&wanted, &key, now))
+            .blocking(move || shared.authority.issue_to(&holder, &wanted, &key, now))
             .await?;
         let issued = issued.map_err(|error| {
             if let Some(unnamed) = self.may_say(node, "failed") {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::Context;
-use heddle_model::{ServiceAccountName, SpiffeId, TrustDomain};
+use heddle_model::{NODE_NAME_OID, NODE_UNIT, ServiceAccountName, SpiffeId, TrustDomain};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType,
@@ -66,13 +66,29 @@ impl Authority {
         })
     }
 
-    /// A leaf for a service account.
+    /// A leaf for a service account, for a proxy that is no node.
     ///
     /// # Errors
     /// When the library fails, or the account's name is none.
     pub(super) fn leaf(&self, account: &str) -> anyhow::Result<Certified> {
-        let key = KeyPair::generate()?;
+        self.certified(account, valid_now()?)
+    }
+
+    /// The same for a node, which others believe to be one.
+    ///
+    /// # Errors
+    /// When the library fails, or the account's name is none.
+    pub(super) fn leaf_of_node(&self, account: &str, node: &str) -> anyhow::Result<Certified> {
         let mut params = valid_now()?;
+        let subject = &mut params.distinguished_name;
+        subject.push(DnType::OrganizationalUnitName, NODE_UNIT);
+        let name = DnType::CustomDnType(NODE_NAME_OID.to_vec());
+        subject.push(name, node);
+        self.certified(account, params)
+    }
+
+    fn certified(&self, account: &str, mut params: CertificateParams) -> anyhow::Result<Certified> {
+        let key = KeyPair::generate()?;
         params.subject_alt_names = vec![uri(&identity(account)?.to_string())?];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![

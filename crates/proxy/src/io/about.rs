@@ -33,9 +33,10 @@ impl<C: Carrier> Side<C> {
         self.carrier.wire()?.session()
     }
 
-    /// Whether another node is at the other end.
+    /// Whether another node is at the other end, which its certificate proves: a session alone does not, nor does what is
+    /// spoken on it.
     pub(crate) fn is_to_node(&self) -> bool {
-        !matches!(self.carrier.wire(), Some(Wire::Socket(_)))
+        self.carrier.is_to_node()
     }
 
     /// Who proved to be at the other end, and until when. What a link rests on is the link's to look after.

@@ -65,6 +65,9 @@ pub(crate) trait Carrier: Sized {
     /// Who proved to be at the other end, and until when.
     fn proof(&self) -> Option<&Arc<Proof>>;
 
+    /// Whether another node is at the other end.
+    fn is_to_node(&self) -> bool;
+
     /// Its connection, if it has one to itself.
     fn wire(&self) -> Option<&Wire>;
 
@@ -223,6 +226,11 @@ impl Carrier for Wire {
 
     fn proof(&self) -> Option<&Arc<Proof>> {
         self.session().map(Secured::proof)
+    }
+
+    fn is_to_node(&self) -> bool {
+        let proof = self.proof();
+        proof.is_some_and(|proof| proof.peer.node.is_some())
     }
 
     fn wire(&self) -> Option<&Wire> {

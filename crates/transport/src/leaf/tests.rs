@@ -1,5 +1,7 @@
 use super::*;
-use crate::fixture::{Authority, DAY, NOW, id};
+use heddle_model::NodeName;
+
+use crate::fixture::{Authority, DAY, NOW, domain, id};
 
 #[test]
 fn a_leaf_says_which_identity_it_proves_and_never_its_key() {
@@ -35,6 +37,38 @@ fn a_certificate_names_exactly_one_identity() {
         read(&["spiffe://mesh.test/workload"]),
         Err(Refusal::NoSpiffeId)
     );
+}
+
+#[test]
+fn a_mark_names_the_node_that_has_the_key() {
+    let authority = Authority::new();
+    let web = id("web").to_string();
+    let node = SpiffeId::node(domain(), NodeName::parse("edge-1").unwrap()).to_string();
+    let control = SpiffeId::control(domain()).to_string();
+    let read = |node: Option<&str>, uri: &str| {
+        let (certificate, _) = authority.sign_for(node, &[uri], NOW, NOW + DAY);
+        Peer::read(&certificate).map(|peer| peer.node.map(|node| node.as_str().to_owned()))
+    };
+    let long = format!("a.{}", "b".repeat(60))
+        .repeat(4)
+        .replace("bba", "bb.a");
+    for name in ["edge-1", "a", &long] {
+        assert_eq!(read(Some(name), &web), Ok(Some(name.to_owned())));
+    }
+    assert_eq!(read(None, &web), Ok(None));
+    // A node's own identity says it already.
+    assert_eq!(read(None, &node), Ok(Some("edge-1".to_owned())));
+    assert_eq!(read(Some("edge-1"), &node), Ok(Some("edge-1".to_owned())));
+    assert_eq!(read(None, &control), Ok(None));
+    for (mark, uri) in [
+        ("edge-2", &node),
+        ("edge-1", &control),
+        ("", &web),
+        ("Edge 1", &web),
+    ] {
+        let refused = read(Some(mark), uri);
+        assert!(matches!(refused, Err(Refusal::BadCertificate(_))), "{mark}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fixture::{Authority, DAY, NOW, account, clock, domain, id};
-use crate::{Clock, Denied, Identities, Trust};
+use crate::{Clock, Denied, Identities, MAX_PLAINTEXT, MAX_SEALED, Trust};
 
 /// Two sessions, and what is on its way to each.
 struct Pair {
@@ -105,7 +105,7 @@ fn each_side_knows_the_other() {
             pair.upward(b"GET / HTTP/1.1\r\n\r\n", piece),
             b"GET / HTTP/1.1\r\n\r\n"
         );
-        assert!(pair.server.incoming.is_empty() && pair.server.incoming.capacity() == 0);
+        assert!(pair.server.tls.holds_no_buffer());
     }
 }
 
@@ -242,12 +242,37 @@ fn another_trust_domain_is_named() {
     assert!(pair.handshake(usize::MAX).is_err());
     let peer = Peer {
         id: abroad,
+        node: None,
         serial: Box::new([1]),
         not_before: 0,
         not_after: u64::MAX,
     };
     let expected = Refusal::WrongTrustDomain("other.test".to_owned());
     assert_eq!(server.check(&peer), Err(expected));
+}
+
+#[test]
+fn a_workloads_own_certificate_is_no_nodes_whatever_is_spoken() {
+    let authority = Authority::new();
+    let own = |name| authority.leaf_for(None, &id(name), NOW - DAY, NOW + DAY);
+    let nodes = |name| authority.node(&[authority.usual(name)]);
+    for protocol in Protocol::ALL {
+        let refused = TlsError::Refused(Refusal::NotANode);
+        // It calls.
+        let cart = authority.node(&[own("cart")]);
+        let mut pair = Pair::new(&cart, &nodes("reviews"));
+        let session = cart.connect(Some(&account("cart")), &account("reviews"), protocol);
+        pair.client = session.unwrap();
+        let (_, at_server) = *pair.handshake(usize::MAX).unwrap_err();
+        assert_eq!(at_server, refused, "{protocol:?}");
+        // It is called.
+        let cart = nodes("cart");
+        let mut pair = Pair::new(&cart, &authority.node(&[own("reviews")]));
+        let session = cart.connect(Some(&account("cart")), &account("reviews"), protocol);
+        pair.client = session.unwrap();
+        let (at_client, _) = *pair.handshake(usize::MAX).unwrap_err();
+        assert_eq!(at_client, refused, "{protocol:?}");
+    }
 }
 
 #[test]
@@ -293,13 +318,7 @@ fn a_resumed_session_is_held_against_the_clock_and_the_deny_list() {
     Pair::new(&client, &server).handshake(usize::MAX).unwrap();
     let mut second = Pair::new(&client, &server);
     second.handshake(usize::MAX).unwrap();
-    let Machine::Server(machine) = &second.server.machine else {
-        unreachable!("a server")
-    };
-    assert_eq!(
-        machine.handshake_kind(),
-        Some(rustls::HandshakeKind::Resumed)
-    );
+    assert!(second.server.tls.was_resumed());
     let peer = second.server.peer().unwrap();
     assert_eq!(server.check(peer), Ok(()));
     time.store(NOW + DAY + 1, Ordering::Relaxed);

@@ -80,6 +80,7 @@ impl Core {
         let leaf = self.leaves.get(id)?;
         let shown = Peer {
             id: id.clone(),
+            node: leaf.node().cloned(),
             serial: leaf.serial().into(),
             not_before: leaf.not_before(),
             not_after: leaf.not_after(),
@@ -89,6 +90,7 @@ impl Core {
             Err(Refusal::Expired | Refusal::NotYetValid) => None,
             Err(Refusal::Denied) => Some("it is on the deny-list: no node talks to it".to_owned()),
             Err(refusal) => Some(refusal.to_string()),
+            Ok(()) if shown.node.is_none() => Some(Refusal::NotANode.to_string()),
             Ok(()) if self.signers.contains_key(id) => None,
             Ok(()) => Some("no root that is trusted any more vouches for it".to_owned()),
         }

@@ -143,10 +143,18 @@ struct Disk {
     accounts: Vec<&'static str>,
 }
 
-fn issue(authority: &Authority, id: &SpiffeId, now: u64) -> Result<Arc<Leaf>, String> {
+fn issue(
+    authority: &Authority,
+    node: Option<&NodeName>,
+    id: &SpiffeId,
+    now: u64,
+) -> Result<Arc<Leaf>, String> {
     let key = LeafKey::generate().unwrap();
     let request = CertificateRequest::parse(&key.request().unwrap()).unwrap();
-    let issued = authority.issue(id, &request, at(now));
+    let issued = match node {
+        Some(node) => authority.issue_to(node, id, &request, at(now)),
+        None => authority.issue(id, &request, at(now)),
+    };
     let issued = issued.map_err(|error| error.to_string())?;
     let chain = issued.chain.iter().map(|der| der.to_vec()).collect();
     Ok(Arc::new(Leaf::new(chain, key.pkcs8()).unwrap()))
@@ -156,7 +164,7 @@ impl Sim {
     /// Joins at the time that the machine shows.
     fn join(authority: &Authority, name: &str, accounts: &[&'static str], time: Time) -> Sim {
         let own = SpiffeId::node(domain(), NodeName::parse(name).unwrap());
-        let own = issue(authority, &own, time.system.load(Relaxed)).unwrap();
+        let own = issue(authority, None, &own, time.system.load(Relaxed)).unwrap();
         let trusted = Trusted {
             domain: domain(),
             bundle: bundle(authority),
@@ -213,6 +221,10 @@ impl Sim {
         }
     }
 
+    fn node(&self) -> NodeName {
+        NodeName::parse(self.core.name()).unwrap()
+    }
+
     /// The control plane is reached and says what to trust.
     fn meet(&mut self, authority: &Authority) {
         let now = self.now();
@@ -240,7 +252,8 @@ impl Sim {
             }
             for id in due {
                 // The authority's clock is right, whatever this machine's shows.
-                match issue(authority, &id, self.time.system.load(Relaxed)) {
+                let (node, at) = (self.node(), self.time.system.load(Relaxed));
+                match issue(authority, Some(&node), &id, at) {
                     Ok(leaf) => match self.core.issued(&id, Arc::clone(&leaf), self.now()) {
                         Ok(()) if id == self.core.own => {
                             self.issued += 1;

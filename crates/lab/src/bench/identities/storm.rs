@@ -44,7 +44,9 @@ pub(super) fn run(heddle: &System, rounds: u32, findings: &mut Findings) -> anyh
     let systems = [heddle.clone()];
     let stage = Stage::set(&systems, 1, WARM_UP_S, Traffic::MutualTls)?;
     let authority = Authority::new()?;
-    authority.leaf("near")?.write(stage.dir.path(), "storm")?;
+    authority
+        .leaf_of_node("near", "near")?
+        .write(stage.dir.path(), "storm")?;
     let pair = heddle.start_pair(&stage.work(1, 1), &stage.place(0), &authority)?;
     let far = pair.between.context("no pair")?;
     let mut all = Vec::new();

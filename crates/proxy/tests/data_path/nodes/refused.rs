@@ -160,6 +160,30 @@ fn a_peer_that_is_not_believed_is_refused_with_a_reason() {
     );
 }
 
+/// It is signed by the authority, and may prove to any program which workload it is; but for others a node speaks.
+#[test]
+fn a_workloads_own_certificate_is_refused_on_a_connection_that_claims_to_be_a_nodes() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    let trust = pair.trust(&[&pair.authority], Denied::default());
+    let own = (pair.authority).leaf_for(None, &id("shop"), NOW - DAY, NOW + DAY);
+    let identities = Identities::new(trust, pair.clock(), Arc::clone(&own), [own]).unwrap();
+    for (count, protocol) in (1..).zip(Protocol::ALL) {
+        let session = identities.connect(Some(&account("shop")), &account("echo"), protocol);
+        let mut intruder = Intruder::connect(pair.mesh_address, session.unwrap());
+        intruder.send(&preface(1, ([127, 0, 0, 1], 1).into(), "echo"));
+        assert_eq!(intruder.rest(), b"", "{protocol:?}");
+        let reason = ["reason=\"not_a_node\""];
+        (pair.called).expect("heddle_handshakes_refused_total", &reason, f64::from(count));
+    }
+    // Nor is such a program called in place of a node.
+    let trust = pair.trust(&[&pair.authority], Denied::default());
+    let own = (pair.authority).leaf_for(None, &id("echo"), NOW - DAY, NOW + DAY);
+    let other = Identities::new(trust, pair.clock(), Arc::clone(&own), [own]);
+    pair.give(&pair.called, other.unwrap());
+    let (status, reason) = pair.get("shop");
+    assert_eq!((status, reason.as_deref()), (503, Some("peer_refused")));
+}
+
 #[test]
 fn plaintext_and_nonsense_are_no_handshake() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);

@@ -92,9 +92,10 @@ fn a_control_plane_whose_certificate_is_denied_is_not_believed_any_more() {
     let dir = tempfile::tempdir().unwrap();
     let authority = authority(dir.path());
     let mut one = Sim::join(&authority, "edge-1", &[], Time::new(START));
-    let shown = issue(&authority, &SpiffeId::control(domain()), START).unwrap();
+    let shown = issue(&authority, None, &SpiffeId::control(domain()), START).unwrap();
     let peer = Peer {
         id: shown.id().clone(),
+        node: None,
         serial: shown.serial().into(),
         not_before: shown.not_before(),
         not_after: shown.not_after(),

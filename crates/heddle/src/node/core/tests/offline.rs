@@ -140,7 +140,7 @@ fn a_reboot_at_1970_goes_on_with_what_is_valid_and_refuses_what_had_expired() {
 
     // The control plane is back; by what it signs the time is known again.
     let now = START + 5 * DAY;
-    let own = issue(&site, &one.core.own, now).unwrap();
+    let own = issue(&site, None, &one.core.own, now).unwrap();
     let one_own = one.core.own.clone();
     one.core.issued(&one_own, own, one.now()).unwrap();
     assert!(one.core.clock.now() >= now - HOUR);

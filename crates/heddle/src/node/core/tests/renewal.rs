@@ -78,7 +78,7 @@ fn nodes_that_joined_together_do_not_renew_together() {
     let dir = tempfile::tempdir().unwrap();
     let authority = authority(dir.path());
     let own = SpiffeId::node(domain(), NodeName::parse("edge-1").unwrap());
-    let leaf = issue(&authority, &own, START).unwrap();
+    let leaf = issue(&authority, None, &own, START).unwrap();
     let validity = (leaf.not_before(), leaf.not_after());
     let now = Moment {
         unix_s: START,
@@ -148,12 +148,32 @@ fn a_new_root_is_followed() {
     assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
 }
 
+/// It was issued by an authority that marked none yet: other nodes do not believe it, however long it lasts.
+#[test]
+fn a_certificate_that_is_not_marked_as_a_nodes_is_renewed_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = authority(dir.path());
+    let time = Time::new(START);
+    let two = Sim::join(&authority, "edge-2", &["cart"], time.clone());
+    let mut one = Sim::join(&authority, "edge-1", &["web"], time.clone());
+    let old = issue(&authority, None, &id("web"), START).unwrap();
+    one.disk.leaves.insert(id("web"), old);
+    let mut one = Sim::start(one.disk, time);
+    assert!(call(&one.identities, "web", &two.identities, "cart").is_err());
+    let problems = one.problems().join("\n");
+    assert!(problems.contains("not marked as a node's"), "{problems}");
+    one.meet(&authority);
+    one.step(Some(&authority), 1);
+    assert_eq!(one.issued, 1);
+    assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
+}
+
 #[test]
 fn a_certificate_for_another_identity_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let authority = authority(dir.path());
     let mut one = Sim::join(&authority, "edge-1", &["web"], Time::new(START));
-    let other = issue(&authority, &id("cart"), START).unwrap();
+    let other = issue(&authority, Some(&one.node()), &id("cart"), START).unwrap();
     let refused = one.core.issued(&id("web"), other, one.now()).unwrap_err();
     assert!(
         matches!(refused, Refusal::WrongIdentity { .. }),
