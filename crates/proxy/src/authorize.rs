@@ -38,7 +38,7 @@ pub(crate) struct Live {
 /// Everything that stands before the endpoints of one snapshot, and who callers are.
 #[derive(Debug, Default)]
 pub(crate) struct Guards {
-    /// Those that are not open to everybody. Where several workloads share an address, all must agree.
+    /// Those that are not open to every caller. Where several workloads share an address, all must agree.
     by_endpoint: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState>,
     /// The same of workloads, for those of their ports that are no Service's.
     by_workload: HashMap<WorkloadName, Arc<Guard>, RandomState>,
@@ -89,7 +89,7 @@ impl Guards {
             (workload.name.clone(), id)
         });
         Guards {
-            // Nobody asks who calls when nothing is guarded and there is no other node.
+            // No identity is asked for when nothing is guarded and there is no other node.
             identities: match guards.is_empty() && mesh.nodes.is_empty() {
                 true => HashMap::default(),
                 false => identities.collect(),
@@ -139,7 +139,7 @@ impl Guards {
         }
     }
 
-    /// What stands before an endpoint, for whoever comes by a door.
+    /// What stands before an endpoint, for callers that come by a door.
     fn of(
         &self,
         door: &Door,
@@ -159,7 +159,7 @@ impl Guards {
         known.iter().chain(own)
     }
 
-    /// Who calls by a door: who proved it, or the workload whose listener it is.
+    /// The caller that comes by a door: the identity that was proven, or that of the workload whose listener it is.
     fn identity<'a>(&'a self, door: &'a Door) -> Option<&'a SpiffeId> {
         match door.inbound() {
             Some(inbound) => inbound.caller.as_ref(),

@@ -9,7 +9,7 @@
 //! | [`ring`] | where on the ring a request belongs |
 //! | [`slow_start`] | what share an endpoint gets that is new or was left out |
 //! | [`outlier`] | when an endpoint that fails is left out, and for how long |
-//! | [`queue`] | who waits for a place, and whose turn it is when there is one |
+//! | [`queue`] | which requests wait for a place, and whose turn it is when there is one |
 //! | [`budget`] | whether a request may be sent once more |
 //!
 //! ```text

@@ -50,9 +50,9 @@ pub(crate) enum Stage {
     Http(Box<Connection>),
     /// It is passed on as bytes.
     Opaque(Box<Flow>),
-    /// An endpoint is being connected, and who speaks first decides.
+    /// An endpoint is being connected, and the side that speaks first decides.
     Undecided(Box<Undecided>),
-    /// It comes from another node, which proves who calls and says whom.
+    /// It comes from another node, which proves the caller and says what it calls.
     Greeting(Box<Greeting>),
     /// Another node has a link with this one.
     Link(Box<Called>),
@@ -250,7 +250,7 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
     }
     let client = client.unpack()?;
     if !worker.believes(&client) {
-        // Whom it came from has ceased to be believed on its way here.
+        // The peer that it came from has ceased to be believed on its way here.
         return Ok(Stage::Over);
     }
     if let State::Link(resuming) = &state {

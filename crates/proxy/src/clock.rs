@@ -13,7 +13,7 @@ pub(crate) struct Clock {
     /// Wall-clock time at `start`, in milliseconds since 1970.
     unix_start_ms: u64,
     now: Cell<Instant>,
-    /// The same in milliseconds since the start, once somebody has asked: it is asked many times in each
+    /// The same in milliseconds since the start, once it was asked for: that is done many times in each
     /// piece of work, and instants are costly to subtract.
     now_ms: Cell<Option<Millis>>,
 }

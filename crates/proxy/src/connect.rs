@@ -29,7 +29,7 @@ use within::open_within;
 
 pub(crate) use remote::{link_failed, refused};
 
-/// For whom an endpoint is connected, and what for: another node is told, and a pod of this one sees the
+/// For which caller an endpoint is connected, and what for: another node is told, and a pod of this one sees the
 /// client's address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
@@ -41,7 +41,7 @@ pub(crate) struct Call<'a> {
 }
 
 /// Connects to an endpoint in the place that was reserved for it, by `due`. The endpoint remembers how
-/// it went; that it was not in time only if that `is_fair`, since whoever calls may have had no time itself.
+/// it went; that it was not in time only if that `is_fair`, since the caller may have had no time itself.
 ///
 /// # Errors
 /// Why there is no connection.

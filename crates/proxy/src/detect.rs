@@ -1,7 +1,7 @@
-//! Which protocol a connection speaks, where nobody has declared it.
+//! Which protocol a connection speaks, where that is not declared.
 //!
 //! The endpoint is connected at once, so that a server that speaks first (SMTP, MySQL, SSH) never waits
-//! for a client that waits for it. Then whoever speaks first decides: a server's greeting, or bytes of
+//! for a client that waits for it. Then the side that speaks first decides: a server's greeting, or bytes of
 //! the client that are no HTTP/1 request, make the connection opaque; the beginning of an HTTP/1
 //! request makes it HTTP from there, and the connection to the endpoint goes into its pool. A line that
 //! begins like a request and does not go on is passed on after the time that a request's head may take:
@@ -45,7 +45,7 @@ pub(crate) struct Undecided {
     alarm: Alarm,
     /// When the client was accepted.
     began: Instant,
-    /// When the wait for somebody to speak began.
+    /// When the wait for the first bytes began.
     since: Instant,
     /// Endpoints that were tried, and the last of them.
     attempts: u32,
@@ -68,9 +68,9 @@ enum Verdict {
     Opaque,
     /// The client went, or the process is ending: nothing was begun that could fail.
     Gone,
-    /// Nobody said anything for too long, or the time for draining is over.
+    /// Neither side said anything for too long, or the time for draining is over.
     Failed(Reason),
-    /// Nobody has spoken, and it is to go on elsewhere.
+    /// Neither side has spoken, and it is to go on elsewhere.
     Leave(Intake),
 }
 
@@ -150,7 +150,7 @@ impl Undecided {
         .await;
         let bound = self.worker.bound();
         let Some(port) = bound.snapshot.port_of(&self.door.entry) else {
-            // Whoever asks in HTTP is told what is wrong.
+            // A client that asks in HTTP is told what is wrong.
             return self.into_http();
         };
         let joined = match self.joined.take() {
@@ -217,7 +217,7 @@ impl Undecided {
     }
 
     /// A verdict may come long after the port was looked up. What is declared by now, and whether there
-    /// are rules, goes before who spoke: nobody gets past rules by having connected before them.
+    /// are rules, goes before it: no client gets past rules by having connected before them.
     fn by_now(&self, verdict: Verdict) -> Verdict {
         if !matches!(verdict, Verdict::Http | Verdict::Opaque) {
             return verdict;
@@ -334,7 +334,7 @@ impl Undecided {
         Outcome::Next(Decided::Http(Box::new(self.into_connection())))
     }
 
-    /// The same with a connection to an endpoint that is good for nobody else.
+    /// The same with a connection to an endpoint that is good for no other client.
     fn into_http_with(self, endpoint: Rc<Endpoint>, upstream: Upstream) -> Outcome<Decided> {
         let connection = self.into_connection();
         let connection = connection.with_own(endpoint, upstream);

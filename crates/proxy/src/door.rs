@@ -11,7 +11,7 @@ use heddle_model::Namespace;
 use crate::entry::{Entry, Inbound};
 use crate::permits::{Claim, Holder, Permit, Permits, Share, Sources, Spent};
 
-/// The source of what nobody vouches for, in metrics and logs.
+/// The source of what is not identified, in metrics and logs.
 const UNIDENTIFIED: &str = "unidentified";
 
 /// Where a listener's connections get their permits.
@@ -30,8 +30,8 @@ fn shares(entry: &Entry, permits: &Permits) -> Shares {
         (Entry::Arriving { workload }, None) => {
             Shares::Each(permits.sources(Holder::Strangers(workload.clone())))
         }
-        (Entry::Service { .. }, None) => Shares::Each(permits.sources(Holder::Anybody)),
-        _ => Shares::One(permits.share(Holder::Anybody)),
+        (Entry::Service { .. }, None) => Shares::Each(permits.sources(Holder::Any)),
+        _ => Shares::One(permits.share(Holder::Any)),
     }
 }
 
@@ -129,7 +129,7 @@ impl Door {
         })
     }
 
-    /// Whom another node has chosen, if the connection comes from one.
+    /// What another node has chosen, if the connection comes from one.
     pub(crate) fn inbound(&self) -> Option<&Inbound> {
         match &self.entry {
             Entry::Inbound(inbound) => Some(inbound),

@@ -11,7 +11,7 @@ use heddle_wire::preface::{Kind, Preface};
 pub enum Entry {
     /// One port of one Service, whatever host a request names.
     Service {
-        /// Whose listener it is; `None` serves everybody, unidentified.
+        /// Whose listener it is; `None` serves any client, unidentified.
         caller: Option<WorkloadName>,
         /// The Service.
         service: ServiceName,
@@ -23,7 +23,7 @@ pub enum Entry {
         /// Whose listener it is.
         caller: WorkloadName,
     },
-    /// Connections from other nodes: each proves by mutual TLS who calls, and says whom.
+    /// Connections from other nodes: each proves its caller by mutual TLS, and says what it calls.
     Mesh,
     /// What such a connection turned out to be: the proxy makes it of what was proven.
     Inbound(Inbound),
@@ -32,7 +32,7 @@ pub enum Entry {
         /// Whose pod it is.
         caller: WorkloadName,
     },
-    /// What comes to a pod from outside of the mesh, steered here: nobody vouches for who calls.
+    /// What comes to a pod from outside of the mesh, steered here: its caller is not identified.
     Arriving {
         /// Whose pod it is.
         workload: WorkloadName,
@@ -55,7 +55,7 @@ impl Entry {
     }
 }
 
-/// Whom a connection from another node calls, and who calls.
+/// What a connection from another node calls, and its caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inbound {
     /// The Service and its port, by which it was found.
@@ -63,7 +63,7 @@ pub struct Inbound {
     pub(crate) port: u16,
     /// The endpoint that was chosen.
     pub(crate) endpoint: SocketAddr,
-    /// Whom the endpoint was asked to prove to be.
+    /// The service account that the endpoint was asked to prove.
     pub(crate) account: ServiceAccountName,
     /// `None`: the other node does not know either.
     pub(crate) caller: Option<SpiffeId>,
@@ -72,7 +72,7 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    /// Whom a connection or a stream is for, which was made by `caller` to `called`.
+    /// What a connection or a stream from `caller` to `called` is for.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -102,7 +102,7 @@ impl Inbound {
 /// A connection to one address, which its client has chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Direct {
-    /// Who calls; `None`: nobody vouches for it.
+    /// The workload that calls; `None`: it is not identified.
     pub(crate) caller: Option<WorkloadName>,
     /// Where it was going.
     pub(crate) endpoint: SocketAddr,

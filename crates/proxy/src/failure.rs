@@ -204,7 +204,7 @@ impl Failure {
         self.reason.row().2
     }
 
-    /// The status that the client gets; 0 when there is nobody to tell.
+    /// The status that the client gets; 0 when it gets none.
     pub fn status(&self) -> u16 {
         match (self.reason, self.reject) {
             (Reason::Malformed, Some(reject)) => reject.status,

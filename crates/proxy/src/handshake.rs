@@ -50,7 +50,7 @@ pub(crate) struct Handshake {
 /// Why a handshake came to nothing.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// Somebody is not believed, or breaks the rules.
+    /// One of the two ends is not believed, or breaks the rules.
     Refused(Refusal),
     /// The connection ended.
     Io(io::Error),
@@ -59,12 +59,12 @@ pub(crate) enum Broken {
 }
 
 impl Handshake {
-    /// With whoever has connected.
+    /// With a peer that has connected.
     pub(crate) fn accept(stream: TcpStream, session: Session) -> Self {
         Handshake::new(stream, session, None, true)
     }
 
-    /// With whom we have connected to, in the name of a caller.
+    /// With a peer that we have connected to, in the name of a caller.
     pub(crate) fn connect(
         stream: TcpStream,
         session: Session,
@@ -121,7 +121,7 @@ impl Handshake {
                 };
             }
             if let Err(refusal) = self.take(&mut bytes[..n]) {
-                // Nobody waits for a peer that is refused to hear why.
+                // A peer that is refused is told why, without waiting for it.
                 let _told = self.poll_say(cx);
                 return Poll::Ready(Err(Broken::Refused(refusal)));
             }
@@ -218,7 +218,7 @@ impl fmt::Display for Broken {
 impl Broken {
     /// What an error of an established connection means. The peer may say late that it does not believe us (RFC
     /// 8446 section 2), and has looked at nothing then. Anything else has cut the connection: also bytes of
-    /// somebody on the way, who must not be able to have a request sent twice.
+    /// an attacker on the way, who must not be able to have a request sent twice.
     pub(crate) fn of(error: io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
         match inner {

@@ -1,4 +1,4 @@
-//! Connections from other nodes: who is it, and whom does it call?
+//! Connections from other nodes: which caller is it, and what does it call?
 //!
 //! ```text
 //!   accepted ─▶ handshake ─▶ preface ─▶ a connection like any other, by a door of its own
@@ -73,7 +73,7 @@ impl Greeting {
         }
     }
 
-    /// Finds out who it is and whom it calls, and says how it goes on.
+    /// Finds out which caller it is and what it calls, and says how it goes on.
     pub(crate) async fn greet(self: Box<Self>) -> Outcome<Met> {
         let Greeting {
             worker,
@@ -153,11 +153,11 @@ pub(crate) enum Met {
     Http2(Box<http2::Called>),
 }
 
-/// What somebody who has proven who it is wants.
+/// What a peer that has proven its identity wants.
 enum Greeted {
     Connection(Inbound),
     Link(Hello),
-    /// Each request says whom it is for.
+    /// Each request says which endpoint it is for.
     Http2,
 }
 
@@ -193,7 +193,7 @@ async fn greeted(
     let refused = |refusal| Failed::Handshake(Broken::Refused(refusal));
     // By what holds now: it may have changed since the handshake began.
     worker.check(&side).map_err(refused)?;
-    // A node that is shut out while it says whom it calls gets no further.
+    // A node that is shut out while it says what it calls gets no further.
     alarm.rests_on(&side);
     let greeted = poll_fn(|cx| poll_first_words(cx, worker, alarm, &mut side)).await;
     worker.check(&side).map_err(refused)?;
@@ -255,7 +255,9 @@ fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Outcome<Met
 fn understood(preface: &Preface<'_>, side: &io::Side) -> Result<Inbound, Failed> {
     let called = side.called().and_then(SpiffeId::service_account);
     let (Some(called), Some(caller)) = (called, side.proof()) else {
-        return Err(Failed::Preface("it is not known who calls whom".to_owned()));
+        return Err(Failed::Preface(
+            "it is not known which identity calls which".to_owned(),
+        ));
     };
     Inbound::of(preface, called, &caller.peer.id).map_err(Failed::Preface)
 }

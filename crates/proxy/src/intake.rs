@@ -5,11 +5,11 @@
 //!   put, put, put ─▶ ┌───────────────┐
 //!   wake (once)    ─▶│ at most bound │─▶ take (all at once)
 //!                    └───────────────┘
-//!                      close ─▶ what was left goes back to whoever closed it
+//!                      close ─▶ what was left goes back to the thread that closed it
 //! ```
 //!
 //! It is locked when a connection arrives or moves, never for a request. A queue that is full or
-//! closed gives back what was put: whoever put it finds another place.
+//! closed gives back what was put: the sender finds another place for it.
 //!
 //! The Manager takes no more out of a listener's queue than there is room for; until there is, clients wait where they
 //! are, in the kernel. What moves leaves room for that: what a Worker has already can stay there.
@@ -30,7 +30,7 @@ pub(crate) const INTAKE_BOUND: usize = 256;
 /// Where a Worker's connections come in.
 pub(crate) type Intake = Inlet<Arrival>;
 
-/// The queue, and everybody's handle of it.
+/// The queue, and the handle that each thread has of it.
 #[derive(Debug)]
 pub(crate) struct Inlet<T> {
     inner: Arc<Mutex<Inner<T>>>,
@@ -119,7 +119,7 @@ impl<T> Inlet<T> {
         Poll::Ready(())
     }
 
-    /// Takes nothing more; returns what nobody has taken yet.
+    /// Takes nothing more; returns what was not taken yet.
     pub(crate) fn close(&self) -> Vec<T> {
         let mut inner = self.lock();
         inner.open = false;

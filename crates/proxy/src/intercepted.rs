@@ -6,7 +6,7 @@
 //!                                      ├─ a workload's, of this node ─▶ exactly there
 //!                                      ├─ a workload's, of another ───▶ refused: there is no way but in the clear
 //!                                      └─ unknown to the mesh ────────▶ there, as bytes, from within the pod
-//!   Arriving ── own or original address ──▶ the pod's program there, for a caller whom nobody vouches for
+//!   Arriving ── own or original address ──▶ the pod's program there, for a caller that is not identified
 //! ```
 //!
 //! It is asked once, when a connection arrives, and costs two system calls and one door. What it comes to

@@ -31,7 +31,7 @@ pub(crate) struct Side<C = Wire> {
     pub(crate) carrier: C,
     pub(crate) inbox: Chain,
     pub(crate) outbox: Chain,
-    /// It speaks with one client's address, and is good for nobody else.
+    /// It speaks with one client's address, and is good for no other client.
     pub(crate) one_clients: bool,
 }
 
@@ -41,8 +41,8 @@ impl Side {
         Side::of(Wire::Session(stream, secured))
     }
 
-    /// Reads once and hands out what was read, for which it takes no block: whoever does nothing but read may
-    /// as well take it at once. False means the end of the stream. Only for sessions.
+    /// Reads once and hands out what was read, for which it takes no block: a task that does nothing but read
+    /// may as well take it at once. False means the end of the stream. Only for sessions.
     ///
     /// # Errors
     /// What the socket or the session says.
@@ -109,7 +109,7 @@ impl<C: Carrier> Side<C> {
             return 0;
         };
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        // An error is found by whoever reads.
+        // The next read finds an error.
         rustix::net::recv(socket, bytes, flags).map_or(0, |(n, _)| n)
     }
 

@@ -4,7 +4,7 @@
 //!
 //! | module | what happens there |
 //! |---|---|
-//! | [`listener`](Entry) | a connection is accepted; the socket says who calls whom |
+//! | [`listener`](Entry) | a connection is accepted; the socket says which workload calls, and what |
 //! | `worker` | a task becomes ready and gets its turn |
 //! | `collaborator` | the request is read, prepared, forwarded and answered |
 //! | `route` | which rule, which backend |

@@ -19,7 +19,7 @@ pub(crate) use socket::{BATCH, Socket};
 /// milliseconds.
 pub(crate) const BACK_OFF_MS: Millis = 100;
 
-/// What whoever accepts counts and says of clients that it turns away.
+/// What is counted and said of clients that are turned away.
 pub(crate) struct Refusing<'a> {
     pub(crate) refused: &'a Counter,
     pub(crate) over_share: &'a Counter,

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 /// What stands in a mailbox.
 pub(crate) trait Order {
-    /// Whether nobody needs `before`, which has not been read, once this has come.
+    /// Whether `before`, which has not been read, is not needed once this has come.
     fn replaces(&self, before: &Self) -> bool;
 }
 

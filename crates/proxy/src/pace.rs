@@ -16,7 +16,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// A new turn begins. Returns whether somebody has to wait for the next one.
+    /// A new turn begins. Returns whether a handshake has to wait for the next one.
     pub(crate) fn begin_turn(&self) -> bool {
         self.left.set(STEPS);
         let mut waiting = self.waiting.borrow_mut();

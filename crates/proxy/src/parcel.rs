@@ -3,7 +3,7 @@
 //! ```text
 //!   accepted ─▶ New ─────┐
 //!                        ▼           order to leave
-//!              Worker: carried ───────────────────────▶ Undecided (nobody has spoken)
+//!              Worker: carried ───────────────────────▶ Undecided (neither side has spoken)
 //!                        ▲                             or Http    (between two messages)
 //!                        │                             or Opaque  (at any time, bytes in hand)
 //!                        └───────── intake of another Worker ◀────────┘
@@ -74,12 +74,12 @@ pub(crate) enum State {
     Link(Box<Resuming>),
 }
 
-/// What goes along with a client's socket as long as nobody has spoken. The endpoint notices nothing.
+/// What goes along with a client's socket as long as neither side has spoken. The endpoint notices nothing.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     /// When the client was accepted.
     pub(crate) began: Instant,
-    /// When the wait for somebody to speak began.
+    /// When the wait for the first bytes began.
     pub(crate) since: Instant,
     /// Endpoints that were tried.
     pub(crate) attempts: u32,

@@ -1,10 +1,10 @@
-//! How many client connections there may be, whoever accepts them and wherever they are: with a Worker,
-//! on the way from one to another, or waiting for one. And how many of them one source may hold, so that
-//! nobody stops a node by the sheer number of its connections.
+//! How many client connections there may be, whichever thread accepts them and wherever they are: with a
+//! Worker, on the way from one to another, or waiting for one. And how many of them one source may hold, so
+//! that no source stops a node by the sheer number of its connections.
 //!
 //! ```text
 //!   bound ┬─────────────────────┐
-//!         │ held, by everybody  │
+//!         │ held, by all        │
 //!         ├─────────────────────┤
 //!         │ free                │ a source holds at most as many as are free here, so that the next one
 //!         │                     │ finds some as well …
@@ -17,8 +17,8 @@
 //! Queue Length Thresholds for Shared-Memory Packet Switches", 1998, with α = 1). Packets leave a switch by
 //! themselves, connections do not: that is what the last eighth is for.
 //!
-//! A source is what the listener says: a workload. Where the listener is everybody's, all that is known of a client
-//! is its address, and each address is a source there ([`Sources`]).
+//! A source is what the listener says: a workload. Where the listener serves any client, all that is known of a
+//! client is its address, and each address is a source there ([`Sources`]).
 
 mod sources;
 
@@ -85,8 +85,8 @@ struct All {
 /// Whose connections are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// Nobody's in particular: only the bound of all holds.
-    Anybody,
+    /// Any source: only the bound of all holds.
+    Any,
     /// What the programs of a workload dial.
     Caller(WorkloadName),
     /// What comes to a pod from outside of the mesh.
@@ -96,7 +96,7 @@ pub(crate) enum Holder {
     /// What comes from other nodes and calls nothing that is here.
     Astray,
     /// What other nodes call by and many streams share: links, and connections of HTTP/2. All of them together, so
-    /// that they leave as many connections to everybody else.
+    /// that they leave as many connections to all others.
     Links,
 }
 
@@ -256,7 +256,7 @@ impl Share {
     fn allows(&self, left: usize, held: usize) -> bool {
         let All { bound, fixed, .. } = *self.all;
         match self.holder {
-            Holder::Anybody => true,
+            Holder::Any => true,
             // They are those of all nodes, not of one pod.
             Holder::Links => may_take(bound, left, held, None),
             _ => may_take(bound, left, held, fixed),
@@ -267,7 +267,7 @@ impl Share {
     fn room(&self) -> (usize, usize) {
         let All { bound, fixed, .. } = *self.all;
         let left = self.all.left.load(Ordering::Relaxed);
-        if self.holder == Holder::Anybody {
+        if self.holder == Holder::Any {
             return (bound, left);
         }
         let held = self.held.load(Ordering::Relaxed);
@@ -284,7 +284,7 @@ impl Share {
         let of = self.all.bound;
         let (workload, whose) = match &self.holder {
             // Of links it is said whose is refused.
-            Holder::Anybody | Holder::Links => return,
+            Holder::Any | Holder::Links => return,
             Holder::Caller(workload) => (workload, "connections that a workload opens"),
             Holder::Strangers(workload) => {
                 (workload, "connections to a pod from outside of the mesh")

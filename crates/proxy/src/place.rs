@@ -33,7 +33,7 @@ pub(crate) enum Way {
 pub(crate) struct Via {
     /// Where its proxy takes connections.
     pub(crate) node: SocketAddr,
-    /// Whom the endpoint must prove to be.
+    /// The service account that the endpoint must prove.
     pub(crate) account: ServiceAccountName,
     /// For which Service's port it is called.
     pub(crate) service: ServiceName,
@@ -63,7 +63,7 @@ impl Place {
         }
     }
 
-    /// Who is dialled to reach it.
+    /// The address that is dialled to reach it.
     pub(crate) fn dialled(&self) -> SocketAddr {
         self.via().map_or(self.address, |via| via.node)
     }

@@ -34,7 +34,7 @@ pub struct Proxy {
     permits: Permits,
     /// Shares of the workloads of the newest mesh.
     called: Mutex<Called>,
-    /// What endpoints take and who waits for them, from one mesh to the next.
+    /// What endpoints take and which requests wait for them, from one mesh to the next.
     rooms: Mutex<Keeper>,
     workers_limit: usize,
     /// Nodes of the newest mesh that cannot be reached.
@@ -103,7 +103,7 @@ pub struct Drained {
 }
 
 impl Proxy {
-    /// Starts the Manager and its Workers. They serve nobody until there is a listener, and answer 503
+    /// Starts the Manager and its Workers. They serve no client until there is a listener, and answer 503
     /// until there is a configuration.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl Proxy {
         self.order(Order::Unlisten { id });
     }
 
-    /// Closes a listener when `grace` is over and nobody waits in its queue any more: none that the kernel
+    /// Closes a listener when `grace` is over and no client waits in its queue any more: none that the kernel
     /// has accepted until then is reset. What is returned resolves when it is closed here; it need not be
     /// awaited for that to happen. A copy of the socket elsewhere is open still, and queues.
     pub fn unlisten_drained(
@@ -246,7 +246,7 @@ impl Proxy {
             let names: Vec<&str> = now.iter().take(NAMED_NODES).map(NodeName::as_str).collect();
             tracing::warn!(
                 nodes = now.len(),
-                "nodes with endpoints that nobody can reach, since they have not joined, or are away for \
+                "nodes whose endpoints cannot be reached, since they have not joined, or are away for \
                  long: {}",
                 names.join(", ")
             );
@@ -258,7 +258,7 @@ impl Proxy {
         self.manager.orders.send(order);
     }
 
-    /// Whether there is somebody to accept connections and to obey. When there is not, which only a fault
+    /// Whether the Manager is there to accept connections and to obey. When it is not, which only a fault
     /// of ours explains, nothing but a new process helps.
     pub fn is_running(&self) -> bool {
         !self.manager.thread.is_finished()
@@ -269,7 +269,7 @@ impl Proxy {
         self.observer().status()
     }
 
-    /// Somebody who can tell that when the proxy has begun to drain, too.
+    /// A handle that can tell that when the proxy has begun to drain, too.
     pub fn observer(&self) -> Observer {
         Observer {
             roster: Arc::clone(&self.manager.roster),

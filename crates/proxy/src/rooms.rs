@@ -1,19 +1,19 @@
-//! How much an endpoint takes at once, and who waits for it: shared by all Workers of the node.
+//! How much an endpoint takes at once, and which requests wait for it: shared by all Workers of the node.
 //!
 //! ```text
-//!   request ──▶ anybody waiting? ── no ──▶ choose, take a seat ──▶ served ──▶ seat is given back
-//!                  │ yes                      │ none is free                        │ anybody waiting?
+//!   request ──▶ others waiting? ─── no ──▶ choose, take a seat ──▶ served ──▶ seat is given back
+//!                  │ yes                      │ none is free                        │ others waiting?
 //!                  ▼                          ▼                                     │
 //!                line (behind a lock): ticket ◀── the first that it suits ◀─────────┘ yes
 //!                  └── queue is full, waited too long, client gone ──▶ refused, no trace
 //! ```
 //!
 //! A seat is one atomic number: nothing is locked or allocated as long as there is room. The line has a lock,
-//! which is touched only while somebody waits. It is one for all Workers, so that whoever has waited longest is
-//! next, whichever Worker it waits on and whichever is done: the seats need not be shared out beforehand.
+//! which is touched only while a request waits. It is one for all Workers, so that the request that has waited
+//! longest is next, whichever Worker it waits on and whichever is done: the seats need not be shared out beforehand.
 //!
-//! That nobody is forgotten rests on two orders. Who waits says so first and looks for a seat then; who leaves
-//! frees the seat first and looks then whether anybody waits. One of the two sees the other.
+//! That no request is forgotten rests on two orders. One that waits says so first and looks for a seat then; one that
+//! leaves frees the seat first and looks then whether others wait. One of the two sees the other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ pub(crate) use line::{Joined, Line, Waiting, Wants, join};
 
 /// The limit of an endpoint that takes any number.
 pub(super) const UNLIMITED: u32 = u32::MAX;
-/// How long nobody else looks after one who waits has looked whether an endpoint is back, in milliseconds: less
-/// than anybody lets pass between two looks, so that one who waits alone never comes too early.
+/// How long no other request looks after one that waits has looked whether an endpoint is back, in milliseconds: less
+/// than a request lets pass between two looks, so that one that waits alone never comes too early.
 const LOOK_MS: Millis = 50;
 
 /// The endpoints of a Service's port, as all Workers see them. Made for each configuration, from the same rooms.
@@ -90,7 +90,7 @@ impl Rooms {
         millis(instant.saturating_duration_since(self.epoch)).saturating_add(1)
     }
 
-    /// Whether anybody waits: who comes now waits behind them.
+    /// Whether requests wait: one that comes now waits behind them.
     pub(crate) fn has_line(&self) -> bool {
         self.line.waiting.load(Ordering::Relaxed) > 0
     }
@@ -120,27 +120,27 @@ impl Rooms {
         self.line.patience_ms.load(Ordering::Relaxed)
     }
 
-    /// Whether an endpoint is left out now that may come back without anybody's leaving it.
+    /// Whether an endpoint is left out now that may come back without a request leaving it.
     pub(crate) fn is_any_shut(&self, now: Millis) -> bool {
         self.each.iter().any(|room| !room.is_open(now))
     }
 
-    /// Looks for those who wait whether an endpoint is open again, where nobody has left. Nothing is done if
-    /// somebody has just looked.
+    /// Looks for the requests that wait whether an endpoint is open again, though no request has left it. Nothing is
+    /// done if one has just looked.
     pub(crate) fn look(&self, now: Millis) {
         if self.line.may_look(now) {
             self.serve_open(now);
         }
     }
 
-    /// Gives every seat that is free to those who wait, since endpoints may take more than before.
+    /// Gives every seat that is free to the requests that wait, since endpoints may take more than before.
     pub(super) fn serve(&self, now: Millis) {
         self.line.is_now(now);
         self.serve_all(|_| true);
     }
 
-    /// The same where endpoints may be chosen. One that is shut has seats as long as it is, and is nobody's
-    /// choice while another is open: all who wait would be asked in vain, behind the lock.
+    /// The same where endpoints may be chosen. One that is shut has seats as long as it is, and is not
+    /// chosen while another is open: all that wait would be asked in vain, behind the lock.
     fn serve_open(&self, now: Millis) {
         let now = self.line.is_now(now);
         let is_none_open = self.each.iter().all(|room| !room.is_open(now));
@@ -180,7 +180,7 @@ impl Rooms {
     /// Takes a seat of the emptiest that is open; of any if none is.
     fn find(&self, now: Millis) -> Option<Seat> {
         let is_none_open = self.each.iter().all(|room| !room.is_open(now));
-        // Others take seats meanwhile: whoever finds none at last has waiters' rights, and is told.
+        // Others take seats meanwhile: a request that finds none at last counts as waiting, and is told.
         loop {
             let open = self
                 .each
@@ -252,14 +252,14 @@ impl Room {
         Some(Seat(Arc::clone(self)))
     }
 
-    /// Nobody could connect to it: it is left alone until then, by all Workers.
+    /// A Worker could not connect to it: all Workers leave it alone until then.
     pub(crate) fn shut(&self, until: Millis) {
         self.shut_until.store(until, Ordering::Relaxed);
     }
 
     /// It has answered, and not with a failure.
     pub(crate) fn succeeded(&self) {
-        // Mostly there is nothing to be forgotten, and nobody writes what all read.
+        // Mostly there is nothing to be forgotten, and no Worker writes what all read.
         if self.shut_until.load(Ordering::Relaxed) > 0 {
             self.shut_until.store(0, Ordering::Relaxed);
         }

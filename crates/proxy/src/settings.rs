@@ -25,11 +25,11 @@ pub struct Settings {
     pub cpus: Vec<usize>,
     /// Sources whose own `X-Forwarded-*` and `Forwarded` fields are kept.
     pub trusted_sources: Vec<Network>,
-    /// What is spoken to other nodes. All of it is understood, whoever calls.
+    /// What is spoken to other nodes. All of it is understood, whichever node calls.
     pub between_nodes: Protocol,
-    /// Who knows where an intercepted connection was going: the kernel, but for tests.
+    /// Says where an intercepted connection was going: the kernel, but for tests.
     pub original_destination: OriginalDestination,
-    /// Who knows with which address this node speaks to its pods: the kernel, but for tests.
+    /// Says with which address this node speaks to its pods: the kernel, but for tests.
     pub node_address: NodeAddress,
 }
 
@@ -106,8 +106,8 @@ pub struct Bounds {
     /// Of these, what each pod may open, may get from outside of the mesh, and each workload from other nodes;
     /// `None` for as many as are free besides. The last eighth is for those with few either way.
     pub connections_per_pod: Option<usize>,
-    /// Of what comes in by one listener that is everybody's, what each address may open; of IPv6 each network of 64
-    /// bits. `None` for as many as are free besides.
+    /// Of what comes in by one listener that serves any client, what each address may open; of IPv6 each network of
+    /// 64 bits. `None` for as many as are free besides.
     pub connections_per_address: Option<usize>,
     /// Connections from other nodes that have not proven yet who they are; the oldest makes room for one more.
     pub handshakes: usize,

@@ -56,7 +56,7 @@ impl Side {
         own::Side::of(Wire::Socket(stream)).into()
     }
 
-    /// A side that speaks with the address of the client for whom it was made.
+    /// A side that speaks with the address of the client for which it was made.
     pub(crate) fn of_one_client(stream: TcpStream) -> Self {
         own::Side {
             one_clients: true,

@@ -78,7 +78,7 @@ impl Upstreams {
         endpoint
     }
 
-    /// Forgets every endpoint that nobody else refers to, and closes its idle connections. Called
+    /// Forgets every endpoint that nothing else refers to, and closes its idle connections. Called
     /// when a configuration has been replaced.
     pub(crate) fn forget_unused(&self) {
         self.by_place.borrow_mut().retain(|_, endpoint| {
@@ -170,7 +170,7 @@ impl Upstreams {
         self.workers.set(workers.max(1));
     }
 
-    /// This Worker's share, at least one: a Worker without any could serve nobody.
+    /// This Worker's share, at least one: a Worker without any could serve no client.
     fn connections_per_endpoint(&self) -> usize {
         let all = self.bounds.connections_per_endpoint;
         all.div_ceil(self.workers.get())

@@ -61,7 +61,7 @@ pub(crate) enum Choice {
     /// There are endpoints, and none has room.
     Full,
     /// There is no endpoint.
-    Nobody,
+    NoEndpoint,
 }
 
 /// Chooses an endpoint, by its index in the schedule's weights.
@@ -82,7 +82,7 @@ pub(crate) fn choose(
         Picker::Ring(ring, hash) => ring.at(hash).map(|first| (first, load(first))),
     };
     let Some((first, first_load)) = first else {
-        return Choice::Nobody;
+        return Choice::NoEndpoint;
     };
     if first_load.is_usable() {
         return Choice::At(first);
@@ -182,7 +182,7 @@ fn one_by_one(schedule: &Schedule, random: u64) -> impl Iterator<Item = usize> {
     each.filter(|&i| schedule.weight(i) > 0)
 }
 
-/// Looks at every endpoint: nobody waits while there is room anywhere.
+/// Looks at every endpoint: no request waits while there is room anywhere.
 fn exactly(schedule: &Schedule, random: u64, load: &impl Fn(usize) -> Load) -> Choice {
     let all = || one_by_one(schedule, random);
     if let Some(found) = all().find(|&i| load(i).is_usable()) {

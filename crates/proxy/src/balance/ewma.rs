@@ -31,7 +31,7 @@ impl Ewma {
     }
 
     /// A failure took so long. That it came quickly does not say that answers would: of an endpoint that fails the
-    /// average does not fall, or all requests would go to whoever refuses them fastest.
+    /// average does not fall, or all requests would go to the endpoint that refuses them fastest.
     pub(crate) fn observe_failure(self, took_us: u64, now_us: u64) -> Self {
         Ewma {
             us: self.us.max(took_us as f64),
@@ -57,7 +57,7 @@ pub(crate) fn cost(latency: Ewma, active: u32, now_us: u64) -> u64 {
         false if active > 0 => UNKNOWN_US,
         false => 0.0,
     };
-    // Beyond the mantissa nobody waits any more; below a microsecond those under way still count.
+    // Beyond the mantissa no client waits any more; below a microsecond those under way still count.
     (us.max(1.0) * (f64::from(active) + 1.0)) as u64
 }
 

@@ -1,4 +1,5 @@
-//! Who waits, in the order in which they came. Each takes a ticket and may leave at any time, without a trace.
+//! Requests that wait, in the order in which they came. Each takes a ticket and may leave at any time, without
+//! a trace.
 //!
 //! ```text
 //!            full: refused    ┌───────────────────────┐
@@ -46,8 +47,8 @@ impl<T> Queue<T> {
         self.waiting.remove(&ticket.0)
     }
 
-    /// Comes back to the place that it had, beyond the bound if need be: it was in the queue before whoever is
-    /// in it now.
+    /// Comes back to the place that it had, beyond the bound if need be: it was in the queue before all that
+    /// are in it now.
     pub(crate) fn put_back(&mut self, ticket: Ticket, one: T) {
         self.waiting.insert(ticket.0, one);
     }

@@ -12,7 +12,7 @@ use super::schedule::divisor;
 
 /// Points of an endpoint for each unit of its weight in lowest terms.
 const POINTS: u64 = 128;
-/// Points of a ring, beside one for each endpoint. Beyond it, everybody has half as many, or a quarter …
+/// Points of a ring, beside one for each endpoint. Beyond it, every endpoint has half as many, or a quarter …
 const MAX_POINTS: u64 = 1 << 16;
 
 /// The ring of a cluster.
@@ -73,8 +73,8 @@ fn bytes(address: SocketAddr) -> [u8; 18] {
     bytes
 }
 
-/// Where bytes belong: FNV-1a, mixed. It must be the same on every node, today and tomorrow; whoever sends the
-/// bytes can choose where they lead, which is what they are for.
+/// Where bytes belong: FNV-1a, mixed. It must be the same on every node, today and tomorrow; a client that sends
+/// the bytes can choose where they lead, which is what they are for.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let fnv = bytes
         .iter()
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_about_their_weight() {
+    fn each_endpoint_gets_about_its_weight() {
         let endpoints: Vec<_> = (1..=10)
             .map(|n| (endpoint(n), u32::from(n % 2) + 1))
             .collect();
@@ -152,9 +152,9 @@ mod tests {
     }
 
     proptest! {
-        /// Of those that stay nobody gets another's requests but for those of one that went.
+        /// Of the endpoints that stay none gets another's requests, but for those of the one that went.
         #[test]
-        fn only_the_requests_of_who_goes_move(
+        fn only_the_requests_of_the_endpoint_that_goes_move(
             numbers in prop::collection::btree_set(0u16..5_000, 2..40),
             gone: prop::sample::Index,
         ) {
@@ -178,7 +178,7 @@ mod tests {
         }
 
         #[test]
-        fn everybody_is_met_on_the_way_around(count in 1u16..60, hash: u64) {
+        fn each_endpoint_is_met_on_the_way_around(count in 1u16..60, hash: u64) {
             let endpoints: Vec<_> = (0..count).map(|n| (endpoint(n), 1)).collect();
             let ring = Ring::new(&endpoints);
             let met: std::collections::BTreeSet<usize> = ring.after(hash).collect();

@@ -74,8 +74,8 @@ impl Schedule {
     }
 }
 
-/// Endpoints of the same weight. All of them gain as much with each turn, and whoever has had one is the last of
-/// them: they take theirs one after the other, and only the next has to be compared with those of other groups.
+/// Endpoints of the same weight. All of them gain as much with each turn, and one that has had its turn is the last
+/// of them: they take theirs one after the other, and only the next has to be compared with those of other groups.
 /// Of different weights there are few, since the sum of all is bounded.
 struct Group {
     weight: i64,

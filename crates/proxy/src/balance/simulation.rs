@@ -2,7 +2,7 @@
 //! for: each serves so many requests at once, and no more.
 //!
 //! Events are in the order of a virtual clock. After each of them it is checked that no provider has more than
-//! it takes, and that nobody waits while there is room.
+//! it takes, and that no client waits while there is room.
 
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,7 @@ enum What {
     Tires,
 }
 
-/// Notes who was woken.
+/// Notes which client was woken.
 struct Bell {
     client: usize,
     woken: Arc<Mutex<Vec<usize>>>,
@@ -66,11 +66,11 @@ struct World {
     schedule: Schedule,
     random: Random,
     now_us: u64,
-    /// The next first: time, who, what.
+    /// The next first: time, client, what.
     events: BinaryHeap<std::cmp::Reverse<(u64, usize, What)>>,
     /// At which provider, with which seat and for how long.
     served: HashMap<usize, Seat>,
-    /// Since when somebody waits.
+    /// Clients that wait, and since when.
     waiting: HashMap<usize, (Waiting, u64)>,
     woken: Arc<Mutex<Vec<usize>>>,
     outcome: Outcome,
@@ -137,15 +137,15 @@ impl World {
         }
     }
 
-    /// Who was handed a seat begins.
+    /// Clients that were handed a seat begin.
     fn seat(&mut self, scene: &Scene) {
         let woken = std::mem::take(&mut *self.woken.lock().unwrap());
         for client in woken {
-            // Whoever gave up at that moment was woken in vain: the seat went on to the next.
+            // A client that gave up at that moment was woken in vain: the seat went on to the next.
             let Some((waiting, since)) = self.waiting.remove(&client) else {
                 continue;
             };
-            let seat = waiting.take().expect("whoever is woken has a seat");
+            let seat = waiting.take().expect("a client that is woken has a seat");
             let waited = self.now_us - since;
             self.outcome.longest_wait_us = self.outcome.longest_wait_us.max(waited);
             self.begin(client, seat, scene);
@@ -164,7 +164,7 @@ impl World {
         }
         assert!(
             self.waiting.is_empty() || !is_room,
-            "nobody waits while there is room"
+            "no client waits while there is room"
         );
         assert_eq!(self.rooms.has_line(), !self.waiting.is_empty());
     }
@@ -216,7 +216,7 @@ fn run(scene: &Scene) -> Outcome {
     let rooms = Arc::clone(&world.rooms);
     drop(world.served);
     drop(world.waiting);
-    assert!(!rooms.has_line(), "nobody is left in line");
+    assert!(!rooms.has_line(), "no client is left in line");
     for i in 0..3 {
         assert_eq!(rooms.standing(i, 1).map(|standing| standing.used), Some(0));
     }
@@ -251,7 +251,7 @@ fn unequal_providers_are_full_and_never_more() {
                     "a share of {share:.3}, not {want:.3}"
                 );
             }
-            // First come, first served: nobody waits longer than it takes to serve all before.
+            // First come, first served: no client waits longer than it takes to serve all before.
             let ahead = (clients as u64 - 400).div_ceil(400) + 1;
             let most = ahead * 5 * SERVICE_US * 12 / 10;
             assert!(
@@ -264,7 +264,7 @@ fn unequal_providers_are_full_and_never_more() {
 }
 
 #[test]
-fn below_the_ceiling_nobody_waits() {
+fn below_the_ceiling_no_client_waits() {
     for seed in 1..=4 {
         let scene = Scene {
             seed,
@@ -278,7 +278,7 @@ fn below_the_ceiling_nobody_waits() {
 }
 
 #[test]
-fn whoever_gives_up_leaves_no_trace() {
+fn a_client_that_gives_up_leaves_no_trace() {
     for seed in 1..=4 {
         let scene = Scene {
             seed,

@@ -395,7 +395,7 @@ impl Connection {
 }
 
 /// Checks a 101: it has to name protocols, and none that was not offered (RFC 9110 section 7.8). Where
-/// it does not, nobody knows what the connection speaks from now on.
+/// it does not, it is not known what the connection speaks from now on.
 fn switch(offer: &[u8], response: &ResponseHead, buf: &[u8]) -> Result<(), Reason> {
     if offer.is_empty() {
         return Err(Reason::UpstreamSwitched);

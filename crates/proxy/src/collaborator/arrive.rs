@@ -43,7 +43,7 @@ const FREE_PARSES: u32 = 16;
 const PARSE_AGAIN_BYTES: usize = 1024;
 
 impl Connection {
-    /// Waits for the next request's head. Whoever gets [`Arrived::Request`] finds it parsed in the
+    /// Waits for the next request's head. After [`Arrived::Request`] it stands parsed in the
     /// scratch until the next await.
     pub(super) async fn next_request(&mut self) -> Arrived {
         let mut search = Search::default();
@@ -73,7 +73,7 @@ impl Connection {
                 }
             }
             let idle = self.client.inbox.is_empty();
-            // A stream that waited for another request may have got one, which nobody else will answer.
+            // A stream that waited for another request may have got one, which no other task will answer.
             let called = idle && self.client.is_called();
             if idle && !called {
                 match self.worker.turn() {

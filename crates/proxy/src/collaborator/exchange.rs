@@ -146,7 +146,7 @@ impl Exchange {
         let of_request = route.and_then(|route| route.request_timeout_ms);
         let limits = [of_request.unwrap_or(0), self.attempt_ms];
         let given = limits.into_iter().filter(|ms| *ms > 0).min();
-        // What is left of a route's time that is none any more was never given to anybody.
+        // What is left of a route's time that is none any more was never given to an endpoint.
         given.is_some_and(|given| self.due.saturating_sub(now) >= given / 2)
     }
 
@@ -164,8 +164,8 @@ impl Exchange {
     }
 
     /// Whether a request whose connection broke may be sent again: the connection was an old one,
-    /// so that most likely nobody saw the request; its method promises that twice is as good as
-    /// once (RFC 9110 section 9.2.2); and none of its bytes is gone.
+    /// so that most likely the endpoint never saw the request; its method promises that twice is as good
+    /// as once (RFC 9110 section 9.2.2); and none of its bytes is gone.
     pub(super) fn is_replayable(&self) -> bool {
         self.reused && !self.head_taken && self.method.is_idempotent()
     }

@@ -229,7 +229,7 @@ impl Connection {
         worker.upstreams.take_idle(endpoint, &asking, &worker.clock)
     }
 
-    /// For whom an idle connection is wanted.
+    /// For which caller and request an idle connection is wanted.
     pub(super) fn asking<'a>(
         &'a self,
         guards: &'a Guards,

@@ -109,7 +109,7 @@ pub(crate) struct Connection {
     /// The endpoint that answered last.
     last: Option<Rc<Endpoint>>,
     /// A connection to an endpoint that speaks with this client's address, for its first request: it was made
-    /// before it was known that there would be one, and is good for nobody else.
+    /// before it was known that there would be one, and is good for no other client.
     own: Option<Box<(Rc<Endpoint>, Upstream)>>,
 }
 
@@ -140,7 +140,7 @@ enum After {
     KeepAlive,
     /// Everything was said: close.
     Close,
-    /// Not everything was said, and nobody is to take it for everything.
+    /// Not everything was said, and the client is not to take it for everything.
     Cut,
     /// The client may still be sending; closing at once would destroy the answer on its way.
     Linger,

@@ -67,7 +67,7 @@ impl Connection {
     /// An attempt has failed. Returns when another may be made.
     ///
     /// # Errors
-    /// When none may: the request would be sent to somebody who may have it already, has been sent often
+    /// When none may: the request would be sent to an endpoint that may have it already, has been sent often
     /// enough, or too many others have.
     pub(super) fn attempt_failed(
         &self,
@@ -78,7 +78,7 @@ impl Connection {
         if !self.may_retry(exchange, &failure) {
             return Err(failure);
         }
-        // Until another begins nobody has any time: what runs out then is not the last endpoint's fault.
+        // Until another begins no endpoint has any time: what runs out then is not the last endpoint's fault.
         exchange.has_fair_time = false;
         let target = exchange.target.ok_or(failure)?;
         let (now, workers) = (self.worker.clock.now_ms(), self.worker.upstreams.workers());
@@ -124,7 +124,7 @@ impl Connection {
     }
 
     /// Whether it is the endpoint for which the request's time ran out: it had a fair part of it, and at the end
-    /// nobody waited for the client, neither to send nor to read.
+    /// the proxy did not wait for the client, neither to send nor to read.
     fn is_late_itself(&self, exchange: &Exchange) -> bool {
         // A head that was not sent yet, and the body behind it, wait for the connection.
         let has_request =

@@ -24,7 +24,7 @@ impl Connection {
         let status = failure.status();
         if exchange.status > 0 || status == 0 {
             // Either the answer has begun, and only its missing end can say that it is broken, or
-            // nobody is left to tell.
+            // no client is left to tell.
             return After::Cut;
         }
         let last = matches!(failure.reason, Reason::Malformed | Reason::IdentityRevoked);
@@ -57,7 +57,7 @@ impl Connection {
     }
 
     /// Whether the connection can carry another request after an answer of ours: only when the
-    /// whole request has been read, since nobody takes what is left of it.
+    /// whole request has been read, since nothing takes what is left of it.
     fn may_go_on(&self, exchange: &Exchange) -> bool {
         exchange.keep_alive && exchange.upload.is_done() && !self.worker.is_draining()
     }

@@ -37,7 +37,7 @@ use crate::worker::Scratch;
 
 /// How often one that waits looks for itself whether an endpoint is back that was left out.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often it looks for anything else that nobody tells it.
+/// How often it looks for anything else that it is not told of.
 const LOOK_SELDOM: Duration = Duration::from_secs(1);
 
 impl Connection {
@@ -48,7 +48,7 @@ impl Connection {
     ) -> Result<Option<Lease>, Failure> {
         let target = exchange.target.ok_or(Reason::NoBackend)?;
         if let Some(failed) = &mut exchange.lease {
-            // Whoever tries again holds no place while it looks for another.
+            // A request that is tried again holds no place while it looks for another.
             drop(failed.take_seat());
         }
         if self.door.is_fixed() {
@@ -60,7 +60,7 @@ impl Connection {
         Ok(self.worker.lease(&exchange.bound, target, failed, hash)?)
     }
 
-    /// Where the request belongs, if that decides who gets it.
+    /// Where the request belongs, if that decides which endpoint gets it.
     fn hash(&self, exchange: &Exchange, target: PortIndex) -> Option<u64> {
         let hashed = exchange
             .bound

@@ -1,4 +1,4 @@
-//! A connection through the proxy of another node: mutual TLS, and a word about whom it is for.
+//! A connection through the proxy of another node: mutual TLS, and a word about the endpoint that it is for.
 
 use std::future::poll_fn;
 use std::io;
@@ -67,7 +67,7 @@ pub(super) async fn join(
     if call.kind == Kind::Bytes {
         hear(worker, alarm, (endpoint, call.door), &mut side).await?;
     }
-    // Whoever was shut out meanwhile is sent nothing.
+    // A node that was shut out meanwhile is sent nothing.
     let held = worker.check(&side);
     held.map_err(|refusal| refused(worker, endpoint, call.door, &Broken::Refused(refusal)))?;
     Ok(side)
@@ -105,7 +105,7 @@ async fn hear(
 ) -> Result<(), Reason> {
     let status = poll_fn(|cx| match (alarm.rang(), side.waits_for_link()) {
         (false, _) => poll_status(cx, worker, (endpoint, door), side),
-        // Nobody was asked: it says nothing about the endpoint.
+        // The node was not asked: it says nothing about the endpoint.
         (true, true) => Poll::Ready(Err(worker.rang_for(alarm, Reason::LinkFull))),
         (true, false) => Poll::Ready(Err(worker.rang_for(alarm, Reason::ConnectTimeout))),
     });
@@ -118,7 +118,7 @@ async fn hear(
     }
 }
 
-/// Says whom the connection is for, and waits for the answer.
+/// Says which endpoint the connection is for, and waits for the answer.
 fn poll_status(
     cx: &mut Context<'_>,
     worker: &Worker,

@@ -103,7 +103,7 @@ fn visits(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> Vec<Vi
     // Of a client on another node only that node knows the address.
     if call.door.inbound().is_none() {
         let client = call.client.ip().to_canonical();
-        // Who has dialled one very address is led there and nowhere else.
+        // A client that has dialled one very address is led there and nowhere else.
         if client.is_ipv4() != first.is_ipv4()
             && !call.door.is_fixed()
             && let Some(other) = addresses.beside(first.ip())

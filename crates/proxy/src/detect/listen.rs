@@ -1,4 +1,4 @@
-//! Who speaks first, and what its first bytes say.
+//! Which side speaks first, and what its first bytes say.
 
 use std::future::poll_fn;
 use std::io;

@@ -252,7 +252,7 @@ impl Alarm {
         self.bell.rang.get() || self.bell.revoked.get().is_some()
     }
 
-    /// Why what the task did is not allowed any more, if so. Asked once: whoever is told gets time to tell
+    /// Why what the task did is not allowed any more, if so. Asked once: the task that is told gets time to tell
     /// others.
     pub(crate) fn take_revoked(&self) -> Option<Reason> {
         self.bell.flow.set(None);

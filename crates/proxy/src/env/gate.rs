@@ -39,7 +39,7 @@ use slab::Slab;
 pub(crate) struct WorkKey(pub(crate) u32);
 
 impl WorkKey {
-    /// Accept loops, the mailbox: work on nobody's account.
+    /// Accept loops, the mailbox: work on no caller's account.
     pub(crate) const OWN: WorkKey = WorkKey(0);
 }
 
@@ -149,14 +149,14 @@ impl Gate {
         key
     }
 
-    /// For whom an account was opened.
+    /// The caller for which an account was opened.
     pub(crate) fn owner(&self, key: WorkKey) -> Arc<str> {
         let costs = self.costs.borrow();
         // Only this gate makes keys, and no row is ever dropped.
         Arc::clone(&costs[key.0 as usize].owner)
     }
 
-    /// Who has used how much of this Worker's time, in nanoseconds, in place of what `out` held.
+    /// How much of this Worker's time each owner has used, in nanoseconds, in place of what `out` held.
     pub(crate) fn costs(&self, out: &mut Vec<(Arc<str>, u64)>) {
         let costs = self.costs.borrow();
         out.clear();
@@ -261,7 +261,7 @@ impl Gate {
         {
             *remote = Some(cx.waker().clone());
             drop(remote);
-            // A signal between the last look and the registration would have woken nobody.
+            // A signal between the last look and the registration would not have woken the Worker.
             if self.remote.pending.load(Ordering::Acquire) {
                 cx.waker().wake_by_ref();
             }

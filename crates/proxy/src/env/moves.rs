@@ -26,7 +26,7 @@ pub(crate) struct Moves {
     orders: RefCell<HashMap<TaskId, Intake, RandomState>>,
     /// Looked at in every request: whether there are any.
     wanted: Cell<bool>,
-    /// Where everybody goes while the Worker retires; empty while it does not.
+    /// Where all connections go while the Worker retires; empty while it does not.
     heirs: RefCell<Vec<Intake>>,
 }
 
@@ -79,7 +79,7 @@ impl Moves {
         woken.into_iter().for_each(|task| gate.wake(task));
     }
 
-    /// Nobody has to leave any more.
+    /// No connection has to leave any more.
     pub(crate) fn cancel(&self) {
         self.heirs.borrow_mut().clear();
         self.orders.borrow_mut().clear();
@@ -98,7 +98,7 @@ impl Moves {
         !self.heirs.borrow().is_empty()
     }
 
-    /// Who takes over what is left when the Worker ends.
+    /// Where what is left goes when the Worker ends.
     pub(crate) fn heirs(&self) -> Vec<Intake> {
         self.heirs.borrow().clone()
     }

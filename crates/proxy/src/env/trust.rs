@@ -12,7 +12,7 @@ use crate::io::{Carrier, Proof, Side};
 const LOOK_MS: Millis = 1000;
 
 impl Env {
-    /// Whom this node can call and be called as now.
+    /// The identities with which this node calls and is called now.
     pub(crate) fn identities(&self) -> Option<Arc<Identities>> {
         self.identities.borrow().clone()
     }
@@ -75,7 +75,7 @@ pub(crate) fn proof_holds(proof: &Proof, identities: &Identities) -> bool {
     check(proof, identities).is_ok()
 }
 
-/// Whether a peer is believed, and whoever vouches for it, and neither its certificate nor ours has expired.
+/// Whether a peer and the root that vouches for it are believed, and neither its certificate nor ours has expired.
 ///
 /// # Errors
 /// Why not.

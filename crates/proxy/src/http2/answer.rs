@@ -7,8 +7,8 @@
 //!                                              └── cut, not believed any more ─▶ streams fail┘
 //! ```
 //!
-//! Each request says in the field [`head::DESTINATION`] whom it is for. Whether that is here, and may be called,
-//! is found out as for a connection of its own.
+//! Each request says in the field [`head::DESTINATION`] which endpoint it is for. Whether that is here, and may be
+//! called, is found out as for a connection of its own.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -43,7 +43,7 @@ use crate::peers::PeerStatus;
 use crate::permits::Permit;
 use crate::route::Spoken;
 
-/// How long those who answer may take to say that the caller is not believed any more, in milliseconds.
+/// How long Collaborators may take to say that the caller is not believed any more, in milliseconds.
 const FAREWELL_MS: Millis = 500;
 
 /// A connection on which another node, which has proven who it is, speaks HTTP/2.
@@ -54,19 +54,19 @@ pub(crate) struct Called {
     pub(crate) alarm: Alarm,
 }
 
-/// What is known of it, and shared by those who answer.
+/// What is known of it, and shared by the Collaborators that answer.
 #[derive(Debug)]
 pub(super) struct Answering {
     pub(super) shared: Shared,
     pub(super) seats: Seats,
-    /// Who proved to be at the other end; a node speaks for callers that it does not know.
+    /// The identity that the other end proved; a node speaks for callers that it does not know.
     caller: SpiffeId,
-    /// Whom it asked for.
+    /// The service account that it asked for.
     called: ServiceAccountName,
     peer: SocketAddr,
     /// What it rests on.
     proof: Arc<Proof>,
-    /// That is not believed any more: who answers says so to the caller.
+    /// That is not believed any more: each Collaborator says so to the caller.
     revoked: Cell<Option<Reason>>,
     /// It has little time left.
     is_ending: Cell<bool>,
@@ -161,7 +161,7 @@ impl Answering {
                 return Poll::Ready(None);
             }
             if self.parts() {
-                // Whoever has begun to ask is told that nobody has looked at it.
+                // A caller that has begun to ask is told that its request was not looked at.
                 alarm.set(self.parts_by.get());
             }
             wire.begin_turn();
@@ -221,7 +221,7 @@ impl Answering {
         }
         self.rest(env, connection, wire);
         match self.revoked.get() {
-            // Until then it is said to whoever waits for an answer.
+            // Until then callers that wait for an answer are told so.
             Some(_) if self.shared.open.get() > 0 => {
                 if !self.is_ending.replace(true) {
                     alarm.set(env.clock.now_ms() + FAREWELL_MS);
@@ -274,7 +274,7 @@ impl Answering {
             return refuse(&mut respond, revoked);
         }
         if self.parts() {
-            // Nobody has looked at it: it may be sent elsewhere.
+            // It was not looked at: it may be sent elsewhere.
             return respond.send_reset(h2::Reason::REFUSED_STREAM);
         }
         self.shared.opened();
@@ -300,7 +300,7 @@ impl Answering {
         }
     }
 
-    /// Looks whom requests to a destination are for, and whether there may be one more who answers them.
+    /// Looks what requests to a destination call, and whether one more Collaborator may answer them.
     ///
     /// # Errors
     /// Why not.

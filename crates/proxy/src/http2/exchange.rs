@@ -74,7 +74,7 @@ impl Exchange {
         })
     }
 
-    /// Who proved to call, at the called end: whoever answers is told when that is not believed any more.
+    /// The caller's proof, at the called end: the Collaborator is told when that is not believed any more.
     pub(crate) fn proof(&self) -> Option<&Arc<Proof>> {
         match &self.end {
             End::Caller(_) => None,
@@ -132,7 +132,7 @@ impl Exchange {
             Poll::Pending => {}
         }
         if taken == 0 {
-            // It may be given up still, which somebody who waits for an answer wants to know.
+            // It may still be given up, which a Collaborator that waits for an answer wants to know.
             self.waker = Some(cx.waker().clone());
             self.outgoing.get_mut().has_failed(cx);
         }
@@ -226,7 +226,7 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        // A stream that is not over is reset when nobody has it any more.
+        // A stream that is not over is reset when its exchange is dropped.
         if let End::Called(answering, seat) = &self.end {
             seat.leave(&answering.seats, &answering.shared);
         }

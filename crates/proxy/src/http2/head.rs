@@ -1,7 +1,7 @@
 //! Heads of HTTP/1.1 as those of HTTP/2, and back (RFC 9113 section 8).
 //!
-//! Both ends see the other's heads as HTTP/1.1: what comes is written as text and parsed as strictly as what
-//! anybody else says. Trailers go no further.
+//! Both ends see the other's heads as HTTP/1.1: what comes is written as text and parsed as strictly as any
+//! other head. Trailers go no further.
 
 use std::cell::RefCell;
 use std::io::Write;

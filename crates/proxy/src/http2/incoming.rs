@@ -151,7 +151,7 @@ impl Incoming {
         };
         let data = match data {
             Ok(data) => data,
-            // Who has answered needs no more of the request (RFC 9113 section 8.1).
+            // An end that has answered needs no more of the request (RFC 9113 section 8.1).
             Err(error) if error.reason() == Some(h2::Reason::NO_ERROR) && error.is_reset() => None,
             Err(error) => return Poll::Ready(Err(shared.error(&error))),
         };

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Each end of a connection belongs to one Worker. The crate `h2` has the protocol; its driver is the one task
-//! that has the socket. Whoever writes to an [`Exchange`] queues frames, which wakes the driver; it runs when
-//! everybody else who is ready has had a turn, so that what many say at about the same time goes out together.
+//! that has the socket. A task that writes to an [`Exchange`] queues frames, which wakes the driver; it runs when
+//! all other tasks that are ready have had a turn, so that what many say at about the same time goes out together.
 //!
 //! Collaborators speak HTTP/1.1 to an exchange as they do to a socket; [`head`] translates. What is opaque, or
 //! may become so, goes over connections of its own (`heddle/1`).
@@ -58,8 +58,8 @@ const MAX_STREAMS: u32 = 1024;
 const SEND_BUFFER: usize = 64 * 1024;
 /// A head as HTTP/2 counts it: 32 bytes more for each field (RFC 9113 section 6.5.2).
 const MAX_HEADER_LIST: u32 = 128 * 1024;
-/// What small DATA frames that nobody has read may cost a connection, in bytes: an endpoint that streams small
-/// chunks to a slow client must not end the requests of others.
+/// What small unread DATA frames may cost a connection, in bytes: an endpoint that streams small chunks to a slow
+/// client must not end the requests of others.
 const SMALL_FRAMES: usize = 8 * 1024 * 1024;
 /// How often a driver looks whether its connection is still wanted, in milliseconds.
 const LOOK_MS: Millis = 5_000;

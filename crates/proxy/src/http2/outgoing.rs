@@ -76,7 +76,7 @@ impl Outgoing {
     /// Sends the head of the answer that `message` begins with. Returns how many bytes it has.
     ///
     /// # Errors
-    /// When it cannot be said in HTTP/2, or nobody hears it any more.
+    /// When it cannot be said in HTTP/2, or the caller does not hear it any more.
     pub(super) fn answer(&mut self, shared: &Shared, message: &[u8]) -> io::Result<usize> {
         let Outgoing::Answer(respond, method) = self else {
             return Err(unsent(Reason::LinkLost));

@@ -38,7 +38,7 @@ pub(super) struct Seats {
 }
 
 impl Seats {
-    /// Gives a request to whoever waits for one like it. It comes back when nobody does.
+    /// Gives a request to a Collaborator that waits for one like it. It comes back when none does.
     pub(super) fn give(&self, destination: &HeaderValue, arrived: Arrived) -> Option<Arrived> {
         let mut waiting = self.waiting.borrow_mut();
         let Some(seat) = waiting.get_mut(destination).and_then(Vec::pop) else {
@@ -51,7 +51,7 @@ impl Seats {
         None
     }
 
-    /// Lets everybody go who waits.
+    /// Lets all Collaborators go that wait.
     pub(super) fn dismiss(&self) {
         let waiting = self.waiting.take();
         self.count.set(0);
@@ -62,7 +62,7 @@ impl Seats {
         }
     }
 
-    /// Whether nobody waits.
+    /// Whether no Collaborator waits.
     pub(super) fn is_empty(&self) -> bool {
         self.count.get() == 0
     }
@@ -131,7 +131,7 @@ impl Seat {
         Poll::Pending
     }
 
-    /// Nobody sits here any more. A request that was just given to it was not looked at: it may be sent again.
+    /// Its Collaborator leaves. A request that was just given to it was not looked at: it may be sent again.
     pub(super) fn leave(self: &Rc<Self>, seats: &Seats, shared: &Shared) {
         if self.waits.get() {
             seats.remove(self);

@@ -97,7 +97,7 @@ fn nothing_is_lost_between_threads() {
 
 #[cfg(feature = "loom")]
 #[test]
-fn what_comes_while_it_closes_is_given_back_to_somebody() {
+fn what_comes_while_it_closes_is_given_back_once() {
     loom::model(|| {
         let inlet = Inlet::new(2);
         let other = inlet.clone();

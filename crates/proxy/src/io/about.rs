@@ -39,7 +39,7 @@ impl<C: Carrier> Side<C> {
         self.carrier.is_to_node()
     }
 
-    /// Who proved to be at the other end, and until when. What a link rests on is the link's to look after.
+    /// The identity that the other end proved, and until when. What a link rests on is the link's to look after.
     pub(crate) fn proof(&self) -> Option<&Arc<Proof>> {
         self.carrier.proof()
     }
@@ -49,7 +49,7 @@ impl<C: Carrier> Side<C> {
         self.session()?.caller()
     }
 
-    /// Whom the other end asked for.
+    /// The identity that the other end asked for.
     pub(crate) fn called(&self) -> Option<&SpiffeId> {
         self.session()?.called()
     }
@@ -65,8 +65,8 @@ impl<C: Carrier> Side<C> {
         secured.is_some_and(|secured| secured.is_ending(now))
     }
 
-    /// Whether the connection is known to have broken, by a reset for instance, though nobody has tried to
-    /// read or write since. Asks the runtime, not the kernel.
+    /// Whether the connection is known to have broken, by a reset for instance, though it was neither
+    /// read nor written since. Asks the runtime, not the kernel.
     pub(crate) fn has_failed(&self) -> bool {
         self.carrier.has_failed()
     }
@@ -76,8 +76,8 @@ impl<C: Carrier> Side<C> {
         self.peek(&mut [0]) > 0
     }
 
-    /// Whether there is nothing to read from it: neither the end of the stream nor bytes that nobody asked
-    /// for. Asks the runtime, and the kernel only for what a session says of its own.
+    /// Whether there is nothing to read from it: neither the end of the stream nor bytes that no request
+    /// asked for. Asks the runtime, and the kernel only for what a session says of its own.
     pub(crate) fn is_silent(&mut self) -> bool {
         let cx = &mut Context::from_waker(Waker::noop());
         self.inbox.is_empty() && self.carrier.is_silent(cx)

@@ -1,6 +1,6 @@
 //! A side whose bytes go through a TLS session.
 //!
-//! Plaintext stays the truth for everybody else: it counts as unwritten until the ciphertext that stands
+//! Plaintext stays the truth for all other code: it counts as unwritten until the ciphertext that stands
 //! for it is gone, and only what is decrypted counts as read. Ciphertext lives in a buffer of the thread
 //! for the length of a call; between two calls a session holds what the socket did not take, and a record
 //! that has not come whole.
@@ -77,9 +77,9 @@ const ENDING: Duration = Duration::from_secs(30);
 /// What a connection between nodes rests on.
 #[derive(Debug)]
 pub(crate) struct Proof {
-    /// Who is at the other end.
+    /// The peer at the other end.
     pub(crate) peer: Peer,
-    /// Who vouches for it.
+    /// The root that vouches for it.
     pub(crate) root: RootId,
     /// When the first of both certificates expires, in seconds since 1970.
     pub(crate) not_after: u64,
@@ -90,7 +90,7 @@ pub(crate) struct Proof {
 pub(crate) struct Secured {
     session: Session,
     proof: Arc<Proof>,
-    /// In whose name it was made; `None` on the called side, and for callers that nobody knows.
+    /// In whose name it was made; `None` on the called side, and for callers that are not known.
     caller: Option<ServiceAccountName>,
     /// From when on nothing new is begun on it.
     ends: Instant,

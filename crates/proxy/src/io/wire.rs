@@ -62,7 +62,7 @@ pub(crate) trait Carrier: Sized {
     /// Whether there is nothing to read, not even an end.
     fn is_silent(&mut self, cx: &mut Context<'_>) -> bool;
 
-    /// Who proved to be at the other end, and until when.
+    /// The identity that the other end proved, and until when.
     fn proof(&self) -> Option<&Arc<Proof>>;
 
     /// Whether another node is at the other end.

@@ -1,7 +1,7 @@
 //! The end of a link that is called.
 //!
 //! ```text
-//!   handshake ─▶ HELLO ─┬─ no session, or one that nobody knows ─▶ a new one ─▶ carry ─┬─▶ over
+//!   handshake ─▶ HELLO ─┬─ no session, or one that is not known ─▶ a new one ─▶ carry ─┬─▶ over
 //!                       ├─ a session of this Worker ─▶ its link goes on over this      │
 //!                       │  socket                         ▲                            │
 //!                       └─ of another Worker ─▶ goes there┘◀── waits to come back ◀────┘ cut
@@ -31,7 +31,7 @@ use crate::intake::Intake;
 use crate::io::{Proof, Side};
 use crate::parcel::{Contents, Resuming, State};
 
-/// How long somebody may take to prove again who it is, whose certificate holds no longer, in milliseconds.
+/// How long a caller whose certificate holds no longer may take to prove again who it is, in milliseconds.
 const PROVE_AGAIN_MS: Millis = 2_000;
 /// How long a process that ends waits for a link on which nothing is open, in milliseconds. A caller that has sent
 /// something when it was cut comes back at once.
@@ -272,7 +272,7 @@ async fn returned(
             return Poll::Ready(Some(*side));
         }
         // Of what is over nothing is gone on with. One that is only idle may be: a request that was under way
-        // when it was cut must find the session, or nobody knows what became of it.
+        // when it was cut must find the session, or it is not known what became of it.
         let is_idle = link.session.borrow().open_streams() == 0;
         if link.closing.get() && is_idle || env.is_cutting() {
             return Poll::Ready(None);

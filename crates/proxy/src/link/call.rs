@@ -109,9 +109,9 @@ async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                     return Reason::LinkLost;
                 }
             }
-            // Waiting changes nothing about who somebody is.
+            // Waiting does not change an identity.
             Err(reason @ (Reason::IdentityMissing | Reason::PeerRefused)) => return reason,
-            // A handshake that was cut is begun again a few times; who cannot be reached is not waited for.
+            // A handshake that was cut is begun again a few times; a node that cannot be reached is not waited for.
             Err(reason) if !has_been && (reason != Reason::LinkLost || tries >= FIRST_TRIES) => {
                 return match reason {
                     Reason::LinkLost => Reason::ConnectFailed,
@@ -169,7 +169,7 @@ async fn serve(
     alarm.rests_on(side);
     link.session.borrow_mut().connected(env.clock.now_ms());
     if side.is_ending(env.clock.now()) {
-        // It is good for those who wait for it.
+        // It is good for the streams that wait for it.
         link.closing.set(true);
     }
     let mut is_there = false;

@@ -19,7 +19,7 @@ use crate::io::Side;
 const TURN_READS: usize = 4;
 /// Bytes sealed at once, in a few records.
 const FLIGHT_BYTES: usize = 60 * 1024;
-/// How long a link without streams keeps those who wait for another one, in milliseconds.
+/// How long a link without streams keeps Collaborators that wait for another one, in milliseconds.
 const DISMISS_MS: Millis = 5_000;
 /// How often a link is looked at on which nothing happens, in milliseconds.
 const LOOK_MS: Millis = 10_000;
@@ -44,7 +44,7 @@ pub(super) enum Ended {
     Broken(LinkError),
     /// The other end says, after the handshake, that it does not believe us.
     Refused(Broken),
-    /// Nobody may be at the other end any more who is there.
+    /// The peer is not allowed to be at the other end any more.
     Revoked(Reason),
 }
 
@@ -83,7 +83,7 @@ impl Link {
     fn look(self: &Rc<Self>, links: &Rc<Links>, side: &Side, alarm: &Alarm) -> Option<Ended> {
         let env = &links.env;
         if let Some(reason) = alarm.take_revoked() {
-            // Whoever can prove anew who it is goes on. Whoever is shut out cannot.
+            // A peer that can prove its identity anew goes on. One that is shut out cannot.
             return Some(match env.check(side) {
                 Err(Refusal::Denied) => Ended::Revoked(reason),
                 _ => Ended::Ending,
@@ -159,7 +159,7 @@ impl Link {
                 Poll::Ready(Ok(true)) if understood.is_ok() => continue,
                 Poll::Ready(Ok(true)) => {}
                 Poll::Pending => more = false,
-                // Whoever says so has nothing open. What is under way to us when a link is cut nobody knows.
+                // An end that says so has nothing open. What is under way to us when a link is cut is not known.
                 Poll::Ready(Ok(false)) if session.open_streams() == 0 => ended = Some(Ended::Over),
                 Poll::Ready(Ok(false)) => ended = Some(Ended::Cut),
                 Poll::Ready(Err(error)) => {

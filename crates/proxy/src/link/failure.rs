@@ -84,13 +84,13 @@ pub(crate) fn over() -> io::Error {
 }
 
 /// Why a stream of a link broke, if it is that what an error says. Whatever the reason, of what was never sent
-/// nobody has seen anything.
+/// the other end has seen nothing.
 pub(crate) fn reason_of(error: &io::Error) -> Option<Reason> {
     let Broken(failed) = error.get_ref()?.downcast_ref()?;
     let Failed { reason, was_sent } = *failed;
     Some(match (reason, was_sent) {
         (Reason::LinkLost | Reason::UpstreamReset, false) => Reason::ConnectFailed,
-        // Whoever refuses has done nothing; but what it heard before that nobody knows.
+        // A node that refuses has done nothing; but what it heard before that is not known.
         (Reason::ConnectFailed | Reason::ConnectTimeout | Reason::PeerRefused, true) => {
             Reason::LinkLost
         }

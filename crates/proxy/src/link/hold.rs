@@ -1,12 +1,12 @@
 //! What has come for the streams of links and was not taken: whose it is, and how much of it there may be.
 //!
-//! A socket that nobody reads is full when the kernel says so. What comes by a link is taken off its one socket at
+//! A socket that is not read is full when the kernel says so. What comes by a link is taken off its one socket at
 //! once, and stands in blocks of the Worker's pool until its stream is read: as much as the stream's window allows.
-//! All windows together allow more than there are blocks, so that readers who stop at the same time could take
-//! them from everybody. Two things stand against it:
+//! All windows together allow more than there are blocks, so that readers that stop at the same time could take
+//! them from all others. Two things stand against it:
 //!
 //! - A caller holds at most as many blocks as are free besides, as a pod does of connections ([`crate::permits`]).
-//!   Beyond that streams of its own break, and nobody else's.
+//!   Beyond that streams of its own break, and no other caller's.
 //! - Windows grow while there is room: those that may have grown could fill half of the pool, and none does once
 //!   half of it is in use. What is read then is taken a block at a time.
 
@@ -27,7 +27,7 @@ const GROWN: usize = Limits::INITIAL.grown_window as usize;
 /// Whose streams they are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Caller {
-    /// One of this node, or those that nobody knows.
+    /// One of this node, or those that are not known.
     Own(Option<ServiceAccountName>),
     /// One of another node.
     Other(SpiffeId),
@@ -46,7 +46,7 @@ pub(super) struct Holds {
 pub(super) struct Hold {
     pool: Pool,
     blocks: Cell<usize>,
-    /// Its streams whose windows may grow, and those of everybody.
+    /// Its streams whose windows may grow, and those of all callers.
     growing: Cell<usize>,
     all_growing: Rc<Cell<usize>>,
 }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_all_it_can_leaves_as_much_whatever_links_it_has() {
+    fn a_caller_that_takes_all_it_can_leaves_as_much_whatever_links_it_has() {
         let pool = Pool::new(16, 100);
         let holds = Holds::new();
         let links = [0, 1].map(|_| holds.of(&end("a"), &pool));

@@ -33,12 +33,12 @@ pub(super) const MAX_FOR_A_PAIR: usize = 2;
 /// away, which is longer than most breaks last.
 const RETENTION_MS: u32 = 15_000;
 
-/// Between whom a link is.
+/// The ends of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// In whose name it is made; `None`: in the node's own, for callers that nobody knows.
+    /// In whose name it is made; `None`: in the node's own, for callers that are not known.
     pub(crate) caller: Option<ServiceAccountName>,
-    /// Whom the other node is asked for.
+    /// The service account that the other node is asked for.
     pub(crate) called: ServiceAccountName,
     /// Where that takes connections.
     pub(crate) node: SocketAddr,

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A link belongs to one Worker at either end. Its [`Session`] is the protocol without I/O; its [`Slots`] are
-//! where streams find what has come for them; its driver is the one task that has the socket. Whoever writes to
-//! a stream puts frames into the session and stirs the driver, which runs when everybody else who is ready has
+//! where streams find what has come for them; its driver is the one task that has the socket. A task that writes
+//! to a stream puts frames into the session and stirs the driver, which runs when all other tasks that are ready have
 //! had a turn: what many streams say at about the same time goes out in one record and one system call.
 //!
 //! | module | is |
@@ -23,11 +23,11 @@
 //! | [`places`] | how many links others may have with a Worker, and which of them makes room |
 //! | [`resets`] | how often a caller may reset what it has opened |
 //! | [`carry`] | what both do with a socket |
-//! | [`receiver`] | what a session says of its streams, told to those who have them |
+//! | [`receiver`] | what a session says of its streams, told to the tasks that have them |
 //! | [`slots`] | what has come for each stream |
 //! | [`hold`] | how much of the pool that may take |
 //! | [`stream`] | a stream as a side of the proxy |
-//! | [`openings`] | who waits to open one |
+//! | [`openings`] | streams that wait to be opened |
 //! | [`failure`] | codes on the wire, and the reasons that they stand for |
 
 mod answer;
@@ -87,7 +87,7 @@ pub(crate) struct Link {
     closing: Cell<bool>,
     /// Since when there has been no stream.
     idle_since: Cell<Millis>,
-    /// Who waits until the other end has acknowledged enough for another stream.
+    /// Streams that wait until the other end has acknowledged enough for another.
     openings: RefCell<Openings>,
     /// Another socket to go on over, at the end that is called. In a box: there is one for a moment only.
     returned: RefCell<Option<Box<Side>>>,
@@ -108,9 +108,9 @@ pub(crate) enum End {
     Caller(Key),
     /// The one that answers.
     Called {
-        /// Who proved to be at the other end; a node speaks for callers that it does not know.
+        /// The identity that the other end proved; a node speaks for callers that it does not know.
         caller: SpiffeId,
-        /// Whom it asked for.
+        /// The service account that it asked for.
         called: ServiceAccountName,
         /// From where it came first.
         peer: SocketAddr,
@@ -118,7 +118,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Who calls, whom, and from where, if this is the end that answers.
+    /// The caller, what it calls, and from where, if this is the end that answers.
     fn called(&self) -> Option<(&SpiffeId, &ServiceAccountName, SocketAddr)> {
         match self {
             End::Caller(_) => None,
@@ -181,7 +181,7 @@ impl Link {
         }
     }
 
-    /// Calls the first who waits to open a stream, if one can be opened or never will be.
+    /// Calls the first stream that waits to be opened, if one can be opened or never will be.
     fn feed(&self, session: &Session) {
         if !session.is_full() {
             self.openings.borrow().call();

@@ -1,11 +1,12 @@
-//! Who waits to open a stream until the other end of a link has acknowledged enough, in the order in which they came.
+//! Streams that wait to be opened until the other end of a link has acknowledged enough, in the order in which they
+//! came.
 //!
 //! ```text
 //!   no room, or others wait ──▶ waiting ──▶ the first, and there is room ──▶ opened ──┐
 //!                                  └── gone, or nothing is opened any more ──────────┴──▶ the next is called
 //! ```
 //!
-//! Only the first is called, and calls the next when it has had its turn: nobody is overtaken, and of a thousand that
+//! Only the first is called, and calls the next when it has had its turn: none is overtaken, and of a thousand that
 //! wait one looks at room for one.
 
 use std::collections::VecDeque;
@@ -23,7 +24,7 @@ struct Waiter {
 }
 
 impl Openings {
-    /// Whether it is somebody else's turn.
+    /// Whether it is another stream's turn.
     pub(super) fn has_before(&self, slot: usize) -> bool {
         self.0.front().is_some_and(|first| first.slot != slot)
     }
@@ -44,7 +45,7 @@ impl Openings {
         }
     }
 
-    /// Does not wait any more. Returns whether that makes it somebody else's turn.
+    /// Does not wait any more. Returns whether that makes it another stream's turn.
     pub(super) fn leave(&mut self, slot: usize) -> bool {
         let Some(at) = self.0.iter().position(|waiter| waiter.slot == slot) else {
             return false;
@@ -60,7 +61,7 @@ impl Openings {
         }
     }
 
-    /// Lets everybody go: nothing is opened any more.
+    /// Lets all streams go: nothing is opened any more.
     pub(super) fn dismiss(&mut self) {
         self.0.drain(..).for_each(|waiter| waiter.waker.wake());
     }
@@ -84,16 +85,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_came_first_is_called_first_and_alone() {
+    fn the_stream_that_came_first_is_called_first_and_alone() {
         let bells: [Arc<Bell>; 3] = Default::default();
         let wakers = bells.each_ref().map(|bell| Waker::from(Arc::clone(bell)));
         let rung = || bells.each_ref().map(|bell| bell.0.load(Ordering::Relaxed));
         let mut line = Openings::default();
-        assert!(!line.has_before(7), "nobody waits");
+        assert!(!line.has_before(7), "no stream waits");
         for (slot, waker) in [7, 3, 5].into_iter().zip(&wakers) {
             line.wait(slot, waker);
         }
-        // Who looks in vain keeps its place.
+        // A stream that looks in vain keeps its place.
         line.wait(7, &wakers[0]);
         assert!(!line.has_before(7) && line.has_before(3) && line.has_before(9));
         line.call();
@@ -103,7 +104,7 @@ mod tests {
         assert!(line.leave(7));
         line.call();
         assert_eq!(rung(), [1, 0, 1]);
-        assert!(!line.leave(5), "nobody is left");
+        assert!(!line.leave(5), "no stream is left");
         line.wait(3, &wakers[1]);
         line.wait(5, &wakers[2]);
         line.dismiss();

@@ -7,14 +7,14 @@
 //!              └─ all of them serve ──────────────────────────────▶ the new one parts
 //! ```
 //!
-//! A caller is whoever proved to be at the other end, from whatever address. It has its share of a Worker's places
+//! A caller is the identity that the other end proved, from whatever address. It has its share of a Worker's places
 //! as a pod has of the node's connections ([`may_take`]); and all of them together have one of the connections
 //! ([`Holder::Links`]). What serves nothing may have streams that are open nevertheless: those that were reset here
 //! and whose client does not end them.
 //!
-//! Whoever parts is told so (GOAWAY) and has a second for it: what it sends until then is refused, so that it is
-//! safe to send it elsewhere. A link that was cut, and may come back, has its place all the same; with nothing open on
-//! it, it is one that serves nothing, and there is nobody to tell.
+//! The caller of one that parts is told so (GOAWAY) and has a second for it: what it sends until then is refused, so
+//! that it is safe to send it elsewhere. A link that was cut, and may come back, has its place all the same; with
+//! nothing open on it, it is one that serves nothing, and there is no caller to tell.
 //!
 //! [`Holder::Links`]: crate::permits::Holder::Links
 
@@ -43,15 +43,15 @@ const FOR_EACH_LINK: usize = 2;
 const PARTING: usize = 16;
 /// … and so many at most. Others are closed at once.
 const MAX_PARTING: usize = 64;
-/// How long whoever parts may take, in milliseconds.
+/// How long one that parts may take, in milliseconds.
 const PART_MS: Millis = 1_000;
 
-/// Who has a place.
+/// The caller that has a place, and what it calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Guest {
-    /// Who proved to be at the other end.
+    /// The identity that the other end proved.
     pub(crate) caller: SpiffeId,
-    /// Whom it asked for.
+    /// The service account that it asked for.
     pub(crate) called: ServiceAccountName,
     /// From where.
     pub(crate) address: IpAddr,
@@ -215,7 +215,7 @@ impl Places {
         idle.map_or(Room::None, Room::Of)
     }
 
-    /// Has whoever has a place part. Returns what it counted to.
+    /// Has the occupant of a place part. Returns what it counted to.
     fn give_up(&self, key: usize, by: Millis) -> Option<Claim> {
         let mut taken = self.taken.borrow_mut();
         let place = taken.get_mut(key)?;
@@ -225,7 +225,7 @@ impl Places {
         place.claim.take()
     }
 
-    /// Shows who has one.
+    /// Shows the occupants.
     pub(crate) fn show(&self, clock: &Clock, shown: &mut BTreeMap<Peer, PeerStatus>) {
         for (_, taken) in &*self.taken.borrow() {
             if let Some(occupant) = taken.occupant.upgrade() {

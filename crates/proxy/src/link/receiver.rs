@@ -1,4 +1,4 @@
-//! What a session says of its streams, told to those who have them: at both ends of a link.
+//! What a session says of its streams, told to the tasks that have them: at both ends of a link.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::door::Door;
 use crate::entry::Inbound;
 use crate::failure::Reason;
 
-/// Takes what a session says of its streams, for those who have them.
+/// Takes what a session says of its streams, for the tasks that have them.
 pub(super) struct Receiver<'a> {
     links: &'a Links,
     link: &'a Rc<Link>,

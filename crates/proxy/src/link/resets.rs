@@ -7,7 +7,7 @@ use crate::clock::Millis;
 
 /// For each second.
 const RATE_PER_S: u64 = 1_000;
-/// At once: whoever has as many streams open as may be, and loses all of its clients, has as many again.
+/// At once: a caller that has as many streams open as may be, and loses all of its clients, has as many again.
 const AT_ONCE: u64 = 2_048;
 
 /// A bucket of resets, which begins full.
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_resets_a_thousand_a_second_goes_on_and_nobody_resets_more() {
+    fn a_caller_may_reset_a_thousand_a_second_and_no_more() {
         let resets = Resets::default();
         assert!((0..10_000).all(|n| resets.count(5_000 + n)));
         let at_once = (0..10_000).take_while(|_| resets.count(15_000)).count();

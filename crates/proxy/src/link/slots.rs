@@ -1,4 +1,4 @@
-//! What has come for the streams of a link, and who waits for it.
+//! What has come for the streams of a link, and the tasks that wait for it.
 
 use std::collections::HashMap;
 use std::io;
@@ -154,7 +154,7 @@ impl Slots {
         self.all[slot].answered = true;
     }
 
-    /// The same of a stream; of one of bytes nobody knows.
+    /// The same of a stream; of one of bytes it is not known.
     pub(super) fn was_answered(&self, serial: Serial) -> bool {
         let slot = self.by_serial.get(&serial);
         slot.is_some_and(|&slot| self.all[slot].answered)
@@ -333,7 +333,7 @@ impl Slots {
         }
     }
 
-    /// Nobody asks for a slot any more whose stream this end has ended.
+    /// Lets go of a slot whose stream this end has ended.
     pub(super) fn detach(&mut self, index: usize) {
         let slot = &mut self.all[index];
         if slot.was_sent && !slot.has_come && slot.serial.is_some() {
@@ -384,7 +384,7 @@ impl Slots {
         self.waiting_count = 0;
     }
 
-    /// Whether anybody waits for another stream.
+    /// Whether a slot waits for another stream.
     pub(super) fn has_waiting(&self) -> bool {
         self.waiting_count > 0
     }

@@ -1,7 +1,7 @@
 //! A stream of a link, in place of a socket.
 //!
 //! ```text
-//!   caller:   made ─ head, or of bytes who waits for an answer ─▶ open ─ both ends ended ─▶ over
+//!   caller:   made ─ head, or of bytes a wait for an answer ────▶ open ─ both ends ended ─▶ over
 //!               └─ no room: waits for its turn ──────────────────▲
 //!   called:   waiting ─ head arrives ─▶ open ─ both ends ended ─▶ waiting, for another of the same destination, if
 //!                                         │                       a message was served to its end; else over
@@ -46,7 +46,7 @@ pub(super) struct Opening {
 }
 
 impl Stream {
-    /// A stream that its first head opens; one of bytes, whoever waits for what comes on it.
+    /// A stream that its first head opens; one of bytes is opened by the task that waits for an answer.
     pub(super) fn opening(link: &Rc<Link>, opening: Opening, has_heads: bool) -> Self {
         let slot = link.slots.borrow_mut().vacant();
         let mut stream = Stream::at(link, slot, has_heads);
@@ -122,7 +122,7 @@ impl Stream {
         self.link.slots.borrow().is_fresh(self.slot)
     }
 
-    /// Why it broke, if that says more than that somebody has given it up.
+    /// Why it broke, if that says more than that one end has given it up.
     pub(crate) fn why_broken(&self) -> Option<Reason> {
         let failed = self.link.slots.borrow().failure(self.slot)?;
         Some(failed.reason).filter(|reason| *reason != Reason::UpstreamReset)
@@ -184,7 +184,7 @@ impl Stream {
             return Poll::Ready(Err(over()));
         };
         if self.owes_head() {
-            // Somebody answers a request with something else.
+            // A request is answered with something other than a head.
             return Poll::Ready(Err(over()));
         }
         let sent = self.put(serial, from.runs(), limit);
@@ -275,7 +275,7 @@ impl Stream {
         };
         let mut openings = self.link.openings.borrow_mut();
         let mut session = self.link.session.borrow_mut();
-        // Where nothing is opened any more nobody waits for a turn.
+        // Where nothing is opened any more no stream waits for a turn.
         let opens = session.may_open() || session.is_full();
         let opened = match self.has_heads {
             _ if opens && openings.has_before(self.slot) => Err(NoStream::Full),
@@ -301,7 +301,7 @@ impl Stream {
             }
             Err(why) => {
                 let reason = cannot_open(why);
-                // Whoever reads learns of it, too.
+                // A task that reads learns of it, too.
                 slots.refuse(self.slot, unopened(reason));
                 Err(unsent(reason))
             }
@@ -374,9 +374,9 @@ impl Drop for Stream {
         let left = self.link.slots.borrow_mut().remove(self.slot);
         let Some(left) = left else { return };
         let mut session = self.link.session.borrow_mut();
-        // Nobody listens any more to an end that goes on.
+        // An end that goes on is not listened to any more.
         let _over = match left {
-            // Nobody has looked at it: it is as if it had not come.
+            // It was not looked at: it is as if it had not come.
             Left { is_fresh: true, .. } => session.reset(left.serial, Code::REFUSED),
             Left { has_come: true, .. } if !self.cut.get() => session.end(left.serial),
             _ if self.cut.get() => session.reset(left.serial, Code::CUT),

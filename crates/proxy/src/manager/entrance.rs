@@ -34,7 +34,7 @@ pub(super) struct Entrance {
     closing: Vec<AbortHandle>,
 }
 
-/// Who accepts.
+/// The thread that accepts.
 enum Who {
     /// The only Worker.
     Worker(Mailbox<Command>),
@@ -52,7 +52,7 @@ impl Entrance {
         }
     }
 
-    /// Keeps in step with the number of Workers. Whoever accepts, nothing is lost in between: the
+    /// Keeps in step with the number of Workers. Whichever thread accepts, nothing is lost in between: the
     /// kernel's queue belongs to the socket, which stays open here.
     pub(super) fn follow(&mut self) {
         let only = self.crew.borrow().only();
@@ -114,12 +114,12 @@ impl Entrance {
         self.show();
     }
 
-    /// Stops accepting when `grace` is over and nothing waits any more, and says so: whoever has been accepted
-    /// by the kernel until then is served. The Manager does that itself, whoever accepted before.
+    /// Stops accepting when `grace` is over and nothing waits any more, and says so: clients that the
+    /// kernel has accepted until then are served. The Manager does that itself, whichever thread accepted before.
     pub(super) fn unlisten_drained(&mut self, id: u64, grace: Duration, done: oneshot::Sender<()>) {
         self.closing.retain(|task| !task.is_finished());
         let Some((socket, door)) = self.doors.remove(&id) else {
-            // Whoever waits sees that it is over.
+            // The caller that waits sees that it is over.
             return;
         };
         match &mut self.who {
@@ -146,7 +146,7 @@ impl Entrance {
                 tokio::time::sleep(LOOK).await;
             }
             drop(socket);
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = done.send(());
         });
         self.closing.push(task.abort_handle());

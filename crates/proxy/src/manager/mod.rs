@@ -1,4 +1,4 @@
-//! The Manager: how many Workers there are, and who carries what.
+//! The Manager: how many Workers there are, and which of them carries what.
 //!
 //! ```text
 //!                  ┌────────────────────── Manager (a thread) ───────────────────────┐
@@ -67,7 +67,7 @@ pub(crate) enum Order {
     Identify(Arc<Identities>),
     /// Reach these workloads from within their pods.
     Pods(Arc<Pods>),
-    /// Whom to ask for sockets there.
+    /// Ask this holder for sockets there.
     Sockets(Sockets),
     /// Accept connections from this socket.
     Listen {
@@ -159,7 +159,7 @@ pub(crate) fn spawn(
                 cannot_start: Seldom::default(),
             };
             let cut = LocalSet::new().block_on(&runtime, manager.run(inbox));
-            // Nobody waits any more when the receiver is gone.
+            // No task waits any more when the receiver is gone.
             let _ = done.send(cut);
         })?;
     Ok(Handle {

@@ -1,4 +1,4 @@
-//! Who takes connections from whom: controllers without threads or clock.
+//! Which Worker takes connections from which: controllers without threads or clock.
 //!
 //! New connections go to the Worker that is expected to be least loaded ([`Loads::place`]). Connections
 //! that turn out busier than was expected are evened out afterwards: now and then the least loaded
@@ -30,7 +30,7 @@ pub(crate) struct Taking {
     pub(crate) share: f64,
 }
 
-/// Finds who is to take from whom.
+/// Finds which Worker is to take from which.
 #[derive(Debug, Default)]
 pub(crate) struct Stealing {
     since: Duration,

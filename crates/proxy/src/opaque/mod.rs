@@ -155,7 +155,7 @@ impl Direction {
         Ok(())
     }
 
-    /// Whether nobody reads from the source at the moment.
+    /// Whether the source is not read at the moment.
     fn is_deaf(&self, sink: &Side) -> bool {
         self.ended || self.pump.waits_for(sink)
     }
@@ -171,7 +171,7 @@ impl Direction {
 enum End {
     /// Both sides have said everything.
     Over,
-    /// Nobody said anything for too long, or one of the connections broke.
+    /// Neither side said anything for too long, or one of the connections broke.
     Failed(Reason),
     /// It goes on elsewhere.
     Leave(Intake),

@@ -12,18 +12,18 @@ fn flood(share: &Arc<Share>) -> Vec<Permit> {
 
 #[test]
 fn there_are_as_many_as_the_bound_and_each_comes_back() {
-    let anybody = Permits::new(2, None, None).share(Holder::Anybody);
-    let first = anybody.take();
-    let second = anybody.take();
+    let any = Permits::new(2, None, None).share(Holder::Any);
+    let first = any.take();
+    let second = any.take();
     assert!(first.is_ok() && second.is_ok());
-    assert_eq!(anybody.take().unwrap_err(), Spent::All);
+    assert_eq!(any.take().unwrap_err(), Spent::All);
     drop(first);
-    let third = anybody.take();
-    assert!(third.is_ok() && anybody.take().is_err());
+    let third = any.take();
+    assert!(third.is_ok() && any.take().is_err());
 }
 
 #[test]
-fn whoever_takes_all_it_can_leaves_as_much_and_everybody_finds_a_few() {
+fn a_source_that_takes_all_it_can_leaves_as_much_and_each_other_finds_a_few() {
     for bound in [64, 1_000, 8_192, 100_000] {
         let permits = Permits::new(bound, None, None);
         let first = pod(&permits, "first");
@@ -49,7 +49,7 @@ fn whoever_takes_all_it_can_leaves_as_much_and_everybody_finds_a_few() {
 }
 
 #[test]
-fn what_comes_back_is_there_for_whoever_was_refused() {
+fn what_comes_back_is_there_for_a_source_that_was_refused() {
     let permits = Permits::new(1_000, None, None);
     let (first, second) = (pod(&permits, "first"), pod(&permits, "second"));
     let held = flood(&first);
@@ -74,7 +74,7 @@ fn a_fixed_share_is_one() {
 #[test]
 fn a_claim_counts_to_a_source_and_takes_no_permit() {
     let permits = Permits::new(80, None, None);
-    let door = permits.share(Holder::Anybody);
+    let door = permits.share(Holder::Any);
     let called = pod(&permits, "called");
     let mut held = Vec::new();
     while let Ok(permit) = door.take() {
@@ -88,7 +88,7 @@ fn a_claim_counts_to_a_source_and_takes_no_permit() {
 }
 
 #[test]
-fn nobody_takes_what_is_not_there() {
+fn no_source_takes_what_is_not_there() {
     for bound in [1, 2, 7, 8, 9, 64] {
         for fixed in [None, Some(1), Some(usize::MAX)] {
             assert!(!may_take(bound, 0, 0, fixed));

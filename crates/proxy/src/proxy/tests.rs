@@ -76,7 +76,7 @@ fn workers_that_panic_are_replaced_and_their_listeners_go_on() {
         let (proxy, address, registry) = start(workers);
         until("the first answer", PATIENCE, || asks(address));
         for round in 1..=3 {
-            until("nobody there", PATIENCE, || {
+            until("no connection", PATIENCE, || {
                 let status = proxy.status();
                 status.workers.iter().all(|w| w.connections_active == 0)
             });

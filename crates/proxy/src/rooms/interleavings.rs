@@ -1,5 +1,5 @@
-//! Every interleaving of those who leave an endpoint, wait for it and give up: nobody is forgotten, no place is given
-//! twice, none is lost.
+//! Every interleaving of requests that leave an endpoint, wait for it and give up: none is forgotten, no place is
+//! given twice or lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ impl Wake for Bell {
     }
 }
 
-/// One who waits.
+/// A request that waits.
 struct Waiter {
     bell: Arc<Bell>,
     joined: Joined,
@@ -47,7 +47,7 @@ impl Waiter {
         match self.joined {
             Joined::Seated(seat) => seat,
             Joined::Waiting(waiting) => {
-                assert!(self.bell.0.load(Ordering::SeqCst) > 0, "nobody was woken");
+                assert!(self.bell.0.load(Ordering::SeqCst) > 0, "it was not woken");
                 waiting.take().expect("it was forgotten")
             }
             Joined::Full => panic!("the line is not that long"),
@@ -55,14 +55,14 @@ impl Waiter {
     }
 }
 
-/// Nobody waits, and every place is free.
+/// No request waits, and every place is free.
 fn is_empty(rooms: &Rooms) {
-    assert!(!rooms.has_line(), "somebody waits");
+    assert!(!rooms.has_line(), "a request waits");
     assert!(rooms.each.iter().all(|room| !room.is_used()), "one is lost");
 }
 
 #[test]
-fn whoever_comes_while_a_place_is_given_back_gets_it() {
+fn a_request_that_comes_while_a_place_is_given_back_gets_it() {
     model(|| {
         let rooms = rooms(&[1], 2);
         let seat = rooms.each[0].take().unwrap();
@@ -90,7 +90,7 @@ fn a_place_that_is_given_back_while_the_first_gives_up_goes_to_the_next() {
 }
 
 #[test]
-fn two_places_that_are_given_back_go_to_two_who_wait() {
+fn two_places_that_are_given_back_go_to_two_that_wait() {
     model(|| {
         let rooms = rooms(&[2], 2);
         let [one, other] = [0, 1].map(|_| rooms.each[0].take().unwrap());
@@ -108,12 +108,12 @@ fn two_places_that_are_given_back_go_to_two_who_wait() {
 }
 
 #[test]
-fn no_place_is_taken_from_under_one_who_waits() {
+fn no_place_is_taken_from_under_a_request_that_waits() {
     model(|| {
         let rooms = rooms(&[1], 2);
         let seat = rooms.each[0].take().unwrap();
         let theirs = Arc::clone(&rooms);
-        // Whoever comes looks whether anybody waits, and tries if not.
+        // A request that comes looks whether others wait, and tries if not.
         let passes = spawn(move || {
             let free = !theirs.has_line();
             drop(free.then(|| theirs.each[0].take()));

@@ -1,4 +1,4 @@
-//! Keeps rooms from one configuration to the next: what is taken stays taken, who waits goes on waiting.
+//! Keeps rooms from one configuration to the next: what is taken stays taken, a request that waits goes on waiting.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub(crate) struct Keeper {
 #[derive(Debug, Default)]
 struct Kept {
     line: Arc<Line>,
-    /// Those of the newest configuration, and others that somebody is still in.
+    /// Those of the newest configuration, and others that a request is still in.
     rooms: BTreeMap<SocketAddr, Arc<Room>>,
     newest: Option<Arc<Rooms>>,
 }
@@ -64,7 +64,7 @@ impl Keeper {
         let before = kept.newest.take();
         let mut endpoints = port.endpoints.iter();
         let each = addresses.iter().map(|&address| {
-            // Of those that were there from the beginning nobody knows how long they have been.
+            // Of the port's first endpoints it is not known how long they have been there.
             let since = if is_first { 0 } else { now };
             let room = kept.rooms.entry(address);
             let room = room.or_insert_with(|| Arc::new(Room::new(address, &kept.line, since)));
@@ -81,7 +81,7 @@ impl Keeper {
         kept.rooms
             .retain(|_, room| rooms.has(room) || room.is_used());
         let rooms = match before {
-            // Who waits need not be told of a change that is none.
+            // Requests that wait need not be told of a change that is none.
             Some(before) if before.is_like(&rooms) => before,
             _ => Arc::new(rooms),
         };

@@ -1,4 +1,4 @@
-//! Who waits for a seat, and in which order.
+//! The requests that wait for a seat, and their order.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use crate::balance::{Queue, Ticket};
 use crate::clock::Millis;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, fence, lock};
 
-/// Who waits for the endpoints of a Service's port.
+/// The requests that wait for the endpoints of a Service's port.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     /// How many wait.
@@ -18,9 +18,9 @@ pub(crate) struct Line {
     most: AtomicUsize,
     /// How long each may, in milliseconds.
     pub(super) patience_ms: AtomicU64,
-    /// The time when somebody said last what time it is.
+    /// The latest time that was said.
     now: AtomicU64,
-    /// From when on somebody may look again. All who wait would see the same, and each look at all of them.
+    /// From when on a request may look again. All that wait would see the same, and each would look at all of them.
     next_look: AtomicU64,
     queue: Mutex<Queue<Waiter>>,
 }
@@ -36,11 +36,11 @@ struct Waiter {
 pub(crate) enum Wants {
     /// Any of these endpoints.
     Any(Arc<Rooms>),
-    /// This one: somebody else has chosen it.
+    /// This one: another node or the client has chosen it.
     One(Arc<Room>),
 }
 
-/// Where a seat is put for somebody who waits.
+/// Where a seat is put for a request that waits.
 #[derive(Debug)]
 struct Slot {
     seat: Mutex<Option<Seat>>,
@@ -119,7 +119,7 @@ impl Line {
         self.now.fetch_max(now, Ordering::Relaxed).max(now)
     }
 
-    /// Whether it is time for somebody to look, which is whoever asks first.
+    /// Whether it is time to look: true for the first request that asks.
     pub(super) fn may_look(&self, now: Millis) -> bool {
         let next = self.next_look.load(Ordering::Relaxed);
         let then = now.saturating_add(LOOK_MS);
@@ -131,7 +131,7 @@ impl Line {
         now >= next && take().is_ok()
     }
 
-    /// Gives the free seats of a room to those who wait for them, first come first served, and wakes them.
+    /// Gives the free seats of a room to the requests that wait for them, first come first served, and wakes them.
     pub(super) fn serve(&self, room: &Arc<Room>) {
         let now = self.now.load(Ordering::Relaxed);
         let mut seated = Vec::new();
@@ -159,7 +159,7 @@ pub(crate) fn join(wants: Wants, waker: &Waker, now: Millis) -> Joined {
     let mut queue = lock(&line.queue);
     line.waiting.store(queue.len() + 1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    // Seats that are free while somebody waits for the same are on their way to them.
+    // Seats that are free while a request waits for the same are on their way to it.
     if !queue.has(|waiter| waiter.wants.is_same(&wants))
         && let Some(seat) = wants.find(now)
     {
@@ -190,7 +190,7 @@ impl Waiting {
     }
 
     /// Waits in the same place for other endpoints, since the configuration is another one. A seat of an endpoint
-    /// that is none of them, handed over at the last moment, goes to somebody else. `false`: that line is not
+    /// that is none of them, handed over at the last moment, goes to another request. `false`: that line is not
     /// this one.
     pub(crate) fn change(&self, wants: &Wants, now: Millis) -> bool {
         if !Arc::ptr_eq(&self.line, wants.line()) {
@@ -214,7 +214,7 @@ impl Waiting {
             }
         }
         drop(queue);
-        // Whoever gets it is looked for under the lock.
+        // The request that gets it is looked for under the lock.
         drop(unwanted);
         match wants {
             Wants::Any(rooms) => rooms.serve_open(now),
@@ -231,7 +231,7 @@ impl Drop for Waiting {
         self.line.waiting.store(queue.len(), Ordering::Relaxed);
         drop(queue);
         drop(gone);
-        // A seat that nobody has taken is given back where it is dropped, without the lock.
+        // A seat that was not taken is given back where it is dropped, without the lock.
         drop(self.take());
     }
 }

@@ -26,7 +26,7 @@ fn waits(joined: Joined) -> Waiting {
 }
 
 #[test]
-fn the_first_place_goes_to_the_first_who_waits() {
+fn the_first_place_goes_to_the_first_that_waits() {
     let rooms = rooms(&[1], 2);
     let seat = rooms.each[0].take().unwrap();
     assert!(rooms.each[0].take().is_none());
@@ -46,7 +46,7 @@ fn the_first_place_goes_to_the_first_who_waits() {
 }
 
 #[test]
-fn a_place_that_nobody_fetches_goes_on() {
+fn a_place_that_is_not_fetched_goes_on() {
     let rooms = rooms(&[1], 2);
     let seat = rooms.each[0].take().unwrap();
     let waker = Waker::noop();
@@ -71,7 +71,7 @@ fn one_that_wants_another_endpoint_is_passed_over() {
     assert!(picky.take().is_none());
     let seat = easy.take().unwrap();
     assert!(Arc::ptr_eq(seat.room(), &rooms.each[0]));
-    // One who waits for what is taken does not keep others from what is free.
+    // A request that waits for what is taken does not keep others from what is free.
     drop(seat);
     assert!(matches!(any(&rooms, waker), Joined::Seated(_)));
     drop(other);
@@ -99,7 +99,7 @@ fn what_is_shut_is_not_handed_over_until_it_is_open_or_all_are_shut() {
 }
 
 #[test]
-fn one_who_waits_looks_for_all() {
+fn one_request_that_waits_looks_for_all() {
     let rooms = rooms(&[1, 1], 4);
     let [shut, _open] = [0, 1].map(|i| rooms.each[i].take().unwrap());
     rooms.each[0].shut(100);
@@ -113,7 +113,7 @@ fn one_who_waits_looks_for_all() {
     assert!(waiting.take().is_some(), "it is open again");
 }
 
-/// It has seats all the time, and nobody who may choose wants one: looking for one would be to ask all who wait.
+/// It has seats all the time, and no request that may choose wants one: looking would be to ask all that wait.
 #[test]
 fn a_look_passes_over_what_is_shut_unless_all_are() {
     let rooms = rooms(&[1, 1], 4);
@@ -124,7 +124,7 @@ fn a_look_passes_over_what_is_shut_unless_all_are() {
     rooms.each[0].limit(2);
     rooms.look(50);
     assert!(waiting.take().is_none());
-    // That it takes more is told to those as well whose choice was made by somebody else.
+    // A request that may not choose is told as well that it takes more.
     rooms.serve(50);
     let seat = waiting.take().unwrap();
     drop(waiting);
@@ -135,7 +135,7 @@ fn a_look_passes_over_what_is_shut_unless_all_are() {
     assert!(waiting.take().is_some(), "one is as good as the other");
 }
 
-/// A place was handed over just before whoever waits is told that the endpoint is gone.
+/// A place was handed over just before a waiting request is told that the endpoint is gone.
 #[test]
 fn a_place_at_an_endpoint_that_is_gone_is_given_back_and_the_wait_goes_on() {
     let before = rooms(&[1, 1], 4);
@@ -166,7 +166,7 @@ fn a_place_at_an_endpoint_that_is_gone_is_given_back_and_the_wait_goes_on() {
 }
 
 #[test]
-fn who_waits_may_be_told_of_other_endpoints_and_keeps_the_place() {
+fn a_request_that_waits_may_be_told_of_other_endpoints_and_keeps_its_place() {
     let before = rooms(&[1], 4);
     let _taken = before.each[0].take().unwrap();
     let first = waits(any(&before, Waker::noop()));
@@ -186,10 +186,10 @@ fn who_waits_may_be_told_of_other_endpoints_and_keeps_the_place() {
     assert!(!first.change(&Wants::Any(stranger), 1));
 }
 
-/// Threads that take, wait and leave as fast as they can: nobody is forgotten, and no endpoint has more than it
+/// Threads that take, wait and leave as fast as they can: none is forgotten, and no endpoint has more than it
 /// takes.
 #[test]
-fn nobody_is_forgotten_between_threads() {
+fn no_request_is_forgotten_between_threads() {
     const ROUNDS: u64 = 20_000;
     let rooms = rooms(&[1, 2], 64);
     let together: Arc<[AtomicU64; 2]> = Arc::default();
@@ -205,7 +205,7 @@ fn nobody_is_forgotten_between_threads() {
                 let seat = quick.unwrap_or_else(|| match any(&rooms, &waker) {
                     Joined::Seated(seat) => seat,
                     Joined::Full => panic!("there are four"),
-                    // Whoever gives up may have been handed a place at that moment.
+                    // A request that gives up may have been handed a place at that moment.
                     Joined::Waiting(waiting) if round % 7 == number => {
                         drop(waiting);
                         waits_for_any(&rooms, &waker)

@@ -60,7 +60,7 @@ impl Addresses {
                 let address = SocketAddr::new(address, port.port);
                 addresses.services.insert(address, index);
             }
-            // Of several Services that have it, one that is headless is meant by those who dial it, and one
+            // Of several Services that have it, one that is headless is meant by clients that dial it, and one
             // that says what is spoken knows it; else the first by name.
             let is_declared = port.protocol != AppProtocol::Undeclared;
             let rank = (service.headless, is_declared);

@@ -38,7 +38,7 @@ pub(crate) struct Hashed {
 pub(super) struct Hosted {
     address: SocketAddr,
     pub(super) workload: WorkloadName,
-    /// Whom it proves to be.
+    /// The service account that it proves.
     pub(super) account: ServiceAccountName,
 }
 
@@ -98,8 +98,8 @@ impl Cluster {
     }
 }
 
-/// The weights of endpoints. Where none was given a weight of its own, what they take at once is their weight: who
-/// takes twice as many requests gets twice as many.
+/// The weights of endpoints. Where none was given a weight of its own, what they take at once is their weight: one
+/// that takes twice as many requests gets twice as many.
 fn weights(endpoints: &[&Endpoint]) -> Vec<u32> {
     let weights = || endpoints.iter().map(|endpoint| endpoint.weight);
     let is_unweighted = weights().all(|weight| Some(weight) == weights().next());

@@ -352,8 +352,8 @@ impl Compiler<'_> {
     }
 
     /// How an endpoint is reached: through its node, unless it is on this one or outside of the mesh. None
-    /// for one whose node nobody has heard of, and for one that could not prove whom it is: nothing is
-    /// sent to other nodes in the clear.
+    /// for one whose node is not known, and for one that could not prove its identity: nothing is sent to
+    /// other nodes in the clear.
     fn place(&self, service: &ServiceName, port: u16, endpoint: &Endpoint) -> Option<Place> {
         let address = endpoint.address;
         let node = match &endpoint.node {

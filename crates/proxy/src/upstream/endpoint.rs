@@ -27,7 +27,7 @@ const MAX_REFUSALS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) place: Place,
-    /// Its own address, whoever is dialled.
+    /// Its own address, even where its node is dialled instead.
     pub(crate) address: SocketAddr,
     /// The address as the access log shows it.
     pub(crate) label: Box<str>,

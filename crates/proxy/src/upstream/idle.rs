@@ -21,7 +21,7 @@ use crate::place::Via;
 use crate::side::Side;
 
 /// Idle connections of a process: one for so many client connections that there may be. They take descriptors,
-/// and whoever calls many endpoints must not take all of them.
+/// and a caller of many endpoints must not take all of them.
 const CLIENTS_PER_IDLE: usize = 4;
 
 /// A request that must not be sent twice goes by no connection that has been idle for longer, in milliseconds. Servers
@@ -37,7 +37,7 @@ pub(super) struct Idle {
     caller: WorkKey,
 }
 
-/// Who asks for an idle connection.
+/// For which caller and request an idle connection is wanted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asking<'a> {
     /// The caller, as accounts of this Worker are named.

@@ -95,7 +95,7 @@ impl Bound {
         Bound {
             snapshot: Arc::clone(&self.snapshot),
             clusters: clusters.collect(),
-            // Whoever goes on with the old one makes its own.
+            // A task that goes on with the old one makes its own.
             series: RefCell::new(self.series.take()),
         }
     }
@@ -107,7 +107,7 @@ impl Bound {
                 continue;
             };
             if cluster.turn.get() == 0 && cluster.budget.borrow().is_none() {
-                // Nobody has asked for it.
+                // No request has asked for it.
                 continue;
             }
             let found = self.snapshot.find(service, *number);
@@ -129,7 +129,7 @@ impl Bound {
         load: impl Fn(usize, &Endpoint) -> Load,
     ) -> Choice {
         let Some(cluster) = self.clusters.get(port.get()) else {
-            return Choice::Nobody;
+            return Choice::NoEndpoint;
         };
         let turn = cluster.turn.get();
         cluster.turn.set(turn.wrapping_add(1));

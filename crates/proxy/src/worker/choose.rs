@@ -11,7 +11,7 @@ use crate::failure::Reason;
 use crate::route::PortIndex;
 use crate::upstream::{Endpoint, Lease};
 
-/// How often an endpoint is chosen again whose last place somebody else took meanwhile.
+/// How often an endpoint is chosen again whose last place another request took meanwhile.
 const MAX_CHOICES: usize = 4;
 
 impl Worker {
@@ -37,7 +37,7 @@ impl Worker {
         let chosen = bound.choose(port, &mut self.random.borrow_mut(), None, roomy);
         match chosen {
             Choice::At(index) => bound.endpoint(port, index).map(Rc::clone),
-            Choice::Full | Choice::Nobody => None,
+            Choice::Full | Choice::NoEndpoint => None,
         }
         .ok_or(Reason::NoEndpoint)
     }
@@ -66,7 +66,7 @@ impl Worker {
             let index = match bound.choose(port, &mut self.random.borrow_mut(), hash, &load) {
                 Choice::At(index) => index,
                 Choice::Full => return Ok(None),
-                Choice::Nobody => return Err(Reason::NoEndpoint),
+                Choice::NoEndpoint => return Err(Reason::NoEndpoint),
             };
             let endpoint = bound.endpoint(port, index).ok_or(Reason::NoEndpoint)?;
             let seat = match rooms {
@@ -81,7 +81,8 @@ impl Worker {
         Ok(None)
     }
 
-    /// A place of the endpoint that somebody else has chosen. `None`: it has none left, or others wait for it.
+    /// A place of the endpoint that another node or the client has chosen. `None`: it has none left, or others
+    /// wait for it.
     pub(crate) fn lease_at(
         &self,
         bound: &Bound,

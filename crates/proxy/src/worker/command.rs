@@ -22,7 +22,7 @@ pub(crate) enum Command {
     Identify(Arc<Identities>),
     /// Reach these workloads from within their pods.
     Pods(Arc<Pods>),
-    /// Whom to ask for sockets there.
+    /// Ask this holder for sockets there.
     Sockets(Sockets),
     /// Accept connections from this socket.
     Listen {

@@ -5,7 +5,7 @@ use crate::env::portion::{Fate, Item, Kind, MAX_ASKED, Standing, choose};
 use crate::env::{Band, Spent, TaskId};
 use crate::intake::Intake;
 
-/// Who does work on a caller's account.
+/// What does work on a caller's account.
 #[derive(Debug, Clone, Copy)]
 enum Who {
     Task(TaskId),

@@ -167,7 +167,7 @@ impl Worker {
                 Way::Inside(pod.ok_or(Reason::PodGone)?)
             }
             (Some(workload), _) => pods.of(workload).map_or(Way::Here, Way::Inside),
-            // Dialled by anybody else it could reach what the pod cannot.
+            // Dialled from outside of the pod it could reach what the pod cannot.
             (None, What::Outside) => {
                 let pod = listener.or_else(|| pods.of(caller?));
                 Way::Outside(pod.ok_or(Reason::PodGone)?)
@@ -186,7 +186,7 @@ impl Worker {
         Arc::clone(&self.pods.borrow())
     }
 
-    /// Whom to ask for sockets within pods.
+    /// The holder that is asked for sockets within pods.
     pub(crate) fn sockets(&self) -> Option<Sockets> {
         self.sockets.borrow().clone()
     }
@@ -225,8 +225,8 @@ impl Worker {
 fn is_there(bound: &Bound, direct: &Direct, workload: &WorkloadName) -> bool {
     let addresses = &bound.snapshot.addresses;
     let has_arrived = || {
-        let nobodys = addresses.find(direct.endpoint) == Found::Outside;
-        direct.caller.is_none() && addresses.has(workload) && nobodys
+        let is_outside = addresses.find(direct.endpoint) == Found::Outside;
+        direct.caller.is_none() && addresses.has(workload) && is_outside
     };
     addresses.is_of(direct.endpoint.ip(), workload) || has_arrived()
 }

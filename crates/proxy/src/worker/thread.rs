@@ -131,7 +131,7 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<Handle> {
             let until_end = run(&worker, inbox, arrivals, timer);
             let cut = runtime.block_on(tokio::task::coop::unconstrained(until_end));
             worker.gate.clear();
-            // Nobody waits any more when the receiver is gone.
+            // No task waits any more when the receiver is gone.
             let _ = done.send(cut);
         })?;
     Ok(Handle {
@@ -208,11 +208,11 @@ impl Worker {
         let bound = Bound::new(snapshot, &self.pods.borrow(), &self.upstreams);
         bound.remember(&self.bound());
         self.serve_by(bound);
-        // Who waits for an endpoint looks whether there are others now.
+        // Requests that wait for an endpoint look whether there are others now.
         if self.stats.upstream_requests_waiting.get() > 0 {
             self.gate.wake_all();
         }
-        // Series that are in use are kept by who uses them.
+        // Series that are in use are kept by the tasks that use them.
         self.tcp.borrow_mut().clear();
         self.upstreams.forget_unused();
     }
@@ -309,7 +309,7 @@ impl Worker {
     fn next_look(&self, until: Option<Instant>) -> Option<Instant> {
         let now = self.clock.now_ms();
         let alarms = self.alarms.next_sweep().map(|ms| ms.min(now + SWEEP_MS));
-        // Pooled connections, blocks and log lines are given up even when nobody calls.
+        // Pooled connections, blocks and log lines are given up even when no client calls.
         let left = self.upstreams.has_idle()
             || (self.is_identified() && self.alarms.has_any())
             || self.peers.is_stale()
@@ -369,7 +369,7 @@ async fn run(
         if let Some(until) = until.get()
             && (worker.connections() == 0 || worker.clock.now() >= until)
         {
-            // What has come and nobody has taken yet is on nobody else's account.
+            // What has come and was not taken yet: no other Worker sees to it.
             if worker.take_last(&intake) && worker.clock.now() < until {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

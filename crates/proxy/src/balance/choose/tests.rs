@@ -202,20 +202,20 @@ fn one_with_a_small_share_gets_as_much_of_its_turns() {
 }
 
 #[test]
-fn nobody_is_chosen_from_nothing() {
+fn nothing_is_chosen_from_nothing() {
     for weights in [&[][..], &[0, 0]] {
         let schedule = Schedule::new(weights);
         for way in WAYS {
-            assert_eq!(choose(way(3), &schedule, 9, |_| FREE), Choice::Nobody);
+            assert_eq!(choose(way(3), &schedule, 9, |_| FREE), Choice::NoEndpoint);
         }
     }
     let ring = Ring::new(&[]);
     let chosen = choose(Picker::Ring(&ring, 7), &Schedule::default(), 9, |_| FREE);
-    assert_eq!(chosen, Choice::Nobody);
+    assert_eq!(chosen, Choice::NoEndpoint);
 }
 
 proptest! {
-    /// Whatever the loads: nobody waits while somebody has room that may be chosen, and nobody who is full
+    /// Whatever the loads: no request waits while an endpoint has room that may be chosen, and no full one
     /// is chosen.
     #[test]
     fn a_choice_is_right(
@@ -237,7 +237,7 @@ proptest! {
                     prop_assert!(!loads[i].0 || !any_working || !any_full);
                 }
                 Choice::Full => prop_assert!(!any_usable),
-                Choice::Nobody => prop_assert!(false),
+                Choice::NoEndpoint => prop_assert!(false),
             }
         }
     }

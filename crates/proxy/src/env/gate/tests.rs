@@ -52,7 +52,7 @@ fn a_budget_that_is_used_up_leaves_work() {
 }
 
 #[test]
-fn a_wake_for_a_task_that_has_ended_finds_nobody_else() {
+fn a_wake_for_a_task_that_has_ended_wakes_no_other() {
     let gate = Gate::new();
     let stale = Rc::new(RefCell::new(None));
     let keep = Rc::clone(&stale);

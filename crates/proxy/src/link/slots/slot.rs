@@ -41,7 +41,7 @@ pub(super) struct Slot {
     /// The other end takes no more, though all that it said has come.
     pub(super) deaf: Option<Failed>,
     pub(super) waker: Option<Waker>,
-    /// Nobody has it any more: it is there until the other end has ended.
+    /// No task has it any more: it is there until the other end has ended.
     pub(super) detached: bool,
     /// When its stream is over it takes another of the same destination.
     pub(super) goes_on: bool,

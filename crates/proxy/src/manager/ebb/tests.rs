@@ -27,7 +27,7 @@ fn after_a_flood_it_is_given_back_once() {
 }
 
 #[test]
-fn a_flood_that_nobody_has_seen_is_one() {
+fn a_flood_that_no_look_has_seen_is_one() {
     let mut ebb = Ebb::default();
     assert_eq!(over(&mut ebb, 20, 10, 60), 0);
     assert_eq!(over(&mut ebb, 80, 10, 60), 1);

@@ -48,7 +48,7 @@ struct World {
     workers: usize,
     loads: Loads,
     stealing: Stealing,
-    /// Who opens another link, when, and which link was asked.
+    /// When callers open another link, and which link was asked.
     coming: Vec<(u32, usize)>,
     asked: u32,
 }

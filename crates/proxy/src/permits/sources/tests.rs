@@ -16,13 +16,13 @@ fn flood(sources: &Arc<Sources>, client: &str) -> Vec<Permit> {
     std::iter::from_fn(|| sources.take(address(client)).ok()).collect()
 }
 
-fn of_everybody(fixed: Option<usize>) -> Arc<Sources> {
-    Permits::new(BOUND, None, fixed).sources(Holder::Anybody)
+fn of_any(fixed: Option<usize>) -> Arc<Sources> {
+    Permits::new(BOUND, None, fixed).sources(Holder::Any)
 }
 
 #[test]
 fn one_address_leaves_as_much_as_it_takes_to_the_others() {
-    let sources = of_everybody(None);
+    let sources = of_any(None);
     let first = flood(&sources, "192.0.2.1");
     assert!(
         (SHARE..=SHARE + 1).contains(&first.len()),
@@ -47,7 +47,7 @@ fn one_address_leaves_as_much_as_it_takes_to_the_others() {
 
 #[test]
 fn a_network_of_ipv6_is_one_and_a_mapped_address_is_the_one_that_it_maps() {
-    let sources = of_everybody(Some(2));
+    let sources = of_any(Some(2));
     let _own: Vec<Permit> = ["2001:db8:1:2::1", "2001:db8:1:2:ffff::9"]
         .map(|client| sources.take(address(client)).unwrap())
         .into();
@@ -62,7 +62,7 @@ fn a_network_of_ipv6_is_one_and_a_mapped_address_is_the_one_that_it_maps() {
 #[test]
 fn listeners_count_for_themselves() {
     let permits = Permits::new(BOUND, None, Some(1));
-    let [first, second] = [(); 2].map(|()| permits.sources(Holder::Anybody));
+    let [first, second] = [(); 2].map(|()| permits.sources(Holder::Any));
     let _held = first.take(address("127.0.0.1")).unwrap();
     assert!(first.take(address("127.0.0.1")).is_err());
     assert!(second.take(address("127.0.0.1")).is_ok());
@@ -88,7 +88,7 @@ fn those_at_one_pod_share_what_is_the_pods() {
 #[test]
 fn what_is_refused_takes_nothing() {
     let permits = Permits::new(2, None, None);
-    let sources = permits.sources(Holder::Anybody);
+    let sources = permits.sources(Holder::Any);
     let held = flood(&sources, "192.0.2.1");
     assert_eq!(held.len(), 1, "the other is for others");
     let other = sources.take(address("192.0.2.2")).unwrap();

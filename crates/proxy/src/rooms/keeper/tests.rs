@@ -79,7 +79,7 @@ fn what_is_taken_stays_taken_and_what_changes_nothing_is_the_same() {
     let seat = rooms.at(0).unwrap().take().unwrap();
     let again = kept(&mut keeper, &before, 1).unwrap();
     assert!(Arc::ptr_eq(&rooms, &again));
-    // While it is away somebody is still in it.
+    // While it is away a request is still in it.
     let without = kept(
         &mut keeper,
         &service(&[(2, Some(5))], Balancing::default()),
@@ -104,7 +104,7 @@ fn what_is_taken_stays_taken_and_what_changes_nothing_is_the_same() {
 }
 
 #[test]
-fn who_waits_gets_what_a_higher_limit_gives() {
+fn a_request_that_waits_gets_what_a_higher_limit_gives() {
     let mut keeper = Keeper::new(Instant::now());
     let rooms = kept(
         &mut keeper,

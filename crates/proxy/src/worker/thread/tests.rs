@@ -49,7 +49,7 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
         client: Packed::plain(client),
         state: State::Opaque(Box::new(Moving::fresh(upstream))),
     };
-    let permit = permits.share(Holder::Anybody).take().unwrap();
+    let permit = permits.share(Holder::Any).take().unwrap();
     let parcel = Parcel { contents, permit };
     (Arrival::Client(parcel), [caller, endpoint])
 }
@@ -83,7 +83,7 @@ async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
     let until = Instant::now() + Duration::from_millis(200);
     worker.mailbox.send(Command::Drain { until });
     thread::park_timeout(Duration::from_millis(50));
-    // Nobody wakes it: it is still there when the time is over.
+    // The Worker is not woken for it: it is still there when the time is over.
     worker.intake.put(second).unwrap();
     assert_eq!(worker.ended.await, Ok(2));
     let mut text = String::new();
