@@ -249,7 +249,7 @@ impl Undecided {
             attempts: self.attempts,
             upgraded: false,
             path: Vec::new(),
-            rule: None,
+            route: None,
         };
         let upstream = self.tried.map(|endpoint| endpoint.address);
         origin.fail(worker, &self.door, reason, upstream, (0, 0));
@@ -356,7 +356,7 @@ impl Undecided {
             attempts: self.attempts,
             upgraded: false,
             path: Vec::new(),
-            rule: None,
+            route: None,
         };
         Flow::join(self.worker, self.door, client, (upstream, lease), origin).begun()
     }

@@ -55,7 +55,7 @@ pub(crate) fn lead(
                 attempts: 0,
                 upgraded: false,
                 path: Vec::new(),
-                rule: None,
+                route: None,
             };
             origin.fail(worker, &door, reason, address, (0, 0));
             hint(worker, &door, reason, address);

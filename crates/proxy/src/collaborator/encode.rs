@@ -39,7 +39,7 @@ impl Connection {
             edits.append(b"Upgrade", &self.offer);
         }
 
-        let rule = exchange.rule.as_deref();
+        let rule = exchange.rule();
         let of_rule = rule.map(|rule| &rule.action.route.filters);
         let of_backend = exchange.backend().map(|backend| &backend.filters);
         let filters = [of_rule, of_backend];
@@ -178,10 +178,7 @@ impl Connection {
         } else if exchange.http10 {
             edits.append(b"Connection", b"keep-alive");
         }
-        let of_rule = exchange
-            .rule
-            .as_deref()
-            .map(|rule| &rule.action.route.filters);
+        let of_rule = exchange.rule().map(|rule| &rule.action.route.filters);
         let of_backend = exchange.backend().map(|backend| &backend.filters);
         let rule_edits = of_rule.map(|filters| &filters.response);
         let backend_edits = of_backend.map(|filters| &filters.response);

@@ -1,7 +1,6 @@
 //! One request and its response, from the head's last byte to the last byte of the answer.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
 use heddle_wire::http1::{Framing, Method, ResponseHead};
@@ -9,7 +8,7 @@ use heddle_wire::http1::{Framing, Method, ResponseHead};
 use crate::clock::{Millis, millis};
 use crate::failure::Reason;
 use crate::pump::Pump;
-use crate::route::{Backend, PortIndex, Rule};
+use crate::route::{Backend, PortIndex, Rule, RuleIndex};
 use crate::upstream::Lease;
 use crate::worker::{Bound, Worker};
 
@@ -31,7 +30,7 @@ pub(super) struct Exchange {
     pub(super) keep_alive: bool,
     /// The Service's port that was called.
     pub(super) port: Option<PortIndex>,
-    pub(super) rule: Option<Arc<Rule>>,
+    pub(super) rule: Option<RuleIndex>,
     /// Which of the rule's backends; in few bytes, since every connection has room for an exchange.
     pub(super) backend: u32,
     /// The port whose endpoints are asked.
@@ -124,11 +123,15 @@ impl Exchange {
         }
     }
 
+    /// The rule that matched.
+    pub(super) fn rule(&self) -> Option<&Rule> {
+        self.rule.map(|rule| self.bound.snapshot.rule(rule))
+    }
+
     /// The backend chosen by weight; none when requests go straight to the Service's endpoints.
     pub(super) fn backend(&self) -> Option<&Backend> {
-        self.rule
-            .as_ref()
-            .and_then(|rule| rule.action.backends.get(self.backend as usize))
+        let rule = self.rule()?;
+        rule.action.backends.get(self.backend as usize)
     }
 
     pub(super) fn set_backend(&mut self, index: usize) {
@@ -142,7 +145,7 @@ impl Exchange {
         if self.due == Millis::MAX {
             return true;
         }
-        let route = self.rule.as_ref().map(|rule| &rule.action.route);
+        let route = self.rule().map(|rule| &rule.action.route);
         let of_request = route.and_then(|route| route.request_timeout_ms);
         let limits = [of_request.unwrap_or(0), self.attempt_ms];
         let given = limits.into_iter().filter(|ms| *ms > 0).min();

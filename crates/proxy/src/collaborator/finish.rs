@@ -38,7 +38,7 @@ impl Connection {
         let key = SeriesKey {
             source: self.key.0,
             port: port.map_or(u32::MAX, |port| port.number()),
-            rule: exchange.rule.as_ref().map_or(0, |rule| rule.id),
+            rule: exchange.rule,
         };
         exchange
             .bound
@@ -49,8 +49,7 @@ impl Connection {
                     |port| Arc::clone(&snapshot.port(port).label),
                 ),
                 route: exchange
-                    .rule
-                    .as_ref()
+                    .rule()
                     .map_or_else(|| "".into(), |rule| Arc::clone(&rule.label)),
             })
             .record(exchange.status, duration_us, request_bytes, response_bytes);
@@ -72,7 +71,7 @@ impl Connection {
             unix_ms: self.worker.clock.unix_ms(exchange.started),
             source: &self.door.source,
             destination_service: port.map_or(&*gone, |port| &snapshot.port(port).label),
-            route: exchange.rule.as_ref().map_or("", |rule| &rule.label),
+            route: exchange.rule().map_or("", |rule| &rule.label),
             method: &self.shown.method,
             path: &self.shown.path,
             status: exchange.status,

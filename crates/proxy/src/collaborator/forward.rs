@@ -381,7 +381,7 @@ impl Connection {
                 attempts: exchange.attempts,
                 upgraded: true,
                 path: self.shown.path.clone(),
-                rule: exchange.rule.clone(),
+                route: exchange.rule().map(|rule| Arc::clone(&rule.label)),
             },
         })))
     }

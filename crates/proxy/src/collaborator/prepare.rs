@@ -22,7 +22,7 @@ use crate::entry::Entry;
 use crate::entry::Inbound;
 use crate::failure::{Failure, Reason};
 use crate::pump::Pump;
-use crate::route::{HTTP_PORT, PortIndex, Request, Snapshot, Target};
+use crate::route::{HTTP_PORT, PortIndex, Request, Rule, Snapshot, Target};
 use crate::worker::Scratch;
 
 /// What is to be done with a request.
@@ -141,29 +141,33 @@ impl Connection {
             return Ok(Prepared::Forward);
         };
         let (trusted, offer) = (self.trusted, self.offer.as_slice());
-        let found = routes.find(&Request {
-            method: request.method_span.of(buf),
-            path: new_path,
-            query: request.query.map(|query| query.of(buf)).unwrap_or_default(),
-            // What a rule sees is what the endpoint gets.
-            fields: |name: &[u8], each: &mut dyn FnMut(&[u8])| {
-                if name.eq_ignore_ascii_case(b"host") {
-                    return each(host.as_slice());
-                }
-                if !offer.is_empty() && name.eq_ignore_ascii_case(b"upgrade") {
-                    return each(offer);
-                }
-                for field in &request.fields {
-                    if field.name.of(buf).eq_ignore_ascii_case(name)
-                        && passes(request, buf, field, trusted)
-                    {
-                        each(field.value.of(buf));
+        let snapshot = &bound.snapshot;
+        let found = routes.find(
+            snapshot,
+            &Request {
+                method: request.method_span.of(buf),
+                path: new_path,
+                query: request.query.map(|query| query.of(buf)).unwrap_or_default(),
+                // What a rule sees is what the endpoint gets.
+                fields: |name: &[u8], each: &mut dyn FnMut(&[u8])| {
+                    if name.eq_ignore_ascii_case(b"host") {
+                        return each(host.as_slice());
                     }
-                }
+                    if !offer.is_empty() && name.eq_ignore_ascii_case(b"upgrade") {
+                        return each(offer);
+                    }
+                    for field in &request.fields {
+                        if field.name.of(buf).eq_ignore_ascii_case(name)
+                            && passes(request, buf, field, trusted)
+                        {
+                            each(field.value.of(buf));
+                        }
+                    }
+                },
             },
-        });
+        );
         let rule = found.ok_or(Reason::NoRoute)?;
-        exchange.rule = Some(rule.clone());
+        exchange.rule = Some(rule.index);
         let route = &rule.action.route;
         if let Outcome::Redirect(redirect) = &route.outcome {
             let port = match &self.door.entry {
@@ -180,14 +184,13 @@ impl Connection {
                 status: redirect.status,
             });
         }
-        exchange.target = Some(self.choose_backend(exchange)?);
+        exchange.target = Some(self.choose_backend(exchange, rule)?);
         self.set_deadlines(exchange, route.request_timeout_ms, route.backend_timeout_ms);
         self.encode_request(exchange, scratch);
         Ok(Prepared::Forward)
     }
 
-    fn choose_backend(&self, exchange: &mut Exchange) -> Result<PortIndex, Failure> {
-        let rule = exchange.rule.clone().ok_or(Reason::NoRoute)?;
+    fn choose_backend(&self, exchange: &mut Exchange, rule: &Rule) -> Result<PortIndex, Failure> {
         let draw = match &*rule.action.backends {
             [_] => 0,
             _ => self

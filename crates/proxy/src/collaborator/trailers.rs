@@ -38,7 +38,7 @@ impl Exchange {
 
     fn bodies<'a>(&'a mut self, door: &'a Door) -> (&'a mut Pump, &'a mut Pump, Trailers<'a>) {
         let trailers = Trailers {
-            rule: self.rule.as_deref(),
+            rule: self.rule.map(|rule| self.bound.snapshot.rule(rule)),
             backend: self.backend as usize,
             guards: &self.bound.snapshot.guards,
             door,

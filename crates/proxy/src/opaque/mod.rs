@@ -96,7 +96,7 @@ impl Origin {
             unix_ms: clock.unix_ms(self.began),
             source: &door.source,
             destination_service: &self.destination,
-            route: self.rule.as_ref().map_or("", |rule| &rule.label),
+            route: self.route.as_deref().unwrap_or_default(),
             method: b"",
             path: &self.path,
             status: 0,

@@ -8,7 +8,6 @@ use heddle_wire::link::Token;
 use crate::io::Packed;
 use crate::place::Place;
 use crate::rooms::Seat;
-use crate::route::Rule;
 
 /// Where a flow comes from: what the log says of it beside what it carried.
 #[derive(Debug)]
@@ -21,9 +20,9 @@ pub(crate) struct Origin {
     pub(crate) attempts: u32,
     /// It began with a request, by which it was judged.
     pub(crate) upgraded: bool,
-    /// Path and rule of the request that was upgraded, as the log shows them.
+    /// Path and route of the request that was upgraded, as the log shows them.
     pub(crate) path: Vec<u8>,
-    pub(crate) rule: Option<Arc<Rule>>,
+    pub(crate) route: Option<Arc<str>>,
 }
 
 /// An opaque connection: what goes along with the client's socket.
@@ -80,7 +79,7 @@ impl Moving {
                 attempts: 1,
                 upgraded: false,
                 path: Vec::new(),
-                rule: None,
+                route: None,
             },
             carried: (0, 0),
         }

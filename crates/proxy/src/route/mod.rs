@@ -11,5 +11,5 @@ pub(crate) use addresses::{Addresses, Found};
 pub(crate) use cluster::Cluster;
 pub(crate) use hosts::Hosts;
 pub(crate) use matcher::{HTTP_PORT, Matcher, Request};
-pub(crate) use snapshot::{Backend, PortEntry, PortIndex, Rule, Snapshot, Target};
+pub(crate) use snapshot::{Backend, PortEntry, PortIndex, Rule, RuleIndex, Snapshot, Target};
 pub(crate) use spoken::Spoken;

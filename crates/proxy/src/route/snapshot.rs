@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -45,6 +47,8 @@ pub(crate) struct Snapshot {
     /// What the workloads of this node hold of connections from other nodes, and what calls none of them.
     pub(crate) called: Called,
     ports: Vec<PortEntry>,
+    /// Those of each table one after the other.
+    rules: Vec<Rule>,
     by_name: HashMap<(ServiceName, u16), PortIndex, RandomState>,
     by_workload: HashMap<WorkloadName, PortIndex, RandomState>,
     outside: PortIndex,
@@ -65,10 +69,15 @@ pub(crate) struct PortEntry {
     consumer_routes: HashMap<Namespace, RouteTable>,
 }
 
+/// Index of a rule in a snapshot, plus one: a request holds a number, since the counter of a reference would be shared by
+/// all Workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct RuleIndex(NonZeroU32);
+
 /// Rules in order of precedence.
 #[derive(Debug)]
 pub(crate) struct RouteTable {
-    rules: Vec<Arc<Rule>>,
+    rules: Range<usize>,
     /// Whether a rule depends on the path: then a path that two programs could read in two ways is
     /// refused.
     strict_paths: bool,
@@ -77,12 +86,11 @@ pub(crate) struct RouteTable {
 /// One match of one route.
 #[derive(Debug)]
 pub(crate) struct Rule {
-    /// Unique within the snapshot.
-    pub(crate) id: u32,
+    pub(crate) index: RuleIndex,
     /// `namespace/route`.
     pub(crate) label: Arc<str>,
     pub(crate) path: PathMatch,
-    pub(crate) action: Arc<Action>,
+    pub(crate) action: Action,
     matcher: Matcher,
 }
 
@@ -125,13 +133,14 @@ impl Snapshot {
         let mut compiler = Compiler {
             mesh,
             by_name: &by_name,
-            next_rule: 0,
+            rules: Vec::new(),
         };
         let mut ports: Vec<PortEntry> = all()
             .map(|(service, port)| compiler.port(service, port))
             .collect();
         let guards = Guards::new(mesh);
-        judge_paths(&mut ports, &guards);
+        let rules = compiler.rules;
+        judge_paths(&mut ports, &rules, &guards);
         let numbered = (0..).map(PortIndex).zip(all());
         let numbered = numbered.map(|(index, (service, port))| (index, service, port));
         let addresses = Addresses::new(mesh, numbered);
@@ -151,6 +160,7 @@ impl Snapshot {
             addresses,
             called: Called::default(),
             ports,
+            rules,
             by_name,
             by_workload,
             outside,
@@ -211,6 +221,11 @@ impl Snapshot {
     /// The entry at an index that this snapshot gave out.
     pub(crate) fn port(&self, index: PortIndex) -> &PortEntry {
         &self.ports[index.0 as usize]
+    }
+
+    /// The rule at an index that this snapshot gave out.
+    pub(crate) fn rule(&self, index: RuleIndex) -> &Rule {
+        &self.rules[index.0.get() as usize - 1]
     }
 
     pub(crate) fn ports(&self) -> &[PortEntry] {
@@ -282,7 +297,7 @@ impl PortEntry {
 
 /// Finds the ports whose requests come to an endpoint before which a policy looks at paths: by a
 /// backend of a rule, or straight.
-fn judge_paths(ports: &mut [PortEntry], guards: &Guards) {
+fn judge_paths(ports: &mut [PortEntry], rules: &[Rule], guards: &Guards) {
     let judges = |port: &PortEntry| {
         let mut endpoints = port.cluster.endpoints.iter();
         endpoints.any(|endpoint| guards.look_at_paths_before(endpoint.address))
@@ -290,7 +305,7 @@ fn judge_paths(ports: &mut [PortEntry], guards: &Guards) {
     let own: Vec<bool> = ports.iter().map(judges).collect();
     for (port, own_judges) in ports.iter_mut().zip(&own) {
         let tables = port.routes.iter().chain(port.consumer_routes.values());
-        let rules = tables.flat_map(|table| &table.rules);
+        let rules = tables.flat_map(|table| &rules[table.rules.clone()]);
         let mut backends = rules.flat_map(|rule| &rule.action.backends);
         let by_backend = backends.any(|backend| match backend.target {
             Target::Port(index) => own[index.get()],
@@ -301,12 +316,17 @@ fn judge_paths(ports: &mut [PortEntry], guards: &Guards) {
 }
 
 impl RouteTable {
-    /// The first rule that matches.
-    pub(crate) fn find<F>(&self, request: &Request<'_, F>) -> Option<&Arc<Rule>>
+    /// The first rule of its snapshot that matches.
+    pub(crate) fn find<'a, F>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'_, F>,
+    ) -> Option<&'a Rule>
     where
         F: Fn(&[u8], &mut dyn FnMut(&[u8])),
     {
-        self.rules.iter().find(|rule| rule.matcher.matches(request))
+        let mut rules = snapshot.rules.get(self.rules.clone())?.iter();
+        rules.find(|rule| rule.matcher.matches(request))
     }
 }
 
@@ -325,7 +345,7 @@ impl Action {
 struct Compiler<'a> {
     mesh: &'a Mesh,
     by_name: &'a HashMap<(ServiceName, u16), PortIndex, RandomState>,
-    next_rule: u32,
+    rules: Vec<Rule>,
 }
 
 impl Compiler<'_> {
@@ -373,21 +393,26 @@ impl Compiler<'_> {
     }
 
     fn table(&mut self, rules: &[RouteRule]) -> RouteTable {
-        let rules: Vec<_> = rules.iter().map(|rule| Arc::new(self.rule(rule))).collect();
-        let strict_paths = rules.iter().any(|rule| rule.matcher.looks_at_path());
+        let first = self.rules.len();
+        for rule in rules {
+            let compiled = self.rule(rule);
+            self.rules.push(compiled);
+        }
+        let strict_paths = |rule: &Rule| rule.matcher.looks_at_path();
         RouteTable {
-            rules,
-            strict_paths,
+            strict_paths: self.rules[first..].iter().any(strict_paths),
+            rules: first..self.rules.len(),
         }
     }
 
-    fn rule(&mut self, rule: &RouteRule) -> Rule {
-        self.next_rule += 1;
+    fn rule(&self, rule: &RouteRule) -> Rule {
+        // A mesh with more would not fit into memory.
+        let before = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
         Rule {
-            id: self.next_rule,
+            index: RuleIndex(NonZeroU32::MIN.saturating_add(before)),
             label: Arc::clone(&rule.name),
             path: rule.matcher.path.clone(),
-            action: Arc::new(self.action(&rule.action)),
+            action: self.action(&rule.action),
             matcher: Matcher::new(&rule.matcher),
         }
     }

@@ -16,7 +16,7 @@ use crate::clock::Millis;
 use crate::place::Pods;
 use crate::place::{Place, Way};
 use crate::rooms::Room;
-use crate::route::{PortEntry, PortIndex, Snapshot};
+use crate::route::{PortEntry, PortIndex, RuleIndex, Snapshot};
 use crate::upstream::{Endpoint, Upstreams};
 
 /// A snapshot and what one Worker keeps beside it.
@@ -59,8 +59,8 @@ pub(crate) struct SeriesKey {
     pub(crate) source: u32,
     /// The port that was called; `u32::MAX` when there is none.
     pub(crate) port: u32,
-    /// The rule that matched; 0 when there is none.
-    pub(crate) rule: u32,
+    /// The rule that matched.
+    pub(crate) rule: Option<RuleIndex>,
 }
 
 impl Bound {
