@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use heddle_wire::link::frame::{Code, Serial};
-use heddle_wire::link::hello::{Hello, Limits, Token, VERSION};
+use heddle_wire::link::hello::{Hello, LinkLimits, Token, VERSION};
 use heddle_wire::link::session::{Opened, Session, Streams};
 use libfuzzer_sys::fuzz_target;
 
@@ -33,7 +33,7 @@ impl Streams for Owner {
     }
     fn head(&mut self, serial: Serial, _: Code, head: &[u8]) {
         self.check(serial);
-        assert!(head.ends_with(b"\r\n\r\n") && head.len() <= Limits::INITIAL.max_head as usize);
+        assert!(head.ends_with(b"\r\n\r\n") && head.len() <= LinkLimits::INITIAL.max_head as usize);
     }
     fn data(&mut self, serial: Serial, bytes: &[u8]) {
         self.check(serial);
@@ -125,9 +125,9 @@ fn act(session: &mut Session, owner: &mut Owner, serial: Serial, came: usize) {
 
 fn new(is_server: bool) -> Session {
     if is_server {
-        Session::server(TOKEN, Limits::INITIAL)
+        Session::server(TOKEN, LinkLimits::INITIAL)
     } else {
-        Session::client(Limits::INITIAL)
+        Session::client(LinkLimits::INITIAL)
     }
 }
 
@@ -138,7 +138,7 @@ fn hello(server: bool) -> Hello {
         oldest: VERSION,
         token: if server { TOKEN } else { Token::NONE },
         received: 0,
-        limits: Limits::INITIAL,
+        limits: LinkLimits::INITIAL,
         beside: !server,
     }
 }

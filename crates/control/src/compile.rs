@@ -16,7 +16,7 @@ use heddle_model::{Mesh, Name, Namespace, ServiceName};
 use crate::Options;
 use crate::check::Flaw;
 use crate::manifest::node::FieldPath;
-use crate::manifest::{Kind, Object, Origin};
+use crate::manifest::{Kind, Object, ObjectOrigin};
 use crate::problem::{Report, Severity};
 use crate::registry::Cause;
 
@@ -91,7 +91,7 @@ pub(crate) fn flaw_of_workload(
 
 /// An object under judgement: a place to report problems with its fields.
 struct Scope<'a> {
-    origin: &'a Origin,
+    origin: &'a ObjectOrigin,
     report: &'a mut Report,
 }
 

@@ -25,7 +25,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 
-use denied::Denied;
+use denied::DenyListCheck;
 use question::{Question, opaque};
 
 /// Endpoints that are explained; the rest is counted.
@@ -189,7 +189,7 @@ pub fn explain_denying(
         destination,
         opaque: &opaque,
     };
-    let denied = Denied {
+    let denied = DenyListCheck {
         list: denied,
         trust_domain: &mesh.trust_domain,
         caller: identity.as_ref(),

@@ -44,7 +44,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 /// An object as it was written, with where it was written.
 #[derive(Debug)]
 pub(crate) struct Object {
-    pub(crate) origin: Origin,
+    pub(crate) origin: ObjectOrigin,
     pub(crate) kind: Kind,
     pub(crate) namespace: Namespace,
     pub(crate) name: Name,
@@ -89,7 +89,7 @@ pub(crate) enum Body {
 
 /// Where an object was written: enough to say what is wrong with any field of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Origin {
+pub(crate) struct ObjectOrigin {
     pub(crate) file: Rc<Path>,
     pub(crate) label: String,
     pub(crate) key: Key,
@@ -98,7 +98,7 @@ pub(crate) struct Origin {
     tree: Rc<Node>,
 }
 
-impl Origin {
+impl ObjectOrigin {
     /// The line on which the object begins.
     pub(crate) fn line(&self) -> u32 {
         self.tree.line
@@ -232,7 +232,7 @@ impl Reader<'_> {
                         line,
                         value: Value::Text(value.to_owned()),
                     };
-                    entries.push(node::Entry {
+                    entries.push(node::MappingEntry {
                         key: key.to_owned(),
                         line,
                         value,
@@ -272,7 +272,7 @@ impl Reader<'_> {
             }
         };
         self.report.objects += 1;
-        let origin = Origin {
+        let origin = ObjectOrigin {
             file: Rc::clone(&self.file),
             label: label(kind, &tree),
             key: key(kind, &tree),
@@ -378,7 +378,7 @@ fn label(kind: Kind, tree: &Node) -> String {
     }
 }
 
-fn read_object(kind: Kind, origin: &Origin) -> Result<Object, Vec<Fault>> {
+fn read_object(kind: Kind, origin: &ObjectOrigin) -> Result<Object, Vec<Fault>> {
     let tree = &origin.tree;
     let metadata: Result<core::Metadata, _> = decode_metadata(tree);
     let body = match kind {

@@ -163,7 +163,7 @@ pub struct Report {
     pub(crate) documents: usize,
     /// What is there, but wrong.
     #[serde(skip)]
-    pub(crate) refused: Refused,
+    pub(crate) refused: RefusedObjects,
     errors: usize,
 }
 
@@ -215,7 +215,7 @@ fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Resul
 /// Objects with an error. They are there, so nothing is said of what follows from their absence:
 /// it would send the reader to the wrong place, and goes away when the error does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedObjects {
     /// Something could not be read at all, which may have held any object.
     pub(crate) unknown: bool,
     objects: BTreeSet<Key>,
@@ -229,7 +229,7 @@ pub(crate) struct Key {
     pub(crate) name: Option<String>,
 }
 
-impl Refused {
+impl RefusedObjects {
     pub(crate) fn insert(&mut self, key: &Key) {
         if !self.objects.contains(key) {
             self.objects.insert(key.clone());

@@ -30,7 +30,7 @@ pub(crate) enum Question {
     Workers,
     /// `GET /status`: [`crate::status::Status`] as JSON.
     Status,
-    /// `GET /config`: settings and mesh as JSON.
+    /// `GET /config`: [`crate::status::ConfigDump`] as JSON.
     Config,
     /// `GET /metrics`: Prometheus text.
     Metrics,

@@ -44,8 +44,8 @@ use crate::settings::Settings;
 use crate::state_folder;
 use crate::table::count;
 use door::Door;
-use keeper::Keeper;
-use plane::{Parts, Plane};
+use keeper::AuthorityKeeper;
+use plane::{Plane, PlaneParts};
 
 /// Questions that may wait for the main loop.
 const ASKS: usize = 32;
@@ -92,7 +92,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     remember(&authority, &nodes, at(&clock)());
     let board = Board::new(nodes.clone()).context("no random bytes")?;
     let door = Arc::new(Door::open(Arc::clone(&authority), Arc::clone(&clock))?);
-    let keeper = Keeper::new(
+    let keeper = AuthorityKeeper::new(
         Arc::clone(&authority),
         nodes.clone(),
         Arc::clone(&door),
@@ -105,7 +105,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
         at(&clock),
         bounds(),
     );
-    let mut plane = Plane::new(Parts {
+    let mut plane = Plane::new(PlaneParts {
         settings: settings.clone(),
         dir: dir.to_owned(),
         state,

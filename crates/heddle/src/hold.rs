@@ -32,7 +32,7 @@ use crate::serving::limits;
 use crate::settings::{Metrics, Settings};
 use crate::state_folder;
 use folder::NotGiven;
-pub(crate) use user::{User, Wanted};
+pub(crate) use user::{ProxyUser, User};
 
 mod folder;
 mod user;
@@ -44,7 +44,7 @@ const HOST_NAMESPACES: [&str; 2] = ["/proc/1/ns/net", "/proc/2/ns/net"];
 const BACKLOG: i32 = 16;
 
 /// What a holder is told.
-pub(crate) struct Options {
+pub(crate) struct HolderOptions {
     pub(crate) intercept: Intercept,
     /// Where other nodes connect: no traffic of the pod's, when there is one proxy for one pod.
     pub(crate) listen: SocketAddr,
@@ -56,11 +56,11 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// When it has not the privileges, or the kernel does not offer what is needed.
-pub(crate) fn run(options: Options, settings: &Settings) -> Result<Exit, Failure> {
+pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, Failure> {
     let stderr = Console::start(std::io::stderr()).context("cannot start a thread")?;
     logging::start(stderr, settings.log.level, settings.log.format)
         .context("cannot start the log")?;
-    let Options {
+    let HolderOptions {
         intercept,
         listen,
         state,

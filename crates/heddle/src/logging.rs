@@ -35,18 +35,18 @@ pub(crate) fn start(console: Console, level: LogLevel, format: LogFormat) -> io:
 struct Writer(Console);
 
 impl<'a> fmt::MakeWriter<'a> for Writer {
-    type Writer = Entry<'a>;
+    type Writer = LogEntry<'a>;
 
-    fn make_writer(&'a self) -> Entry<'a> {
-        Entry(&self.0)
+    fn make_writer(&'a self) -> LogEntry<'a> {
+        LogEntry(&self.0)
     }
 }
 
 /// One entry of the log. The formatter writes it at once, and whatever its fields hold, it is one
 /// line: a name from outside neither begins another nor tells the terminal anything.
-struct Entry<'a>(&'a Console);
+struct LogEntry<'a>(&'a Console);
 
-impl io::Write for Entry<'_> {
+impl io::Write for LogEntry<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.line(one_line(bytes));
         Ok(bytes.len())

@@ -52,7 +52,7 @@ use view::View;
 const CHANGES: usize = 4;
 
 /// What a node is told when it is started.
-pub(crate) struct Options {
+pub(crate) struct NodeOptions {
     pub(crate) name: NodeName,
     /// `HOST:PORT`.
     pub(crate) control: String,
@@ -86,7 +86,7 @@ struct Opened {
 }
 
 impl Opened {
-    fn new(options: &Options, folder: &Path, settings: &Settings) -> Result<Opened, Failure> {
+    fn new(options: &NodeOptions, folder: &Path, settings: &Settings) -> Result<Opened, Failure> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let state = rustix::fs::open(folder, flags, Mode::empty());
         let state = state.map_err(|error| {
@@ -106,7 +106,7 @@ impl Opened {
 /// # Errors
 /// When something is missing that is needed from the start: the admin socket, the addresses, a state
 /// folder that is whole, and a token when the node has not joined.
-pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure> {
+pub(crate) fn run(options: NodeOptions, settings: Settings) -> Result<Exit, Failure> {
     hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
     let folder = state_folder::folder(options.state.clone(), "node")?;
     let opened = match &options.held {
@@ -126,7 +126,7 @@ pub(crate) fn run(options: Options, settings: Settings) -> Result<Exit, Failure>
 }
 
 async fn serve(
-    options: Options,
+    options: NodeOptions,
     (folder, opened): (PathBuf, Option<(Opened, bool)>),
     settings: Settings,
     output: Output,
@@ -152,7 +152,7 @@ async fn serve(
         }),
         None => None,
     };
-    let Options {
+    let NodeOptions {
         name,
         control,
         listen,

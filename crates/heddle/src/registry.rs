@@ -9,7 +9,7 @@ use heddle_telemetry::text::{Encoder, Kind};
 use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure};
-use crate::settings::{Registry, Settings};
+use crate::settings::{RegistrySettings, Settings};
 use crate::status::{LeftOutStatus, ProvidingStatus, RegistryStatus};
 
 /// How long the first state is waited for before the folder is served without.
@@ -32,7 +32,7 @@ impl Followed {
     /// # Errors
     /// When what is said of it contradicts itself.
     pub(crate) async fn start(settings: &Settings) -> Result<Option<Followed>, Failure> {
-        let Registry { prefix, .. } = &settings.registry;
+        let RegistrySettings { prefix, .. } = &settings.registry;
         let refused = |why: String| Failure::new(Exit::Refused, anyhow!("the registry: {why}"));
         let Some(access) = settings.registry.access().map_err(refused)? else {
             return Ok(None);

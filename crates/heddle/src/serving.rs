@@ -51,7 +51,7 @@ use crate::logging;
 use crate::registry::Followed;
 use crate::settings::Settings;
 use crate::status::IdentityStatus;
-use node::{Node, Parts};
+use node::{Node, NodeParts};
 use pods::Pods;
 use signals::{Signal, Signals};
 pub(crate) use start::{Claimed, claim, say, say_new, unclaimed};
@@ -243,7 +243,7 @@ pub(crate) async fn serve(
         None => (None, None),
     };
     let metrics_at = metrics.as_ref().map(|(_, address)| *address);
-    let parts = Parts {
+    let parts = NodeParts {
         source,
         metrics_at,
         shares,

@@ -16,4 +16,4 @@ mod within;
 
 pub(crate) use error::SettingsError;
 pub(crate) use file::{LogFormat, LogLevel, MeshSettings, Metrics, Settings};
-pub(crate) use registry::{Prefix, Registry};
+pub(crate) use registry::{Prefix, RegistrySettings};

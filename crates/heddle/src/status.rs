@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use heddle_model::{Mesh, SpiffeId};
 use serde::{Deserialize, Serialize};
+
+use crate::settings::Settings;
 
 /// The answer to `GET /status`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -49,6 +52,15 @@ pub(crate) struct Status {
     /// The data plane's own words.
     pub(crate) proxy: serde_json::Value,
     pub(crate) usage: UsageStatus,
+}
+
+/// The answer to `GET /config`.
+#[derive(Serialize)]
+pub(crate) struct ConfigDump<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) mesh: &'a Mesh,
+    /// Identities on the deny-list.
+    pub(crate) denied: Vec<SpiffeId>,
 }
 
 /// The registry that is followed beside the folder.
@@ -243,7 +255,7 @@ pub(crate) struct IdentityStatus {
     pub(crate) trust_domain: Option<String>,
     /// Where other nodes connect.
     pub(crate) mesh_address: Option<SocketAddr>,
-    pub(crate) control: ControlStatus,
+    pub(crate) control: ControlConnectionStatus,
     pub(crate) clock: ClockStatus,
     /// Absent until the node has joined.
     pub(crate) trust: Option<TrustStatus>,
@@ -261,7 +273,7 @@ pub(crate) struct IdentityStatus {
 
 /// Whether the control plane is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct ControlStatus {
+pub(crate) struct ControlConnectionStatus {
     pub(crate) address: String,
     pub(crate) connected: bool,
     /// For how long it is as it is.

@@ -154,7 +154,7 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
     let memory = Memory::open(config.claim.memory().to_owned())?;
     let guests = Guests::new(config.requests, config.proxy)
         .map_err(|error| HolderError::new("cannot listen for requests", error))?;
-    let mut holder = Holder {
+    let mut holder = RunningHolder {
         program: config.program,
         arguments: config.arguments,
         pods: Pods::new(hooks, config.host.as_ref(), config.hooks.ranges)
@@ -175,7 +175,7 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
     Ok(ended)
 }
 
-struct Holder {
+struct RunningHolder {
     program: PathBuf,
     arguments: Vec<OsString>,
     pods: Pods,
@@ -194,7 +194,7 @@ struct Holder {
     is_news: bool,
 }
 
-impl Holder {
+impl RunningHolder {
     /// Enrols the pods that there were, and the one that is there from the start.
     fn recall(&mut self, own: Option<Own>) -> Result<(), HolderError> {
         for remembered in self.memory.recalled() {

@@ -49,7 +49,7 @@ mod wire;
 
 /// The experiments.
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum BenchCommand {
     /// One proxy of each kind, the same work, the same machine, interleaved.
     Proxy(proxy::Proxy),
     /// Two nodes of each kind with mutual TLS and a policy between them, likewise.
@@ -65,31 +65,31 @@ pub(crate) enum Command {
     /// Many requests at once, and providers of unequal size, beside Envoy.
     Concurrency(concurrency::Concurrency),
     /// Memory of all proxies of a node as its pods become more: one proxy for all, beside one for each.
-    NodeMemory(node::Options),
+    NodeMemory(node::NodeBenchOptions),
     /// CPU of all proxies of a node as requests become more, likewise.
-    NodeCpu(node::Options),
+    NodeCpu(node::NodeBenchOptions),
     /// What an application carries with its pod's share of a processor, likewise.
-    NodeQps(node::Options),
+    NodeQps(node::NodeBenchOptions),
     /// What a request takes as connections become more, on one node and between two, likewise.
-    NodeLatency(node::Options),
+    NodeLatency(node::NodeBenchOptions),
 }
 
 /// Runs one experiment to its report.
 ///
 /// # Errors
 /// When something it needs is missing or does not start.
-pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
+pub(crate) fn run(command: &BenchCommand) -> anyhow::Result<()> {
     match command {
-        Command::Proxy(options) => proxy::run(options),
-        Command::Mtls(options) => mtls::run(options),
-        Command::Link(options) => link::run(options),
-        Command::Identities(options) => identities::run(options),
-        Command::Elastic(options) => elastic::run(options),
-        Command::ElasticBetweenNodes(options) => between::run(options),
-        Command::Concurrency(options) => concurrency::run(options),
-        Command::NodeMemory(options) => node::memory(options),
-        Command::NodeCpu(options) => node::cpu(options),
-        Command::NodeQps(options) => node::qps(options),
-        Command::NodeLatency(options) => node::latency(options),
+        BenchCommand::Proxy(options) => proxy::run(options),
+        BenchCommand::Mtls(options) => mtls::run(options),
+        BenchCommand::Link(options) => link::run(options),
+        BenchCommand::Identities(options) => identities::run(options),
+        BenchCommand::Elastic(options) => elastic::run(options),
+        BenchCommand::ElasticBetweenNodes(options) => between::run(options),
+        BenchCommand::Concurrency(options) => concurrency::run(options),
+        BenchCommand::NodeMemory(options) => node::memory(options),
+        BenchCommand::NodeCpu(options) => node::cpu(options),
+        BenchCommand::NodeQps(options) => node::qps(options),
+        BenchCommand::NodeLatency(options) => node::latency(options),
     }
 }

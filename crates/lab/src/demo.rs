@@ -32,14 +32,14 @@ use clap::{Args, ValueEnum};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task;
 
-pub(crate) use asker::{Options as Ask, run as ask};
+pub(crate) use asker::{Ask, run as ask};
 use heddle_lab::lab;
-use manifests::Manifests;
+use manifests::ManifestFolder;
 use mesh::{Ground, Loopback, Mesh, NODES, Pods};
-use place::Place;
+use place::DemoLock;
 use program::Program;
 use shopper::Shopper;
-use stage::Stage;
+use stage::DemoStage;
 use verdict::Verdict;
 
 /// The workload that calls the bookstore, on the first node.
@@ -60,7 +60,7 @@ enum Where {
 
 /// Show a small bookstore mesh of two nodes on this machine, with real traffic.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct DemoOptions {
     /// Go on until Ctrl-C, and say how to look around
     #[arg(long)]
     stay: bool,
@@ -82,7 +82,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// Another demo runs, the mesh does not start, a page failed, or something was not as promised.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -90,24 +90,24 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         .block_on(tell(options))
 }
 
-async fn tell(options: &Options) -> anyhow::Result<()> {
+async fn tell(options: &DemoOptions) -> anyhow::Result<()> {
     let heddle = Program::find(&options.heddle)?;
     let mut signals = Signals::new()?;
     let in_pods = in_pods(options.place, &heddle)?;
-    let _place = Place::take(&match in_pods {
+    let _lock = DemoLock::take(&match in_pods {
         true => Vec::new(),
         false => manifests::addresses(),
     })?;
     let (mut manifests, ground);
     if in_pods {
-        manifests = Manifests::write_for_pods()?;
+        manifests = ManifestFolder::write_for_pods()?;
         let Some(pods) = bring_up(&heddle, manifests.dir(), &mut signals).await? else {
             return Ok(());
         };
         manifests.move_to(pods.manifests())?;
         ground = Ground::Pods(pods);
     } else {
-        manifests = Manifests::write()?;
+        manifests = ManifestFolder::write()?;
         let processes = Loopback::start(&heddle, manifests.dir(), manifests.scratch())?;
         ground = Ground::Loopback(processes);
     }
@@ -225,8 +225,8 @@ impl Signals {
 
 /// Everything that happens while the mesh is up.
 async fn scenes(
-    options: &Options,
-    manifests: &Manifests,
+    options: &DemoOptions,
+    manifests: &ManifestFolder,
     mesh: &mut Mesh,
 ) -> anyhow::Result<Verdict> {
     mesh.join().await?;
@@ -238,7 +238,7 @@ async fn scenes(
     acts::unaware(mesh).await?;
 
     let shopper = Shopper::start(mesh.program_of(SHOPPER)?, &page, options.rate)?;
-    let mut stage = Stage::open(mesh, shopper).await?;
+    let mut stage = DemoStage::open(mesh, shopper).await?;
     let length = Duration::from_secs(options.seconds);
     let phases = acts::share(&mut stage, manifests, length / 2).await?;
     let guarded = acts::guard(&mut stage, manifests, length / 4).await?;
@@ -265,7 +265,7 @@ async fn scenes(
 }
 
 /// Says what runs where, and who is who.
-async fn introduce(mesh: &Mesh, manifests: &Manifests) -> anyhow::Result<()> {
+async fn introduce(mesh: &Mesh, manifests: &ManifestFolder) -> anyhow::Result<()> {
     println!(
         "The bookstore is up: a control plane and two nodes, from the manifests in {}",
         manifests.dir().display()

@@ -20,10 +20,10 @@ struct Cli {
 enum Command {
     /// Experiments that measure Heddle beside other proxies.
     #[command(subcommand)]
-    Bench(bench::Command),
-    Demo(demo::Options),
+    Bench(bench::BenchCommand),
+    Demo(demo::DemoOptions),
     #[command(flatten)]
-    Lab(lab::commands::Command),
+    Lab(lab::commands::LabCommand),
     #[command(flatten)]
     Part(HiddenPart),
 }

@@ -45,6 +45,3 @@ pub(crate) use random::Random;
 pub(crate) use ring::{Ring, hash};
 pub(crate) use schedule::Schedule;
 pub(crate) use slow_start::share;
-
-/// Milliseconds of whatever clock the caller has.
-type Millis = u64;

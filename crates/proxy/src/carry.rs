@@ -28,16 +28,16 @@ use crate::collaborator::Connection;
 use crate::detect::{Decided, Undecided};
 use crate::door::Door;
 use crate::entry::Entry;
-use crate::env::{Member, Outcome, Part, WorkKey};
-use crate::http2;
+use crate::env::{BandMember, Outcome, Part, WorkKey};
+use crate::http2::{ArrivedExchange, InboundHttp2};
 use crate::inbound::{Greeting, Met};
 use crate::intake::Intake;
 use crate::intercepted::lead;
 use crate::io::is_reset;
-use crate::link::{self, Called, resumed};
+use crate::link::{ArrivedStream, InboundLink, resumed};
 use crate::listener::BATCH;
 use crate::opaque::Flow;
-use crate::parcel::{Arrival, Contents, Idle, Parcel, State};
+use crate::parcel::{Arrival, Contents, PackedUpstream, Parcel, State};
 use crate::permits::Permit;
 use crate::route::Spoken;
 use crate::side::Side;
@@ -55,9 +55,9 @@ pub(crate) enum Stage {
     /// It comes from another node, which proves the caller and says what it calls.
     Greeting(Box<Greeting>),
     /// Another node has a link with this one.
-    Link(Box<Called>),
+    Link(Box<InboundLink>),
     /// Another node speaks HTTP/2 with this one.
-    Http2(Box<http2::Called>),
+    Http2(Box<InboundHttp2>),
     /// It goes on elsewhere.
     Leave(Box<Contents>, Intake),
     /// It is over.
@@ -78,19 +78,19 @@ fn admit(worker: &Rc<Worker>, parcel: Parcel) {
     let key = worker.gate.account(&contents.door.source);
     // Counted from now on, not from when its task first runs: a Worker with a connection that
     // waits for its turn is not empty.
-    let open = Open::new(worker);
+    let active = ActiveConnection::new(worker);
     if let State::New = contents.state {
         worker.stats.connections_total.inc();
     }
-    let task = carry(Rc::clone(worker), open, permit, key, Box::new(contents));
+    let task = carry(Rc::clone(worker), active, permit, key, Box::new(contents));
     worker.gate.spawn(key, task);
 }
 
 /// Begins to carry a link from another node.
-fn admit_link(worker: Rc<Worker>, permit: Permit, called: Called) {
+fn admit_link(worker: Rc<Worker>, permit: Permit, called: InboundLink) {
     let key = worker.gate.account(&called.door.source);
     let band = worker.gate.band();
-    let driver = Member {
+    let driver = BandMember {
         band,
         part: Part::Driver,
     };
@@ -99,7 +99,7 @@ fn admit_link(worker: Rc<Worker>, permit: Permit, called: Called) {
         let links = Rc::clone(&worker.links);
         let arrived = || {
             while let Some(arrived) = links.take_arrived() {
-                let link::Arrived {
+                let ArrivedStream {
                     door,
                     permit,
                     stream,
@@ -120,11 +120,11 @@ fn admit_link(worker: Rc<Worker>, permit: Permit, called: Called) {
 }
 
 /// Carries a connection on which another node speaks HTTP/2.
-async fn carry_http2(worker: Rc<Worker>, called: http2::Called) {
+async fn carry_http2(worker: Rc<Worker>, called: InboundHttp2) {
     let http2 = Rc::clone(&worker.http2);
     let arrived = || {
         while let Some(arrived) = http2.take_arrived() {
-            let http2::Arrived {
+            let ArrivedExchange {
                 door,
                 permit,
                 exchange,
@@ -152,21 +152,21 @@ fn admit_stream(
     worker: &Rc<Worker>,
     door: Arc<Door>,
     permit: Permit,
-    (stream, member): (Side, Option<Member>),
+    (stream, member): (Side, Option<BandMember>),
     peer: SocketAddr,
 ) {
     let key = worker.gate.account(&door.source);
-    let open = Open::new(worker);
+    let active = ActiveConnection::new(worker);
     worker.stats.connections_total.inc();
     let its = Rc::clone(worker);
     worker.gate.spawn_as(key, member, async move {
         let stage = enter(Rc::clone(&its), door, key, stream, peer);
-        go_on(its, open, permit, stage).await;
+        go_on(its, active, permit, stage).await;
     });
 }
 
 /// Puts an idle connection into the pool of its endpoint, which is returned.
-fn pool_idle(worker: &Worker, idle: Idle) -> Rc<Endpoint> {
+fn pool_idle(worker: &Worker, idle: PackedUpstream) -> Rc<Endpoint> {
     let endpoint = worker.upstreams.endpoint(&idle.endpoint);
     // One that cannot be registered is closed: it was only kept to save time.
     let pod = idle.endpoint.pod();
@@ -199,18 +199,18 @@ fn send_off(worker: &Rc<Worker>, parcel: Parcel, to: &Intake) {
 /// Its contents come in a box: they are only looked at once, and would take room in every connection.
 async fn carry(
     worker: Rc<Worker>,
-    open: Open,
+    active: ActiveConnection,
     permit: Permit,
     key: WorkKey,
     contents: Box<Contents>,
 ) {
     match begin(&worker, key, *contents) {
-        Ok(stage) => go_on(worker, open, permit, stage).await,
+        Ok(stage) => go_on(worker, active, permit, stage).await,
         Err(error) => tracing::warn!(%error, "a connection cannot be served"),
     }
 }
 
-async fn go_on(worker: Rc<Worker>, open: Open, permit: Permit, mut stage: Stage) {
+async fn go_on(worker: Rc<Worker>, active: ActiveConnection, permit: Permit, mut stage: Stage) {
     loop {
         stage = match stage {
             Stage::Http(connection) => connection.serve().await.into(),
@@ -223,7 +223,7 @@ async fn go_on(worker: Rc<Worker>, open: Open, permit: Permit, mut stage: Stage)
             Stage::Link(called) => return admit_link(worker, permit, *called),
             Stage::Http2(called) => return Box::pin(carry_http2(worker, *called)).await,
             Stage::Leave(contents, to) => {
-                drop(open);
+                drop(active);
                 let contents = *contents;
                 send_off(&worker, Parcel { contents, permit }, &to);
                 return;
@@ -386,17 +386,17 @@ impl From<Flow> for Stage {
     }
 }
 
-/// Counts a client's connection as open for as long as this Worker carries it.
-struct Open(Rc<Worker>);
+/// Counts a client's connection as active for as long as this Worker carries it.
+struct ActiveConnection(Rc<Worker>);
 
-impl Open {
+impl ActiveConnection {
     fn new(worker: &Rc<Worker>) -> Self {
         worker.stats.connections_active.inc();
-        Open(Rc::clone(worker))
+        ActiveConnection(Rc::clone(worker))
     }
 }
 
-impl Drop for Open {
+impl Drop for ActiveConnection {
     fn drop(&mut self) {
         self.0.stats.connections_active.dec();
     }
@@ -406,7 +406,9 @@ impl Drop for Open {
 mod tests {
     use super::*;
 
-    fn size<F>(_: impl FnOnce(Rc<Worker>, Open, Permit, WorkKey, Box<Contents>) -> F) -> usize {
+    fn size<F>(
+        _: impl FnOnce(Rc<Worker>, ActiveConnection, Permit, WorkKey, Box<Contents>) -> F,
+    ) -> usize {
         size_of::<F>()
     }
 

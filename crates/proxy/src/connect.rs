@@ -22,7 +22,7 @@ use crate::env::Alarm;
 use crate::failure::{Failure, Reason};
 use crate::place::Place;
 use crate::side::Side;
-use crate::upstream::{Endpoint, Open, Upstream};
+use crate::upstream::{Endpoint, Upstream, UpstreamPermit};
 use crate::worker::Worker;
 use remote::{join, join_stream};
 use within::open_within;
@@ -40,7 +40,7 @@ pub(crate) struct Call<'a> {
     pub(crate) client: &'a SocketAddr,
 }
 
-/// Connects to an endpoint in the place that was reserved for it, by `due`. The endpoint remembers how
+/// Connects to an endpoint by the permit that was reserved for it, by `due`. The endpoint remembers how
 /// it went; that it was not in time only if that `is_fair`, since the caller may have had no time itself.
 ///
 /// # Errors
@@ -50,7 +50,7 @@ pub(crate) async fn connect(
     alarm: &Alarm,
     (due, is_fair): (Millis, bool),
     endpoint: &Endpoint,
-    place: Open,
+    permit: UpstreamPermit,
     call: &Call<'_>,
 ) -> Result<Upstream, Reason> {
     if is_refused(worker, endpoint, call.door) {
@@ -67,7 +67,7 @@ pub(crate) async fn connect(
                 link_failed(worker, endpoint, call.door, reason);
             }
         })?;
-        return Ok(worker.upstreams.opened(endpoint, place, side));
+        return Ok(worker.upstreams.opened(endpoint, permit, side));
     }
     let dial = Dial {
         worker,
@@ -100,7 +100,7 @@ pub(crate) async fn connect(
                     })?
                 }
             };
-            Ok(upstreams.opened(endpoint, place, side))
+            Ok(upstreams.opened(endpoint, permit, side))
         }
         Some(Err(error)) if is_ours(&error) => Err(Reason::Descriptors),
         Some(Err(error)) => {

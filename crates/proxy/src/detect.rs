@@ -29,7 +29,7 @@ use crate::failure::Reason;
 use crate::intake::Intake;
 use crate::opaque::Flow;
 use crate::parcel::Origin;
-use crate::parcel::{Contents, Idle, State, Waiting};
+use crate::parcel::{Contents, PackedUndecided, PackedUpstream, State};
 use crate::route::{PortIndex, Spoken};
 use crate::side::Side;
 use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Upstream};
@@ -120,7 +120,7 @@ impl Undecided {
 
     /// One that has come from another Worker, with the endpoint's connection that it had there. Where
     /// that cannot be registered another is made.
-    pub(crate) fn resumed(self, waiting: Waiting) -> Self {
+    pub(crate) fn resumed(self, waiting: PackedUndecided) -> Self {
         let upstreams = &self.worker.upstreams;
         let endpoint = upstreams.endpoint(&waiting.upstream.endpoint);
         let registered = waiting.upstream.side.unpack().ok();
@@ -369,11 +369,11 @@ impl Undecided {
             return Outcome::Over;
         };
         let endpoint = lease.endpoint().place.clone();
-        let waiting = Waiting {
+        let waiting = PackedUndecided {
             began: self.began,
             since: self.since,
             attempts: self.attempts,
-            upstream: Idle {
+            upstream: PackedUpstream {
                 endpoint,
                 side,
                 caller: Arc::clone(&self.door.source),

@@ -14,8 +14,8 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::env::{Alarm, Env};
 use crate::failure::Reason;
-use crate::handshake::{Broken, Handshake};
-use crate::io::Side;
+use crate::handshake::{Handshake, HandshakeError};
+use crate::io::WireSide;
 
 /// A handshake to be made with another node.
 pub(crate) struct Shaking<'a> {
@@ -33,12 +33,16 @@ pub(crate) struct Shaking<'a> {
 pub(crate) enum Unmet {
     Late,
     NoIdentity(NoIdentity),
-    Broken(Broken),
+    Broken(HandshakeError),
 }
 
 impl Shaking<'_> {
     /// Makes the handshake over a socket that is connected, while the alarm does not ring.
-    pub(crate) async fn hands(&self, stream: TcpStream, protocol: Protocol) -> Result<Side, Unmet> {
+    pub(crate) async fn hands(
+        &self,
+        stream: TcpStream,
+        protocol: Protocol,
+    ) -> Result<WireSide, Unmet> {
         let Shaking { env, alarm, .. } = *self;
         let missing = Unmet::NoIdentity(NoIdentity::Missing);
         let identities = env.identities().ok_or(missing)?;
@@ -54,7 +58,7 @@ impl Shaking<'_> {
         let side = shaken.and_then(|()| {
             let side = handshake.finish(env.clock.now(), &env.pool, &identities)?;
             // By what holds now: it may have changed since the handshake began.
-            env.check(&side).map_err(Broken::Refused)?;
+            env.check(&side).map_err(HandshakeError::Refused)?;
             Ok(side)
         });
         side.map_err(Unmet::Broken)
@@ -65,7 +69,10 @@ impl Shaking<'_> {
 ///
 /// # Errors
 /// Why it cannot be spoken to; [`Reason::LinkLost`] when the connection was cut in the middle of the handshake.
-pub(crate) async fn dial_node(shaking: Shaking<'_>, protocol: Protocol) -> Result<Side, Reason> {
+pub(crate) async fn dial_node(
+    shaking: Shaking<'_>,
+    protocol: Protocol,
+) -> Result<WireSide, Reason> {
     let Shaking {
         env,
         alarm,
@@ -113,9 +120,9 @@ pub(crate) fn missing(env: &Env, caller: &str, error: &NoIdentity) -> Reason {
 }
 
 /// Counts and says why another node is not spoken to.
-pub(crate) fn say_refused(env: &Env, peer: &dyn fmt::Display, broken: &Broken) -> Reason {
+pub(crate) fn say_refused(env: &Env, peer: &dyn fmt::Display, broken: &HandshakeError) -> Reason {
     match broken {
-        Broken::Refused(refusal) => {
+        HandshakeError::Refused(refusal) => {
             env.stats.handshakes_refused.inc(refusal.index());
             let now = env.clock.now();
             if env.refused.borrow_mut().may_name(refusal.index(), now) {
@@ -124,8 +131,8 @@ pub(crate) fn say_refused(env: &Env, peer: &dyn fmt::Display, broken: &Broken) -
             }
             Reason::PeerRefused
         }
-        Broken::Memory => Reason::Memory,
-        Broken::Io(error) => {
+        HandshakeError::Memory => Reason::Memory,
+        HandshakeError::Io(error) => {
             env.stats.handshakes_failed.inc();
             tracing::debug!(endpoint = %peer, %error, "another node left in the middle of a handshake");
             Reason::ConnectFailed

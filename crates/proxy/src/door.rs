@@ -9,7 +9,7 @@ use heddle_intercept::PodId;
 use heddle_model::Namespace;
 
 use crate::entry::{Entry, Inbound};
-use crate::permits::{Claim, Holder, Permit, Permits, Share, Sources, Spent};
+use crate::permits::{Claim, Holder, Permit, PermitRefusal, Permits, Share, Sources};
 
 /// The source of what is not identified, in metrics and logs.
 const UNIDENTIFIED: &str = "unidentified";
@@ -96,20 +96,20 @@ impl Door {
     ///
     /// # Errors
     /// When there is none.
-    pub(crate) fn permit(&self, client: SocketAddr) -> Result<Permit, Spent> {
+    pub(crate) fn permit(&self, client: SocketAddr) -> Result<Permit, PermitRefusal> {
         match &self.shares {
             Some(Shares::One(share)) => share.take(),
             Some(Shares::Each(sources)) => sources.take(client.ip()),
             // Only listeners are accepted from.
-            None => Err(Spent::All),
+            None => Err(PermitRefusal::All),
         }
     }
 
     /// Says that a client was refused since it has its share, unless that was said a moment ago.
-    pub(crate) fn say_spent(&self, client: SocketAddr, spent: Spent, now: Instant) {
+    pub(crate) fn say_spent(&self, client: SocketAddr, spent: PermitRefusal, now: Instant) {
         match (&self.shares, spent) {
             (Some(Shares::One(share)), _) => share.say_spent(now),
-            (Some(Shares::Each(sources)), Spent::Address) => {
+            (Some(Shares::Each(sources)), PermitRefusal::Address) => {
                 sources.say_address(client.ip(), self.port, now);
             }
             (Some(Shares::Each(sources)), _) => sources.say_spent(now),

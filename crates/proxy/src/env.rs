@@ -33,7 +33,7 @@ use heads::HeadLimits;
 
 pub(crate) use alarm::{Alarm, Alarms, Rope, SWEEP_MS};
 pub(crate) use blocks::Blocks;
-pub(crate) use gate::{Band, Gate, Member, Part, Spent, TaskId, WorkKey};
+pub(crate) use gate::{Band, BandMember, Gate, Part, Spent, TaskId, WorkKey};
 pub(crate) use heads::ADDED_BYTES;
 pub(crate) use moves::{Moves, Turn};
 pub(crate) use outcome::Outcome;

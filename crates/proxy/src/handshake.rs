@@ -18,7 +18,7 @@ use rustix::net::{RecvFlags, Shutdown, shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::io::{Secured, Side, count_received, once, poll_send};
+use crate::io::{Secured, WireSide, count_received, once, poll_send};
 use crate::pace::Pace;
 
 /// Bytes read at a time: a whole flight, with a chain of usual certificates in it.
@@ -49,7 +49,7 @@ pub(crate) struct Handshake {
 
 /// Why a handshake came to nothing.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum HandshakeError {
     /// One of the two ends is not believed, or breaks the rules.
     Refused(Refusal),
     /// The connection ended.
@@ -97,33 +97,39 @@ impl Handshake {
     ///
     /// # Errors
     /// Why it came to nothing. A peer that is refused was told as far as its socket took it.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, pace: &Pace) -> Poll<Result<(), Broken>> {
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        pace: &Pace,
+    ) -> Poll<Result<(), HandshakeError>> {
         loop {
-            ready!(self.poll_say(cx)).map_err(Broken::Io)?;
+            ready!(self.poll_say(cx)).map_err(HandshakeError::Io)?;
             if self.established {
                 return Poll::Ready(Ok(()));
             }
             let mut bytes = [0; READ_BYTES];
             let mut n = 0;
             if mem::replace(&mut self.begun, true) {
-                ready!(self.stream.poll_read_ready(cx)).map_err(Broken::Io)?;
+                ready!(self.stream.poll_read_ready(cx)).map_err(HandshakeError::Io)?;
                 ready!(pace.poll_step(cx));
                 let got = once(&self.stream, Interest::READABLE, bytes.len(), || {
                     rustix::net::recv(&self.stream, &mut bytes, RecvFlags::empty()).map(|(n, _)| n)
                 });
                 n = match got {
                     Ok(0) => {
-                        return Poll::Ready(Err(Broken::Io(io::ErrorKind::UnexpectedEof.into())));
+                        return Poll::Ready(Err(HandshakeError::Io(
+                            io::ErrorKind::UnexpectedEof.into(),
+                        )));
                     }
                     Ok(n) => n,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                    Err(error) => return Poll::Ready(Err(Broken::Io(error))),
+                    Err(error) => return Poll::Ready(Err(HandshakeError::Io(error))),
                 };
             }
             if let Err(refusal) = self.take(&mut bytes[..n]) {
                 // A peer that is refused is told why, without waiting for it.
                 let _told = self.poll_say(cx);
-                return Poll::Ready(Err(Broken::Refused(refusal)));
+                return Poll::Ready(Err(HandshakeError::Refused(refusal)));
             }
         }
     }
@@ -192,30 +198,30 @@ impl Handshake {
         now: Instant,
         pool: &Pool,
         identities: &Identities,
-    ) -> Result<Side, Broken> {
+    ) -> Result<WireSide, HandshakeError> {
         let now_s = identities.clock().now();
         let root = identities.root_of(&self.session);
-        let root = root.ok_or(Broken::Refused(Refusal::UnknownAuthority))?;
+        let root = root.ok_or(HandshakeError::Refused(Refusal::UnknownAuthority))?;
         let secured = Secured::new(self.session, root, self.caller, now, now_s);
-        let secured = secured.ok_or(Broken::Refused(Refusal::Anonymous))?;
-        let mut side = Side::secured(self.stream, secured);
+        let secured = secured.ok_or(HandshakeError::Refused(Refusal::Anonymous))?;
+        let mut side = WireSide::secured(self.stream, secured);
         let kept = side.inbox.extend_from_slice(pool, &self.early);
-        kept.map_err(|_| Broken::Memory)?;
+        kept.map_err(|_| HandshakeError::Memory)?;
         Ok(side)
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Broken::Refused(refusal) => refusal.fmt(f),
-            Broken::Io(error) => error.fmt(f),
-            Broken::Memory => f.write_str("all buffers are in use"),
+            HandshakeError::Refused(refusal) => refusal.fmt(f),
+            HandshakeError::Io(error) => error.fmt(f),
+            HandshakeError::Memory => f.write_str("all buffers are in use"),
         }
     }
 }
 
-impl Broken {
+impl HandshakeError {
     /// What an error of an established connection means. The peer may say late that it does not believe us (RFC
     /// 8446 section 2), and has looked at nothing then. Anything else has cut the connection: also bytes of
     /// an attacker on the way, who must not be able to have a request sent twice.
@@ -223,10 +229,10 @@ impl Broken {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
         match inner {
             Some(TlsError::Refused(refusal @ Refusal::ByPeer(_))) => {
-                Broken::Refused(refusal.clone())
+                HandshakeError::Refused(refusal.clone())
             }
-            _ if error.kind() == io::ErrorKind::OutOfMemory => Broken::Memory,
-            _ => Broken::Io(error),
+            _ if error.kind() == io::ErrorKind::OutOfMemory => HandshakeError::Memory,
+            _ => HandshakeError::Io(error),
         }
     }
 }

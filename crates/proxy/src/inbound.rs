@@ -26,10 +26,10 @@ use crate::door::Door;
 use crate::entry::Inbound;
 use crate::env::{Alarm, Outcome};
 use crate::failure::Reason;
-use crate::handshake::{Broken, Handshake};
-use crate::http2;
-use crate::io;
-use crate::link::Called;
+use crate::handshake::{Handshake, HandshakeError};
+use crate::http2::InboundHttp2;
+use crate::io::WireSide;
+use crate::link::InboundLink;
 use crate::permits::Claim;
 use crate::side::Side;
 use crate::worker::Worker;
@@ -47,8 +47,8 @@ pub(crate) struct Greeting {
 }
 
 /// Why it came to nothing.
-enum Failed {
-    Handshake(Broken),
+enum GreetingError {
+    Handshake(HandshakeError),
     Preface(String),
     Late,
     Gone,
@@ -97,12 +97,12 @@ impl Greeting {
             let place = worker.unproven.place(&alarm);
             let greeted = greeted(&worker, &identities, &alarm, stream).await;
             match greeted {
-                Err(Failed::Late) if place.is_evicted() => Err(Failed::Full),
+                Err(GreetingError::Late) if place.is_evicted() => Err(GreetingError::Full),
                 greeted => greeted,
             }
         };
         match greeted {
-            Ok((side, Greeted::Link(hello))) => Outcome::Next(Met::Link(Box::new(Called {
+            Ok((side, Greeted::Link(hello))) => Outcome::Next(Met::Link(Box::new(InboundLink {
                 links: Rc::clone(&worker.links),
                 door,
                 side,
@@ -110,7 +110,7 @@ impl Greeting {
                 peer,
                 alarm,
             }))),
-            Ok((side, Greeted::Http2)) => Outcome::Next(Met::Http2(Box::new(http2::Called {
+            Ok((side, Greeted::Http2)) => Outcome::Next(Met::Http2(Box::new(InboundHttp2 {
                 connections: Rc::clone(&worker.http2),
                 side,
                 peer,
@@ -148,9 +148,9 @@ pub(crate) enum Met {
         peer: SocketAddr,
     },
     /// It carries a link.
-    Link(Box<Called>),
+    Link(Box<InboundLink>),
     /// Many requests, by HTTP/2.
-    Http2(Box<http2::Called>),
+    Http2(Box<InboundHttp2>),
 }
 
 /// What a peer that has proven its identity wants.
@@ -166,19 +166,21 @@ async fn greeted(
     identities: &Identities,
     alarm: &Alarm,
     stream: TcpStream,
-) -> Result<(io::Side, Greeted), Failed> {
+) -> Result<(WireSide, Greeted), GreetingError> {
     let session = identities.accept().map_err(|error| {
         let refusal = heddle_transport::Refusal::Tls(error.to_string());
-        Failed::Handshake(Broken::Refused(refusal))
+        GreetingError::Handshake(HandshakeError::Refused(refusal))
     })?;
     let mut handshake = Handshake::accept(stream, session);
     worker.stats.handshakes.inc();
     let shaken = poll_fn(|cx| match alarm.rang() {
-        true => Poll::Ready(Err(Failed::Late)),
-        false => handshake.poll(cx, &worker.pace).map_err(Failed::Handshake),
+        true => Poll::Ready(Err(GreetingError::Late)),
+        false => handshake
+            .poll(cx, &worker.pace)
+            .map_err(GreetingError::Handshake),
     });
     let shaken = shaken.await;
-    if let Err(Failed::Handshake(Broken::Refused(_))) = &shaken {
+    if let Err(GreetingError::Handshake(HandshakeError::Refused(_))) = &shaken {
         alarm.set(worker.after(FAREWELL));
         poll_fn(|cx| match alarm.rang() {
             true => Poll::Ready(()),
@@ -189,8 +191,8 @@ async fn greeted(
     shaken?;
     let mut side = handshake
         .finish(worker.clock.now(), &worker.pool, identities)
-        .map_err(Failed::Handshake)?;
-    let refused = |refusal| Failed::Handshake(Broken::Refused(refusal));
+        .map_err(GreetingError::Handshake)?;
+    let refused = |refusal| GreetingError::Handshake(HandshakeError::Refused(refusal));
     // By what holds now: it may have changed since the handshake began.
     worker.check(&side).map_err(refused)?;
     // A node that is shut out while it says what it calls gets no further.
@@ -204,26 +206,27 @@ fn poll_first_words(
     cx: &mut Context<'_>,
     worker: &Worker,
     alarm: &Alarm,
-    side: &mut io::Side,
-) -> Poll<Result<Greeted, Failed>> {
+    side: &mut WireSide,
+) -> Poll<Result<Greeted, GreetingError>> {
     let mut linear = Vec::new();
     if side.protocol() == Some(Protocol::Http2) {
         return Poll::Ready(Ok(Greeted::Http2));
     }
     loop {
         if alarm.rang() {
-            return Poll::Ready(Err(Failed::Late));
+            return Poll::Ready(Err(GreetingError::Late));
         }
         let bytes = side.inbox.contiguous(side.inbox.len(), &mut linear);
         if side.protocol() == Some(Protocol::Link) {
             // It is the first of its frames, and stays there for the link.
-            let hello = Hello::parse(bytes).map_err(|error| Failed::Preface(error.to_string()))?;
+            let hello =
+                Hello::parse(bytes).map_err(|error| GreetingError::Preface(error.to_string()))?;
             if let Some((hello, _)) = hello {
                 return Poll::Ready(Ok(Greeted::Link(hello)));
             }
         } else {
             let parsed =
-                Preface::parse(bytes).map_err(|error| Failed::Preface(error.to_string()))?;
+                Preface::parse(bytes).map_err(|error| GreetingError::Preface(error.to_string()))?;
             if let Some((preface, length)) = parsed {
                 let inbound = understood(&preface, side);
                 side.inbox.consume(length);
@@ -233,8 +236,10 @@ fn poll_first_words(
         let pool = &worker.pool;
         match ready!(side.poll_fill(cx, pool, pool.block_size())) {
             Ok(n) if n > 0 => {}
-            Ok(_) => return Poll::Ready(Err(Failed::Gone)),
-            Err(error) => return Poll::Ready(Err(Failed::Handshake(Broken::of(error)))),
+            Ok(_) => return Poll::Ready(Err(GreetingError::Gone)),
+            Err(error) => {
+                return Poll::Ready(Err(GreetingError::Handshake(HandshakeError::of(error))));
+            }
         }
     }
 }
@@ -252,14 +257,14 @@ fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Outcome<Met
     Outcome::Over
 }
 
-fn understood(preface: &Preface<'_>, side: &io::Side) -> Result<Inbound, Failed> {
+fn understood(preface: &Preface<'_>, side: &WireSide) -> Result<Inbound, GreetingError> {
     let called = side.called().and_then(SpiffeId::service_account);
     let (Some(called), Some(caller)) = (called, side.proof()) else {
-        return Err(Failed::Preface(
+        return Err(GreetingError::Preface(
             "it is not known which identity calls which".to_owned(),
         ));
     };
-    Inbound::of(preface, called, &caller.peer.id).map_err(Failed::Preface)
+    Inbound::of(preface, called, &caller.peer.id).map_err(GreetingError::Preface)
 }
 
 /// Counts a connection to the workload that it calls. Those that call nothing here count together: each is
@@ -278,9 +283,9 @@ fn claim(worker: &Worker, inbound: &Inbound) -> Result<Claim, ()> {
     claim.ok_or(())
 }
 
-fn say_refused(worker: &Worker, peer: SocketAddr, failed: &Failed) {
+fn say_refused(worker: &Worker, peer: SocketAddr, failed: &GreetingError) {
     let why: &dyn std::fmt::Display = match failed {
-        Failed::Handshake(Broken::Refused(refusal)) => {
+        GreetingError::Handshake(HandshakeError::Refused(refusal)) => {
             worker.stats.handshakes_refused.inc(refusal.index());
             let now = worker.clock.now();
             if worker.refused.borrow_mut().may_name(refusal.index(), now) {
@@ -289,9 +294,9 @@ fn say_refused(worker: &Worker, peer: SocketAddr, failed: &Failed) {
             }
             return;
         }
-        Failed::Handshake(broken) => broken,
-        Failed::Preface(why) => why,
-        Failed::Full => {
+        GreetingError::Handshake(broken) => broken,
+        GreetingError::Preface(why) => why,
+        GreetingError::Full => {
             let now = worker.clock.now();
             if worker.refused.borrow_mut().may_name(usize::MAX, now) {
                 let most = worker.settings.bounds.handshakes;
@@ -303,8 +308,8 @@ fn say_refused(worker: &Worker, peer: SocketAddr, failed: &Failed) {
             }
             &"too many others have not proven who they are"
         }
-        Failed::Late => &"it took too long",
-        Failed::Gone => &"it left",
+        GreetingError::Late => &"it took too long",
+        GreetingError::Gone => &"it left",
     };
     worker.stats.handshakes_failed.inc();
     tracing::debug!(%peer, "a connection from another node came to nothing: {why}");

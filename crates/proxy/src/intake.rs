@@ -33,18 +33,18 @@ pub(crate) type Intake = Inlet<Arrival>;
 /// The queue, and the handle that each thread has of it.
 #[derive(Debug)]
 pub(crate) struct Inlet<T> {
-    inner: Arc<Mutex<Inner<T>>>,
+    inner: Arc<Mutex<InletState<T>>>,
 }
 
 #[derive(Debug)]
-struct Inner<T> {
+struct InletState<T> {
     queue: VecDeque<T>,
     bound: usize,
     open: bool,
     reader: Option<Waker>,
 }
 
-impl<T> Inner<T> {
+impl<T> InletState<T> {
     fn room(&self) -> usize {
         match self.open {
             true => self.bound.saturating_sub(self.queue.len()),
@@ -65,7 +65,7 @@ impl<T> Inlet<T> {
     /// An open queue for at most `bound`.
     pub(crate) fn new(bound: usize) -> Self {
         Inlet {
-            inner: Arc::new(Mutex::new(Inner {
+            inner: Arc::new(Mutex::new(InletState {
                 queue: VecDeque::new(),
                 bound,
                 open: true,
@@ -131,7 +131,7 @@ impl<T> Inlet<T> {
         self.lock().open = true;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+    fn lock(&self) -> MutexGuard<'_, InletState<T>> {
         lock(&self.inner)
     }
 }

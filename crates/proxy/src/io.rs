@@ -27,7 +27,7 @@ pub(crate) use wire::{Carrier, Wire};
 
 /// One side of the proxy: what carries its bytes, what was read and not yet used, what was not yet written.
 #[derive(Debug)]
-pub(crate) struct Side<C = Wire> {
+pub(crate) struct SideOf<C> {
     pub(crate) carrier: C,
     pub(crate) inbox: Chain,
     pub(crate) outbox: Chain,
@@ -35,10 +35,13 @@ pub(crate) struct Side<C = Wire> {
     pub(crate) one_clients: bool,
 }
 
-impl Side {
+/// A side with a connection of its own.
+pub(crate) type WireSide = SideOf<Wire>;
+
+impl WireSide {
     /// A side whose bytes go through a session from now on.
     pub(crate) fn secured(stream: TcpStream, secured: Box<Secured>) -> Self {
-        Side::of(Wire::Session(stream, secured))
+        WireSide::of(Wire::Session(stream, secured))
     }
 
     /// Reads once and hands out what was read, for which it takes no block: a task that does nothing but read
@@ -70,9 +73,9 @@ impl Side {
     }
 }
 
-impl<C: Carrier> Side<C> {
+impl<C: Carrier> SideOf<C> {
     pub(crate) fn of(carrier: C) -> Self {
-        Side {
+        SideOf {
             carrier,
             inbox: Chain::new(),
             outbox: Chain::new(),
@@ -133,7 +136,7 @@ impl<C: Carrier> Side<C> {
 
     /// Writes what the outbox holds.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Side {
+        let SideOf {
             carrier, outbox, ..
         } = self;
         while !outbox.is_empty() {

@@ -11,7 +11,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 use crate::clock::Millis;
 use crate::door::Door;
-use crate::permits::Spent;
+use crate::permits::PermitRefusal;
 
 pub(crate) use socket::{BATCH, Socket};
 
@@ -37,23 +37,23 @@ impl Refusing<'_> {
         self,
         door: &Door,
         (client, peer): (&TcpStream, SocketAddr),
-        spent: Spent,
+        spent: PermitRefusal,
     ) {
         self.refused.inc();
         match spent {
-            Spent::Share | Spent::Address => {
+            PermitRefusal::Share | PermitRefusal::Address => {
                 self.over_share.inc();
                 // What cannot be reset is closed.
                 let _closed = set_socket_linger(client, Some(Duration::ZERO));
                 door.say_spent(peer, spent, self.now);
             }
-            Spent::All if self.full.may_name((), self.now) => tracing::warn!(
+            PermitRefusal::All if self.full.may_name((), self.now) => tracing::warn!(
                 most = self.most,
                 "clients are turned away: there are as many connections as may be; raise \
                  proxy.bounds.connections, or the limit of open files (ulimit -n) if that is what bounds \
                  them"
             ),
-            Spent::All => {}
+            PermitRefusal::All => {}
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 /// What stands in a mailbox.
-pub(crate) trait Order {
+pub(crate) trait MailboxItem {
     /// Whether `before`, which has not been read, is not needed once this has come.
     fn replaces(&self, before: &Self) -> bool;
 }
@@ -17,11 +17,11 @@ pub(crate) trait Order {
 /// The sending side and the queue.
 #[derive(Debug)]
 pub(crate) struct Mailbox<O> {
-    inner: Arc<Mutex<Inner<O>>>,
+    inner: Arc<Mutex<MailboxState<O>>>,
 }
 
 #[derive(Debug)]
-struct Inner<O> {
+struct MailboxState<O> {
     queue: VecDeque<O>,
     reader: Option<Waker>,
 }
@@ -37,7 +37,7 @@ impl<O> Clone for Mailbox<O> {
 impl<O> Default for Mailbox<O> {
     fn default() -> Self {
         Mailbox {
-            inner: Arc::new(Mutex::new(Inner {
+            inner: Arc::new(Mutex::new(MailboxState {
                 queue: VecDeque::new(),
                 reader: None,
             })),
@@ -45,7 +45,7 @@ impl<O> Default for Mailbox<O> {
     }
 }
 
-impl<O: Order> Mailbox<O> {
+impl<O: MailboxItem> Mailbox<O> {
     /// Queues an order and wakes the reader.
     pub(crate) fn send(&self, order: O) {
         let mut inner = self.lock();
@@ -81,7 +81,7 @@ impl<O: Order> Mailbox<O> {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<O>> {
+    fn lock(&self) -> MutexGuard<'_, MailboxState<O>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -33,7 +33,7 @@ pub(crate) enum Arrival {
     /// A client's connection.
     Client(Parcel),
     /// An idle connection to an endpoint, for the pool.
-    Upstream(Idle),
+    Upstream(PackedUpstream),
 }
 
 /// A client's connection, and its permit to be open.
@@ -58,7 +58,7 @@ pub(crate) enum State {
     /// Nothing has been read from it.
     New,
     /// The same, and an endpoint is connected.
-    Undecided(Box<Waiting>),
+    Undecided(Box<PackedUndecided>),
     /// HTTP/1, and idle: what it may send next is the beginning of a request.
     Http {
         /// Requests that it has had answered.
@@ -66,7 +66,7 @@ pub(crate) enum State {
         /// When its wait for the next one began.
         since: Instant,
         /// A connection to the endpoint that answered last.
-        upstream: Option<Idle>,
+        upstream: Option<PackedUpstream>,
     },
     /// Bytes both ways.
     Opaque(Box<Moving>),
@@ -76,7 +76,7 @@ pub(crate) enum State {
 
 /// What goes along with a client's socket as long as neither side has spoken. The endpoint notices nothing.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct PackedUndecided {
     /// When the client was accepted.
     pub(crate) began: Instant,
     /// When the wait for the first bytes began.
@@ -84,12 +84,12 @@ pub(crate) struct Waiting {
     /// Endpoints that were tried.
     pub(crate) attempts: u32,
     /// The connection to the last of them.
-    pub(crate) upstream: Idle,
+    pub(crate) upstream: PackedUpstream,
 }
 
 /// A connection to an endpoint that waits for a request.
 #[derive(Debug)]
-pub(crate) struct Idle {
+pub(crate) struct PackedUpstream {
     pub(crate) endpoint: Place,
     pub(crate) side: Packed,
     /// The caller whose requests it has carried, as accounts of Workers are named.

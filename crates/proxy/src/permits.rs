@@ -29,7 +29,7 @@ use std::time::Instant;
 
 use foldhash::fast::RandomState;
 use heddle_model::WorkloadName;
-use sources::Place;
+use sources::AddressPlace;
 
 pub(crate) use sources::Sources;
 
@@ -123,7 +123,7 @@ struct Refusals {
 pub(crate) struct Permit {
     share: Arc<Share>,
     /// Its place among those of its address, where addresses are told apart.
-    place: Option<Place>,
+    place: Option<AddressPlace>,
 }
 
 /// The same of one that has a permit, towards a source that was not known when it got that.
@@ -134,7 +134,7 @@ pub(crate) struct Claim {
 
 /// The shares of what other nodes call here.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Called {
+pub(crate) struct CalledShares {
     pub(crate) workloads: HashMap<WorkloadName, Arc<Share>, RandomState>,
     /// That of everything else together; `None` before there is a mesh.
     pub(crate) astray: Option<Arc<Share>>,
@@ -142,7 +142,7 @@ pub(crate) struct Called {
 
 /// Why there is no permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spent {
+pub(crate) enum PermitRefusal {
     /// All are taken.
     All,
     /// The source has its share.
@@ -217,7 +217,7 @@ impl Share {
     ///
     /// # Errors
     /// When all are taken, or the source has its share.
-    pub(crate) fn take(self: &Arc<Self>) -> Result<Permit, Spent> {
+    pub(crate) fn take(self: &Arc<Self>) -> Result<Permit, PermitRefusal> {
         let held = self.held.fetch_add(1, Ordering::Relaxed);
         let taken = self
             .all
@@ -233,8 +233,8 @@ impl Share {
             Err(left) => {
                 self.held.fetch_sub(1, Ordering::Relaxed);
                 Err(match left {
-                    0 => Spent::All,
-                    _ => Spent::Share,
+                    0 => PermitRefusal::All,
+                    _ => PermitRefusal::Share,
                 })
             }
         }

@@ -14,9 +14,9 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use crate::mailbox::Mailbox;
-use crate::manager::{self, Order, View};
+use crate::manager::{self, ManagerHandle, Order, View};
 use crate::peers::{Peer, PeerStatus};
-use crate::permits::{Called, Holder, Permits};
+use crate::permits::{CalledShares, Holder, Permits};
 use crate::place::Pods;
 use crate::rooms::Keeper;
 use crate::route::Snapshot;
@@ -30,23 +30,23 @@ const NAMED_NODES: usize = 10;
 
 /// A running data plane. Dropping it cuts every connection; [`Proxy::drain`] lets them finish.
 pub struct Proxy {
-    manager: manager::Handle,
+    manager: ManagerHandle,
     permits: Permits,
     /// Shares of the workloads of the newest mesh.
-    called: Mutex<Called>,
+    called: Mutex<CalledShares>,
     /// What endpoints take and which requests wait for them, from one mesh to the next.
     rooms: Mutex<Keeper>,
     workers_limit: usize,
     /// Nodes of the newest mesh that cannot be reached.
     unreached: Mutex<BTreeSet<NodeName>>,
     /// Dropped last, and with it the Manager and its Workers.
-    _end: End,
+    _guard: ManagerGuard,
 }
 
 /// Ends the Manager when it is dropped.
-struct End(Mailbox<Order>);
+struct ManagerGuard(Mailbox<Order>);
 
-impl Drop for End {
+impl Drop for ManagerGuard {
     fn drop(&mut self) {
         self.0.send(Order::Drain {
             until: Instant::now(),
@@ -121,7 +121,7 @@ impl Proxy {
             bounds.connections_per_address,
         );
         let manager = manager::spawn(settings, registry, log, seed(), permits.clone())?;
-        let end = End(manager.orders.clone());
+        let guard = ManagerGuard(manager.orders.clone());
         Ok(Proxy {
             manager,
             permits,
@@ -129,7 +129,7 @@ impl Proxy {
             rooms: Mutex::new(Keeper::new(Instant::now())),
             workers_limit,
             unreached: Mutex::default(),
-            _end: end,
+            _guard: guard,
         })
     }
 
@@ -213,9 +213,9 @@ impl Proxy {
     }
 
     /// The shares of what is called of a mesh: of what there was before, the same.
-    fn shares_of(&self, mesh: &Mesh) -> Called {
+    fn shares_of(&self, mesh: &Mesh) -> CalledShares {
         let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
-        let Called {
+        let CalledShares {
             workloads: known,
             astray,
         } = &mut *called;
@@ -227,7 +227,7 @@ impl Proxy {
             let share = share.unwrap_or_else(|| self.permits.share(Holder::Nodes(name.clone())));
             (name, share)
         });
-        let shares = Called {
+        let shares = CalledShares {
             workloads: workloads.collect(),
             astray: Some(astray),
         };

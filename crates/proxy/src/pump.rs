@@ -46,7 +46,7 @@ pub(crate) type Keeps<'a> = dyn Fn(&[u8]) -> bool + 'a;
 
 /// Why a pump stopped.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum PumpError {
     /// The source closed its connection, or failed, in the middle of the body.
     Source,
     /// The source's framing is malformed.
@@ -147,16 +147,16 @@ impl Pump {
         sink: &mut Side,
         keeps: &Keeps<'_>,
         progress: &mut bool,
-    ) -> Poll<Result<(), Broken>> {
+    ) -> Poll<Result<(), PumpError>> {
         let start = self.bytes;
         loop {
             if !sink.outbox.is_empty() {
-                ready!(sink.poll_flush(cx)).map_err(|_| Broken::Sink)?;
+                ready!(sink.poll_flush(cx)).map_err(|_| PumpError::Sink)?;
                 *progress = true;
             }
             while self.approved > 0 {
                 let write = sink.poll_write(cx, &source.inbox, self.approved);
-                let n = ready!(write).map_err(|_| Broken::Sink)?;
+                let n = ready!(write).map_err(|_| PumpError::Sink)?;
                 *progress = true;
                 self.sent(&mut source.inbox, n);
             }
@@ -178,12 +178,12 @@ impl Pump {
                     self.ended = true;
                     continue;
                 }
-                Ok(0) => return Poll::Ready(Err(Broken::Source)),
+                Ok(0) => return Poll::Ready(Err(PumpError::Source)),
                 Ok(n) => n,
                 Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
-                    return Poll::Ready(Err(Broken::Memory));
+                    return Poll::Ready(Err(PumpError::Memory));
                 }
-                Err(_) => return Poll::Ready(Err(Broken::Source)),
+                Err(_) => return Poll::Ready(Err(PumpError::Source)),
             };
             *progress = true;
             if n >= self.window {
@@ -202,7 +202,7 @@ impl Pump {
         inbox: &mut Chain,
         outbox: &mut Chain,
         keeps: &Keeps<'_>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), PumpError> {
         while self.cut > 0 {
             let cut = std::mem::take(&mut self.cut) as usize;
             while self.approved > 0 {
@@ -224,7 +224,7 @@ impl Pump {
                 Some(Line::Trailer { name, line }) if keeps(name) => put(pool, outbox, line)?,
                 Some(Line::Trailer { .. }) | None => {}
             }
-            self.approve(inbox).map_err(Broken::Framing)?;
+            self.approve(inbox).map_err(PumpError::Framing)?;
         }
         Ok(())
     }
@@ -242,11 +242,11 @@ impl Pump {
     }
 
     /// Approves what was read, or takes it apart into the sink's outbox.
-    fn take(&mut self, pool: &Pool, source: &mut Side, sink: &mut Side) -> Result<(), Broken> {
+    fn take(&mut self, pool: &Pool, source: &mut Side, sink: &mut Side) -> Result<(), PumpError> {
         if self.decode {
             return self.decode(pool, &mut source.inbox, &mut sink.outbox);
         }
-        self.approve(&source.inbox).map_err(Broken::Framing)?;
+        self.approve(&source.inbox).map_err(PumpError::Framing)?;
         Ok(())
     }
 
@@ -256,7 +256,7 @@ impl Pump {
         pool: &Pool,
         inbox: &mut Chain,
         outbox: &mut Chain,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), PumpError> {
         while !inbox.is_empty() && !self.is_read() {
             let mut full = false;
             let advance = self
@@ -264,9 +264,9 @@ impl Pump {
                 .advance_decoded(inbox.front(), &mut |data| {
                     full |= outbox.extend_from_slice(pool, data).is_err();
                 })
-                .map_err(Broken::Framing)?;
+                .map_err(PumpError::Framing)?;
             if full {
-                return Err(Broken::Memory);
+                return Err(PumpError::Memory);
             }
             self.bytes += advance.consumed as u64;
             inbox.consume(advance.consumed);
@@ -276,7 +276,7 @@ impl Pump {
 }
 
 /// Copies bytes behind those that wait to be written.
-fn put(pool: &Pool, outbox: &mut Chain, bytes: &[u8]) -> Result<(), Broken> {
+fn put(pool: &Pool, outbox: &mut Chain, bytes: &[u8]) -> Result<(), PumpError> {
     let put = outbox.extend_from_slice(pool, bytes);
-    put.map_err(|_| Broken::Memory)
+    put.map_err(|_| PumpError::Memory)
 }

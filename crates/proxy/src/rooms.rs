@@ -1,19 +1,19 @@
 //! How much an endpoint takes at once, and which requests wait for it: shared by all Workers of the node.
 //!
 //! ```text
-//!   request ──▶ others waiting? ─── no ──▶ choose, take a seat ──▶ served ──▶ seat is given back
-//!                  │ yes                      │ none is free                        │ others waiting?
-//!                  ▼                          ▼                                     │
-//!                line (behind a lock): ticket ◀── the first that it suits ◀─────────┘ yes
+//!   request ──▶ others waiting? ─── no ──▶ choose, take a permit ──▶ served ──▶ permit is given back
+//!                  │ yes                      │ none is free                          │ others waiting?
+//!                  ▼                          ▼                                       │
+//!                line (behind a lock): ticket ◀── the first that it suits ◀───────────┘ yes
 //!                  └── queue is full, waited too long, client gone ──▶ refused, no trace
 //! ```
 //!
-//! A seat is one atomic number: nothing is locked or allocated as long as there is room. The line has a lock,
+//! A permit is one atomic number: nothing is locked or allocated as long as there is room. The line has a lock,
 //! which is touched only while a request waits. It is one for all Workers, so that the request that has waited
-//! longest is next, whichever Worker it waits on and whichever is done: the seats need not be shared out beforehand.
+//! longest is next, whichever Worker it waits on and whichever is done: the permits need not be shared out beforehand.
 //!
-//! That no request is forgotten rests on two orders. One that waits says so first and looks for a seat then; one that
-//! leaves frees the seat first and looks then whether others wait. One of the two sees the other.
+//! That no request is forgotten rests on two orders. One that waits says so first and looks for a permit then; one that
+//! leaves frees the permit first and looks then whether others wait. One of the two sees the other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ mod keeper;
 mod line;
 
 pub(crate) use keeper::Keeper;
-pub(crate) use line::{Joined, Line, Waiting, Wants, join};
+pub(crate) use line::{Joined, Line, LinePlace, Wants, join};
 
 /// The limit of an endpoint that takes any number.
 pub(super) const UNLIMITED: u32 = u32::MAX;
@@ -70,11 +70,11 @@ pub(crate) struct Room {
 
 /// The right of one request to be with an endpoint, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Seat(Arc<Room>);
+pub(crate) struct RequestPermit(Arc<Room>);
 
 /// How an endpoint stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct EndpointState {
     /// Requests with it, of all Workers.
     pub(crate) used: u32,
     pub(crate) is_full: bool,
@@ -101,10 +101,10 @@ impl Rooms {
     }
 
     /// How an endpoint stands at `now`.
-    pub(crate) fn standing(&self, index: usize, now: Millis) -> Option<Standing> {
+    pub(crate) fn standing(&self, index: usize, now: Millis) -> Option<EndpointState> {
         let room = self.each.get(index)?;
         let used = room.used.load(Ordering::Relaxed);
-        Some(Standing {
+        Some(EndpointState {
             used,
             is_full: used >= room.limit.load(Ordering::Relaxed),
             is_open: room.is_open(now),
@@ -133,13 +133,13 @@ impl Rooms {
         }
     }
 
-    /// Gives every seat that is free to the requests that wait, since endpoints may take more than before.
+    /// Gives every permit that is free to the requests that wait, since endpoints may take more than before.
     pub(super) fn serve(&self, now: Millis) {
         self.line.is_now(now);
         self.serve_all(|_| true);
     }
 
-    /// The same where endpoints may be chosen. One that is shut has seats as long as it is, and is not
+    /// The same where endpoints may be chosen. One that is shut has permits as long as it is, and is not
     /// chosen while another is open: all that wait would be asked in vain, behind the lock.
     fn serve_open(&self, now: Millis) {
         let now = self.line.is_now(now);
@@ -149,7 +149,7 @@ impl Rooms {
 
     fn serve_all(&self, is_meant: impl Fn(&Room) -> bool) {
         let rooms = self.each.iter();
-        for room in rooms.filter(|room| room.has_seat() && is_meant(room)) {
+        for room in rooms.filter(|room| room.has_permit() && is_meant(room)) {
             self.line.serve(room);
         }
     }
@@ -177,21 +177,21 @@ impl Rooms {
         Some(until - now)
     }
 
-    /// Takes a seat of the emptiest that is open; of any if none is.
-    fn find(&self, now: Millis) -> Option<Seat> {
+    /// Takes a permit of the emptiest that is open; of any if none is.
+    fn find(&self, now: Millis) -> Option<RequestPermit> {
         let is_none_open = self.each.iter().all(|room| !room.is_open(now));
-        // Others take seats meanwhile: a request that finds none at last counts as waiting, and is told.
+        // Others take permits meanwhile: a request that finds none at last counts as waiting, and is told.
         loop {
             let open = self
                 .each
                 .iter()
                 .filter(|room| is_none_open || room.is_open(now));
-            let emptiest = open.filter(|room| room.has_seat()).min_by_key(|room| {
+            let emptiest = open.filter(|room| room.has_permit()).min_by_key(|room| {
                 let limit = u64::from(room.limit.load(Ordering::Relaxed).max(1));
                 (u64::from(room.used.load(Ordering::Relaxed)) << 32) / limit
             });
-            if let Some(seat) = emptiest?.take() {
-                return Some(seat);
+            if let Some(permit) = emptiest?.take() {
+                return Some(permit);
             }
         }
     }
@@ -242,14 +242,14 @@ impl Room {
         self.used.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes a seat, if one is free.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Seat> {
+    /// Takes a permit, if one is free.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<RequestPermit> {
         let limit = self.limit.load(Ordering::Relaxed);
         let one_more = |used: u32| (used < limit).then(|| used + 1);
         self.used
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_more)
             .ok()?;
-        Some(Seat(Arc::clone(self)))
+        Some(RequestPermit(Arc::clone(self)))
     }
 
     /// A Worker could not connect to it: all Workers leave it alone until then.
@@ -270,7 +270,7 @@ impl Room {
         }
     }
 
-    fn has_seat(&self) -> bool {
+    fn has_permit(&self) -> bool {
         self.used.load(Ordering::Relaxed) < self.limit.load(Ordering::Relaxed)
     }
 
@@ -289,7 +289,7 @@ impl Room {
     }
 }
 
-impl Seat {
+impl RequestPermit {
     pub(crate) fn room(&self) -> &Arc<Room> {
         &self.0
     }
@@ -299,7 +299,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for RequestPermit {
     fn drop(&mut self) {
         let room = &self.0;
         room.used.fetch_sub(1, Ordering::AcqRel);

@@ -9,12 +9,12 @@ use heddle_wire::buffer::{Chain, Pool};
 use tokio::net::TcpStream;
 
 use crate::failure::Reason;
-use crate::http2::Exchange;
-use crate::io::{self as own, Carrier, Proof, Wire};
+use crate::http2::Http2Exchange;
+use crate::io::{Carrier, Proof, SideOf, Wire, WireSide};
 use crate::link::Stream;
 
-/// One side.
-pub(crate) type Side = own::Side<Any>;
+/// One side, whatever carries it.
+pub(crate) type Side = SideOf<Any>;
 
 /// What carries its bytes.
 #[derive(Debug)]
@@ -24,12 +24,12 @@ pub(crate) enum Any {
     /// A link to another node, beside others.
     Stream(Stream),
     /// A connection to another node that speaks HTTP/2, beside others.
-    Exchange(Box<Exchange>),
+    Exchange(Box<Http2Exchange>),
 }
 
-impl From<own::Side> for Side {
-    fn from(side: own::Side) -> Self {
-        own::Side {
+impl From<WireSide> for Side {
+    fn from(side: WireSide) -> Self {
+        SideOf {
             carrier: Any::Own(side.carrier),
             inbox: side.inbox,
             outbox: side.outbox,
@@ -44,8 +44,8 @@ impl From<Stream> for Side {
     }
 }
 
-impl From<Box<Exchange>> for Side {
-    fn from(exchange: Box<Exchange>) -> Self {
+impl From<Box<Http2Exchange>> for Side {
+    fn from(exchange: Box<Http2Exchange>) -> Self {
         Side::of(Any::Exchange(exchange))
     }
 }
@@ -53,12 +53,12 @@ impl From<Box<Exchange>> for Side {
 impl Side {
     /// A side that carries bytes as they are.
     pub(crate) fn new(stream: TcpStream) -> Self {
-        own::Side::of(Wire::Socket(stream)).into()
+        WireSide::of(Wire::Socket(stream)).into()
     }
 
     /// A side that speaks with the address of the client for which it was made.
     pub(crate) fn of_one_client(stream: TcpStream) -> Self {
-        own::Side {
+        SideOf {
             one_clients: true,
             ..Side::new(stream)
         }

@@ -112,9 +112,9 @@ impl Upstreams {
         }
     }
 
-    /// A place for one more connection to the endpoint, taken before it is made; `None` when it
+    /// A permit for one more connection to the endpoint, taken before it is made; `None` when it
     /// has as many as it may have, none of them idle.
-    pub(crate) fn reserve(&self, endpoint: &Endpoint) -> Option<Open> {
+    pub(crate) fn reserve(&self, endpoint: &Endpoint) -> Option<UpstreamPermit> {
         while endpoint.open.get() as usize >= self.connections_per_endpoint() {
             if !self.close_oldest(endpoint) {
                 return None;
@@ -122,19 +122,24 @@ impl Upstreams {
         }
         endpoint.open.set(endpoint.open.get() + 1);
         self.stats.upstream_connections_active.inc();
-        Some(Open {
+        Some(UpstreamPermit {
             count: Rc::clone(&endpoint.open),
             stats: Arc::clone(&self.stats),
         })
     }
 
     /// A connection just made becomes an upstream.
-    pub(crate) fn opened(&self, endpoint: &Endpoint, open: Open, side: Side) -> Upstream {
+    pub(crate) fn opened(
+        &self,
+        endpoint: &Endpoint,
+        permit: UpstreamPermit,
+        side: Side,
+    ) -> Upstream {
         if endpoint.place.via().is_none() {
             self.reached(endpoint);
         }
         self.stats.upstream_connections_total.inc();
-        Upstream { side, open }
+        Upstream { side, permit }
     }
 
     /// An endpoint was connected to, or has answered through another node: it is not passed over any more.
@@ -153,11 +158,11 @@ impl Upstreams {
     pub(crate) fn adopt(&self, endpoint: &Endpoint, side: Side) -> Upstream {
         endpoint.open.set(endpoint.open.get() + 1);
         self.stats.upstream_connections_active.inc();
-        let open = Open {
+        let permit = UpstreamPermit {
             count: Rc::clone(&endpoint.open),
             stats: Arc::clone(&self.stats),
         };
-        Upstream { side, open }
+        Upstream { side, permit }
     }
 
     /// Workers that share what is bounded for the process.
@@ -205,24 +210,24 @@ impl Upstreams {
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) side: Side,
-    open: Open,
+    permit: UpstreamPermit,
 }
 
 impl Upstream {
     /// A stream of a link, for one request.
-    pub(crate) fn of_link(side: Side, open: Open) -> Self {
-        Upstream { side, open }
+    pub(crate) fn of_link(side: Side, permit: UpstreamPermit) -> Self {
+        Upstream { side, permit }
     }
 }
 
-/// Counts a connection as open for as long as it lives, from before it is made.
+/// The right of a connection to an endpoint to be open, from before it is made: counts it for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct UpstreamPermit {
     count: Rc<Cell<u32>>,
     stats: Arc<WorkerStats>,
 }
 
-impl Drop for Open {
+impl Drop for UpstreamPermit {
     fn drop(&mut self) {
         self.count.set(self.count.get().saturating_sub(1));
         self.stats.upstream_connections_active.dec();

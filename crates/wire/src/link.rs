@@ -22,7 +22,7 @@ use std::fmt;
 
 pub use frame::{Code, Serial};
 pub use heads::HeadError;
-pub use hello::{Hello, Limits, Token};
+pub use hello::{Hello, LinkLimits, Token};
 pub use session::{Another, NoStream, Opened, Session, Streams, Verdict};
 
 /// The other end breaks the protocol: its connection and its session are given up.

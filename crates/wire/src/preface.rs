@@ -98,7 +98,7 @@ impl<'a> Preface<'a> {
         let Some(body) = rest.get(..length) else {
             return Ok(None);
         };
-        let mut body = Fields(body);
+        let mut body = PrefaceReader(body);
         let preface = Preface {
             kind,
             endpoint: SocketAddr::new(body.address()?, body.number()?),
@@ -148,9 +148,9 @@ impl<'a> Preface<'a> {
 }
 
 /// What is left to be read.
-struct Fields<'a>(&'a [u8]);
+struct PrefaceReader<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> PrefaceReader<'a> {
     fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         let (taken, rest) = self.0.split_at_checked(n).ok_or(Malformed("it is cut"))?;
         self.0 = rest;

@@ -60,14 +60,15 @@ impl Folder {
         match DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => sync_parent(path)?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(at(Fault::Io("make the folder", error))),
+            Err(error) => return Err(at(FolderFault::Io("make the folder", error))),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = openat(CWD, path, flags, Mode::empty()).map_err(|error| match error {
-            Errno::NOTDIR => at(Fault::NoFolder),
-            other => at(Fault::Io("open the folder", other.into())),
+            Errno::NOTDIR => at(FolderFault::NoFolder),
+            other => at(FolderFault::Io("open the folder", other.into())),
         })?;
-        let found = fstat(&handle).map_err(|e| at(Fault::Io("look at the folder", e.into())))?;
+        let found =
+            fstat(&handle).map_err(|e| at(FolderFault::Io("look at the folder", e.into())))?;
         check(&found, 0o077, "0700").map_err(at)?;
         Ok(Self {
             path: shown.to_owned(),
@@ -86,7 +87,7 @@ impl Folder {
             .map_err(|e| self.failed(name, "open the file", e))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Lock { _file: file }),
-            Err(Errno::WOULDBLOCK) => Err(FolderError::new(&self.path, Fault::Busy)),
+            Err(Errno::WOULDBLOCK) => Err(FolderError::new(&self.path, FolderFault::Busy)),
             Err(error) => Err(self.failed(name, "lock the file", error)),
         }
     }
@@ -120,12 +121,12 @@ impl Folder {
         let file = match self.open_file(name, OFlags::RDONLY | OFlags::NONBLOCK) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(self.at(name, Fault::NoFile)),
+            Err(Errno::LOOP) => return Err(self.at(name, FolderFault::NoFile)),
             Err(error) => return Err(self.failed(name, "open the file", error)),
         };
         let found = fstat(&file).map_err(|e| self.failed(name, "look at the file", e))?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            return Err(self.at(name, Fault::NoFile));
+            return Err(self.at(name, FolderFault::NoFile));
         }
         let (refused, wanted) = match name.ends_with(CERTIFICATE) {
             true => (0o022, "0644"),
@@ -139,9 +140,9 @@ impl Folder {
         File::from(file)
             .take(u64::try_from(room).unwrap_or(u64::MAX))
             .read_to_end(&mut bytes)
-            .map_err(|error| self.at(name, Fault::Io("read the file", error)))?;
+            .map_err(|error| self.at(name, FolderFault::Io("read the file", error)))?;
         if size > max_bytes || bytes.len() > max_bytes {
-            return Err(self.at(name, Fault::TooLarge(max_bytes)));
+            return Err(self.at(name, FolderFault::TooLarge(max_bytes)));
         }
         Ok(Some(bytes))
     }
@@ -172,7 +173,7 @@ impl Folder {
         let mut file = File::from(file);
         file.write_all(bytes)
             .and_then(|()| file.sync_all())
-            .map_err(|error| self.at(name, Fault::Io("write the file", error)))
+            .map_err(|error| self.at(name, FolderFault::Io("write the file", error)))
     }
 
     /// Removes a file; says whether there was one. When this returns it is gone from the disk.
@@ -204,7 +205,7 @@ impl Folder {
     }
 
     fn all_names(&self) -> Result<Vec<String>, FolderError> {
-        let failed = |e: Errno| self.at("", Fault::Io("list the folder", e.into()));
+        let failed = |e: Errno| self.at("", FolderFault::Io("list the folder", e.into()));
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.handle).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name().to_bytes().to_vec();
@@ -220,7 +221,7 @@ impl Folder {
     }
 
     fn sync(&self) -> Result<(), FolderError> {
-        fsync(&self.handle).map_err(|e| self.at("", Fault::Io("sync the folder", e.into())))
+        fsync(&self.handle).map_err(|e| self.at("", FolderFault::Io("sync the folder", e.into())))
     }
 
     fn open_file(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -228,7 +229,7 @@ impl Folder {
         openat(&self.handle, name, flags, Mode::from_raw_mode(0o600))
     }
 
-    fn at(&self, name: &str, fault: Fault) -> FolderError {
+    fn at(&self, name: &str, fault: FolderFault) -> FolderError {
         match name {
             "" => FolderError::new(&self.path, fault),
             name => FolderError::new(&self.path_of(name), fault),
@@ -236,7 +237,7 @@ impl Folder {
     }
 
     fn failed(&self, name: &str, what: &'static str, error: Errno) -> FolderError {
-        self.at(name, Fault::Io(what, error.into()))
+        self.at(name, FolderFault::Io(what, error.into()))
     }
 }
 
@@ -247,16 +248,16 @@ fn sync_parent(path: &Path) -> Result<(), FolderError> {
     };
     File::open(parent)
         .and_then(|parent| parent.sync_all())
-        .map_err(|error| FolderError::new(parent, Fault::Io("sync the folder", error)))
+        .map_err(|error| FolderError::new(parent, FolderFault::Io("sync the folder", error)))
 }
 
-fn check(found: &Stat, refused: u32, wanted: &'static str) -> Result<(), Fault> {
+fn check(found: &Stat, refused: u32, wanted: &'static str) -> Result<(), FolderFault> {
     if found.st_uid != geteuid().as_raw() {
-        return Err(Fault::Owner(found.st_uid));
+        return Err(FolderFault::Owner(found.st_uid));
     }
     match found.st_mode & 0o7777 {
         mode if mode & refused == 0 => Ok(()),
-        found => Err(Fault::Mode { found, wanted }),
+        found => Err(FolderFault::Mode { found, wanted }),
     }
 }
 
@@ -264,11 +265,11 @@ fn check(found: &Stat, refused: u32, wanted: &'static str) -> Result<(), Fault> 
 #[derive(Debug)]
 pub struct FolderError {
     path: PathBuf,
-    fault: Fault,
+    fault: FolderFault,
 }
 
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum FolderFault {
     /// Others can read or change it.
     Mode {
         found: u32,
@@ -289,7 +290,7 @@ pub(super) enum Fault {
 }
 
 impl FolderError {
-    pub(super) fn new(path: &Path, fault: Fault) -> Self {
+    pub(super) fn new(path: &Path, fault: FolderFault) -> Self {
         Self {
             path: path.to_owned(),
             fault,
@@ -298,7 +299,7 @@ impl FolderError {
 
     /// Whether another process works with the folder.
     pub fn is_busy(&self) -> bool {
-        matches!(self.fault, Fault::Busy)
+        matches!(self.fault, FolderFault::Busy)
     }
 }
 
@@ -306,32 +307,32 @@ impl fmt::Display for FolderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.fault {
-            Fault::Mode { found, wanted } => write!(
+            FolderFault::Mode { found, wanted } => write!(
                 f,
                 "{path}: others have access to it, its mode is {found:04o} (check who has read it, \
                  then chmod {wanted} it)"
             ),
-            Fault::Owner(uid) => write!(
+            FolderFault::Owner(uid) => write!(
                 f,
                 "{path}: it belongs to user {uid}, not to us, user {} (run as that user, or give \
                  it to ours with chown)",
                 geteuid().as_raw()
             ),
-            Fault::Busy => write!(
+            FolderFault::Busy => write!(
                 f,
                 "{path}: another process works with this folder (ask that one, or stop it)"
             ),
-            Fault::NoFolder => write!(f, "{path}: it is no folder (choose another path)"),
-            Fault::NoFile => write!(
+            FolderFault::NoFolder => write!(f, "{path}: it is no folder (choose another path)"),
+            FolderFault::NoFile => write!(
                 f,
                 "{path}: it is no plain file (put the file itself here, not a link to it)"
             ),
-            Fault::TooLarge(max) => write!(
+            FolderFault::TooLarge(max) => write!(
                 f,
                 "{path}: it is larger than {max} bytes (nothing that belongs there is; look at what it is)"
             ),
-            Fault::Random => write!(f, "{path}: the system gave no random bytes (try again)"),
-            Fault::Io(what, error) => write!(f, "{path}: cannot {what}: {error}"),
+            FolderFault::Random => write!(f, "{path}: the system gave no random bytes (try again)"),
+            FolderFault::Io(what, error) => write!(f, "{path}: cannot {what}: {error}"),
         }
     }
 }
@@ -339,7 +340,7 @@ impl fmt::Display for FolderError {
 impl std::error::Error for FolderError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.fault {
-            Fault::Io(_, error) => Some(error),
+            FolderFault::Io(_, error) => Some(error),
             _ => None,
         }
     }

@@ -35,12 +35,12 @@ pub struct Member {
 #[derive(Debug)]
 pub(super) struct Members {
     folder: Folder,
-    known: BTreeMap<NodeName, Known>,
+    known: BTreeMap<NodeName, MemberRecord>,
 }
 
 /// What is known of a node.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct MemberRecord {
     until: u64,
     address: Option<SocketAddr>,
 }
@@ -73,7 +73,7 @@ impl Members {
             if !address.is_none_or(|address| is_reachable(&address)) {
                 return Err(corrupt("its address is none that others could reach"));
             }
-            known.insert(member.node, Known { until, address });
+            known.insert(member.node, MemberRecord { until, address });
         }
         let mut members = Self { folder, known };
         members.forget_expired(now);
@@ -103,7 +103,7 @@ impl Members {
             return Ok(());
         }
         let address = known.and_then(|known| known.address);
-        let written = self.write(node, Known { until, address });
+        let written = self.write(node, MemberRecord { until, address });
         written.map_err(MemberError::Folder)
     }
 
@@ -115,12 +115,14 @@ impl Members {
     ) -> Result<(), FolderError> {
         let address = Some(address);
         match self.known.get(node).copied() {
-            Some(known) if known.address != address => self.write(node, Known { address, ..known }),
+            Some(known) if known.address != address => {
+                self.write(node, MemberRecord { address, ..known })
+            }
             _ => Ok(()),
         }
     }
 
-    fn write(&mut self, node: &NodeName, known: Known) -> Result<(), FolderError> {
+    fn write(&mut self, node: &NodeName, known: MemberRecord) -> Result<(), FolderError> {
         // Names, numbers and addresses always have a text.
         let text = serde_json::to_vec(&member((node, &known))).unwrap_or_default();
         self.folder.write(&file(node), &text)?;
@@ -147,7 +149,7 @@ impl Members {
     }
 }
 
-fn member((node, known): (&NodeName, &Known)) -> Member {
+fn member((node, known): (&NodeName, &MemberRecord)) -> Member {
     Member {
         node: node.clone(),
         until: known.until,

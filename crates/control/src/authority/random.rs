@@ -5,7 +5,7 @@ use std::path::Path;
 
 use aws_lc_rs::digest;
 
-use super::folder::{Fault, FolderError};
+use super::folder::{FolderError, FolderFault};
 
 /// A SHA-256 digest (FIPS 180-4).
 pub(super) fn sha256(parts: &[&[u8]]) -> [u8; 32] {
@@ -21,7 +21,7 @@ pub(super) fn sha256(parts: &[&[u8]]) -> [u8; 32] {
 /// Bytes that cannot be guessed.
 pub(super) fn fill(bytes: &mut [u8]) -> Result<(), FolderError> {
     aws_lc_rs::rand::fill(bytes)
-        .map_err(|_| FolderError::new(Path::new("/dev/random"), Fault::Random))
+        .map_err(|_| FolderError::new(Path::new("/dev/random"), FolderFault::Random))
 }
 
 /// A short random text for a file's name.

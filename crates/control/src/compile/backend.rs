@@ -5,7 +5,7 @@
 
 use heddle_model::{Backend, BackendTarget, InvalidName, ServiceName};
 
-use super::route::Context;
+use super::route::RouteContext;
 use super::workload::MAX_WEIGHT;
 use super::{Scope, filter, find_service, name_namespace, protocol};
 use crate::check;
@@ -19,7 +19,7 @@ const MAX_BACKENDS: usize = 16;
 
 /// Compiles the backends of the rule at `rule`.
 pub(super) fn compile(
-    context: &Context<'_>,
+    context: &RouteContext<'_>,
     written: &[HttpBackendRef],
     rule: &FieldPath,
     scope: &mut Scope<'_>,
@@ -32,7 +32,7 @@ pub(super) fn compile(
 }
 
 fn one(
-    context: &Context<'_>,
+    context: &RouteContext<'_>,
     written: &HttpBackendRef,
     at: &FieldPath,
     scope: &mut Scope<'_>,
@@ -104,7 +104,7 @@ fn is_service(written: &HttpBackendRef) -> bool {
 }
 
 fn target_name(
-    context: &Context<'_>,
+    context: &RouteContext<'_>,
     written: &HttpBackendRef,
 ) -> Result<ServiceName, InvalidName> {
     let own = context.object.namespace.as_str();
@@ -113,7 +113,11 @@ fn target_name(
 }
 
 /// Whether the Service that is meant has an error, or something has that may permit it.
-fn is_there_but_wrong(context: &Context<'_>, written: &HttpBackendRef, scope: &Scope<'_>) -> bool {
+fn is_there_but_wrong(
+    context: &RouteContext<'_>,
+    written: &HttpBackendRef,
+    scope: &Scope<'_>,
+) -> bool {
     if !is_service(written) {
         return false;
     }
@@ -147,7 +151,7 @@ fn unresolved(
 }
 
 fn resolve(
-    context: &Context<'_>,
+    context: &RouteContext<'_>,
     written: &HttpBackendRef,
     port: u16,
 ) -> Result<(ServiceName, u16), Unresolved> {
@@ -215,7 +219,7 @@ fn resolve(
 /// That takes a ReferenceGrant there, with one exception: a consumer route may send requests to
 /// the namespace of the Service it is attached to, where its callers were going anyway (GEP-1294,
 /// and the conformance test `MeshConsumerRoute`).
-fn is_permitted(context: &Context<'_>, target: &ServiceName) -> bool {
+fn is_permitted(context: &RouteContext<'_>, target: &ServiceName) -> bool {
     let own = &context.object.namespace;
     if target.namespace == *own || context.parent_namespaces.contains(&target.namespace) {
         return true;

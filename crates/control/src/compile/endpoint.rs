@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use heddle_model::{Endpoint, Workload, WorkloadName};
 
-use super::service::{Context, port_name};
+use super::service::{ServiceContext, port_name};
 use super::{Scope, did_you_mean};
 use crate::check;
 use crate::manifest::Kind;
@@ -17,7 +17,7 @@ pub(super) fn of_port(
     written: &ServicePortSpec,
     port: u16,
     selected: &[&Workload],
-    context: &Context<'_>,
+    context: &ServiceContext<'_>,
     at: &FieldPath,
     scope: &mut Scope<'_>,
 ) -> Vec<Endpoint> {
@@ -100,7 +100,10 @@ pub(super) fn of_port(
 }
 
 /// Who answers on a port by the Service's EndpointSlices.
-fn of_slices(written: &ServicePortSpec, context: &Context<'_>) -> BTreeMap<SocketAddr, Endpoint> {
+fn of_slices(
+    written: &ServicePortSpec,
+    context: &ServiceContext<'_>,
+) -> BTreeMap<SocketAddr, Endpoint> {
     let mut found = BTreeMap::new();
     for slice in context.slices {
         for address in slice.endpoints(port_name(written)) {

@@ -6,7 +6,7 @@
 
 use heddle_model::{Service, ServiceName, ServicePort};
 
-use super::route::{Attachment, Context};
+use super::route::{Attachment, RouteContext};
 use super::{Scope, did_you_mean, find_service, name_namespace, protocol};
 use crate::check;
 use crate::manifest::Kind;
@@ -19,7 +19,7 @@ const MAX_PARENTS: usize = 32;
 
 /// The ports that a route is attached to, each once.
 pub(super) fn attachments(
-    context: &Context<'_>,
+    context: &RouteContext<'_>,
     written: &[ParentReference],
     scope: &mut Scope<'_>,
 ) -> Vec<Attachment> {
@@ -66,7 +66,7 @@ fn is_gateway(parent: &ParentReference) -> bool {
     (group(parent), kind(parent)) == (GATEWAY_GROUP, "Gateway")
 }
 
-fn parent_name(context: &Context<'_>, parent: &ParentReference) -> Option<ServiceName> {
+fn parent_name(context: &RouteContext<'_>, parent: &ParentReference) -> Option<ServiceName> {
     let own = context.object.namespace.as_str();
     let namespace = parent
         .namespace
@@ -78,7 +78,7 @@ fn parent_name(context: &Context<'_>, parent: &ParentReference) -> Option<Servic
 
 /// Of two references to one object, each must name a part of it, and not the same part.
 fn check_distinct(
-    context: &Context<'_>,
+    context: &RouteContext<'_>,
     written: &[ParentReference],
     at: &FieldPath,
     scope: &mut Scope<'_>,
@@ -103,7 +103,7 @@ fn check_distinct(
 }
 
 fn attach(
-    context: &Context<'_>,
+    context: &RouteContext<'_>,
     parent: &ParentReference,
     at: &FieldPath,
     scope: &mut Scope<'_>,

@@ -33,7 +33,7 @@ use ports::Ports;
 const MAX_LOOKED_AT: usize = 20_000_000;
 
 /// What a policy is judged against.
-struct Context<'a> {
+struct PolicyContext<'a> {
     index: &'a Index<'a>,
     workloads: &'a [Workload],
     ports: &'a Ports,
@@ -75,7 +75,7 @@ pub(super) fn compile(
     let mut looks_left = MAX_LOOKED_AT;
     for (name, (object, written)) in &index.policies {
         let mut scope = Scope::of(object, report);
-        let context = Context {
+        let context = PolicyContext {
             index,
             workloads,
             ports: &ports,

@@ -46,7 +46,7 @@ pub(super) struct Attachment {
 }
 
 /// What the parts of a route are judged against.
-pub(super) struct Context<'a> {
+pub(super) struct RouteContext<'a> {
     pub(super) index: &'a Index<'a>,
     pub(super) services: &'a [Service],
     pub(super) object: &'a Object,
@@ -54,7 +54,7 @@ pub(super) struct Context<'a> {
     pub(super) parent_namespaces: Vec<Namespace>,
 }
 
-impl Context<'_> {
+impl RouteContext<'_> {
     pub(super) fn service(&self, name: &ServiceName) -> Option<&Service> {
         let found = self
             .services
@@ -99,7 +99,7 @@ fn route(
             attachments: Vec::new(),
         };
     }
-    let mut context = Context {
+    let mut context = RouteContext {
         index,
         services,
         object,
@@ -141,7 +141,7 @@ fn check_hostnames(hostnames: &[String], scope: &mut Scope<'_>) {
     }
 }
 
-fn rules(context: &Context<'_>, body: &HttpRoute, scope: &mut Scope<'_>) -> Vec<Rule> {
+fn rules(context: &RouteContext<'_>, body: &HttpRoute, scope: &mut Scope<'_>) -> Vec<Rule> {
     let at = FieldPath::of("spec.rules");
     let default = [HttpRouteRule::default()];
     let written = body.spec.rules.as_deref().unwrap_or(&default);
@@ -186,7 +186,7 @@ fn rules(context: &Context<'_>, body: &HttpRoute, scope: &mut Scope<'_>) -> Vec<
 }
 
 fn compile_rule(
-    context: &Context<'_>,
+    context: &RouteContext<'_>,
     rule: &HttpRouteRule,
     at: &FieldPath,
     scope: &mut Scope<'_>,

@@ -37,7 +37,7 @@ pub(super) fn compile(
             let mut scope = Scope::of(object, report);
             let slices = slices.get(name).map_or(&[][..], Vec::as_slice);
             let left = &mut endpoints_left;
-            let context = Context {
+            let context = ServiceContext {
                 index,
                 selectable: &selectable,
                 owners: &owners,
@@ -50,7 +50,7 @@ pub(super) fn compile(
 }
 
 /// What a Service's endpoints are found in.
-pub(super) struct Context<'a> {
+pub(super) struct ServiceContext<'a> {
     pub(super) index: &'a Index<'a>,
     selectable: &'a Selectable<'a>,
     pub(super) owners: &'a Owners<'a>,
@@ -63,11 +63,11 @@ fn service(
     name: &ServiceName,
     object: &Object,
     body: &core::Service,
-    context: &Context<'_>,
+    context: &ServiceContext<'_>,
     endpoints_left: &mut usize,
     scope: &mut Scope<'_>,
 ) -> Service {
-    let Context {
+    let ServiceContext {
         selectable, slices, ..
     } = context;
     let spec = &body.spec;
@@ -201,7 +201,7 @@ fn check_spec(spec: &ServiceSpec, scope: &mut Scope<'_>) {
 fn ports(
     spec: &ServiceSpec,
     selected: &[&Workload],
-    context: &Context<'_>,
+    context: &ServiceContext<'_>,
     scope: &mut Scope<'_>,
 ) -> Vec<ServicePort> {
     let at = FieldPath::of("spec.ports");

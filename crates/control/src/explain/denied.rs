@@ -9,7 +9,7 @@ use heddle_model::{Endpoint, NodeName, SpiffeId, TrustDomain};
 use super::{ExplainedEndpoint, Outcome};
 
 /// Who calls, and whose certificates no node takes.
-pub(super) struct Denied<'d> {
+pub(super) struct DenyListCheck<'d> {
     pub(super) list: &'d BTreeSet<SpiffeId>,
     pub(super) trust_domain: &'d TrustDomain,
     pub(super) caller: Option<&'d SpiffeId>,
@@ -17,7 +17,7 @@ pub(super) struct Denied<'d> {
     pub(super) caller_node: Option<&'d NodeName>,
 }
 
-impl Denied<'_> {
+impl DenyListCheck<'_> {
     /// The answer as it is with the deny-list in force.
     pub(super) fn over(&self, answer: ExplainedEndpoint, endpoint: &Endpoint) -> ExplainedEndpoint {
         let Some((id, node)) = self.refused(endpoint) else {

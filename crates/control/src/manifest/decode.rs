@@ -20,7 +20,7 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::node::{Entry, FieldPath, Node, Plain, Value};
+use super::node::{FieldPath, MappingEntry, Node, Plain, Value};
 use super::suggest;
 use super::unused;
 use stop::Stop;
@@ -156,7 +156,7 @@ impl<'n> Decoder<'n, '_> {
         }
     }
 
-    fn entries(&self) -> Result<&'n [Entry], Stop> {
+    fn entries(&self) -> Result<&'n [MappingEntry], Stop> {
         match &self.node.value {
             Value::Mapping(entries) => Ok(entries),
             _ if self.is_stand_in() => Ok(&[]),
@@ -165,7 +165,7 @@ impl<'n> Decoder<'n, '_> {
     }
 
     /// Reports every key that is neither read nor known to be without effect.
-    fn check_fields(&self, name: &str, read: &[&str], entries: &[Entry]) {
+    fn check_fields(&self, name: &str, read: &[&str], entries: &[MappingEntry]) {
         let passed_over = unused::fields(name);
         let head: &[&str] = if self.path == FieldPath::default() {
             &HEAD
@@ -359,7 +359,7 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
 }
 
 struct Fields<'n, 'f> {
-    entries: std::slice::Iter<'n, Entry>,
+    entries: std::slice::Iter<'n, MappingEntry>,
     value: Option<(&'n str, &'n Node)>,
     /// The fields of a struct; none for a free mapping, where every key counts.
     known: Option<&'static [&'static str]>,
@@ -376,7 +376,7 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
         seed: K,
     ) -> Result<Option<K::Value>, Stop> {
         let known = self.known;
-        let wanted = |entry: &&Entry| match known {
+        let wanted = |entry: &&MappingEntry| match known {
             Some(fields) => {
                 fields.contains(&entry.key.as_str()) && entry.value.value != Value::Null
             }

@@ -20,7 +20,7 @@ pub(crate) enum Value {
     Plain(Plain, String),
     Text(String),
     Sequence(Vec<Node>),
-    Mapping(Vec<Entry>),
+    Mapping(Vec<MappingEntry>),
 }
 
 /// What a plain scalar means.
@@ -33,7 +33,7 @@ pub(crate) enum Plain {
 
 /// A key of a mapping and what it holds.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct MappingEntry {
     pub(crate) key: String,
     pub(crate) line: u32,
     pub(crate) value: Node,

@@ -12,8 +12,8 @@ use heddle_model::GROUP;
 
 use super::kind::{Kind, Verdict, judge};
 use super::local::LocalWorkloadSpec;
-use super::node::{Entry, Node, Value};
-use super::{Body, Object, Origin, key, label, read_object, type_of, yaml};
+use super::node::{MappingEntry, Node, Value};
+use super::{Body, Object, ObjectOrigin, key, label, read_object, type_of, yaml};
 use crate::problem::{Problem, Severity};
 
 /// Values in one object.
@@ -84,7 +84,7 @@ pub(crate) fn read_registered(
     name_it(&mut tree, keyed).map_err(|(field, reason)| {
         problem(&field, &reason, "leave it out: the key says it already")
     })?;
-    let origin = Origin {
+    let origin = ObjectOrigin {
         file: Rc::from(place),
         label: label(Kind::LocalWorkload, &tree),
         key: key(Kind::LocalWorkload, &tree),
@@ -131,7 +131,7 @@ fn name_it(tree: &mut Node, keyed: &Keyed<'_>) -> Result<(), (String, String)> {
     let Value::Mapping(entries) = &mut tree.value else {
         return Ok(());
     };
-    let entry = |key: &str, value: Value| Entry {
+    let entry = |key: &str, value: Value| MappingEntry {
         key: key.to_owned(),
         line,
         value: Node { line, value },

@@ -10,7 +10,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Error, Location, Spanned};
 
-use super::node::{Entry, Node, Plain, Value};
+use super::node::{MappingEntry, Node, Plain, Value};
 
 /// Documents in one file.
 pub(super) const MAX_DOCUMENTS: usize = 10_000;
@@ -94,7 +94,7 @@ fn convert(raw: Spanned<Raw>, text: &str) -> Node {
         Raw::Mapping(entries) => Value::Mapping(
             entries
                 .into_iter()
-                .map(|(key, value)| Entry {
+                .map(|(key, value)| MappingEntry {
                     line: line(&key.referenced),
                     key: key.value,
                     value: convert(value, text),

@@ -44,13 +44,13 @@ pub(crate) fn candidates(
     objects: &[Object],
     entries: &[Arc<Entry>],
 ) -> (Vec<Candidate>, Vec<Problem>) {
-    let mut folder = Folder::of(objects);
+    let mut admission = Admission::of(objects);
     let mut oldest_first: Vec<&Arc<Entry>> = entries.iter().collect();
     oldest_first.sort_by_key(|entry| (entry.created, &entry.key));
     let (mut fit, mut problems) = (Vec::new(), Vec::new());
     for entry in oldest_first {
         let taken = entry.object().and_then(|object| {
-            folder.take(entry, &object)?;
+            admission.take(entry, &object)?;
             Ok(object)
         });
         match taken {
@@ -65,8 +65,8 @@ pub(crate) fn candidates(
     (fit, problems)
 }
 
-/// What is there already.
-struct Folder<'o> {
+/// What is there already, and where a provider has its place beside it.
+struct Admission<'o> {
     workloads: BTreeSet<WorkloadName>,
     sockets: BTreeMap<Socket, String>,
     /// The folder's alone, by each of their addresses but loopback, which every node has.
@@ -84,9 +84,9 @@ struct Host {
     node: Option<String>,
 }
 
-impl<'o> Folder<'o> {
+impl<'o> Admission<'o> {
     fn of(objects: &'o [Object]) -> Self {
-        let mut folder = Folder {
+        let mut admission = Admission {
             workloads: BTreeSet::new(),
             sockets: BTreeMap::new(),
             hosts: BTreeMap::new(),
@@ -98,17 +98,19 @@ impl<'o> Folder<'o> {
                 && allowed.is_some_and(|text| text == REGISTRY_ALLOW)
             {
                 let account = (object.namespace.as_str(), object.name.as_str());
-                folder.open.insert(account);
+                admission.open.insert(account);
             }
             if object.kind == Kind::LocalWorkload {
-                folder.workloads.insert(workload_name(object));
+                admission.workloads.insert(workload_name(object));
                 for socket in sockets(object) {
-                    folder.sockets.insert(socket, object.origin.label.clone());
+                    admission
+                        .sockets
+                        .insert(socket, object.origin.label.clone());
                 }
-                folder.note_host(object);
+                admission.note_host(object);
             }
         }
-        folder
+        admission
     }
 
     fn note_host(&mut self, object: &Object) {

@@ -173,7 +173,7 @@ struct Session<'s, N> {
 }
 
 /// Who has the key.
-enum Holder {
+enum KeyHolder {
     Us(Written),
     Another,
 }
@@ -217,13 +217,13 @@ impl<N: FnMut(News)> Session<'_, N> {
         let (mut keeper, mut answers) = registration.within(keeping).await?;
         loop {
             let wait = match self.put(client, lease).await? {
-                Holder::Us(written) => {
+                KeyHolder::Us(written) => {
                     self.backoff.reset();
                     let said = self.life.registered(written);
                     said.into_iter().for_each(&mut *self.news);
                     registration.every()
                 }
-                Holder::Another => {
+                KeyHolder::Another => {
                     let said = self.life.taken();
                     said.into_iter().for_each(&mut *self.news);
                     registration.every().min(LOOK_EVERY)
@@ -240,13 +240,13 @@ impl<N: FnMut(News)> Session<'_, N> {
     }
 
     /// Sees to it that its key stands, with this lease.
-    async fn put(&self, client: &mut Client, lease: i64) -> Result<Holder, Trouble> {
+    async fn put(&self, client: &mut Client, lease: i64) -> Result<KeyHolder, Trouble> {
         let registration = self.registration;
         let key = registration.key.as_str();
         let answer = registration.within(client.get(key, None)).await?;
         let (unchanged, written) = match answer.kvs().first() {
             None => (Compare::version(key, CompareOp::Equal, 0), Written::Anew),
-            Some(found) if found.lease() == lease => return Ok(Holder::Us(Written::Kept)),
+            Some(found) if found.lease() == lease => return Ok(KeyHolder::Us(Written::Kept)),
             Some(found) if self.life.may_take_over() && self.is_same_place(found.value()) => {
                 let at = found.mod_revision();
                 (
@@ -254,16 +254,16 @@ impl<N: FnMut(News)> Session<'_, N> {
                     Written::Over,
                 )
             }
-            Some(_) => return Ok(Holder::Another),
+            Some(_) => return Ok(KeyHolder::Another),
         };
         let value = registration.provider.value();
         let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)));
         let txn = Txn::new().when([unchanged]).and_then([put]);
         let answer = registration.within(client.txn(txn)).await?;
         Ok(match answer.succeeded() {
-            true => Holder::Us(written),
+            true => KeyHolder::Us(written),
             // Another provider was faster.
-            false => Holder::Another,
+            false => KeyHolder::Another,
         })
     }
 

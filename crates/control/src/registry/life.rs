@@ -53,7 +53,7 @@ impl fmt::Display for News {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RegistrationState {
     Starting,
     Registered,
     Away,
@@ -73,7 +73,7 @@ pub(super) enum Written {
 
 #[derive(Debug)]
 pub(super) struct Life {
-    state: State,
+    state: RegistrationState,
     was_registered: bool,
     /// The lease ended since it was registered last.
     has_lost_lease: bool,
@@ -82,7 +82,7 @@ pub(super) struct Life {
 impl Life {
     pub(super) fn new() -> Self {
         Life {
-            state: State::Starting,
+            state: RegistrationState::Starting,
             was_registered: false,
             has_lost_lease: false,
         }
@@ -101,7 +101,7 @@ impl Life {
 
     /// Its key stands, with our lease.
     pub(super) fn registered(&mut self, written: Written) -> Option<News> {
-        let before = std::mem::replace(&mut self.state, State::Registered);
+        let before = std::mem::replace(&mut self.state, RegistrationState::Registered);
         let lost_lease = std::mem::take(&mut self.has_lost_lease);
         if !std::mem::replace(&mut self.was_registered, true) {
             return Some(News::Registered);
@@ -109,16 +109,18 @@ impl Life {
         match (before, written) {
             _ if lost_lease => Some(News::Again("its lease had ended")),
             (_, Written::Anew) => Some(News::Again("its key was gone")),
-            (State::Away, _) => Some(News::Again("etcd is reached, and its lease had not ended")),
-            (State::Taken, _) => Some(News::Again("the other provider is gone")),
+            (RegistrationState::Away, _) => {
+                Some(News::Again("etcd is reached, and its lease had not ended"))
+            }
+            (RegistrationState::Taken, _) => Some(News::Again("the other provider is gone")),
             _ => None,
         }
     }
 
     /// Another provider has its key.
     pub(super) fn taken(&mut self) -> Option<News> {
-        let before = std::mem::replace(&mut self.state, State::Taken);
-        (before != State::Taken).then_some(News::Taken)
+        let before = std::mem::replace(&mut self.state, RegistrationState::Taken);
+        (before != RegistrationState::Taken).then_some(News::Taken)
     }
 
     /// Something did not work.
@@ -129,8 +131,8 @@ impl Life {
         if let (Trouble::Ours(why), false) = (trouble, self.was_registered) {
             return Err(why.clone());
         }
-        let before = std::mem::replace(&mut self.state, State::Away);
-        let is_news = before != State::Away;
+        let before = std::mem::replace(&mut self.state, RegistrationState::Away);
+        let is_news = before != RegistrationState::Away;
         Ok(is_news.then(|| News::Away(trouble.to_string())))
     }
 }

@@ -27,10 +27,10 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 /// generation.
 #[derive(Clone)]
 pub struct Board {
-    shared: Arc<Shared>,
+    shared: Arc<BoardState>,
 }
 
-struct Shared {
+struct BoardState {
     epoch: String,
     nodes: Nodes,
     newest: Mutex<Newest>,
@@ -53,7 +53,7 @@ impl Board {
     /// When the system gives no random bytes.
     pub fn new(nodes: Nodes) -> Result<Self, FolderError> {
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(BoardState {
                 epoch: crate::authority::random_text()?,
                 nodes,
                 newest: Mutex::default(),
@@ -130,7 +130,7 @@ impl Board {
     }
 }
 
-impl Shared {
+impl BoardState {
     fn part(&self, node: &NodeName) -> MeshSlice {
         // Read first: what is newer than it says is told again.
         let generation = *self.generation.borrow();

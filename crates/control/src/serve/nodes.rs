@@ -18,12 +18,12 @@ pub type Present = BTreeMap<NodeName, SocketAddr>;
 /// The nodes of one control plane. Clones are the same.
 #[derive(Debug, Clone)]
 pub struct Nodes {
-    shared: Arc<Shared>,
+    shared: Arc<NodesState>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    known: Mutex<Known>,
+struct NodesState {
+    known: Mutex<KnownNodes>,
     present: watch::Sender<Arc<Present>>,
     /// The same, and those that are away where they were last: that a node has lost us says nothing about
     /// whether others reach it.
@@ -31,14 +31,14 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    nodes: BTreeMap<NodeName, Node>,
+struct KnownNodes {
+    nodes: BTreeMap<NodeName, NodeRecord>,
     /// Numbers the presences, so that the newest is known, and an old one that ends late ends no other.
     visits: u64,
 }
 
 #[derive(Debug, Default, Clone)]
-struct Node {
+struct NodeRecord {
     /// Where it is reached, by presence. The newest counts; those before it are connections that have not
     /// ended yet, or of another machine with the same identity.
     present: BTreeMap<u64, SocketAddr>,
@@ -47,7 +47,7 @@ struct Node {
     denied: u64,
 }
 
-impl Node {
+impl NodeRecord {
     /// Where others are told to reach it.
     fn newest(&self) -> Option<SocketAddr> {
         let (_, address) = self.present.last_key_value()?;
@@ -67,7 +67,7 @@ pub struct Confirmed {
 impl Default for Nodes {
     fn default() -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(NodesState {
                 known: Mutex::default(),
                 present: watch::channel(Arc::default()).0,
                 reached: watch::channel(Arc::default()).0,
@@ -187,7 +187,11 @@ impl Nodes {
     }
 
     /// The entry of a node, made if there is room for it. One that is absent makes room.
-    fn node<'known>(&self, known: &'known mut Known, name: &NodeName) -> Option<&'known mut Node> {
+    fn node<'known>(
+        &self,
+        known: &'known mut KnownNodes,
+        name: &NodeName,
+    ) -> Option<&'known mut NodeRecord> {
         if !known.nodes.contains_key(name) && known.nodes.len() >= MAX_NODES {
             let mut absent = known
                 .nodes
@@ -200,7 +204,7 @@ impl Nodes {
         Some(known.nodes.entry(name.clone()).or_default())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, KnownNodes> {
         // Nothing in here is left half done by a panic.
         let known = self.shared.known.lock();
         known.unwrap_or_else(PoisonError::into_inner)

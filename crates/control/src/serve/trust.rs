@@ -63,7 +63,7 @@ impl server::Authority for AuthorityService {
             }
             Err(refused) => {
                 shared.counters.joins_refused.fetch_add(1, Relaxed);
-                let Refused {
+                let JoinRefusal {
                     node,
                     reason,
                     status,
@@ -116,7 +116,7 @@ impl server::Authority for AuthorityService {
 }
 
 /// Why a node did not join: for the log, and for the node.
-struct Refused {
+struct JoinRefusal {
     node: String,
     reason: &'static str,
     /// Boxed: it is larger than all the rest.
@@ -127,10 +127,10 @@ impl Shared {
     async fn join(
         self: Arc<Self>,
         request: JoinRequest,
-    ) -> Result<(NodeName, JoinResponse), Refused> {
+    ) -> Result<(NodeName, JoinResponse), JoinRefusal> {
         let named: String = request.node_name.chars().take(MAX_LOGGED).collect();
         let named = printable(&named).into_owned();
-        let refused = |reason, status| Refused {
+        let refused = |reason, status| JoinRefusal {
             node: named.clone(),
             reason,
             status: Box::new(status),

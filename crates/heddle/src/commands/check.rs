@@ -8,7 +8,7 @@ use heddle_control::printable;
 use serde::Serialize;
 
 use super::holder::Interception;
-use super::status::{Who, who};
+use super::status::{StatusAnswer, who};
 use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
@@ -65,14 +65,14 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let answer = admin::get(&at, "/status")
         .map_err(|error| super::node_unanswered(error, &at, args.holder_socket))?;
     let status = match who(&answer).context("the answer is not understood")? {
-        Who::Node(status) => status,
-        Who::Control(_) => {
+        StatusAnswer::Node(status) => status,
+        StatusAnswer::Control(_) => {
             let said = "a control plane answers there: ask it with heddle status, a node with heddle check";
             return Err(anyhow!(said).into());
         }
     };
     let identity = status.identity.as_ref();
-    let registry = status.registry.as_ref().map(|registry| Registry {
+    let registry = status.registry.as_ref().map(|registry| RegistryCheck {
         registry,
         problems: registry_problems(registry, &status.config.problems),
     });
@@ -87,7 +87,10 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
                 Some(identity) => text(identity, interception.as_ref()),
                 None => "one node alone: it needs no identities\n".to_owned(),
             };
-            of_node + &registry.as_ref().map_or_else(String::new, Registry::text)
+            of_node
+                + &registry
+                    .as_ref()
+                    .map_or_else(String::new, RegistryCheck::text)
         }
     })?;
     let of_identity = identity.is_some_and(|identity| !identity.problems.is_empty());
@@ -101,13 +104,13 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
 
 /// The registry that is followed, and what an operator should look at.
 #[derive(Serialize)]
-struct Registry<'s> {
+struct RegistryCheck<'s> {
     #[serde(flatten)]
     registry: &'s RegistryStatus,
     problems: Vec<String>,
 }
 
-impl Registry<'_> {
+impl RegistryCheck<'_> {
     fn text(&self) -> String {
         let mut out = registry(self.registry) + "\n";
         // Why it is not reached was said already.
@@ -155,7 +158,7 @@ pub(super) fn registry(status: &RegistryStatus) -> String {
 fn json(
     identity: Option<&IdentityStatus>,
     interception: Option<&Interception<'_>>,
-    registry: Option<&Registry<'_>>,
+    registry: Option<&RegistryCheck<'_>>,
 ) -> serde_json::Result<String> {
     let mut value = serde_json::to_value(identity)?;
     if let Some(registry) = registry {

@@ -8,11 +8,11 @@ use crate::exit::{Exit, Failure};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: ConfigCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum ConfigCommand {
     /// Print the settings and the mesh that are in force, as JSON
     ///
     /// What is printed is what is served: after a bad edit, that is the last good state.
@@ -33,7 +33,7 @@ Exit codes:
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
-    let Command::Dump { at } = args.command;
+    let ConfigCommand::Dump { at } = args.command;
     let answer = at.get("/config")?;
     let config: serde_json::Value =
         serde_json::from_str(&answer).context("the answer is not understood")?;

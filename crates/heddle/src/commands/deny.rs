@@ -20,11 +20,11 @@ use crate::table;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: DenyCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum DenyCommand {
     /// Put an identity or the serial number of a certificate on the list
     #[command(after_help = "Examples:
   heddle deny add spiffe://cluster.local/heddle/node/edge-1 --reason 'stolen on 3 May'
@@ -96,7 +96,7 @@ fn id_or_serial(text: &str) -> Result<String, String> {
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     match args.command {
-        Command::Add {
+        DenyCommand::Add {
             what,
             reason,
             until,
@@ -121,11 +121,11 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
                 format!("{what} is refused until {until}\n{workloads}")
             })
         }
-        Command::List { asked } => {
+        DenyCommand::List { asked } => {
             let denied: Vec<DenyStatus> = asked.order(&Order::DenyList)?;
             asked.show(&denied, |denied| list(denied))
         }
-        Command::Remove { what, asked } => {
+        DenyCommand::Remove { what, asked } => {
             let changed: Changed = asked.order(&Order::DenyRemove { what: what.clone() })?;
             asked.show(&changed, |_| {
                 format!("{} is not refused any more\n", printable(&what))

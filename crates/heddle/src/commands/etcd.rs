@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use heddle_control::registry::Layout;
 
-use crate::settings::{Prefix, Registry};
+use crate::settings::{Prefix, RegistrySettings};
 
 /// Where the registry is.
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     /// Puts what is said here over what the file says.
-    pub(super) fn over(self, registry: &mut Registry) {
+    pub(super) fn over(self, registry: &mut RegistrySettings) {
         if !self.endpoints.is_empty() {
             registry.etcd = self.endpoints;
         }

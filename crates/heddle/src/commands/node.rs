@@ -10,7 +10,7 @@ use heddle_model::NodeName;
 
 use crate::exit::{Exit, Failure};
 use crate::hold;
-use crate::node::{self, Options};
+use crate::node::{self, NodeOptions};
 use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
 pub(crate) use intercept::Intercept;
 pub(super) use intercept::workload;
@@ -118,14 +118,14 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
                 "with --intercept the token comes in a file: there is no standard input to hand on";
             return Err(Failure::new(Exit::Usage, anyhow!(said)));
         }
-        let options = hold::Options {
+        let options = hold::HolderOptions {
             intercept: args.intercept,
             listen: args.listen,
             state: args.state,
         };
         return hold::run(options, &settings);
     }
-    let options = Options {
+    let options = NodeOptions {
         held: args.intercept.held.then(|| args.intercept.told()),
         name: args.name,
         control: args.control,

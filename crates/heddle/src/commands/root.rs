@@ -31,11 +31,11 @@ const ASK_EVERY: Duration = Duration::from_millis(300);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: RootCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum RootCommand {
     /// Show which root signs, until when, and how far a rotation is
     #[command(after_help = "Exit codes:
   0  answered
@@ -95,11 +95,11 @@ Exit codes:
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     match args.command {
-        Command::Status { asked } => {
+        RootCommand::Status { asked } => {
             let status: RootStatus = asked.order(&Order::RootStatus)?;
             asked.show(&status, text)
         }
-        Command::Rotate {
+        RootCommand::Rotate {
             force,
             certificate,
             key,
@@ -116,7 +116,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
                 true => rotate_by_force(&asked, &order),
             }
         }
-        Command::Cancel { asked } => {
+        RootCommand::Cancel { asked } => {
             let status: RootStatus = asked.order(&Order::RootCancel)?;
             asked.show(&status, |_| {
                 "the rotation was given up: the old root is trusted alone again\n".to_owned()

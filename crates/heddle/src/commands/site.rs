@@ -35,11 +35,11 @@ const MAX_REQUEST_BYTES: u64 = 64 * 1024;
                       start, or restart, its `heddle control`")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: SiteCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum SiteCommand {
     /// Make the site's key and print a request for its certificate
     ///
     /// The key stays in the state folder. Called again, for the renewal, the same key is used again, and the
@@ -97,12 +97,12 @@ Exit codes:
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
     match args.command {
-        Command::Request {
+        SiteCommand::Request {
             state,
             trust_domain,
             config,
         } => request(state, trust_domain, config.as_deref()),
-        Command::Sign {
+        SiteCommand::Sign {
             request,
             life,
             into,

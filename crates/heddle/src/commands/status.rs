@@ -50,28 +50,28 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     super::print(&match args.output {
         OutputFormat::Json => answer + "\n",
         OutputFormat::Text => match who(&answer).context("the answer is not understood")? {
-            Who::Node(status) => text(&status, args.brief),
-            Who::Control(status) => control::text(&status, args.brief),
+            StatusAnswer::Node(status) => text(&status, args.brief),
+            StatusAnswer::Control(status) => control::text(&status, args.brief),
         },
     })?;
     Ok(Exit::Ok)
 }
 
-/// Who has answered.
-pub(super) enum Who {
+/// The answer to `GET /status`: a node's, or a control plane's.
+pub(super) enum StatusAnswer {
     Node(Box<Status>),
     Control(Box<ControlStatus>),
 }
 
-pub(super) fn who(answer: &str) -> serde_json::Result<Who> {
+pub(super) fn who(answer: &str) -> serde_json::Result<StatusAnswer> {
     #[derive(Deserialize)]
     struct Role {
         role: Option<String>,
     }
     let role: Role = serde_json::from_str(answer)?;
     Ok(match role.role.as_deref() {
-        Some("control") => Who::Control(serde_json::from_str(answer)?),
-        _ => Who::Node(serde_json::from_str(answer)?),
+        Some("control") => StatusAnswer::Control(serde_json::from_str(answer)?),
+        _ => StatusAnswer::Node(serde_json::from_str(answer)?),
     })
 }
 

@@ -21,11 +21,11 @@ use crate::table;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: TokenCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum TokenCommand {
     /// Make a token and print it, this once
     ///
     /// On standard output there is the token and nothing else. The control plane keeps a digest: a token
@@ -72,12 +72,12 @@ Exit codes: as for `heddle token create`")]
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     match args.command {
-        Command::Create { node, life, asked } => create(&node, life, &asked),
-        Command::List { asked } => {
+        TokenCommand::Create { node, life, asked } => create(&node, life, &asked),
+        TokenCommand::List { asked } => {
             let tokens: Vec<TokenStatus> = asked.order(&Order::TokenList)?;
             asked.show(&tokens, |tokens| list(tokens))
         }
-        Command::Revoke { id, asked } => {
+        TokenCommand::Revoke { id, asked } => {
             let changed: Changed = asked.order(&Order::TokenRevoke { id: id.clone() })?;
             asked.show(&changed, |_| format!("token {} is void\n", printable(&id)))
         }

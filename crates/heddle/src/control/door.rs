@@ -23,7 +23,7 @@ pub(super) struct Door {
     authority: Arc<Authority>,
     clock: Arc<Clock>,
     acceptor: Acceptor,
-    kept: Mutex<Kept>,
+    kept: Mutex<CredentialState>,
     /// Handshakes that were refused, by [`Refusal::index`].
     refused: [AtomicU64; Refusal::CODES.len()],
     /// Reasons that were logged a moment ago.
@@ -32,7 +32,7 @@ pub(super) struct Door {
 
 /// What is shown and believed, and until when.
 #[derive(Clone, PartialEq, Eq)]
-struct Kept {
+struct CredentialState {
     /// The root that the leaf verifies against.
     root_sha256: [u8; 32],
     /// The leaf is renewed then; seconds since 1970.
@@ -61,7 +61,7 @@ impl Door {
             authority,
             clock,
             acceptor,
-            kept: Mutex::new(Kept {
+            kept: Mutex::new(CredentialState {
                 root_sha256,
                 renew_at: half_life(now, leaf.not_after()),
                 not_after: leaf.not_after(),

@@ -23,7 +23,7 @@ const SPEAK_EVERY_S: u64 = 86_400;
 const SPEAK_TIMES: u64 = 4;
 
 /// Renews the own certificate, goes on with rotations, and speaks of what comes to its end.
-pub(super) struct Keeper {
+pub(super) struct AuthorityKeeper {
     authority: Arc<Authority>,
     nodes: Nodes,
     door: Arc<Door>,
@@ -33,14 +33,14 @@ pub(super) struct Keeper {
     speak_at: u64,
 }
 
-impl Keeper {
+impl AuthorityKeeper {
     pub(super) fn new(
         authority: Arc<Authority>,
         nodes: Nodes,
         door: Arc<Door>,
         clock: Arc<Clock>,
-    ) -> Keeper {
-        Keeper {
+    ) -> AuthorityKeeper {
+        AuthorityKeeper {
             authority,
             nodes,
             door,

@@ -14,7 +14,6 @@ use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::text;
 use heddle_transport::Clock;
-use serde::Serialize;
 use tokio::sync::watch;
 
 use super::door::Door;
@@ -24,10 +23,10 @@ use crate::order::{ControlStatus, NodeStatus};
 use crate::registry::Followed;
 use crate::serving;
 use crate::settings::Settings;
-use crate::status::{ConfigStatus, UsageStatus};
+use crate::status::{ConfigDump, ConfigStatus, UsageStatus};
 
 /// What a control plane is put together from.
-pub(super) struct Parts {
+pub(super) struct PlaneParts {
     pub(super) settings: Settings,
     pub(super) dir: PathBuf,
     pub(super) state: PathBuf,
@@ -45,7 +44,7 @@ pub(super) struct Parts {
 
 /// Owned by the main loop, changed between two events.
 pub(super) struct Plane {
-    parts: Parts,
+    parts: PlaneParts,
     started: Instant,
     draining: bool,
     config: ConfigStatus,
@@ -60,7 +59,7 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    pub(super) fn new(parts: Parts) -> Plane {
+    pub(super) fn new(parts: PlaneParts) -> Plane {
         Plane {
             parts,
             started: Instant::now(),
@@ -133,9 +132,9 @@ impl Plane {
     pub(super) fn answer(&self, ask: Ask) {
         let answer = match ask.question {
             Question::Status => Answer::json(&self.status()),
-            Question::Config => Answer::json(&Config {
+            Question::Config => Answer::json(&ConfigDump {
                 settings: &self.parts.settings,
-                mesh: self.parts.board.mesh().unwrap_or_default(),
+                mesh: &self.parts.board.mesh().unwrap_or_default(),
                 denied: self.denied(),
             }),
             Question::Metrics => self.metrics(),
@@ -170,7 +169,7 @@ impl Plane {
     }
 
     fn status(&self) -> ControlStatus {
-        let Parts {
+        let PlaneParts {
             authority, nodes, ..
         } = &self.parts;
         let now = self.now();
@@ -221,7 +220,7 @@ impl Plane {
 
     /// Every node that is here, holds a certificate, or has workloads.
     fn nodes(&self, now: UnixTime) -> Vec<NodeStatus> {
-        let Parts {
+        let PlaneParts {
             authority, nodes, ..
         } = &self.parts;
         let mut all: BTreeMap<NodeName, NodeStatus> = BTreeMap::new();
@@ -261,13 +260,4 @@ impl Plane {
             body,
         }
     }
-}
-
-/// What `GET /config` answers.
-#[derive(Serialize)]
-struct Config<'a> {
-    settings: &'a Settings,
-    mesh: Mesh,
-    /// Identities on the deny-list.
-    denied: Vec<SpiffeId>,
 }

@@ -65,32 +65,32 @@ impl FromStr for User {
 
 /// A user as an operator names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    who: Who,
+pub(crate) struct ProxyUser {
+    who: NameOrUid,
     gid: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Who {
+enum NameOrUid {
     Name(String),
     Uid(u32),
 }
 
-impl FromStr for Wanted {
+impl FromStr for ProxyUser {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Wanted, String> {
+    fn from_str(text: &str) -> Result<ProxyUser, String> {
         let form = "expected NAME, UID or UID:GID, such as heddle or 2000:2000";
         let (who, gid) = match text.split_once(':') {
             Some((who, gid)) => (who, Some(gid.parse().map_err(|_| form)?)),
             None => (text, None),
         };
         let who = match who.parse() {
-            Ok(uid) => Who::Uid(uid),
+            Ok(uid) => NameOrUid::Uid(uid),
             Err(_) if who.is_empty() || who.starts_with('-') => return Err(form.to_owned()),
-            Err(_) => Who::Name(who.to_owned()),
+            Err(_) => NameOrUid::Name(who.to_owned()),
         };
-        Ok(Wanted { who, gid })
+        Ok(ProxyUser { who, gid })
     }
 }
 
@@ -98,7 +98,7 @@ impl FromStr for Wanted {
 ///
 /// # Errors
 /// When there is no such user, it is root, or the holder cannot give its proxy another user.
-pub(super) fn of_proxy(wanted: Option<&Wanted>) -> Result<Option<User>, String> {
+pub(super) fn of_proxy(wanted: Option<&ProxyUser>) -> Result<Option<User>, String> {
     match (geteuid().is_root(), wanted) {
         (false, None) => Ok(None),
         (false, Some(_)) => Err(
@@ -120,10 +120,10 @@ fn users() -> String {
     }
 }
 
-fn find(wanted: Option<&Wanted>, users: &str) -> Result<User, String> {
+fn find(wanted: Option<&ProxyUser>, users: &str) -> Result<User, String> {
     let entries = || users.lines().filter_map(entry);
     let named = |name: &str| entries().find(|(known, ..)| *known == name);
-    let Some(Wanted { who, gid }) = wanted else {
+    let Some(ProxyUser { who, gid }) = wanted else {
         return match named(NAME) {
             Some((_, uid, gid)) => User::new(uid, gid)
                 .map_err(|why| format!("{why}, which the user {NAME} is in {USERS}: name another")),
@@ -131,7 +131,7 @@ fn find(wanted: Option<&Wanted>, users: &str) -> Result<User, String> {
         };
     };
     let (uid, own_gid) = match who {
-        Who::Name(name) => match named(name) {
+        NameOrUid::Name(name) => match named(name) {
             Some((_, uid, gid)) => (uid, gid),
             None => {
                 return Err(format!(
@@ -140,7 +140,7 @@ fn find(wanted: Option<&Wanted>, users: &str) -> Result<User, String> {
                 ));
             }
         },
-        Who::Uid(uid) => {
+        NameOrUid::Uid(uid) => {
             let known = entries().find(|(_, known, _)| known == uid);
             (*uid, known.map_or(*uid, |(_, _, gid)| gid))
         }

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
 use super::core::Core;
-use super::courier::{Credentials, Event, Order};
+use super::courier::{CourierOrder, Credentials, Event};
 use super::key::LeafKey;
 use super::moment::Moment;
 use super::state::{State, StateError};
@@ -64,7 +64,7 @@ struct Agent {
     changes: mpsc::Sender<Change>,
     credentials: watch::Sender<Option<Credentials>>,
     /// There while the control plane is reached.
-    orders: Option<mpsc::Sender<Order>>,
+    orders: Option<mpsc::Sender<CourierOrder>>,
     /// Who it was when it was reached last.
     peer: Option<Peer>,
     /// Epoch and generation of the mesh that is in force.
@@ -166,7 +166,7 @@ impl Agent {
         let Some(orders) = &self.orders else { return };
         let mut core = self.core();
         for id in core.due(now) {
-            let order = LeafKey::generate().map(|key| Order::Issue(id.clone(), key));
+            let order = LeafKey::generate().map(|key| CourierOrder::Issue(id.clone(), key));
             let is_sent = order.is_some_and(|order| orders.try_send(order).is_ok());
             if !is_sent {
                 core.failed(&id, "it could not be asked for".to_owned(), now);
@@ -203,7 +203,7 @@ impl Agent {
         match (&saved, &self.orders) {
             (Ok(()), Some(orders)) => {
                 // When the connection has ended, the next one says what is in force.
-                let _ = orders.try_send(Order::Confirm(update));
+                let _ = orders.try_send(CourierOrder::Confirm(update));
             }
             (Ok(()), None) => {}
             // Tried again before long.

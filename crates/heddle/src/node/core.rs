@@ -37,7 +37,7 @@ pub(crate) struct Core {
     /// Which root vouches for each, once it was looked for among those that are trusted now.
     signers: BTreeMap<SpiffeId, String>,
     keeper: Keeper,
-    link: Link,
+    link: ControlConnectionState,
     /// A time that was certain, and since when it is known: since then time has gone on.
     certain: (u64, Duration),
     floor_on_disk: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Core {
 
 /// Whether the control plane is reached.
 #[derive(Debug)]
-struct Link {
+struct ControlConnectionState {
     is_up: bool,
     /// Since when it is so, since the process started.
     since: Duration,
@@ -93,7 +93,7 @@ impl Core {
             signers: BTreeMap::new(),
             own: id,
             keeper,
-            link: Link {
+            link: ControlConnectionState {
                 is_up: false,
                 since: now.elapsed,
                 problem: None,

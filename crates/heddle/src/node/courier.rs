@@ -7,7 +7,7 @@
 //!    └─┴────────────────────────────────────┴─◄───────────────────────────────────────────────────┘
 //! ```
 //!
-//! It decides nothing: what comes is an [`Event`], what is to be said is an [`Order`].
+//! It decides nothing: what comes is an [`Event`], what is to be said is a [`CourierOrder`].
 
 use std::fmt;
 use std::io;
@@ -57,7 +57,7 @@ pub(super) struct Credentials {
 /// What happened.
 pub(super) enum Event {
     /// The control plane is reached.
-    Up(Link),
+    Up(ControlConnection),
     /// It is not, or no longer.
     Down(Broken),
     /// What to trust from now on.
@@ -66,22 +66,22 @@ pub(super) enum Event {
     Mesh(String, Box<Mesh>),
     /// The mesh does not come although the control plane is reached.
     NoMesh(String),
-    /// An answer to [`Order::Issue`].
+    /// An answer to [`CourierOrder::Issue`].
     Issued(SpiffeId, LeafKey, Result<Certificate, ClientError>),
 }
 
 /// A connection to the control plane.
-pub(super) struct Link {
+pub(super) struct ControlConnection {
     /// Who it is.
     pub(super) peer: Peer,
     /// Where it tells others to connect to us.
     pub(super) mesh_address: SocketAddr,
     /// How to tell it something.
-    pub(super) orders: mpsc::Sender<Order>,
+    pub(super) orders: mpsc::Sender<CourierOrder>,
 }
 
 /// What to say.
-pub(super) enum Order {
+pub(super) enum CourierOrder {
     /// Ask for a certificate.
     Issue(SpiffeId, LeafKey),
     /// Say that this is in force.
@@ -196,7 +196,7 @@ impl Courier {
             .await
             .map_err(|_| Broken::by("it does not answer"))??;
         let (orders, mut ordered) = mpsc::channel(ORDERS);
-        let link = Link {
+        let link = ControlConnection {
             peer,
             mesh_address,
             orders,
@@ -242,11 +242,11 @@ impl Courier {
                 }
                 order = ordered.recv() => {
                     match order {
-                        Some(Order::Issue(id, key)) => self.ask(client.clone(), id, key),
-                        Some(Order::Confirm(update)) => {
+                        Some(CourierOrder::Issue(id, key)) => self.ask(client.clone(), id, key),
+                        Some(CourierOrder::Confirm(update)) => {
                             trust.confirm_update(&update).await?;
                         }
-                        Some(Order::Reconnect) => return Ok(End::Reconnect),
+                        Some(CourierOrder::Reconnect) => return Ok(End::Reconnect),
                         None => return Ok(End::Reconnect),
                     }
                     continue;

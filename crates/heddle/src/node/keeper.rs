@@ -65,7 +65,7 @@ impl Lease {
 
 /// One identity.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeptIdentity {
     /// The newest certificate, if there was one yet.
     pub(crate) lease: Option<Lease>,
     /// Why the last attempt came to nothing; none after one that did not.
@@ -76,9 +76,9 @@ pub(crate) struct Kept {
     retry_at: Duration,
 }
 
-impl Kept {
-    fn new() -> Kept {
-        Kept {
+impl KeptIdentity {
+    fn new() -> KeptIdentity {
+        KeptIdentity {
             lease: None,
             failure: None,
             backoff: Backoff::new(SHORTEST_WAIT, LONGEST_WAIT),
@@ -109,7 +109,7 @@ impl Kept {
 #[derive(Debug)]
 pub(crate) struct Keeper {
     own: SpiffeId,
-    all: BTreeMap<SpiffeId, Kept>,
+    all: BTreeMap<SpiffeId, KeptIdentity>,
     random: Random,
     renewals: u64,
     failures: u64,
@@ -119,7 +119,7 @@ impl Keeper {
     /// Wants the node's own identity. Random numbers spread what is done.
     pub(crate) fn new(own: SpiffeId, random: Random) -> Keeper {
         Keeper {
-            all: BTreeMap::from([(own.clone(), Kept::new())]),
+            all: BTreeMap::from([(own.clone(), KeptIdentity::new())]),
             own,
             random,
             renewals: 0,
@@ -136,7 +136,7 @@ impl Keeper {
             .map(|(id, _)| id)
             .collect();
         for id in wanted {
-            self.all.entry(id.clone()).or_insert_with(Kept::new);
+            self.all.entry(id.clone()).or_insert_with(KeptIdentity::new);
         }
         dropped
     }
@@ -171,7 +171,7 @@ impl Keeper {
 
     /// Another certificate is needed, however long this one lasts: no node believes it any more.
     pub(crate) fn renew(&mut self, id: &SpiffeId) {
-        if let Some(Kept {
+        if let Some(KeptIdentity {
             lease: Some(lease), ..
         }) = self.all.get_mut(id)
         {
@@ -228,17 +228,17 @@ impl Keeper {
 
     /// Whether every identity has a certificate that has not expired.
     pub(crate) fn is_complete(&self, unix_s: u64) -> bool {
-        let holds = |kept: &Kept| kept.lease.is_some_and(|lease| !lease.is_over(unix_s));
+        let holds = |kept: &KeptIdentity| kept.lease.is_some_and(|lease| !lease.is_over(unix_s));
         self.all.values().all(holds)
     }
 
     /// All identities.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&SpiffeId, &Kept)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&SpiffeId, &KeptIdentity)> {
         self.all.iter()
     }
 
     /// One identity.
-    pub(crate) fn get(&self, id: &SpiffeId) -> Option<&Kept> {
+    pub(crate) fn get(&self, id: &SpiffeId) -> Option<&KeptIdentity> {
         self.all.get(id)
     }
 

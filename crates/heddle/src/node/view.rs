@@ -9,7 +9,7 @@ use heddle_transport::Clock;
 
 use super::core::Core;
 use super::moment::Moment;
-use crate::status::{ClockStatus, ControlStatus, IdentityStatus};
+use crate::status::{ClockStatus, ControlConnectionStatus, IdentityStatus};
 
 /// How a node stands.
 pub(super) struct View {
@@ -109,7 +109,7 @@ impl View {
         };
         IdentityStatus {
             node: self.name.to_string(),
-            control: ControlStatus {
+            control: ControlConnectionStatus {
                 address: self.control.clone(),
                 connected: false,
                 for_s: now.elapsed.as_secs(),

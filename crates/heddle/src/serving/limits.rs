@@ -43,7 +43,7 @@ pub(crate) fn original() -> Option<Rlimit> {
 
 /// How many there are of what takes descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct DescriptorDemand {
     /// Listeners that the first mesh wants.
     pub(crate) listeners: usize,
     /// Client connections at a time, as set.
@@ -70,7 +70,7 @@ pub(crate) struct Shares {
 ///
 /// # Errors
 /// When too few are left to serve any client.
-pub(crate) fn shares(wanted: Wanted) -> anyhow::Result<Shares> {
+pub(crate) fn shares(wanted: DescriptorDemand) -> anyhow::Result<Shares> {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let Some(shares) = share(descriptors, wanted) else {
         anyhow::bail!(
@@ -103,7 +103,7 @@ pub(crate) fn shares(wanted: Wanted) -> anyhow::Result<Shares> {
 
 /// Workers get a quarter of what is left after the reserve at most, or as many as there are at least.
 /// Listeners get half of what is left after the reserve at most, clients the rest.
-fn share(descriptors: u64, wanted: Wanted) -> Option<Shares> {
+fn share(descriptors: u64, wanted: DescriptorDemand) -> Option<Shares> {
     let all = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let reserve = (all / 8).clamp(MIN_RESERVE, MAX_RESERVE) + PER_COMMAND * wanted.commands;
     let left = all.checked_sub(reserve)?;
@@ -127,10 +127,12 @@ fn share(descriptors: u64, wanted: Wanted) -> Option<Shares> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MIN_CLIENTS, PER_CLIENT, PER_LISTENER, PER_WORKER, Shares, Wanted, share};
+    use super::{
+        DescriptorDemand, MIN_CLIENTS, PER_CLIENT, PER_LISTENER, PER_WORKER, Shares, share,
+    };
 
-    fn wanted(listeners: usize, clients: usize, commands: usize) -> Wanted {
-        Wanted {
+    fn wanted(listeners: usize, clients: usize, commands: usize) -> DescriptorDemand {
+        DescriptorDemand {
             listeners,
             clients,
             commands,
@@ -164,7 +166,7 @@ mod tests {
     #[test]
     fn workers_are_as_many_as_there_is_room_for() {
         let workers = |descriptors, min, max| {
-            let wanted = Wanted {
+            let wanted = DescriptorDemand {
                 workers: (min, max),
                 ..wanted(10, 8_192, 0)
             };

@@ -27,7 +27,7 @@ const TRIES: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// New listeners with their numbers.
-    pub(crate) open: Vec<(u64, TcpListener, Entry)>,
+    pub(crate) open: Vec<(u64, TcpListener, ListenerSpec)>,
     /// Numbers of listeners that are no longer wanted.
     pub(crate) close: Vec<u64>,
     /// What went wrong, one line each.
@@ -40,7 +40,7 @@ pub(crate) struct Changes {
 
 /// One listener to be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
+pub(crate) struct ListenerSpec {
     pub(crate) slot: Slot,
     /// The Service's port, or [`FORWARD_PROXY_PORT`].
     pub(crate) port: u16,
@@ -84,7 +84,7 @@ struct Open {
 pub(crate) struct Listeners {
     most: Most,
     addresses: Addresses,
-    open: BTreeMap<Entry, Open>,
+    open: BTreeMap<ListenerSpec, Open>,
     next_id: u64,
     /// Workloads that are called and do not call from here.
     called_only: BTreeSet<WorkloadName>,
@@ -246,7 +246,7 @@ impl Listeners {
         for (port, bound) in bound {
             match bound {
                 Ok((socket, address)) => {
-                    let entry = Entry {
+                    let entry = ListenerSpec {
                         slot: slot.clone(),
                         port,
                     };
@@ -270,7 +270,7 @@ impl Listeners {
     }
 
     fn is_open(&self, slot: &Slot, port: u16) -> bool {
-        self.open.contains_key(&Entry {
+        self.open.contains_key(&ListenerSpec {
             slot: slot.clone(),
             port,
         })
@@ -310,12 +310,12 @@ pub(super) fn count(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> usize 
 /// Every listener that the mesh wants, in the order in which they are given up when there are too
 /// many: forward proxies reach all that speaks HTTP, addresses for all callers come next, those of single
 /// callers are the many.
-fn wanted(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> Vec<Entry> {
+fn wanted(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> Vec<ListenerSpec> {
     let calling = || {
         let workloads = mesh.workloads.iter();
         workloads.filter(|workload| !called_only.contains(&workload.name))
     };
-    let forward = calling().map(|workload| Entry {
+    let forward = calling().map(|workload| ListenerSpec {
         slot: Slot::ForwardProxy {
             caller: workload.name.clone(),
         },
@@ -328,7 +328,7 @@ fn wanted(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> Vec<Entry> {
                 service: service.name.clone(),
                 caller: caller.clone(),
             };
-            service.ports.iter().map(move |port| Entry {
+            service.ports.iter().map(move |port| ListenerSpec {
                 slot: slot.clone(),
                 port: port.port,
             })
@@ -337,7 +337,7 @@ fn wanted(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> Vec<Entry> {
     forward.chain(services).collect()
 }
 
-fn by_slot(entries: Vec<Entry>) -> BTreeMap<Slot, BTreeSet<u16>> {
+fn by_slot(entries: Vec<ListenerSpec>) -> BTreeMap<Slot, BTreeSet<u16>> {
     let mut slots: BTreeMap<Slot, BTreeSet<u16>> = BTreeMap::new();
     for entry in entries {
         slots.entry(entry.slot).or_default().insert(entry.port);
@@ -379,7 +379,7 @@ fn reserved(mesh: &Mesh) -> BTreeSet<Ipv4Addr> {
     workloads.chain(endpoints).filter_map(v4).collect()
 }
 
-fn status(entry: &Entry, address: SocketAddr, mesh: &Mesh) -> ListenerStatus {
+fn status(entry: &ListenerSpec, address: SocketAddr, mesh: &Mesh) -> ListenerStatus {
     let (service, caller, kind, protocol) = match &entry.slot {
         Slot::Service { service, caller } => (
             Some(service.to_string()),

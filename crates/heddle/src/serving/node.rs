@@ -10,17 +10,16 @@ use std::time::{Duration, Instant};
 use heddle_control::Report;
 use heddle_control::registry::Tally;
 use heddle_intercept::Event;
-use heddle_model::{Mesh, ServiceName, SpiffeId, WorkloadName};
+use heddle_model::{Mesh, ServiceName, WorkloadName};
 use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::{AccessLog, Registry, text};
 use heddle_transport::Identities;
-use serde::Serialize;
 
 use super::addresses::Slot;
 use super::door::MeshDoor;
 use super::limits::Shares;
-use super::listeners::{Changes, Entry, Listeners, Most};
+use super::listeners::{Changes, ListenerSpec, Listeners, Most};
 use super::others::others;
 use super::pods::Pods;
 use super::supervisor::Supervisor;
@@ -30,7 +29,7 @@ use crate::console::Console;
 use crate::exit::Failure;
 use crate::registry::Followed;
 use crate::settings::Settings;
-use crate::status::{ConfigStatus, DrainStatus, Status, UsageStatus, WorkloadStatus};
+use crate::status::{ConfigDump, ConfigStatus, DrainStatus, Status, UsageStatus, WorkloadStatus};
 use crate::table;
 
 /// How long the writer may take for the last lines of the access log.
@@ -45,7 +44,7 @@ const LOGGED_LISTENERS: usize = 40;
 const NAMED_SERVICES: usize = 20;
 
 /// What a node is put together from.
-pub(super) struct Parts {
+pub(super) struct NodeParts {
     pub(super) source: PathBuf,
     pub(super) metrics_at: Option<SocketAddr>,
     pub(super) shares: Shares,
@@ -100,7 +99,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(parts: Parts, settings: Settings, stdout: Console) -> Self {
+    pub(super) fn new(parts: NodeParts, settings: Settings, stdout: Console) -> Self {
         Node {
             started: Instant::now(),
             source: parts.source,
@@ -267,7 +266,7 @@ impl Node {
         let answer = match ask.question {
             Question::Status => Answer::json(&self.status()),
             Question::Workers => Answer::json(&self.observer.status()),
-            Question::Config => Answer::json(&Config {
+            Question::Config => Answer::json(&ConfigDump {
                 settings: &self.settings,
                 mesh: &self.mesh,
                 denied: self
@@ -462,16 +461,7 @@ fn no_longer_served(before: &Mesh, now: &Mesh) -> Option<String> {
     }
 }
 
-/// What `GET /config` answers.
-#[derive(Serialize)]
-struct Config<'a> {
-    settings: &'a Settings,
-    mesh: &'a Mesh,
-    /// Identities on the deny-list.
-    denied: Vec<SpiffeId>,
-}
-
-fn proxy_entry(entry: Entry) -> heddle_proxy::Entry {
+fn proxy_entry(entry: ListenerSpec) -> heddle_proxy::Entry {
     match entry.slot {
         Slot::Service { service, caller } => heddle_proxy::Entry::Service {
             caller,

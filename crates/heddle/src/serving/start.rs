@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::bind::{Instead, bind};
 use super::cores;
-use super::limits::Wanted;
+use super::limits::DescriptorDemand;
 use super::listeners;
 use super::supervisor::{Output, Policy, Supervisor};
 use crate::admin::{AdminSocket, Location, SocketError};
@@ -92,11 +92,11 @@ pub(super) fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failu
 pub(super) fn wanted(
     mesh: Option<(&Mesh, &BTreeSet<WorkloadName>)>,
     settings: &Settings,
-) -> Wanted {
+) -> DescriptorDemand {
     let workloads = mesh.map_or(&[][..], |(mesh, _)| &mesh.workloads);
     let commands = workloads.iter().filter(|w| w.command.is_some());
     let workers = settings.proxy.settings().workers;
-    Wanted {
+    DescriptorDemand {
         workers: (workers.min, workers.max),
         listeners: mesh
             .map_or(0, |(mesh, registered)| listeners::count(mesh, registered))

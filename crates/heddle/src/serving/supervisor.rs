@@ -55,12 +55,12 @@ pub(crate) struct Output {
 pub(crate) struct Supervisor {
     policy: Policy,
     output: Output,
-    jobs: BTreeMap<WorkloadName, Job>,
+    jobs: BTreeMap<WorkloadName, JobHandle>,
     /// Jobs of workloads that are gone, until their processes are.
     ending: BTreeMap<WorkloadName, JoinHandle<()>>,
 }
 
-struct Job {
+struct JobHandle {
     command: Command,
     status: watch::Receiver<ProcessStatus>,
     /// Dropped to stop the job.
@@ -128,7 +128,7 @@ impl Supervisor {
         }
     }
 
-    fn start(&self, spec: process::Spec, after: Option<JoinHandle<()>>) -> Job {
+    fn start(&self, spec: process::Spec, after: Option<JoinHandle<()>>) -> JobHandle {
         let (stop, stopped) = oneshot::channel();
         let (update, status) = watch::channel(ProcessStatus::default());
         let command = spec.command.clone();
@@ -145,7 +145,7 @@ impl Supervisor {
             }
             job.run().await;
         });
-        Job {
+        JobHandle {
             command,
             status,
             stop,

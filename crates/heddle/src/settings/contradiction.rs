@@ -61,7 +61,7 @@ type Section = BTreeMap<String, Spanned<IgnoredAny>>;
 /// A settings file that was understood, read once more for the places of its values.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Places {
+struct SettingsPlaces {
     mesh: Section,
     registry: Section,
     workloads: Section,
@@ -76,7 +76,7 @@ struct ProxyPlaces {
 
 /// Where the value of a field stands; none when the file does not set it.
 fn line(text: &str, field: &str) -> Option<u64> {
-    let places: Places = serde_saphyr::from_str(text).ok()?;
+    let places: SettingsPlaces = serde_saphyr::from_str(text).ok()?;
     let (section, name) = field.rsplit_once('.')?;
     let section = match section {
         "mesh" => &places.mesh,

@@ -13,11 +13,11 @@ use super::SettingsError;
 use super::contradiction::{self, Contradiction};
 use super::control::Control;
 use super::proxy::Proxy;
-use super::registry::Registry;
+use super::registry::RegistrySettings;
 use super::within::Within;
 
 /// Milliseconds up to an hour; 0 means no limit where the field says so.
-type Ms = Within<0, 3_600_000>;
+type MsWithinHour = Within<0, 3_600_000>;
 
 /// Everything that can be set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -27,12 +27,12 @@ pub(crate) struct Settings {
     pub(crate) admin: Admin,
     pub(crate) log: Log,
     pub(crate) access_log: AccessLog,
-    pub(crate) listeners: Listeners,
+    pub(crate) listeners: ListenerSettings,
     pub(crate) workloads: Workloads,
     pub(crate) drain: Drain,
     pub(crate) proxy: Proxy,
     pub(crate) control: Control,
-    pub(crate) registry: Registry,
+    pub(crate) registry: RegistrySettings,
 }
 
 /// What manifests leave open.
@@ -93,7 +93,7 @@ pub(crate) struct AccessLog {
 /// The loopback listeners.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Listeners {
+pub(crate) struct ListenerSettings {
     /// More are not opened: callers times Services grows fast.
     pub(crate) max: Within<1, 1_000_000>,
 }
@@ -105,7 +105,7 @@ pub(crate) struct Workloads {
     /// Whether to run them at all.
     pub(crate) run: bool,
     /// From SIGTERM to SIGKILL.
-    pub(crate) stop_grace_ms: Ms,
+    pub(crate) stop_grace_ms: MsWithinHour,
     /// Wait before the first restart; doubled with each further one.
     pub(crate) restart_min_ms: Within<10, 3_600_000>,
     /// Longest wait before a restart.
@@ -117,12 +117,12 @@ pub(crate) struct Workloads {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Drain {
     /// How long requests in progress may take to finish after SIGTERM.
-    pub(crate) timeout_ms: Ms,
+    pub(crate) timeout_ms: MsWithinHour,
 }
 
-impl Default for Listeners {
+impl Default for ListenerSettings {
     fn default() -> Self {
-        Listeners {
+        ListenerSettings {
             max: Within::new(8_192),
         }
     }

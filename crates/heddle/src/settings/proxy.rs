@@ -12,7 +12,7 @@ use super::contradiction::Contradiction;
 use super::within::Within;
 
 /// Milliseconds up to a day; 0 is no limit.
-type Ms = Within<0, 86_400_000>;
+type MsWithinDay = Within<0, 86_400_000>;
 
 /// The data plane.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -40,13 +40,13 @@ enum BetweenNodes {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct ProxyTimeouts {
-    request_head_ms: Ms,
-    client_idle_ms: Ms,
-    connect_ms: Ms,
-    response_head_ms: Ms,
-    stream_idle_ms: Ms,
-    upstream_idle_ms: Ms,
-    tcp_idle_ms: Ms,
+    request_head_ms: MsWithinDay,
+    client_idle_ms: MsWithinDay,
+    connect_ms: MsWithinDay,
+    response_head_ms: MsWithinDay,
+    stream_idle_ms: MsWithinDay,
+    upstream_idle_ms: MsWithinDay,
+    tcp_idle_ms: MsWithinDay,
 }
 
 /// The threads that carry connections.
@@ -58,8 +58,8 @@ struct Workers {
     max: Option<Within<1, 1_024>>,
     grow_above_percent: Within<1, 100>,
     retire_below_percent: Within<0, 99>,
-    grow_after_ms: Ms,
-    retire_after_ms: Ms,
+    grow_after_ms: MsWithinDay,
+    retire_after_ms: MsWithinDay,
     /// Whether those that have little to do take connections of busier ones.
     steal: bool,
     /// Processors to run them on; any when empty.

@@ -10,7 +10,7 @@ use super::contradiction::Contradiction;
 /// A registry in etcd. None is followed while there is no endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Registry {
+pub(crate) struct RegistrySettings {
     /// URLs of the members of etcd.
     pub(crate) etcd: Vec<String>,
     /// What all keys begin with.
@@ -44,7 +44,7 @@ impl Serialize for Prefix {
     }
 }
 
-impl Registry {
+impl RegistrySettings {
     /// How etcd is reached; `None` when there is no registry.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::pods::{Pod, Pods};
+use super::pods::{EnrolledPod, Pods};
 use super::pulse::{Beat, Pulse};
 use crate::PodId;
 use crate::channel::{ToProxy, pair, send};
@@ -160,7 +160,7 @@ impl Proxy {
         self.process.wait().unwrap_or_default()
     }
 
-    pub(super) fn say_enrolled(&mut self, pod: &Pod) {
+    pub(super) fn say_enrolled(&mut self, pod: &EnrolledPod) {
         self.unsaid.push_back(Word::Enrolled(pod.id));
     }
 

@@ -39,7 +39,7 @@ const READ_EVERY: Duration = Duration::from_millis(100);
 const READ_SHARE: u32 = 10;
 
 /// A pod.
-pub(super) struct Pod {
+pub(super) struct EnrolledPod {
     pub(super) id: PodId,
     pub(super) workload: WorkloadName,
     /// Where its namespace is found again; `None` for our own.
@@ -72,7 +72,7 @@ pub(super) struct Pod {
     begun: Option<Instant>,
 }
 
-impl Pod {
+impl EnrolledPod {
     /// Whether that is its namespace.
     pub(super) fn is_in(&self, netns: &File) -> bool {
         place(netns).is_ok_and(|place| place == self.place)
@@ -113,7 +113,7 @@ impl Pod {
 pub(super) struct Pods {
     hooks: Hooks,
     watches: Watches,
-    pods: BTreeMap<PodId, Pod>,
+    pods: BTreeMap<PodId, EnrolledPod>,
     next: u32,
     /// The namespaces that are no pod's: ours, and the machine's.
     not_pods: Vec<Place>,
@@ -137,7 +137,7 @@ impl Pods {
         })
     }
 
-    pub(super) fn get(&self, pod: PodId) -> Option<&Pod> {
+    pub(super) fn get(&self, pod: PodId) -> Option<&EnrolledPod> {
         self.pods.get(&pod)
     }
 
@@ -146,14 +146,14 @@ impl Pods {
     }
 
     /// The pod of a workload that is not being released.
-    pub(super) fn of(&self, workload: &WorkloadName) -> Option<&Pod> {
+    pub(super) fn of(&self, workload: &WorkloadName) -> Option<&EnrolledPod> {
         self.all()
             .find(|pod| pod.workload == *workload && pod.state != PodState::Releasing)
     }
 
     /// What is said of a workload that is not enrolled: a name is mistyped more often than forgotten.
     pub(super) fn unknown(&self, workload: &WorkloadName) -> String {
-        let is_here = |pod: &&Pod| pod.state != PodState::Releasing;
+        let is_here = |pod: &&EnrolledPod| pod.state != PodState::Releasing;
         let all: Vec<&WorkloadName> = self
             .all()
             .filter(is_here)
@@ -173,7 +173,7 @@ impl Pods {
         }
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Pod> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &EnrolledPod> {
         self.pods.values()
     }
 
@@ -220,7 +220,7 @@ impl Pods {
 
     /// Whose namespaces are not where they were any more.
     pub(super) fn vanished(&self) -> Vec<WorkloadName> {
-        let is_gone = |pod: &&Pod| {
+        let is_gone = |pod: &&EnrolledPod| {
             let is_watched = pod.is_found && pod.state != PodState::Releasing;
             let path = pod.path.as_ref().filter(|_| is_watched);
             path.is_some_and(|path| !leads_to(path, pod.place))
@@ -273,7 +273,7 @@ impl Pods {
 
     /// The released pods that are over.
     pub(super) fn overdue(&self, now: Instant) -> Vec<PodId> {
-        let is_over = |pod: &&Pod| pod.due.is_some_and(|due| due <= now);
+        let is_over = |pod: &&EnrolledPod| pod.due.is_some_and(|due| due <= now);
         self.all().filter(is_over).map(|pod| pod.id).collect()
     }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 
-use super::pods::Pod;
+use super::pods::EnrolledPod;
 use crate::namespace::within;
 use crate::routes::{MARK, OWN_MARK};
 use crate::sockopt::{set_mark, set_port_at_connect, set_transparent};
@@ -94,7 +94,7 @@ fn listener(port: u16) -> io::Result<TcpListener> {
 }
 
 /// Whether the proxy may speak to a pod with that address, which is another host's or no host's.
-pub(super) fn may_speak(pod: &Pod, family: Family, source: SocketAddr) -> io::Result<()> {
+pub(super) fn may_speak(pod: &EnrolledPod, family: Family, source: SocketAddr) -> io::Result<()> {
     let is_right =
         may_speak_as(source, family, &pod.addresses) && !pod.others.contains(&source.ip());
     // Of a pod with more addresses than are kept, the kernel knows the rest.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use heddle_model::WorkloadName;
 
 use super::child::Proxy;
-use super::{Holder, leftovers};
+use super::{RunningHolder, leftovers};
 use crate::channel::{ToHolder, receive};
 use crate::request::{HolderStatus, PodState, ProxyStatus, Reply, Request};
 use crate::{Exclude, Fate, PodId};
@@ -17,7 +17,7 @@ use crate::{Exclude, Fate, PodId};
 /// Messages of the proxy that are answered before others get their turn.
 const BATCH: usize = 256;
 
-impl Holder {
+impl RunningHolder {
     /// Answers an operator.
     pub(super) fn answer(&mut self, request: Request, netns: Option<OwnedFd>) -> Vec<Reply> {
         let done = match request {

@@ -7,8 +7,8 @@ use crate::Fate;
 use crate::request::{PodState, PodStatus, Reply, Request};
 
 /// A holder that has no proxy, nor wants one.
-fn holder(memory: &Path) -> Option<Holder> {
-    Some(Holder {
+fn holder(memory: &Path) -> Option<RunningHolder> {
+    Some(RunningHolder {
         program: PathBuf::new(),
         arguments: Vec::new(),
         pods: pods()?,
@@ -24,7 +24,7 @@ fn holder(memory: &Path) -> Option<Holder> {
     })
 }
 
-fn enrol(holder: &mut Holder, workload: &str, netns: File, path: PathBuf) -> Vec<Reply> {
+fn enrol(holder: &mut RunningHolder, workload: &str, netns: File, path: PathBuf) -> Vec<Reply> {
     let request = Request::Enrol {
         workload: name(workload),
         netns: path,
@@ -33,7 +33,7 @@ fn enrol(holder: &mut Holder, workload: &str, netns: File, path: PathBuf) -> Vec
     holder.answer(request, Some(netns.into()))
 }
 
-fn list(holder: &mut Holder) -> Vec<PodStatus> {
+fn list(holder: &mut RunningHolder) -> Vec<PodStatus> {
     let replies = holder.answer(Request::List, None);
     let pods = replies.into_iter().filter_map(|reply| match reply {
         Reply::Pod(pod) => Some(pod),

@@ -31,7 +31,7 @@ pub struct Bpf {
     object: Ebpf,
     tables: Tables,
     epoch: u32,
-    pods: HashMap<PodId, Enrolled>,
+    pods: HashMap<PodId, BpfPod>,
     /// Addresses of pods that were released, until nothing looks for them any more.
     leaving: HashMap<PodId, Vec<Address>>,
     pins: Option<Pins>,
@@ -42,7 +42,7 @@ pub struct Bpf {
 
 /// A pod that the programs know.
 #[derive(Debug)]
-struct Enrolled {
+struct BpfPod {
     cookie: u64,
     entry: PodEntry,
     addresses: Vec<Address>,
@@ -56,7 +56,7 @@ struct Enrolled {
     has_guard: bool,
 }
 
-impl Enrolled {
+impl BpfPod {
     /// Attaches its guard: of what arrives, where it can be pinned, and of packets.
     fn guard(
         &mut self,
@@ -184,7 +184,7 @@ impl Bpf {
         let outbound_port = pod.outbound.local_addr().map_err(unusable)?.port();
         let scope = pod.id.0.checked_add(1);
         let scope = scope.ok_or_else(|| HookError::pod(pod.id, "no number is left"))?;
-        let enrolled = Enrolled {
+        let enrolled = BpfPod {
             cookie,
             entry: PodEntry {
                 scope,
@@ -343,7 +343,7 @@ impl Bpf {
     }
 
     /// Removes what only a pod that is steered has.
-    fn unsteer(&mut self, enrolled: &Enrolled) -> Result<(), HookError> {
+    fn unsteer(&mut self, enrolled: &BpfPod) -> Result<(), HookError> {
         let tables = &mut self.tables;
         let done = removed(
             "a pod's listener",

@@ -42,9 +42,9 @@ pub(super) const ARRIVE: (&str, &str) = ("arrive", "sk_lookup, which steers what
 /// In the namespace of each pod that is guarded.
 pub(super) const GUARD_ARRIVE: (&str, &str) = ("guard_arrive", "sk_lookup, which guards pods");
 /// A program that is left when we are gone; what it yields to while we live, and the table that says so.
-pub(super) type Guard = (&'static str, &'static str, &'static str);
+pub(super) type GuardProgram = (&'static str, &'static str, &'static str);
 /// At the pods' cgroup, pinned.
-pub(super) const GUARDS: [Guard; 4] = [
+pub(super) const GUARDS: [GuardProgram; 4] = [
     ("guard_connect4", "yield_connect4", "alive_connect4"),
     ("guard_connect6", "yield_connect6", "alive_connect6"),
     ("guard_sendmsg4", "yield_sendmsg4", "alive_sendmsg4"),
@@ -52,12 +52,12 @@ pub(super) const GUARDS: [Guard; 4] = [
 ];
 /// For packets, at the pods' cgroup. What they yield to is attached nowhere else, so that a packet meets one program
 /// and not two.
-pub(super) const PACKET_GUARDS: [Guard; 2] = [
+pub(super) const PACKET_GUARDS: [GuardProgram; 2] = [
     ("guard_egress", "egress", "alive_egress"),
     ("guard_ingress", "ingress", "alive_ingress"),
 ];
 /// The same at an interface.
-pub(super) const LINK_GUARDS: [(Guard, TcAttachType); 2] = [
+pub(super) const LINK_GUARDS: [(GuardProgram, TcAttachType); 2] = [
     (
         ("guard_link_egress", "link_egress", "alive_link_egress"),
         TcAttachType::Egress,
@@ -250,7 +250,7 @@ fn unattached(what: &str, error: &dyn Error) -> HookError {
 
 /// Puts the program that a guard yields to where it finds it while this process lives: for as long as
 /// `object` has the table open.
-pub(super) fn yields(object: &mut Ebpf, (_, name, table): Guard) -> Result<(), HookError> {
+pub(super) fn yields(object: &mut Ebpf, (_, name, table): GuardProgram) -> Result<(), HookError> {
     let what = "tail calls of programs, which guard pods";
     load(object, name, what)?;
     let lacking = |error: &dyn Error| HookError::lacking(what, error);

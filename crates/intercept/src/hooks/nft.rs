@@ -29,11 +29,11 @@ const FOLDERS: [&str; 3] = ["", "/usr/sbin/", "/sbin/"];
 pub struct Nft {
     program: PathBuf,
     mesh: Mesh,
-    pods: HashMap<PodId, Enrolled>,
+    pods: HashMap<PodId, NftPod>,
 }
 
 #[derive(Debug)]
-struct Enrolled {
+struct NftPod {
     netns: OwnedFd,
     rules: Rules,
     fate: Fate,
@@ -55,7 +55,7 @@ impl Nft {
         }
         let unusable =
             |error: io::Error| HookError::pod(pod.id, format!("its descriptors: {error}"));
-        let enrolled = Enrolled {
+        let enrolled = NftPod {
             netns: pod.netns.try_clone_to_owned().map_err(unusable)?,
             rules: Rules {
                 outbound_port: pod.outbound.local_addr().map_err(unusable)?.port(),

@@ -16,13 +16,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::child::Place;
+use super::child::Confinement;
 use super::findings::Findings;
 use super::machine::Machine;
-use super::systems::{Kind, System};
+use super::systems::{ProxyKind, System};
 use super::upstream::Serving;
-use figures::{Figures, Found};
-use mesh::Stage;
+use figures::{BetweenRun, BetweenRuns};
+use mesh::BetweenStage;
 
 /// What the user may say to `bench elastic-between-nodes`.
 #[derive(Args, Clone)]
@@ -43,19 +43,19 @@ pub(crate) struct Between {
 
 /// What there is between the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum Transport {
     Link,
     Http1,
 }
 
-impl Way {
-    const ALL: [Way; 2] = [Way::Link, Way::Http1];
+impl Transport {
+    const ALL: [Transport; 2] = [Transport::Link, Transport::Http1];
 
     /// As the settings call it.
     fn name(self) -> &'static str {
         match self {
-            Way::Link => "link",
-            Way::Http1 => "http1",
+            Transport::Link => "link",
+            Transport::Http1 => "http1",
         }
     }
 }
@@ -64,7 +64,7 @@ impl Way {
 const CALLERS: [u32; 2] = [20, 1];
 
 /// How long, and how often. Times are in seconds.
-struct Plan {
+struct BetweenPlan {
     rounds: u32,
     /// Until the Workers have found together.
     warm_up_s: f64,
@@ -82,19 +82,19 @@ pub(super) fn run(options: &Between) -> anyhow::Result<()> {
         None => std::env::current_exe()?.with_file_name("heddle"),
     };
     let plan = match options.quick {
-        true => Plan {
+        true => BetweenPlan {
             rounds: 2,
             warm_up_s: 4.0,
             window_s: 3.0,
         },
-        false => Plan {
+        false => BetweenPlan {
             rounds: 5,
             warm_up_s: 5.0,
             window_s: 6.0,
         },
     };
     let mut findings = Findings::new("elastic-between-nodes", options.quick, machine);
-    let mut figures = Figures::default();
+    let mut figures = BetweenRuns::default();
     let measured = measure(&heddle, &plan, &mut figures);
     // What was measured before something failed is still worth reading.
     figures.tell(&plan, &mut findings);
@@ -103,18 +103,22 @@ pub(super) fn run(options: &Between) -> anyhow::Result<()> {
     findings.conclude(options.json.as_deref())
 }
 
-fn measure(heddle: &std::path::Path, plan: &Plan, figures: &mut Figures) -> anyhow::Result<()> {
+fn measure(
+    heddle: &std::path::Path,
+    plan: &BetweenPlan,
+    figures: &mut BetweenRuns,
+) -> anyhow::Result<()> {
     let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
-    let stage = Stage {
-        heddle: System::new("heddle", Kind::Heddle, heddle)?,
-        upstream: Serving::start(1, &Place::default(), dir.path())?,
+    let stage = BetweenStage {
+        heddle: System::new("heddle", ProxyKind::Heddle, heddle)?,
+        upstream: Serving::start(1, &Confinement::default(), dir.path())?,
         dir,
     };
     for round in 0..plan.rounds {
         for callers in CALLERS {
-            let mut ways = Way::ALL;
+            let mut ways = Transport::ALL;
             // Who goes first alternates.
-            ways.rotate_left(round as usize % Way::ALL.len());
+            ways.rotate_left(round as usize % Transport::ALL.len());
             for way in ways {
                 eprintln!(
                     "round {} of {}: {callers} callers, {}",
@@ -123,7 +127,7 @@ fn measure(heddle: &std::path::Path, plan: &Plan, figures: &mut Figures) -> anyh
                     way.name()
                 );
                 let (outcome, times) = stage.run(way, callers, plan)?;
-                let found = Found::of(&outcome, times);
+                let found = BetweenRun::of(&outcome, times);
                 figures.add(callers, way, found);
             }
         }

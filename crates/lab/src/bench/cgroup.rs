@@ -22,17 +22,17 @@ enum Version {
 
 /// A group with a quota; dropping it removes it, once its processes have ended.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct QuotaGroup {
     dir: PathBuf,
     version: Version,
 }
 
-impl Group {
+impl QuotaGroup {
     /// Makes a group below the root of the hierarchy that controls CPU.
     ///
     /// # Errors
     /// Says why there can be none: no such hierarchy, or not allowed.
-    pub(super) fn create(name: &str) -> anyhow::Result<Group> {
+    pub(super) fn create(name: &str) -> anyhow::Result<QuotaGroup> {
         let mounts = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
         let Some((root, version)) = hierarchy(&mounts, v2_controls_cpu) else {
             bail!("no mounted cgroup hierarchy controls CPU");
@@ -40,7 +40,7 @@ impl Group {
         sweep(&root);
         let dir = root.join(format!("{PREFIX}{}-{name}", std::process::id()));
         fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let group = Group { dir, version };
+        let group = QuotaGroup { dir, version };
         group.favour();
         Ok(group)
     }
@@ -100,7 +100,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for QuotaGroup {
     fn drop(&mut self) {
         // Fails only while a process is inside, and then the process is the thing to look at.
         if let Err(error) = fs::remove_dir(&self.dir) {

@@ -17,7 +17,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(3);
 
 /// Where and how a process runs.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Place {
+pub(super) struct Confinement {
     pub(super) core: Option<usize>,
     pub(super) groups: Vec<PathBuf>,
 }
@@ -37,7 +37,7 @@ impl Child {
     /// When it cannot be started.
     pub(super) fn start(
         name: &str,
-        place: &Place,
+        place: &Confinement,
         command: &[OsString],
         log: &Path,
         piped: bool,
@@ -184,7 +184,7 @@ fn readable(fd: std::os::fd::BorrowedFd<'_>, within: Duration) -> anyhow::Result
 
 /// The command that starts another, confined. It starts from a main thread that outlives it: the
 /// kernel sends the parent-death signal when the *thread* ends that started the process.
-fn confined(place: &Place, command: &[OsString]) -> anyhow::Result<Command> {
+fn confined(place: &Confinement, command: &[OsString]) -> anyhow::Result<Command> {
     let mut confined = Command::new(std::env::current_exe()?);
     confined
         .arg("confine")

@@ -18,8 +18,8 @@ use clap::Args;
 use super::findings::Findings;
 use super::install;
 use super::machine::Machine;
-use super::systems::{Kind, System};
-use plan::Plan;
+use super::systems::{ProxyKind, System};
+use plan::ConcurrencyPlan;
 use registry::Abilities;
 
 mod figures;
@@ -65,17 +65,17 @@ pub(super) fn run(options: &Concurrency) -> anyhow::Result<()> {
         None => std::env::current_exe()?.with_file_name("heddle"),
     };
     let mut systems = vec![
-        System::new("heddle", Kind::Heddle, &heddle)?,
-        System::new("envoy", Kind::Envoy, &peers.envoy)?,
+        System::new("heddle", ProxyKind::Heddle, &heddle)?,
+        System::new("envoy", ProxyKind::Envoy, &peers.envoy)?,
     ];
     if !options.only.is_empty() {
         systems.retain(|system| options.only.contains(&system.name));
     }
     anyhow::ensure!(!systems.is_empty(), "nothing to measure");
     let plan = if options.quick {
-        Plan::quick()
+        ConcurrencyPlan::quick()
     } else {
-        Plan::full()
+        ConcurrencyPlan::full()
     };
     let mut findings = Findings::new("concurrency", options.quick, machine);
     let abilities = Abilities::of(&heddle)?;

@@ -18,7 +18,7 @@ use clap::Args;
 
 use super::findings::Findings;
 use super::machine::Machine;
-use stage::Stage;
+use stage::ElasticStage;
 
 /// What the user may say to `bench elastic`.
 #[derive(Args, Clone)]
@@ -50,7 +50,7 @@ pub(super) fn run(options: &Elastic) -> anyhow::Result<()> {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("heddle"),
     };
-    let stage = Stage::set(&heddle)?;
+    let stage = ElasticStage::set(&heddle)?;
     let (cycles, rounds) = if options.quick { (3, 3) } else { (20, 5) };
     let mut findings = Findings::new("elastic", options.quick, machine);
     let measured = measure(&stage, (cycles, rounds), &mut findings);
@@ -65,7 +65,7 @@ pub(super) fn run(options: &Elastic) -> anyhow::Result<()> {
 }
 
 fn measure(
-    stage: &Stage,
+    stage: &ElasticStage,
     (cycles, rounds): (u32, u32),
     findings: &mut Findings,
 ) -> anyhow::Result<timeline::Timeline> {

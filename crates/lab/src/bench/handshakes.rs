@@ -68,7 +68,7 @@ pub(super) struct Shaken {
 pub(crate) fn run(options: &Handshakes) -> anyhow::Result<()> {
     let config = Arc::new(config(options)?);
     let name = ServerName::try_from(options.name.clone()).context("--name")?;
-    let found = Mutex::new(Found::new()?);
+    let found = Mutex::new(HandshakeResults::new()?);
     let start = Instant::now();
     let gap = Duration::from_secs_f64(f64::from(THREADS) / f64::from(options.rate));
     let end = start + Duration::from_secs_f64(options.seconds);
@@ -101,14 +101,14 @@ fn wait_until(due: Instant) {
     }
 }
 
-struct Found {
+struct HandshakeResults {
     latencies: Histogram<u64>,
     errors: BTreeMap<String, u64>,
 }
 
-impl Found {
-    fn new() -> anyhow::Result<Found> {
-        Ok(Found {
+impl HandshakeResults {
+    fn new() -> anyhow::Result<HandshakeResults> {
+        Ok(HandshakeResults {
             latencies: Histogram::new_with_bounds(1, 60_000_000, 2)?,
             errors: BTreeMap::new(),
         })

@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::findings::Findings;
 use super::machine::Machine;
-use super::systems::{Kind, System};
+use super::systems::{ProxyKind, System};
 
 mod memory;
 mod storm;
@@ -47,7 +47,7 @@ pub(super) fn run(options: &Identities) -> anyhow::Result<()> {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("heddle"),
     };
-    let heddle = System::new("heddle", Kind::Heddle, &heddle)?;
+    let heddle = System::new("heddle", ProxyKind::Heddle, &heddle)?;
     let (memory_rounds, storm_rounds) = if options.quick { (1, 3) } else { (3, 5) };
     let mut findings = Findings::new("identities", options.quick, machine);
     let measured = memory::run(&heddle, memory_rounds, &mut findings)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::process::Signal;
 
-use super::child::{Child, Place, words};
+use super::child::{Child, Confinement, words};
 use super::systems::{System, Work};
 
 /// Requests of the shorter and the longer run.
@@ -24,8 +24,8 @@ const WITHIN: Duration = Duration::from_secs(180);
 pub(super) fn per_request(
     system: &System,
     work: &Work,
-    proxy: &Place,
-    client: &Place,
+    proxy: &Confinement,
+    client: &Confinement,
     load: impl Fn(&[String], u64) -> Vec<std::ffi::OsString>,
 ) -> anyhow::Result<f64> {
     let mut totals = Vec::new();

@@ -17,8 +17,8 @@ use super::install;
 use super::machine::Machine;
 use super::proxy::named_path;
 use super::sheet::Sheet;
-use plan::Plan;
-use way::Programs;
+use plan::LinkPlan;
+use way::MeasuredPrograms;
 
 mod bytes;
 mod plan;
@@ -65,12 +65,12 @@ pub(super) fn run(options: &Link) -> anyhow::Result<()> {
         None => std::env::current_exe()?.with_file_name("heddle"),
     };
     let plan = if options.quick {
-        Plan::quick()
+        LinkPlan::quick()
     } else {
-        Plan::full()
+        LinkPlan::full()
     };
     let mut findings = Findings::new("link", options.quick, machine);
-    let programs = Programs {
+    let programs = MeasuredPrograms {
         heddle: &heddle,
         envoy: &peers.envoy,
         others: &options.peers,

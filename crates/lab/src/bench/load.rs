@@ -81,7 +81,7 @@ pub(crate) struct Load {
     watched: Vec<Watched>,
     /// `SECONDS@RATE` or `SECONDS@max`, in turn, over and over: each prints `phase UNIX_MS` as it begins.
     #[arg(long = "phase", conflicts_with_all = ["rate", "requests"])]
-    phases: Vec<Phase>,
+    phases: Vec<LoadPhase>,
     /// Only every so many-th connection carries requests; the others stay open and idle.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     active_every: u32,
@@ -92,17 +92,17 @@ pub(crate) struct Load {
 
 /// A time at one rate, or as fast as it goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Phase {
+struct LoadPhase {
     seconds: f64,
     rate: Option<f64>,
 }
 
-impl std::str::FromStr for Phase {
+impl std::str::FromStr for LoadPhase {
     type Err = String;
-    fn from_str(text: &str) -> Result<Phase, String> {
+    fn from_str(text: &str) -> Result<LoadPhase, String> {
         let wrong = || format!("{text:?}: expected SECONDS@RATE or SECONDS@max");
         let (seconds, rate) = text.split_once('@').ok_or_else(wrong)?;
-        Ok(Phase {
+        Ok(LoadPhase {
             seconds: seconds.parse().map_err(|_| wrong())?,
             rate: match rate {
                 "max" => None,
@@ -240,7 +240,7 @@ struct Generator {
 }
 
 /// The accounts at one edge of the window.
-struct Edge {
+struct WindowEdge {
     at: Instant,
     readings: Vec<(String, account::Reading)>,
     cores: account::Cores,
@@ -437,7 +437,12 @@ impl Generator {
         Ok(())
     }
 
-    fn outcome(self, start: &Edge, end: &Edge, options: &Load) -> anyhow::Result<Outcome> {
+    fn outcome(
+        self,
+        start: &WindowEdge,
+        end: &WindowEdge,
+        options: &Load,
+    ) -> anyhow::Result<Outcome> {
         let mut errors: BTreeMap<String, u64> = self
             .errors
             .iter()
@@ -481,7 +486,7 @@ impl Generator {
     }
 }
 
-fn threads(options: &Load, start: &Edge, end: &Edge) -> BTreeMap<String, u64> {
+fn threads(options: &Load, start: &WindowEdge, end: &WindowEdge) -> BTreeMap<String, u64> {
     let mut by_name = BTreeMap::new();
     let pairs = start.readings.iter().zip(&end.readings);
     for (watched, ((_, start), (_, end))) in options.watched.iter().zip(pairs) {
@@ -497,13 +502,13 @@ fn unix_ms() -> anyhow::Result<u128> {
     Ok(now.duration_since(std::time::UNIX_EPOCH)?.as_millis())
 }
 
-fn edge(watched: &[Watched]) -> anyhow::Result<Edge> {
+fn edge(watched: &[Watched]) -> anyhow::Result<WindowEdge> {
     let mut readings = Vec::with_capacity(watched.len() + 1);
     for watched in watched {
         readings.push((watched.name.clone(), account::read(watched.pid)?));
     }
     readings.push(("client".to_owned(), account::read(std::process::id())?));
-    Ok(Edge {
+    Ok(WindowEdge {
         at: Instant::now(),
         readings,
         cores: account::cores()?,

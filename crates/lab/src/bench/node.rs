@@ -35,7 +35,7 @@ pub(super) use qps::run as qps;
 
 /// What the user may say to `bench node-…`.
 #[derive(Args, Clone)]
-pub(crate) struct Options {
+pub(crate) struct NodeBenchOptions {
     /// A minute or two instead of five and more: shorter windows, fewer rounds.
     #[arg(long)]
     quick: bool,
@@ -57,23 +57,23 @@ pub(crate) struct Options {
 }
 
 /// What is the same for every experiment.
-struct Experiment<'o> {
-    options: &'o Options,
+struct NodeExperiment<'o> {
+    options: &'o NodeBenchOptions,
     kinds: Vec<Kind>,
     tools: Tools,
     findings: Findings,
 }
 
-impl Experiment<'_> {
+impl NodeExperiment<'_> {
     /// Prepares one.
     ///
     /// # Errors
     /// Not root, or a peer is missing.
     fn new<'o>(
-        options: &'o Options,
+        options: &'o NodeBenchOptions,
         name: &'static str,
         all: &[Kind],
-    ) -> anyhow::Result<Experiment<'o>> {
+    ) -> anyhow::Result<NodeExperiment<'o>> {
         anyhow::ensure!(
             rustix::process::geteuid().is_root(),
             "this experiment makes labs, which takes root (use sudo)"
@@ -101,7 +101,7 @@ impl Experiment<'_> {
         scene::sweep();
         // Labs have networks of their own, so this process needs none.
         let machine = Machine::describe()?;
-        Ok(Experiment {
+        Ok(NodeExperiment {
             options,
             kinds,
             tools: Tools {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::authority::{Authority, write_private};
-use super::child::{Child, Place, words};
+use super::child::{Child, Confinement, words};
 
 /// How long the control plane may take until it makes a token.
 const CONTROL_WITHIN: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ pub(super) struct Site<'a> {
     /// Holds the manifests in `mesh/`; everything else goes beside.
     pub(super) dir: &'a Path,
     /// Where the nodes run.
-    pub(super) place: &'a Place,
+    pub(super) place: &'a Confinement,
     /// A settings file for the nodes.
     pub(super) settings: Option<&'a Path>,
     /// What is otherwise of one node.
@@ -52,13 +52,13 @@ pub(super) struct Apart<'a> {
 
 /// A mesh that runs. The nodes end before the control plane.
 pub(super) struct Nodes {
-    pub(super) near: Node,
-    pub(super) far: Node,
+    pub(super) near: NodeProcess,
+    pub(super) far: NodeProcess,
     pub(super) control: Child,
 }
 
 /// A node's process.
-pub(super) struct Node {
+pub(super) struct NodeProcess {
     pub(super) child: Child,
     /// Where it takes connections of other nodes.
     pub(super) mesh: SocketAddr,
@@ -67,9 +67,9 @@ pub(super) struct Node {
 }
 
 /// A mesh of any nodes that runs. They end before the control plane.
-pub(super) struct Mesh {
+pub(super) struct MeshProcesses {
     /// In the order of their names.
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<NodeProcess>,
     pub(super) control: Child,
 }
 
@@ -79,7 +79,7 @@ impl Nodes {
     /// # Errors
     /// When one does not start; the end of its log is quoted.
     pub(super) fn start(site: &Site) -> anyhow::Result<Nodes> {
-        let Mesh { nodes, control } = Mesh::start(site, &[NEAR, FAR])?;
+        let MeshProcesses { nodes, control } = MeshProcesses::start(site, &[NEAR, FAR])?;
         let mut nodes = nodes.into_iter();
         let mut next = || nodes.next().context("a node for each name");
         Ok(Nodes {
@@ -90,12 +90,12 @@ impl Nodes {
     }
 }
 
-impl Mesh {
+impl MeshProcesses {
     /// Starts a control plane and nodes with these names, and lets them join. They may not serve yet.
     ///
     /// # Errors
     /// When one does not start; the end of its log is quoted.
-    pub(super) fn start(site: &Site, names: &[&str]) -> anyhow::Result<Mesh> {
+    pub(super) fn start(site: &Site, names: &[&str]) -> anyhow::Result<MeshProcesses> {
         let state = site.dir.join("control");
         site.root.hand_over(&state)?;
         let listen = free_address()?;
@@ -112,7 +112,7 @@ impl Mesh {
         command.extend(with("--socket", &socket));
         command.extend(site.etcd.iter().flat_map(|url| words(["--etcd", url])));
         // Not where the nodes are measured.
-        let place = Place {
+        let place = Confinement {
             core: site.place.core.map(|_| 1),
             groups: Vec::new(),
         };
@@ -121,15 +121,20 @@ impl Mesh {
         let token = |name: &str| token(site.heddle, &socket, name);
         let start = |name: &&str| {
             let token = control.wait_until(CONTROL_WITHIN, || token(name).ok())?;
-            Node::start(site, name, listen, &token)
+            NodeProcess::start(site, name, listen, &token)
         };
         let nodes = names.iter().map(start).collect::<anyhow::Result<_>>()?;
-        Ok(Mesh { nodes, control })
+        Ok(MeshProcesses { nodes, control })
     }
 }
 
-impl Node {
-    fn start(site: &Site, name: &str, control: SocketAddr, token: &str) -> anyhow::Result<Node> {
+impl NodeProcess {
+    fn start(
+        site: &Site,
+        name: &str,
+        control: SocketAddr,
+        token: &str,
+    ) -> anyhow::Result<NodeProcess> {
         let file = site.dir.join(format!("{name}.token"));
         write_private(&file, token)?;
         let mesh = free_address()?;
@@ -155,7 +160,7 @@ impl Node {
             &log,
             false,
         )?;
-        Ok(Node {
+        Ok(NodeProcess {
             child,
             mesh,
             heddle: site.heddle.to_owned(),

@@ -12,9 +12,9 @@ use clap::Args;
 use super::install::{self, Peers};
 use super::machine::Machine;
 use super::report::{Report, Run};
-use super::systems::{Kind, System, Traffic};
+use super::systems::{ProxyKind, System, Traffic};
 use super::{plot, table};
-use plan::Plan;
+use plan::ProxyPlan;
 
 mod experiment;
 mod plan;
@@ -100,9 +100,9 @@ pub(super) fn compare(options: &Comparison, traffic: Traffic) -> anyhow::Result<
     let mut notes = Vec::new();
     let systems = systems(options, traffic, &peers, &mut notes)?;
     let plan = if options.quick {
-        Plan::quick()
+        ProxyPlan::quick()
     } else {
-        Plan::full()
+        ProxyPlan::full()
     };
     let plan = plan.carrying(traffic);
     let runs = experiment::run(&plan, &systems, &mut notes)?;
@@ -142,19 +142,19 @@ fn systems(
     let mut systems = Vec::new();
     let beside = std::env::current_exe()?.with_file_name("heddle");
     match &options.heddle {
-        Some(path) => systems.push(System::new("heddle", Kind::Heddle, path)?),
-        None if beside.exists() => systems.push(System::new("heddle", Kind::Heddle, &beside)?),
+        Some(path) => systems.push(System::new("heddle", ProxyKind::Heddle, path)?),
+        None if beside.exists() => systems.push(System::new("heddle", ProxyKind::Heddle, &beside)?),
         None => notes.push(format!(
             "Heddle itself was not measured: there is no {} and no --heddle",
             beside.display()
         )),
     }
     for (name, path) in &options.peers {
-        systems.push(System::new(name, Kind::Heddle, path)?);
+        systems.push(System::new(name, ProxyKind::Heddle, path)?);
     }
-    systems.push(System::new("envoy", Kind::Envoy, &peers.envoy)?);
-    systems.push(System::new("haproxy", Kind::Haproxy, &peers.haproxy)?);
-    systems.push(System::new("nginx", Kind::Nginx, &peers.nginx)?);
+    systems.push(System::new("envoy", ProxyKind::Envoy, &peers.envoy)?);
+    systems.push(System::new("haproxy", ProxyKind::Haproxy, &peers.haproxy)?);
+    systems.push(System::new("nginx", ProxyKind::Nginx, &peers.nginx)?);
     let mut names: Vec<&str> = systems.iter().map(|system| system.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -164,8 +164,8 @@ fn systems(
     );
     systems.retain(|system| match traffic {
         Traffic::Http => true,
-        Traffic::Opaque => system.kind != Kind::Nginx,
-        Traffic::MutualTls => matches!(system.kind, Kind::Heddle | Kind::Envoy),
+        Traffic::Opaque => system.kind != ProxyKind::Nginx,
+        Traffic::MutualTls => matches!(system.kind, ProxyKind::Heddle | ProxyKind::Envoy),
     });
     if !options.only.is_empty() {
         systems.retain(|system| options.only.contains(&system.name));

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::load::Outcome;
 use super::machine::Machine;
 use super::statistics::{self, Spread};
-use super::systems::{Kind, System};
+use super::systems::{ProxyKind, System};
 
 /// What a run measured.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -263,7 +263,10 @@ fn disturbance(rows: &[Row]) -> Option<String> {
 /// Ratios of the first Heddle to all other systems.
 fn ratios(systems: &[System], runs: &[Run], main: Cell) -> BTreeMap<String, Spread> {
     let mut found = BTreeMap::new();
-    let Some(ours) = systems.iter().find(|system| system.kind == Kind::Heddle) else {
+    let Some(ours) = systems
+        .iter()
+        .find(|system| system.kind == ProxyKind::Heddle)
+    else {
         return found;
     };
     let rounds = runs.iter().map(|run| run.round + 1).max().unwrap_or(0);

@@ -15,13 +15,13 @@ pub(super) type Column = (&'static str, &'static str, usize);
 pub(super) struct Sheet {
     systems: Vec<String>,
     cells: Vec<String>,
-    found: BTreeMap<Key, BTreeMap<usize, f64>>,
+    found: BTreeMap<FigureKey, BTreeMap<usize, f64>>,
     /// Why rounds are left out.
     problems: BTreeSet<String>,
 }
 
 /// Name of the figure, which system, which cell.
-type Key = (&'static str, usize, usize);
+type FigureKey = (&'static str, usize, usize);
 
 impl Sheet {
     /// Adds what a round found; what is not a number is left out.
@@ -113,7 +113,7 @@ impl Sheet {
 
     /// Every figure of every round, for scripts.
     pub(super) fn rows(&self) -> Vec<serde_json::Value> {
-        let row = |(key, rounds): (&Key, &BTreeMap<usize, f64>)| {
+        let row = |(key, rounds): (&FigureKey, &BTreeMap<usize, f64>)| {
             let (name, system, cell) = *key;
             json!({
                 "system": self.systems[system],

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::cgroup::Group;
-use super::child::{Child, Place, words};
+use super::cgroup::QuotaGroup;
+use super::child::{Child, Confinement, words};
 use super::load::Outcome;
 use super::report::Cell;
 use super::systems::{Running, System, Traffic, Work};
@@ -19,14 +19,14 @@ use super::upstream::Serving;
 pub(super) struct Stage<'a> {
     pub(super) systems: &'a [System],
     upstream: Serving,
-    pub(super) client: Place,
+    pub(super) client: Confinement,
     pub(super) dir: tempfile::TempDir,
     lab: PathBuf,
     warm_up_s: f64,
     traffic: Traffic,
-    _load_group: Option<Group>,
+    _load_group: Option<QuotaGroup>,
     /// One group per system, or why there is none.
-    pub(super) groups: Result<Vec<Group>, String>,
+    pub(super) groups: Result<Vec<QuotaGroup>, String>,
 }
 
 impl<'a> Stage<'a> {
@@ -40,16 +40,16 @@ impl<'a> Stage<'a> {
         warm_up_s: f64,
         traffic: Traffic,
     ) -> anyhow::Result<Stage<'a>> {
-        let groups: anyhow::Result<Vec<Group>> = systems
+        let groups: anyhow::Result<Vec<QuotaGroup>> = systems
             .iter()
-            .map(|system| Group::create(&system.name))
+            .map(|system| QuotaGroup::create(&system.name))
             .collect();
         let load_group = if groups.is_ok() {
-            Some(Group::create("load")?)
+            Some(QuotaGroup::create("load")?)
         } else {
             None
         };
-        let client = Place {
+        let client = Confinement {
             core: Some(1),
             groups: load_group
                 .iter()
@@ -90,13 +90,13 @@ impl<'a> Stage<'a> {
     }
 
     /// Where a system runs.
-    pub(super) fn place(&self, index: usize) -> Place {
+    pub(super) fn place(&self, index: usize) -> Confinement {
         let groups = self
             .groups
             .as_ref()
             .ok()
             .map(|groups| groups[index].dir().to_owned());
-        Place {
+        Confinement {
             core: Some(0),
             groups: groups.into_iter().collect(),
         }

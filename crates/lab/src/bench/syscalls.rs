@@ -14,7 +14,7 @@ use anyhow::Context;
 use rustix::process::Signal;
 
 use super::account;
-use super::child::{Child, Place, words};
+use super::child::{Child, Confinement, words};
 
 /// Long enough for strace at a tenth of the speed.
 const WITHIN: Duration = Duration::from_secs(240);
@@ -75,7 +75,7 @@ impl Method {
         self,
         roots: &[u32],
         load: &[OsString],
-        place: &Place,
+        place: &Confinement,
         dir: &Path,
     ) -> anyhow::Result<(u64, String)> {
         let file = dir.join("syscalls");

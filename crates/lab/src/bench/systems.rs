@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::account::{self, Memory};
 use super::authority::Authority;
-use super::child::{Child, Place, words};
+use super::child::{Child, Confinement, words};
 use super::meter::Meter;
 use super::nodes::{self, free_address};
 
@@ -30,7 +30,7 @@ pub(super) const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// Which program a system is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ProxyKind {
     Heddle,
     Envoy,
     Haproxy,
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 #[derive(Debug, Clone)]
 pub(super) struct System {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ProxyKind,
     pub(super) program: PathBuf,
     pub(super) version: String,
     /// A settings file, for a Heddle.
@@ -175,10 +175,10 @@ impl System {
     ///
     /// # Errors
     /// When the program cannot be run.
-    pub(super) fn new(name: &str, kind: Kind, program: &Path) -> anyhow::Result<System> {
+    pub(super) fn new(name: &str, kind: ProxyKind, program: &Path) -> anyhow::Result<System> {
         let flag = match kind {
-            Kind::Heddle | Kind::Envoy => "--version",
-            Kind::Haproxy | Kind::Nginx => "-v",
+            ProxyKind::Heddle | ProxyKind::Envoy => "--version",
+            ProxyKind::Haproxy | ProxyKind::Nginx => "-v",
         };
         let output = Command::new(program)
             .arg(flag)
@@ -210,7 +210,7 @@ impl System {
     pub(super) fn start(
         &self,
         work: &Work,
-        place: &Place,
+        place: &Confinement,
         wrapper: &[OsString],
     ) -> anyhow::Result<Running> {
         if work.traffic == Traffic::MutualTls {
@@ -222,10 +222,10 @@ impl System {
         let listen = free_address()?;
         let admin = free_address()?;
         let file = match self.kind {
-            Kind::Heddle => "mesh/lab.yaml",
-            Kind::Envoy => "envoy.yaml",
-            Kind::Haproxy => "haproxy.cfg",
-            Kind::Nginx => "nginx.conf",
+            ProxyKind::Heddle => "mesh/lab.yaml",
+            ProxyKind::Envoy => "envoy.yaml",
+            ProxyKind::Haproxy => "haproxy.cfg",
+            ProxyKind::Nginx => "nginx.conf",
         };
         let template = self.template(work)?;
         fs::create_dir(path.join("mesh"))?;
@@ -237,7 +237,7 @@ impl System {
         command.extend(self.arguments(&config, path));
         let mut child = Child::start(&self.name, place, &command, &path.join("log"), false)?;
         let targets = child.wait_until(READY_WITHIN, || {
-            if self.kind == Kind::Heddle {
+            if self.kind == ProxyKind::Heddle {
                 self.heddle_targets(path, work)
             } else {
                 TcpStream::connect(listen).ok()?;
@@ -252,21 +252,21 @@ impl System {
     fn template(&self, work: &Work) -> anyhow::Result<&'static str> {
         let opaque = work.traffic == Traffic::Opaque;
         Ok(match (self.kind, opaque) {
-            (Kind::Heddle, false) => include_str!("../../peers/heddle.yaml.j2"),
-            (Kind::Heddle, true) => include_str!("../../peers/heddle-tcp.yaml.j2"),
-            (Kind::Envoy, false) => include_str!("../../peers/envoy.yaml.j2"),
-            (Kind::Envoy, true) => include_str!("../../peers/envoy-tcp.yaml.j2"),
-            (Kind::Haproxy, false) => include_str!("../../peers/haproxy.cfg.j2"),
-            (Kind::Haproxy, true) => include_str!("../../peers/haproxy-tcp.cfg.j2"),
-            (Kind::Nginx, false) => include_str!("../../peers/nginx.conf.j2"),
-            (Kind::Nginx, true) => anyhow::bail!("nginx-light passes no bytes on"),
+            (ProxyKind::Heddle, false) => include_str!("../../peers/heddle.yaml.j2"),
+            (ProxyKind::Heddle, true) => include_str!("../../peers/heddle-tcp.yaml.j2"),
+            (ProxyKind::Envoy, false) => include_str!("../../peers/envoy.yaml.j2"),
+            (ProxyKind::Envoy, true) => include_str!("../../peers/envoy-tcp.yaml.j2"),
+            (ProxyKind::Haproxy, false) => include_str!("../../peers/haproxy.cfg.j2"),
+            (ProxyKind::Haproxy, true) => include_str!("../../peers/haproxy-tcp.cfg.j2"),
+            (ProxyKind::Nginx, false) => include_str!("../../peers/nginx.conf.j2"),
+            (ProxyKind::Nginx, true) => anyhow::bail!("nginx-light passes no bytes on"),
         })
     }
 
     pub(super) fn arguments(&self, config: &Path, dir: &Path) -> Vec<OsString> {
         let config = config.as_os_str();
         match self.kind {
-            Kind::Heddle => {
+            ProxyKind::Heddle => {
                 let mut command = words(["up"]);
                 command.push(dir.join("mesh").into());
                 command.push("--socket".into());
@@ -278,7 +278,7 @@ impl System {
                 }
                 command
             }
-            Kind::Envoy => {
+            ProxyKind::Envoy => {
                 let fixed = [
                     "--concurrency",
                     "1",
@@ -291,8 +291,8 @@ impl System {
                 command.push(config.into());
                 command
             }
-            Kind::Haproxy => words(["-db".as_ref(), "-f".as_ref(), config]),
-            Kind::Nginx => words(["-p".as_ref(), dir.as_os_str(), "-c".as_ref(), config]),
+            ProxyKind::Haproxy => words(["-db".as_ref(), "-f".as_ref(), config]),
+            ProxyKind::Nginx => words(["-p".as_ref(), dir.as_os_str(), "-c".as_ref(), config]),
         }
     }
 

@@ -14,7 +14,7 @@ use rustix::event::epoll;
 use slab::Slab;
 use time::OffsetDateTime;
 
-use super::child::{Child, Place, words};
+use super::child::{Child, Confinement, words};
 use super::http;
 
 /// The largest body that a request may ask for, in bytes.
@@ -54,7 +54,11 @@ impl Serving {
     ///
     /// # Errors
     /// When it does not start; its log is quoted.
-    pub(super) fn start(addresses: u32, place: &Place, dir: &Path) -> anyhow::Result<Serving> {
+    pub(super) fn start(
+        addresses: u32,
+        place: &Confinement,
+        dir: &Path,
+    ) -> anyhow::Result<Serving> {
         let mut command = vec![std::env::current_exe()?.into_os_string()];
         command.extend(words(["upstream", "--addresses", &addresses.to_string()]));
         let log = dir.join("upstream.log");
@@ -71,10 +75,10 @@ impl Serving {
 
 enum Peer {
     Listener(TcpListener),
-    Connection(Connection),
+    Connection(AcceptedConnection),
 }
 
-struct Connection {
+struct AcceptedConnection {
     stream: TcpStream,
     /// A request of which the end has not arrived.
     partial: Vec<u8>,
@@ -108,7 +112,7 @@ pub(super) fn in_background() -> u16 {
 struct Server {
     epoll: rustix::fd::OwnedFd,
     peers: Slab<Peer>,
-    answers: Answers,
+    answers: ResponseCache,
     scratch: Vec<u8>,
     port: u16,
 }
@@ -118,7 +122,7 @@ impl Server {
         Ok(Server {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             peers: Slab::new(),
-            answers: Answers::default(),
+            answers: ResponseCache::default(),
             scratch: vec![0; 64 << 10],
             port: 0,
         })
@@ -193,7 +197,7 @@ impl Server {
             let entry = self.peers.vacant_entry();
             let data = epoll::EventData::new_u64(entry.key() as u64);
             epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN)?;
-            entry.insert(Peer::Connection(Connection {
+            entry.insert(Peer::Connection(AcceptedConnection {
                 stream,
                 partial: Vec::new(),
                 writing: None,
@@ -202,7 +206,7 @@ impl Server {
     }
 }
 
-impl Connection {
+impl AcceptedConnection {
     /// Does what the event allows; false when the connection is over.
     fn step(
         &mut self,
@@ -210,7 +214,7 @@ impl Connection {
         key: usize,
         flags: epoll::EventFlags,
         scratch: &mut [u8],
-        answers: &mut Answers,
+        answers: &mut ResponseCache,
     ) -> bool {
         let waited = self.writing.is_some();
         let outcome = if waited && flags.contains(epoll::EventFlags::OUT) {
@@ -233,7 +237,7 @@ impl Connection {
         matches!(outcome, Ok(true))
     }
 
-    fn read(&mut self, scratch: &mut [u8], answers: &mut Answers) -> io::Result<bool> {
+    fn read(&mut self, scratch: &mut [u8], answers: &mut ResponseCache) -> io::Result<bool> {
         let count = match self.stream.read(scratch) {
             Ok(0) => return Ok(false),
             Ok(count) => count,
@@ -267,7 +271,7 @@ impl Connection {
         self.write(answers)
     }
 
-    fn write(&mut self, answers: &Answers) -> io::Result<bool> {
+    fn write(&mut self, answers: &ResponseCache) -> io::Result<bool> {
         while let Some((which, done)) = self.writing {
             let answer = answers.bytes(which);
             match self.stream.write(&answer[done..]) {
@@ -283,7 +287,7 @@ impl Connection {
 
 /// Whole responses by length of body, made the first time that a length is asked for.
 #[derive(Default)]
-struct Answers {
+struct ResponseCache {
     made: Vec<(u64, Vec<u8>)>,
     /// The second that they bear as their date.
     dated: i64,
@@ -291,7 +295,7 @@ struct Answers {
     work: Duration,
 }
 
-impl Answers {
+impl ResponseCache {
     fn find(&mut self, target: &[u8]) -> usize {
         self.work();
         self.date();

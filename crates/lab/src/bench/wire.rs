@@ -61,13 +61,13 @@ impl Wire {
 }
 
 /// Source port, destination port and sequence number.
-type Key = (u16, u16, u32);
+type SegmentKey = (u16, u16, u32);
 
 /// The payload of TCP segments.
 #[derive(Debug, Default)]
 pub(super) struct Passed {
     /// By key, since a loopback interface shows each twice.
-    segments: BTreeMap<Key, Vec<u8>>,
+    segments: BTreeMap<SegmentKey, Vec<u8>>,
 }
 
 impl Passed {
@@ -96,7 +96,7 @@ pub(super) fn readable<'a>(mut payloads: impl Iterator<Item = &'a [u8]>, text: &
 }
 
 /// Key and payload of a TCP segment that carries any.
-fn segment(packet: &[u8]) -> Option<(Key, &[u8])> {
+fn segment(packet: &[u8]) -> Option<(SegmentKey, &[u8])> {
     let first = *packet.first()?;
     if first >> 4 != 4 || *packet.get(9)? != TCP {
         return None;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// `heddle status` of a node.
 #[derive(Deserialize)]
-pub(super) struct NodeStatus {
+pub(super) struct MeshNodeStatus {
     pub(super) ready: bool,
     /// The process that carries the traffic.
     pub(super) pid: u32,
@@ -35,7 +35,7 @@ enum ListenerKind {
     ForwardProxy,
 }
 
-impl NodeStatus {
+impl MeshNodeStatus {
     /// Where `caller` (none: any caller) reaches `service`.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ pub(super) struct ControlStatus {
 
 /// `heddle check`.
 #[derive(Deserialize)]
-pub(super) struct Identities {
+pub(super) struct NodeCheck {
     pub(super) mesh_address: Option<SocketAddr>,
     pub(super) clock: Clock,
     pub(super) trust: Option<Trust>,
@@ -100,7 +100,7 @@ pub(super) struct Identity {
     pub(super) not_after: Option<u64>,
 }
 
-impl Identities {
+impl NodeCheck {
     /// Whether each has its certificate and nothing is wrong.
     pub(super) fn are_well(&self) -> bool {
         let mut all = self.identities.iter();

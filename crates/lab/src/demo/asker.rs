@@ -35,7 +35,7 @@ const LINE_LIMIT: usize = 200;
 
 /// Ask a service the same thing again and again, and print what it answers.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct Ask {
     /// What to ask for
     url: String,
     /// How often, per second; once if it is not given
@@ -53,7 +53,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// The output is gone.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Ask) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     runtime.block_on(ask_all(options))
 }
 
-async fn ask_all(options: &Options) -> anyhow::Result<()> {
+async fn ask_all(options: &Ask) -> anyhow::Result<()> {
     let question = Arc::new(Question {
         client: Client::builder(TokioExecutor::new()).build_http(),
         url: options.url.clone(),

@@ -89,14 +89,14 @@ impl Extra {
 }
 
 /// A folder of manifests in a folder of our own; removed when dropped.
-pub(super) struct Manifests {
+pub(super) struct ManifestFolder {
     dir: PathBuf,
     scratch: TempDir,
     /// What comes later, as it will be.
     later: BTreeMap<&'static str, String>,
 }
 
-impl Manifests {
+impl ManifestFolder {
     /// Writes the manifests of the example, with each workload on a node.
     ///
     /// # Errors

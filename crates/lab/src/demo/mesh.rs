@@ -20,8 +20,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use super::acts::{INTRUDER, READER};
-use super::answers::{Identities, NodeStatus};
-use super::metrics::Reading;
+use super::answers::{MeshNodeStatus, NodeCheck};
+use super::metrics::MetricsReading;
 use super::program::Program;
 
 pub(super) use loopback::Loopback;
@@ -54,12 +54,12 @@ pub(super) enum Ground {
 pub(super) struct Mesh {
     pub(super) heddle: Program,
     pub(super) control_socket: PathBuf,
-    nodes: Vec<Node>,
+    nodes: Vec<DemoNode>,
     ground: Ground,
 }
 
 /// A running node.
-pub(super) struct Node {
+pub(super) struct DemoNode {
     pub(super) name: &'static str,
     pub(super) socket: PathBuf,
     /// The workloads on it, as they are called in metrics.
@@ -92,7 +92,7 @@ impl Mesh {
             Ground::Pods(pods) => pods.node_sockets()?,
         };
         let nodes = NODES.into_iter().zip(sockets);
-        let nodes = nodes.map(|(name, socket)| Node {
+        let nodes = nodes.map(|(name, socket)| DemoNode {
             name,
             socket,
             workloads: BTreeSet::new(),
@@ -124,7 +124,7 @@ impl Mesh {
         }
     }
 
-    pub(super) fn nodes(&self) -> &[Node] {
+    pub(super) fn nodes(&self) -> &[DemoNode] {
         &self.nodes
     }
 
@@ -132,7 +132,7 @@ impl Mesh {
     ///
     /// # Errors
     /// It was not started.
-    pub(super) fn node(&self, name: &str) -> anyhow::Result<&Node> {
+    pub(super) fn node(&self, name: &str) -> anyhow::Result<&DemoNode> {
         let node = self.nodes.iter().find(|node| node.name == name);
         node.with_context(|| format!("there is no node {name}"))
     }
@@ -141,7 +141,7 @@ impl Mesh {
     ///
     /// # Errors
     /// It does not answer.
-    pub(super) async fn status(&self, node: &str) -> anyhow::Result<NodeStatus> {
+    pub(super) async fn status(&self, node: &str) -> anyhow::Result<MeshNodeStatus> {
         let socket = &self.node(node)?.socket;
         self.heddle.answer(&["status"], socket, &[]).await
     }
@@ -150,7 +150,7 @@ impl Mesh {
     ///
     /// # Errors
     /// It does not answer.
-    pub(super) async fn check(&self, node: &str) -> anyhow::Result<Identities> {
+    pub(super) async fn check(&self, node: &str) -> anyhow::Result<NodeCheck> {
         let socket = &self.node(node)?.socket;
         self.heddle.answer(&["check"], socket, &[DEGRADED]).await
     }
@@ -251,8 +251,8 @@ impl Mesh {
     ///
     /// # Errors
     /// It cannot be read.
-    pub(super) async fn metrics(&self) -> anyhow::Result<Reading> {
-        let mut reading = Reading::default();
+    pub(super) async fn metrics(&self) -> anyhow::Result<MetricsReading> {
+        let mut reading = MetricsReading::default();
         for node in &self.nodes {
             let page = timeout(METRICS_LIMIT, scrape(&node.socket)).await;
             let page = page.context("no answer in time").flatten();

@@ -24,7 +24,7 @@ pub(super) struct Edge {
 
 /// The requests of one edge.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Traffic {
+pub(super) struct EdgeTraffic {
     pub(super) requests: u64,
     /// Those that ended with anything but 2xx or 3xx.
     pub(super) failed: u64,
@@ -32,7 +32,7 @@ pub(super) struct Traffic {
     buckets: Vec<(f64, u64)>,
 }
 
-impl Traffic {
+impl EdgeTraffic {
     /// The latency that the share `quantile` of the requests did not exceed, taken to be even
     /// within a bucket; none without requests.
     pub(super) fn latency(&self, quantile: f64) -> Option<Duration> {
@@ -57,10 +57,10 @@ impl Traffic {
         Some(Duration::from_secs_f64(lower))
     }
 
-    fn since(&self, earlier: &Traffic) -> Traffic {
+    fn since(&self, earlier: &EdgeTraffic) -> EdgeTraffic {
         let before = |index: usize| earlier.buckets.get(index).map_or(0, |bucket| bucket.1);
         let buckets = self.buckets.iter().enumerate();
-        Traffic {
+        EdgeTraffic {
             requests: self.requests.saturating_sub(earlier.requests),
             failed: self.failed.saturating_sub(earlier.failed),
             buckets: buckets
@@ -72,9 +72,9 @@ impl Traffic {
 
 /// All counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Reading {
+pub(super) struct MetricsReading {
     /// Each request where it was made; the node where it is answered counts it as well.
-    traffic: BTreeMap<Edge, Traffic>,
+    traffic: BTreeMap<Edge, EdgeTraffic>,
     /// Of every node and caller, wherever that one is: requests that failed.
     failed: BTreeMap<(&'static str, String), u64>,
     /// By node, metric and reason.
@@ -82,7 +82,7 @@ pub(super) struct Reading {
     generation: BTreeMap<&'static str, u64>,
 }
 
-impl Reading {
+impl MetricsReading {
     /// Adds a node's page, in Prometheus' text format; lines of other metrics are passed over.
     /// `calls_here` says which callers are on this node.
     pub(super) fn add(
@@ -163,7 +163,7 @@ impl Reading {
 /// All there is to see at one moment.
 struct Moment {
     at: Instant,
-    reading: Reading,
+    reading: MetricsReading,
     /// Pages that the shopper got so far, by version of the reviews.
     pages: [u64; 2],
 }
@@ -177,14 +177,14 @@ pub(super) struct History(VecDeque<Moment>);
 pub(super) struct Window<'history> {
     pub(super) length: Duration,
     /// Every edge that was used.
-    pub(super) edges: Vec<(&'history Edge, Traffic)>,
+    pub(super) edges: Vec<(&'history Edge, EdgeTraffic)>,
     /// Pages that the shopper got, by version of the reviews.
     pub(super) pages: [u64; 2],
 }
 
 impl History {
     /// Adds a moment and forgets those that no window needs any more.
-    pub(super) fn push(&mut self, at: Instant, reading: Reading, pages: [u64; 2]) {
+    pub(super) fn push(&mut self, at: Instant, reading: MetricsReading, pages: [u64; 2]) {
         self.0.push_back(Moment { at, reading, pages });
         let old = |moment: &Moment| at.duration_since(moment.at) >= WINDOW;
         while self.0.get(1).is_some_and(old) {
@@ -201,7 +201,7 @@ impl History {
         let (Some(first), Some(last)) = (self.0.front(), self.0.back()) else {
             return Window::default();
         };
-        let none = Traffic::default();
+        let none = EdgeTraffic::default();
         let before = |edge: &Edge| first.reading.traffic.get(edge).unwrap_or(&none);
         let edges = last.reading.traffic.iter();
         Window {

@@ -16,11 +16,11 @@ const NAME: &[u8] = b"heddle-demo";
 
 /// Our claim; given up when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DemoLock {
     _name: UnixListener,
 }
 
-impl Place {
+impl DemoLock {
     /// Takes the place for a demo whose services will listen at `addresses`.
     ///
     /// # Errors

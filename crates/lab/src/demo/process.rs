@@ -20,13 +20,13 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 const LAST_LINES: usize = 15;
 
 /// A running process, whose output is in a file.
-pub(super) struct Process {
+pub(super) struct LoggedProcess {
     what: String,
     log: PathBuf,
     child: Child,
 }
 
-impl Process {
+impl LoggedProcess {
     /// Starts `heddle` with these arguments.
     ///
     /// # Errors

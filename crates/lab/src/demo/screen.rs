@@ -6,7 +6,7 @@ mod tests;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::metrics::{Edge, History, Traffic, Window};
+use super::metrics::{Edge, EdgeTraffic, History, Window};
 
 /// Cells of the bar that draws a share of one.
 const BAR: f64 = 20.0;
@@ -98,7 +98,7 @@ fn table(history: &History) -> String {
     table
 }
 
-fn line(edge: &Edge, traffic: &Traffic, length: Duration) -> String {
+fn line(edge: &Edge, traffic: &EdgeTraffic, length: Duration) -> String {
     format!(
         "  {:<12} {:<6} {:<12} {:<8} {:>7.1} {:>7} {:>9} {:>9}\n",
         short(&edge.source),

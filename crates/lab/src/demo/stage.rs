@@ -11,7 +11,7 @@ use super::screen::Screen;
 use super::shopper::{Shopper, Tally};
 
 /// What every act plays on.
-pub(super) struct Stage<'mesh> {
+pub(super) struct DemoStage<'mesh> {
     pub(super) mesh: &'mesh mut Mesh,
     pub(super) shopper: Shopper,
     pub(super) screen: Screen,
@@ -20,7 +20,7 @@ pub(super) struct Stage<'mesh> {
     history: History,
 }
 
-impl<'mesh> Stage<'mesh> {
+impl<'mesh> DemoStage<'mesh> {
     pub(super) async fn open(mesh: &'mesh mut Mesh, shopper: Shopper) -> anyhow::Result<Self> {
         let reading = mesh.metrics().await?;
         let failed_before = reading.failed_but_of(INTRUDER);

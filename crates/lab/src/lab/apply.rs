@@ -32,7 +32,7 @@ use super::{Lab, Pod, REMOVE_WITHIN, etc, listening, network};
 mod tests;
 mod watch;
 
-pub(super) use watch::{Options, run};
+pub(super) use watch::{ApplyOptions, run};
 
 /// How long the control plane may take until it serves what was written.
 const SERVED_WITHIN: Duration = Duration::from_secs(10);

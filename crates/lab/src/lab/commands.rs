@@ -20,7 +20,7 @@ use super::{
 
 /// What there is to do with a lab.
 #[derive(Subcommand)]
-pub enum Command {
+pub enum LabCommand {
     /// Bring up a lab: nodes and pods on this machine, as a file says
     ///
     /// Makes network namespaces, links between them, control groups and a DNS for each node, starts the mesh
@@ -39,7 +39,7 @@ pub enum Command {
     #[command(after_help = "Examples:
   heddle-lab apply examples/lab/bookstore.yaml
   heddle-lab apply examples/lab/bookstore.yaml --watch")]
-    Apply(apply::Options),
+    Apply(apply::ApplyOptions),
     /// Check the file of a lab and its manifests, as `heddle-lab up` does before it makes anything
     ///
     /// Takes no root, and makes nothing.
@@ -67,20 +67,20 @@ pub enum Command {
     #[command(after_help = "Examples:
   heddle-lab restart one
   heddle-lab restart control --kill")]
-    Restart(restart::Options),
+    Restart(restart::RestartOptions),
     /// List the labs that are up
     List,
     /// Show the nodes, pods, Services and processes of a lab
     #[command(after_help = "Examples:
   heddle-lab status
   heddle-lab status --json | jq -r '.nodes[].processes[] | select(.state == \"ended\") | .what'")]
-    Status(status::Options),
+    Status(status::StatusOptions),
     /// Answers the names of a lab.
     #[command(hide = true)]
-    Dns(dns::Options),
+    Dns(dns::DnsOptions),
     /// Starts again what of a lab's mesh has ended.
     #[command(hide = true)]
-    Keep(keeper::Options),
+    Keep(keeper::KeepOptions),
 }
 
 /// What `heddle-lab up` is told.
@@ -148,21 +148,21 @@ pub struct Exec {
 ///
 /// # Errors
 /// As each of them says.
-pub fn run(command: &Command) -> anyhow::Result<()> {
+pub fn run(command: &LabCommand) -> anyhow::Result<()> {
     match command {
-        Command::Up(options) => up(options),
-        Command::Apply(options) => apply::run(options),
-        Command::Validate(options) => validate(options),
-        Command::Exec(options) => exec(options),
-        Command::Down(options) => down(options),
-        Command::List => list(),
-        Command::Status(options) => {
+        LabCommand::Up(options) => up(options),
+        LabCommand::Apply(options) => apply::run(options),
+        LabCommand::Validate(options) => validate(options),
+        LabCommand::Exec(options) => exec(options),
+        LabCommand::Down(options) => down(options),
+        LabCommand::List => list(),
+        LabCommand::Status(options) => {
             let name = only(options.which.lab.as_ref(), "NAME")?;
             status::show(&Lab::open(&name)?, options)
         }
-        Command::Restart(options) => restart::restart(options),
-        Command::Dns(options) => dns::serve(options),
-        Command::Keep(options) => keeper::keep(options),
+        LabCommand::Restart(options) => restart::restart(options),
+        LabCommand::Dns(options) => dns::serve(options),
+        LabCommand::Keep(options) => keeper::keep(options),
     }
 }
 

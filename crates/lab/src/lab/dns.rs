@@ -43,7 +43,7 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// What `heddle-lab dns` is told.
 #[derive(Args)]
-pub struct Options {
+pub struct DnsOptions {
     /// The lab whose names it knows.
     #[arg(long)]
     lab: LabName,
@@ -56,7 +56,7 @@ pub struct Options {
 ///
 /// # Errors
 /// There is no such lab, or an address cannot be listened on.
-pub(super) fn serve(options: &Options) -> anyhow::Result<()> {
+pub(super) fn serve(options: &DnsOptions) -> anyhow::Result<()> {
     let names = Rc::new(Names::of(Folder::of(&options.lab))?);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

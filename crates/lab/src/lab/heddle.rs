@@ -81,7 +81,7 @@ impl MeshNode {
 
 /// What is asked of `heddle status`.
 #[derive(Deserialize)]
-struct Status {
+struct Readiness {
     ready: bool,
 }
 
@@ -93,12 +93,12 @@ struct PodLine {
 }
 
 /// An enrolled pod.
-pub(super) struct PodStatus {
+pub(super) struct EnrolledPod {
     workload: WorkloadName,
     state: String,
 }
 
-impl PodStatus {
+impl EnrolledPod {
     pub(super) fn is_served(&self) -> bool {
         self.state == "serving"
     }
@@ -262,7 +262,7 @@ impl Lab {
                 .args(["status", "--output", "json", "--socket"])
                 .arg(socket);
             // Until it listens on its socket it says nothing at all.
-            while !ask::<Status>(&mut command).is_ok_and(|status| status.ready) {
+            while !ask::<Readiness>(&mut command).is_ok_and(|status| status.ready) {
                 if !note.runs() || Instant::now() > deadline {
                     let state = if note.runs() {
                         "is not ready in time"
@@ -296,13 +296,13 @@ impl Lab {
         }
     }
 
-    pub(super) fn ask_pods(&self, socket: &Path) -> anyhow::Result<Vec<PodStatus>> {
+    pub(super) fn ask_pods(&self, socket: &Path) -> anyhow::Result<Vec<EnrolledPod>> {
         let mut command = Command::new(self.heddle()?);
         let words = ["pods", "--output", "json", "--holder-socket"];
         let lines: Vec<PodLine> = ask(command.args(words).arg(socket))?;
         let named = |PodLine { workload, state }| {
             let workload = workload?;
-            Some(PodStatus { workload, state })
+            Some(EnrolledPod { workload, state })
         };
         Ok(lines.into_iter().filter_map(named).collect())
     }
@@ -391,7 +391,7 @@ impl<'l> Pod<'l> {
         run(&mut self.ask_holder(&["release", &name])?)?;
         let socket = self.holder_socket();
         let deadline = Instant::now() + START_LIMIT;
-        let is_there = |pod: &PodStatus| pod.workload == self.plan.workload;
+        let is_there = |pod: &EnrolledPod| pod.workload == self.plan.workload;
         while self.lab.ask_pods(&socket)?.iter().any(is_there) {
             if Instant::now() > deadline {
                 bail!("{}: it still has pod {name}", socket.display());

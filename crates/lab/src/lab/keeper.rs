@@ -31,7 +31,7 @@ const LIVED: Duration = Duration::from_secs(1);
 
 /// What `heddle-lab keep` is told.
 #[derive(Args)]
-pub struct Options {
+pub struct KeepOptions {
     /// The lab whose services it keeps.
     #[arg(long)]
     lab: LabName,
@@ -41,7 +41,7 @@ pub struct Options {
 ///
 /// # Errors
 /// There is no such lab, or nothing can be waited for.
-pub(super) fn keep(options: &Options) -> anyhow::Result<()> {
+pub(super) fn keep(options: &KeepOptions) -> anyhow::Result<()> {
     let lab = Lab::open(&options.lab)?;
     let services = lab.services()?;
     let mut all: Vec<Kept<'_>> = services.iter().map(|one| Kept::new(one, &lab)).collect();
@@ -71,19 +71,19 @@ fn wait(all: &[Kept<'_>]) -> anyhow::Result<()> {
 }
 
 /// A process of the mesh that is to run for as long as the lab is up.
-pub(super) enum Service {
+pub(super) enum SupervisedService {
     /// The control plane.
     Control,
     /// A node: the holder, whose child the proxy is.
     Node(Box<MeshNode>),
 }
 
-impl Service {
+impl SupervisedService {
     /// What it is called, as `heddle-lab restart` takes it.
     pub(super) fn name(&self) -> &str {
         match self {
-            Service::Control => CONTROL,
-            Service::Node(node) => node.name().as_str(),
+            SupervisedService::Control => CONTROL,
+            SupervisedService::Node(node) => node.name().as_str(),
         }
     }
 
@@ -111,33 +111,35 @@ impl Service {
     /// What it is, for people.
     pub(super) fn what(&self) -> String {
         match self {
-            Service::Control => "heddle control".to_owned(),
-            Service::Node(node) => node.what(),
+            SupervisedService::Control => "heddle control".to_owned(),
+            SupervisedService::Node(node) => node.what(),
         }
     }
 
     /// What its log and its note are called.
     fn file(&self) -> String {
         match self {
-            Service::Control => CONTROL.to_owned(),
-            Service::Node(node) => node.service(),
+            SupervisedService::Control => CONTROL.to_owned(),
+            SupervisedService::Node(node) => node.service(),
         }
     }
 
     fn command(&self, lab: &Lab) -> anyhow::Result<Command> {
         match self {
-            Service::Control => lab.control_command(),
-            Service::Node(node) => lab.node_command(node),
+            SupervisedService::Control => lab.control_command(),
+            SupervisedService::Node(node) => lab.node_command(node),
         }
     }
 }
 
 impl Lab {
     /// The services that a keeper keeps running.
-    pub(super) fn services(&self) -> anyhow::Result<Vec<Service>> {
+    pub(super) fn services(&self) -> anyhow::Result<Vec<SupervisedService>> {
         let nodes = self.mesh_nodes()?.into_iter().map(Box::new);
-        let nodes = nodes.map(Service::Node);
-        Ok(std::iter::once(Service::Control).chain(nodes).collect())
+        let nodes = nodes.map(SupervisedService::Node);
+        Ok(std::iter::once(SupervisedService::Control)
+            .chain(nodes)
+            .collect())
     }
 
     pub(super) fn start_keeper(&self) -> anyhow::Result<()> {
@@ -155,7 +157,7 @@ impl Lab {
 
 /// A service, and how it is doing.
 struct Kept<'s> {
-    service: &'s Service,
+    service: &'s SupervisedService,
     /// While it runs.
     process: Option<Process>,
     /// When it is to be started.
@@ -164,7 +166,7 @@ struct Kept<'s> {
 }
 
 impl<'s> Kept<'s> {
-    fn new(service: &'s Service, lab: &Lab) -> Self {
+    fn new(service: &'s SupervisedService, lab: &Lab) -> Self {
         let now = Instant::now();
         let process = service.note(lab).and_then(|note| note.open());
         Self {

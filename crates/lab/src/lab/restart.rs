@@ -7,8 +7,8 @@ use clap::Args;
 use rustix::process::Signal;
 
 use super::commands::only;
-use super::heddle::{PodStatus, START_LIMIT, Starting};
-use super::keeper::Service;
+use super::heddle::{EnrolledPod, START_LIMIT, Starting};
+use super::keeper::SupervisedService;
 use super::process::{Note, wait_until};
 use super::{Lab, LabName};
 
@@ -17,7 +17,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(40);
 
 /// What `heddle-lab restart` is told.
 #[derive(Args)]
-pub struct Options {
+pub struct RestartOptions {
     /// A node of the mesh, or `control` for the control plane
     #[arg(value_name = "NODE|control")]
     service: String,
@@ -33,13 +33,13 @@ pub struct Options {
 ///
 /// # Errors
 /// There is none of that name, it does not end, or does not get ready.
-pub(super) fn restart(options: &Options) -> anyhow::Result<()> {
+pub(super) fn restart(options: &RestartOptions) -> anyhow::Result<()> {
     let lab = Lab::open(&only(options.lab.as_ref(), "--lab NAME")?)?;
     let services = lab.services()?;
     let name = &options.service;
     let service = services.iter().find(|service| service.name() == *name);
     let service = service.with_context(|| {
-        let names: Vec<&str> = services.iter().map(Service::name).collect();
+        let names: Vec<&str> = services.iter().map(SupervisedService::name).collect();
         format!(
             "there is no {name:?} to be restarted, only: {}",
             names.join(", ")
@@ -80,7 +80,11 @@ fn end(note: &Note, kill: bool) -> anyhow::Result<()> {
 }
 
 /// Waits for the keeper, which has noticed that the process ended.
-fn by_keeper(lab: &Lab, service: &Service, before: Option<&Note>) -> anyhow::Result<Note> {
+fn by_keeper(
+    lab: &Lab,
+    service: &SupervisedService,
+    before: Option<&Note>,
+) -> anyhow::Result<Note> {
     let mut again = None;
     let is_new = |note: &Note| before.is_none_or(|before| before.restarts != note.restarts);
     let started = wait_until(START_LIMIT, || {
@@ -97,18 +101,18 @@ fn by_keeper(lab: &Lab, service: &Service, before: Option<&Note>) -> anyhow::Res
 }
 
 impl Lab {
-    fn wait_until_ready(&self, service: &Service, note: Note) -> anyhow::Result<()> {
+    fn wait_until_ready(&self, service: &SupervisedService, note: Note) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         match service {
-            Service::Control => {
+            SupervisedService::Control => {
                 let socket = self.control_socket();
                 self.wait_for(&[Starting { note, socket }], deadline)
             }
-            Service::Node(node) => {
+            SupervisedService::Node(node) => {
                 let (socket, holder) = (node.socket(), node.holder_socket());
                 self.wait_for(&[Starting { note, socket }], deadline)?;
                 // The holder has found its pods again before it answers.
-                let is_served = |pods: Vec<PodStatus>| pods.iter().all(PodStatus::is_served);
+                let is_served = |pods: Vec<EnrolledPod>| pods.iter().all(EnrolledPod::is_served);
                 let served = || self.ask_pods(&holder).is_ok_and(is_served);
                 let served = wait_until(START_LIMIT, served);
                 served.context("its pods do not get to be served (heddle pods says why)")

@@ -22,7 +22,7 @@ const LAST_LINES: usize = 3;
 
 /// What `heddle-lab status` is told.
 #[derive(Args)]
-pub struct Options {
+pub struct StatusOptions {
     #[command(flatten)]
     pub(super) which: Which,
     /// Print JSON: docs/lab.md lists its fields, which are only ever added to
@@ -34,7 +34,7 @@ pub struct Options {
 ///
 /// # Errors
 /// The clock of the processes cannot be read.
-pub(super) fn show(lab: &Lab, options: &Options) -> anyhow::Result<()> {
+pub(super) fn show(lab: &Lab, options: &StatusOptions) -> anyhow::Result<()> {
     let status = Status::of(lab)?;
     print(&match options.json {
         true => serde_json::to_string_pretty(&status)? + "\n",
@@ -93,7 +93,7 @@ struct ProcessStatus {
     name: String,
     what: String,
     pid: i32,
-    state: State,
+    state: ProcessState,
     /// When it started, in seconds since 1970.
     started: u64,
     restarts: u32,
@@ -106,14 +106,14 @@ struct ProcessStatus {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum ProcessState {
     Running,
     Ended,
 }
 
 impl Status {
     fn of(lab: &Lab) -> anyhow::Result<Self> {
-        let clock = Clock::read()?;
+        let clock = ProcessClock::read()?;
         let all = lab.processes();
         let mut left: Vec<ProcessStatus> = all.iter().map(|note| clock.process(note)).collect();
         let mut take = |names: &[String]| {
@@ -207,9 +207,9 @@ fn processes(out: &mut String, indent: &str, all: &[ProcessStatus]) -> std::fmt:
     for process in all {
         let (pid, what, log) = (process.pid, &process.what, process.log.display());
         let state = match (process.state, process.last_wrote) {
-            (State::Running, _) => format!("runs since {}", shown(process.started)),
-            (State::Ended, Some(at)) => format!("ENDED, its last word at {}", shown(at)),
-            (State::Ended, None) => "ENDED".to_owned(),
+            (ProcessState::Running, _) => format!("runs since {}", shown(process.started)),
+            (ProcessState::Ended, Some(at)) => format!("ENDED, its last word at {}", shown(at)),
+            (ProcessState::Ended, None) => "ENDED".to_owned(),
         };
         let restarts = match process.restarts {
             0 => String::new(),
@@ -233,13 +233,13 @@ fn shown(seconds: u64) -> String {
 }
 
 /// What turns the kernel's times into those of the day.
-struct Clock {
+struct ProcessClock {
     /// When the machine started, in seconds since 1970.
     boot: u64,
     ticks_per_second: u64,
 }
 
-impl Clock {
+impl ProcessClock {
     fn read() -> anyhow::Result<Self> {
         let stat = fs::read_to_string("/proc/stat").context("/proc/stat")?;
         let boot = stat.lines().find_map(|line| line.strip_prefix("btime "));
@@ -252,12 +252,12 @@ impl Clock {
 
     fn process(&self, note: &Note) -> ProcessStatus {
         let state = match note.runs() {
-            true => State::Running,
-            false => State::Ended,
+            true => ProcessState::Running,
+            false => ProcessState::Ended,
         };
         let words = match state {
-            State::Running => String::new(),
-            State::Ended => note.last_words(LAST_LINES),
+            ProcessState::Running => String::new(),
+            ProcessState::Ended => note.last_words(LAST_LINES),
         };
         let name = note.log.file_stem().map(|name| name.to_string_lossy());
         let wrote = fs::metadata(&note.log).and_then(|log| log.modified()).ok();

@@ -5,7 +5,7 @@
 
 use heddle_model::RetryBudget;
 
-use super::Millis;
+use crate::clock::Millis;
 
 /// Slots of the window, and how long each is, in milliseconds as a power of two.
 const SLOTS: usize = 10;
@@ -16,11 +16,11 @@ const SLOT_BITS: u32 = 10;
 pub(crate) struct Budget {
     /// The number of the newest slot.
     newest: u64,
-    slots: [Slot; SLOTS],
+    slots: [BudgetSlot; SLOTS],
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Slot {
+struct BudgetSlot {
     requests: u32,
     retries: u32,
 }
@@ -35,7 +35,7 @@ impl Budget {
     /// Takes one retry. `false`: there is none left. `shares` have the budget's minimum between them.
     pub(crate) fn retry(&mut self, rules: &RetryBudget, now: Millis, shares: usize) -> bool {
         self.slot(now);
-        let sum = |of: fn(&Slot) -> u32| {
+        let sum = |of: fn(&BudgetSlot) -> u32| {
             self.slots
                 .iter()
                 .map(|slot| u64::from(of(slot)))
@@ -54,12 +54,12 @@ impl Budget {
     }
 
     /// The slot of this moment; what is too old is forgotten.
-    fn slot(&mut self, now: Millis) -> &mut Slot {
+    fn slot(&mut self, now: Millis) -> &mut BudgetSlot {
         let number = now >> SLOT_BITS;
         if number > self.newest {
             let passed = (number - self.newest).min(SLOTS as u64);
             for past in 0..passed {
-                self.slots[index(number - past)] = Slot::default();
+                self.slots[index(number - past)] = BudgetSlot::default();
             }
             self.newest = number;
         }

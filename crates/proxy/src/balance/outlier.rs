@@ -11,7 +11,7 @@
 
 use heddle_model::Ejection;
 
-use super::Millis;
+use crate::clock::Millis;
 
 /// What is known of one endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

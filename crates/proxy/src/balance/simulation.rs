@@ -8,9 +8,10 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
-use super::{Choice, FULL_SHARE, Load, Millis, Picker, Random, Schedule, choose};
+use super::{Choice, FULL_SHARE, Load, Picker, Random, Schedule, choose};
+use crate::clock::Millis;
 use crate::rooms::testing::rooms;
-use crate::rooms::{Joined, Rooms, Seat, Waiting, Wants, join};
+use crate::rooms::{Joined, LinePlace, RequestPermit, Rooms, Wants, join};
 
 const LIMITS: [u32; 3] = [67, 133, 200];
 /// What a request takes at a provider, in microseconds, without what varies.
@@ -68,10 +69,10 @@ struct World {
     now_us: u64,
     /// The next first: time, client, what.
     events: BinaryHeap<std::cmp::Reverse<(u64, usize, What)>>,
-    /// At which provider, with which seat and for how long.
-    served: HashMap<usize, Seat>,
+    /// At which provider, with which permit and for how long.
+    served: HashMap<usize, RequestPermit>,
     /// Clients that wait, and since when.
-    waiting: HashMap<usize, (Waiting, u64)>,
+    waiting: HashMap<usize, (LinePlace, u64)>,
     woken: Arc<Mutex<Vec<usize>>>,
     outcome: Outcome,
 }
@@ -86,13 +87,13 @@ impl World {
         self.events.push(std::cmp::Reverse(event));
     }
 
-    fn begin(&mut self, client: usize, seat: Seat, scene: &Scene) {
+    fn begin(&mut self, client: usize, permit: RequestPermit, scene: &Scene) {
         let at = (0..3).find(|&i| {
             self.rooms
                 .at(i)
-                .is_some_and(|room| Arc::ptr_eq(room, seat.room()))
+                .is_some_and(|room| Arc::ptr_eq(room, permit.room()))
         });
-        let at = at.expect("a seat is one of the rooms'");
+        let at = at.expect("a permit is one of the rooms'");
         let factor = match self.random.below(100) < scene.slow_percent {
             true => 5,
             false => 1,
@@ -100,7 +101,7 @@ impl World {
         let takes = factor * (SERVICE_US + self.random.below(SERVICE_US / 5));
         self.outcome.served[at] += 1;
         self.outcome.worked_us += takes;
-        self.served.insert(client, seat);
+        self.served.insert(client, permit);
         self.at(takes, client, What::Done);
     }
 
@@ -118,14 +119,14 @@ impl World {
                 }
             };
             if let Choice::At(i) = choose(Picker::Cheaper, &self.schedule, random, load) {
-                let seat = self.rooms.at(i).and_then(|room| room.take());
-                return self.begin(client, seat.expect("it was free"), scene);
+                let permit = self.rooms.at(i).and_then(|room| room.take());
+                return self.begin(client, permit.expect("it was free"), scene);
             }
         }
         let woken = Arc::clone(&self.woken);
         let waker = Waker::from(Arc::new(Bell { client, woken }));
         match join(Wants::Any(Arc::clone(&self.rooms)), &waker, now) {
-            Joined::Seated(seat) => self.begin(client, seat, scene),
+            Joined::Permitted(permit) => self.begin(client, permit, scene),
             Joined::Waiting(waiting) => {
                 self.waiting.insert(client, (waiting, self.now_us));
                 if self.random.below(100) < scene.impatient_percent {
@@ -137,18 +138,18 @@ impl World {
         }
     }
 
-    /// Clients that were handed a seat begin.
-    fn seat(&mut self, scene: &Scene) {
+    /// Clients that were handed a permit begin.
+    fn begin_woken(&mut self, scene: &Scene) {
         let woken = std::mem::take(&mut *self.woken.lock().unwrap());
         for client in woken {
-            // A client that gave up at that moment was woken in vain: the seat went on to the next.
+            // A client that gave up at that moment was woken in vain: the permit went on to the next.
             let Some((waiting, since)) = self.waiting.remove(&client) else {
                 continue;
             };
-            let seat = waiting.take().expect("a client that is woken has a seat");
+            let permit = waiting.take().expect("a client that is woken has a permit");
             let waited = self.now_us - since;
             self.outcome.longest_wait_us = self.outcome.longest_wait_us.max(waited);
-            self.begin(client, seat, scene);
+            self.begin(client, permit, scene);
         }
     }
 
@@ -199,14 +200,14 @@ fn run(scene: &Scene) -> Outcome {
             What::Asks => world.ask(client, scene),
             What::Done => {
                 drop(world.served.remove(&client));
-                world.seat(scene);
+                world.begin_woken(scene);
                 world.ask(client, scene);
             }
             What::Tires => {
                 if world.waiting.remove(&client).is_some() {
                     world.outcome.gave_up += 1;
-                    // It may have been handed a seat, which goes on.
-                    world.seat(scene);
+                    // It may have been handed a permit, which goes on.
+                    world.begin_woken(scene);
                     world.at(SERVICE_US, client, What::Asks);
                 }
             }

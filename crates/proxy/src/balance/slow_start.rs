@@ -1,7 +1,8 @@
 //! The share of an endpoint that is new, or returns: a program that has just begun has cold caches and pools,
 //! and must not get all at once what it can take an hour later.
 
-use super::{FULL_SHARE, Millis};
+use super::FULL_SHARE;
+use crate::clock::Millis;
 
 /// The share with which it begins: a tenth, as Envoy has it.
 const FIRST: u32 = FULL_SHARE / 10;

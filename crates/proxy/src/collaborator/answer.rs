@@ -13,9 +13,9 @@ use super::exchange::Exchange;
 use crate::clock::Millis;
 use crate::connect::{link_failed, refused};
 use crate::failure::{Failure, Reason};
-use crate::handshake::Broken;
+use crate::handshake::HandshakeError;
 use crate::link::reason_of;
-use crate::pump::{self, Pump};
+use crate::pump::{Pump, PumpError};
 use crate::side::Side;
 use crate::upstream::Upstream;
 use crate::worker::Scratch;
@@ -96,11 +96,11 @@ impl Connection {
             }
             return reason;
         }
-        match (Broken::of(error), &exchange.lease) {
-            (broken @ Broken::Refused(_), Some(lease)) => {
+        match (HandshakeError::of(error), &exchange.lease) {
+            (broken @ HandshakeError::Refused(_), Some(lease)) => {
                 refused(&self.worker, lease.endpoint(), &self.door, &broken)
             }
-            (Broken::Memory, _) => Reason::Memory,
+            (HandshakeError::Memory, _) => Reason::Memory,
             _ => theirs,
         }
     }
@@ -128,13 +128,13 @@ impl Connection {
             &mut progress,
         );
         match pushed {
-            Poll::Ready(Err(pump::Broken::Source)) => return Err(Reason::ClientGone.into()),
-            Poll::Ready(Err(pump::Broken::Framing(reject))) => {
+            Poll::Ready(Err(PumpError::Source)) => return Err(Reason::ClientGone.into()),
+            Poll::Ready(Err(PumpError::Framing(reject))) => {
                 return Err(Failure::request(reject));
             }
-            Poll::Ready(Err(pump::Broken::Memory)) => return Err(Reason::Memory.into()),
+            Poll::Ready(Err(PumpError::Memory)) => return Err(Reason::Memory.into()),
             // An endpoint may answer before it has the whole body, and close its ears.
-            Poll::Ready(Err(pump::Broken::Sink)) => exchange.upload_broken = true,
+            Poll::Ready(Err(PumpError::Sink)) => exchange.upload_broken = true,
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
         if progress {
@@ -440,11 +440,11 @@ fn blame(error: &io::Error, theirs: Reason) -> Reason {
     }
 }
 
-fn upstream_failure(broken: &pump::Broken) -> Failure {
+fn upstream_failure(broken: &PumpError) -> Failure {
     match broken {
-        pump::Broken::Source => Reason::UpstreamTruncated.into(),
-        pump::Broken::Framing(reject) => Failure::response(*reject),
-        pump::Broken::Sink => Reason::ClientGone.into(),
-        pump::Broken::Memory => Reason::Memory.into(),
+        PumpError::Source => Reason::UpstreamTruncated.into(),
+        PumpError::Framing(reject) => Failure::response(*reject),
+        PumpError::Sink => Reason::ClientGone.into(),
+        PumpError::Memory => Reason::Memory.into(),
     }
 }

@@ -13,7 +13,7 @@ use crate::intake::Intake;
 use crate::worker::Scratch;
 
 /// How a wait for a request ended.
-pub(super) enum Arrived {
+pub(super) enum NextRequest {
     /// A head of this many bytes stands at the front of the inbox and has been parsed into the
     /// scratch.
     Request { head_bytes: usize },
@@ -43,9 +43,9 @@ const FREE_PARSES: u32 = 16;
 const PARSE_AGAIN_BYTES: usize = 1024;
 
 impl Connection {
-    /// Waits for the next request's head. After [`Arrived::Request`] it stands parsed in the
+    /// Waits for the next request's head. After [`NextRequest::Request`] it stands parsed in the
     /// scratch until the next await.
-    pub(super) async fn next_request(&mut self) -> Arrived {
+    pub(super) async fn next_request(&mut self) -> NextRequest {
         let mut search = Search::default();
         let wait = match self.client.inbox.is_empty() {
             true => self.worker.settings.timeouts.client_idle,
@@ -55,21 +55,23 @@ impl Connection {
         poll_fn(|cx| self.poll_request(cx, &mut search)).await
     }
 
-    fn poll_request(&mut self, cx: &mut Context<'_>, search: &mut Search) -> Poll<Arrived> {
+    fn poll_request(&mut self, cx: &mut Context<'_>, search: &mut Search) -> Poll<NextRequest> {
         // Another node waits for an answer before it sends anything.
         if !self.client.outbox.is_empty() {
             match self.client.poll_flush(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Pending if !self.alarm.rang() => return Poll::Pending,
-                Poll::Ready(Err(_)) | Poll::Pending => return Poll::Ready(Arrived::Closed),
+                Poll::Ready(Err(_)) | Poll::Pending => return Poll::Ready(NextRequest::Closed),
             }
         }
         loop {
             if self.client.inbox.len() > search.seen {
                 match self.try_parse(search) {
-                    Ok(Some(head_bytes)) => return Poll::Ready(Arrived::Request { head_bytes }),
+                    Ok(Some(head_bytes)) => {
+                        return Poll::Ready(NextRequest::Request { head_bytes });
+                    }
                     Ok(None) => {}
-                    Err(failure) => return Poll::Ready(Arrived::Refused(failure)),
+                    Err(failure) => return Poll::Ready(NextRequest::Refused(failure)),
                 }
             }
             let idle = self.client.inbox.is_empty();
@@ -78,25 +80,27 @@ impl Connection {
             if idle && !called {
                 match self.worker.turn() {
                     None => {}
-                    Some(Turn::End) => return Poll::Ready(Arrived::Closed),
+                    Some(Turn::End) => return Poll::Ready(NextRequest::Closed),
                     // A stream stays with its link: another one begins elsewhere.
                     Some(Turn::Leave(_)) if !self.client.may_move() => {
-                        return Poll::Ready(Arrived::Closed);
+                        return Poll::Ready(NextRequest::Closed);
                     }
-                    Some(Turn::Leave(intake)) => return Poll::Ready(Arrived::Leave(intake)),
+                    Some(Turn::Leave(intake)) => return Poll::Ready(NextRequest::Leave(intake)),
                 }
             }
             if self.alarm.rang() && !called {
                 return Poll::Ready(match idle {
-                    true => Arrived::Closed,
-                    false if self.worker.is_cutting() => Arrived::Refused(Reason::Draining.into()),
-                    false => Arrived::Refused(Reason::HeadTimeout.into()),
+                    true => NextRequest::Closed,
+                    false if self.worker.is_cutting() => {
+                        NextRequest::Refused(Reason::Draining.into())
+                    }
+                    false => NextRequest::Refused(Reason::HeadTimeout.into()),
                 });
             }
             let want = self.worker.pool.block_size();
             match ready!(self.client.poll_fill(cx, &self.worker.pool, want)) {
-                Ok(0) if idle => return Poll::Ready(Arrived::Closed),
-                Ok(0) => return Poll::Ready(Arrived::Refused(Reason::ClientGone.into())),
+                Ok(0) if idle => return Poll::Ready(NextRequest::Closed),
+                Ok(0) => return Poll::Ready(NextRequest::Refused(Reason::ClientGone.into())),
                 Ok(_) if idle => {
                     self.began = self.worker.clock.now();
                     self.alarm.set(
@@ -106,9 +110,9 @@ impl Connection {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
-                    return Poll::Ready(Arrived::Refused(Reason::Memory.into()));
+                    return Poll::Ready(NextRequest::Refused(Reason::Memory.into()));
                 }
-                Err(_) => return Poll::Ready(Arrived::Closed),
+                Err(_) => return Poll::Ready(NextRequest::Closed),
             }
         }
     }

@@ -278,7 +278,7 @@ fn put_query(query: Option<&[u8]>, out: &mut Vec<u8>) {
 }
 
 /// What a request called, in canonical form.
-pub(super) struct Called<'a> {
+pub(super) struct TargetUri<'a> {
     /// Without the port.
     pub(super) host: &'a [u8],
     pub(super) path: &'a [u8],
@@ -291,7 +291,7 @@ pub(super) fn location(
     redirect: &Redirect,
     matched: &PathMatch,
     listener_port: u16,
-    called: &Called<'_>,
+    called: &TargetUri<'_>,
     out: &mut Vec<u8>,
 ) {
     let scheme = redirect.scheme.as_deref().unwrap_or("http");

@@ -23,7 +23,7 @@ use crate::connect::{Call, connect, is_refused};
 use crate::failure::{Failure, Reason, Retry};
 use crate::link::{reason_of, unsent};
 use crate::parcel::Origin;
-use crate::upstream::{Asking, Endpoint, Lease, MAX_ATTEMPTS, Open, Upstream};
+use crate::upstream::{Asking, Endpoint, Lease, MAX_ATTEMPTS, Upstream, UpstreamPermit};
 use crate::worker::Scratch;
 
 impl Connection {
@@ -125,7 +125,7 @@ impl Connection {
             poll_fn(send).await?;
             return Ok(upstream);
         }
-        let place = self
+        let permit = self
             .worker
             .upstreams
             .reserve(&endpoint)
@@ -135,7 +135,7 @@ impl Connection {
         request
             .extend_from_slice(&self.worker.pool, &self.worker.scratch.borrow().out)
             .map_err(|_| Reason::Memory)?;
-        let mut upstream = self.connect(exchange, &endpoint, place).await?;
+        let mut upstream = self.connect(exchange, &endpoint, permit).await?;
         self.alarm.rests_on(&upstream.side);
         // Behind what another node is told first.
         request.move_to(usize::MAX, &mut upstream.side.outbox);
@@ -172,18 +172,18 @@ impl Connection {
             return Err(Reason::PeerRefused.into());
         }
         let caller = exchange.bound.snapshot.guards.account(&self.door);
-        let place = worker.upstreams.reserve(endpoint);
-        let place = place.ok_or(Reason::UpstreamOverflow)?;
+        let permit = worker.upstreams.reserve(endpoint);
+        let permit = permit.ok_or(Reason::UpstreamOverflow)?;
         let far = endpoint.far(via);
         if worker.settings.between_nodes == Protocol::Http2 {
             let head = &worker.scratch.borrow().out;
             let reached = (far, &endpoint.reached);
             let side = worker.http2.exchange(reached, caller, head)?;
-            return Ok(side.map(|side| Upstream::of_link(side.into(), place)));
+            return Ok(side.map(|side| Upstream::of_link(side.into(), permit)));
         }
         let links = &worker.links;
         let side = links.stream(far, caller, Kind::Http, self.key.0)?;
-        Ok(Some(Upstream::of_link(side.into(), place)))
+        Ok(Some(Upstream::of_link(side.into(), permit)))
     }
 
     /// Whether a request is sent only when its link is there: as long as nothing of it was sent it can go elsewhere.
@@ -264,7 +264,7 @@ impl Connection {
         &mut self,
         exchange: &mut Exchange,
         endpoint: &Endpoint,
-        place: Open,
+        permit: UpstreamPermit,
     ) -> Result<Upstream, Failure> {
         let by = self.worker.after(self.worker.settings.timeouts.connect);
         // An endpoint that did not accept in what was left to the request is not to blame for that.
@@ -277,7 +277,7 @@ impl Connection {
             kind: Kind::Http,
             client: &self.address,
         };
-        let connected = connect(&self.worker, &self.alarm, due, endpoint, place, &call).await;
+        let connected = connect(&self.worker, &self.alarm, due, endpoint, permit, &call).await;
         connected.map_err(|reason| match reason {
             Reason::ConnectTimeout if self.worker.clock.now_ms() >= exchange.due => {
                 Reason::RequestTimeout.into()
@@ -370,7 +370,7 @@ impl Connection {
     fn upgraded(&self, exchange: &mut Exchange, upstream: Upstream) -> Result<After, Failure> {
         // The request keeps its own until it is logged, but for what it takes of the endpoint's room.
         let lease = exchange.lease.as_mut().ok_or(Reason::NoEndpoint)?;
-        let lease = Lease::with(Rc::clone(lease.endpoint()), lease.take_seat());
+        let lease = Lease::with(Rc::clone(lease.endpoint()), lease.take_permit());
         let port = exchange.port.ok_or(Reason::NoBackend)?;
         Ok(After::Upgraded(Box::new(Upgraded {
             upstream,

@@ -48,7 +48,7 @@ use crate::parcel::{Contents, State};
 use crate::side::Side;
 use crate::upstream::{Endpoint, Lease, Upstream};
 use crate::worker::Worker;
-use arrive::Arrived;
+use arrive::NextRequest;
 use exchange::Exchange;
 use prepare::{LastCalled, LastFound, Prepared};
 
@@ -59,11 +59,11 @@ const REQUEST_BYTES: usize = 1024;
 
 /// How much of one turn the requests of a connection have taken.
 #[derive(Debug, Default)]
-struct Taken {
+struct TurnUsage {
     bytes: usize,
 }
 
-impl Taken {
+impl TurnUsage {
     /// A request with a head of so many bytes was served, after a wait or at once. Returns whether
     /// it is time to let others go on.
     fn add(&mut self, head_bytes: usize, waited: bool) -> bool {
@@ -97,10 +97,10 @@ pub(crate) struct Connection {
     began: Instant,
     /// Requests answered so far.
     served: u64,
-    taken: Taken,
+    taken: TurnUsage,
     /// The client has said that it will send no more.
     client_ended: bool,
-    shown: Shown,
+    shown: LoggedRequestLine,
     /// The protocols that the client offers to speak after the answer under way, as they are offered to the
     /// endpoint; empty for nearly every request.
     offer: Vec<u8>,
@@ -116,12 +116,12 @@ pub(crate) struct Connection {
 /// What the access log shows of a request's first line, kept because the head may be gone by the
 /// time the line is written. Reused; empty without an access log.
 #[derive(Debug, Default)]
-struct Shown {
+struct LoggedRequestLine {
     method: Vec<u8>,
     path: Vec<u8>,
 }
 
-impl Shown {
+impl LoggedRequestLine {
     fn keep(&mut self, method: &[u8], path: &[u8]) {
         self.clear();
         self.method.extend_from_slice(method);
@@ -176,9 +176,9 @@ impl Connection {
             client,
             began: worker.clock.now(),
             served: 0,
-            taken: Taken::default(),
+            taken: TurnUsage::default(),
             client_ended: false,
-            shown: Shown::default(),
+            shown: LoggedRequestLine::default(),
             offer: Vec::new(),
             called: LastCalled::default(),
             found: LastFound::default(),
@@ -218,10 +218,10 @@ impl Connection {
         .await;
         loop {
             let head_bytes = match self.next_request().await {
-                Arrived::Closed => return Outcome::Over,
-                Arrived::Leave(intake) => return self.leave(intake),
-                Arrived::Request { head_bytes } => Ok(head_bytes),
-                Arrived::Refused(failure) => Err(failure),
+                NextRequest::Closed => return Outcome::Over,
+                NextRequest::Leave(intake) => return self.leave(intake),
+                NextRequest::Request { head_bytes } => Ok(head_bytes),
+                NextRequest::Refused(failure) => Err(failure),
             };
             let after = self.serve_request(head_bytes).await;
             self.alarm.clear();
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn requests_that_wait_for_nothing_fill_a_turn() {
         for (head_bytes, turn) in [(1, 16), (1024, 16), (4096, 4), (100_000, 1)] {
-            let mut taken = Taken::default();
+            let mut taken = TurnUsage::default();
             for _ in 0..2 {
                 let full = (1..).find(|_| taken.add(head_bytes, false));
                 assert_eq!(full, Some(turn), "heads of {head_bytes} bytes");
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_a_turn_for_others() {
-        let mut taken = Taken::default();
+        let mut taken = TurnUsage::default();
         assert!((0..1000).all(|i| !taken.add(1024, i % 15 == 0)));
     }
 }

@@ -50,7 +50,7 @@ impl Connection {
         if cluster.balancer == Balancer::PeakEwma {
             self.observe_latency(exchange, lease, Ewma::observe);
         }
-        let (Some(rooms), Some(seat)) = (&cluster.rooms, lease.seat()) else {
+        let (Some(rooms), Some(permit)) = (&cluster.rooms, lease.permit()) else {
             return begun;
         };
         let by_another_node = exchange.refused_there.map(Failure::from);
@@ -59,7 +59,7 @@ impl Connection {
             // The other node has its own reasons, which say nothing about the endpoint.
             Some(Blame::Heddle | Blame::Downstream) => {}
             None if rooms.is_failure(exchange.status) => self.endpoint_failed(exchange),
-            None => seat.room().succeeded(),
+            None => permit.room().succeeded(),
         }
         begun
     }
@@ -109,7 +109,7 @@ impl Connection {
         if cluster.balancer == Balancer::PeakEwma {
             self.observe_latency(exchange, lease, Ewma::observe_failure);
         }
-        let (Some(rooms), Some(seat)) = (&cluster.rooms, lease.seat()) else {
+        let (Some(rooms), Some(permit)) = (&cluster.rooms, lease.permit()) else {
             return;
         };
         let (endpoint, now) = (lease.endpoint(), self.worker.clock.now_ms());
@@ -118,7 +118,7 @@ impl Connection {
         if avoided_for > 0 {
             // The other Workers need not find out for themselves.
             let now = rooms.ms(self.worker.clock.now());
-            seat.room().shut(now.saturating_add(avoided_for));
+            permit.room().shut(now.saturating_add(avoided_for));
         }
         self.endpoint_failed(exchange);
     }
@@ -136,11 +136,11 @@ impl Connection {
         let (Some(cluster), Some(lease)) = (cluster(exchange), &exchange.lease) else {
             return;
         };
-        let (Some(rooms), Some(seat)) = (&cluster.rooms, lease.seat()) else {
+        let (Some(rooms), Some(permit)) = (&cluster.rooms, lease.permit()) else {
             return;
         };
         let now = rooms.ms(self.worker.clock.now());
-        if let Some(for_ms) = rooms.failed(seat.room(), now) {
+        if let Some(for_ms) = rooms.failed(permit.room(), now) {
             self.worker.stats.upstream_ejections.inc();
             let endpoint = &lease.endpoint().label;
             tracing::warn!(

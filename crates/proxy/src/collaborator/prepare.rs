@@ -174,7 +174,7 @@ impl Connection {
                 Entry::Service { port, .. } => *port,
                 _ => HTTP_PORT,
             };
-            let called = encode::Called {
+            let called = encode::TargetUri {
                 host: &host[..host_len],
                 path: new_path,
                 query: request.query.map(|query| query.of(buf)),

@@ -1,10 +1,10 @@
 //! Finding an endpoint that has room for a request, and waiting for one.
 //!
 //! ```text
-//!   choose ──▶ a place is free ─────────────────────────────────────────────▶ sent
+//!   choose ──▶ a permit is free ────────────────────────────────────────────▶ sent
 //!      │ none                                                                   ▲
 //!      ▼                                                                        │
-//!   wait in line ──┬── a place is handed over ──────────────────────────────────┘
+//!   wait in line ──┬── a permit is handed over ─────────────────────────────────┘
 //!      ▲           ├── the endpoints are others: prepared anew ──┐
 //!      └───────────│─────────────────────────────────────────────┘
 //!                  └── too long, too many, client gone, draining ──▶ refused
@@ -29,7 +29,7 @@ use crate::authorize::Live;
 use crate::balance::hash;
 use crate::clock::Millis;
 use crate::failure::{Failure, Reason};
-use crate::rooms::{Joined, Rooms, Seat, Waiting, Wants, join};
+use crate::rooms::{Joined, LinePlace, RequestPermit, Rooms, Wants, join};
 use crate::route::PortIndex;
 use crate::upstream::Lease;
 use crate::worker::Bound;
@@ -48,8 +48,8 @@ impl Connection {
     ) -> Result<Option<Lease>, Failure> {
         let target = exchange.target.ok_or(Reason::NoBackend)?;
         if let Some(failed) = &mut exchange.lease {
-            // A request that is tried again holds no place while it looks for another.
-            drop(failed.take_seat());
+            // A request that is tried again holds no permit while it looks for another.
+            drop(failed.take_permit());
         }
         if self.door.is_fixed() {
             let endpoint = self.worker.chosen(&exchange.bound, target, &self.door)?;
@@ -109,7 +109,7 @@ impl Connection {
             let waited = match kept {
                 Some(kept) => waited.insert(kept),
                 None => match join(wants, &waker, now) {
-                    Joined::Seated(seat) => return self.sit_down(exchange, seat),
+                    Joined::Permitted(permit) => return self.lease_with(exchange, permit),
                     Joined::Full => return Err(Reason::QueueFull.into()),
                     Joined::Waiting(waiting) => {
                         waited.insert(Waited::new(waiting, &self.worker.stats))
@@ -123,27 +123,27 @@ impl Connection {
                 .map_err(|_| Reason::Memory)?;
             self.plan_look(exchange, &rooms, due);
             let waiting = &waited.waiting;
-            let seat = poll_fn(|cx| self.poll_room(cx, exchange, waiting, &rooms, due)).await?;
-            let Some(seat) = seat else {
+            let permit = poll_fn(|cx| self.poll_room(cx, exchange, waiting, &rooms, due)).await?;
+            let Some(permit) = permit else {
                 self.prepare_anew(exchange)?;
                 continue;
             };
             let out = &mut self.worker.scratch.borrow_mut().out;
             out.clear();
             request.runs().for_each(|run| out.extend_from_slice(run));
-            return self.sit_down(exchange, seat);
+            return self.lease_with(exchange, permit);
         }
     }
 
-    /// A place by now; `None` when there are other endpoints than those that are waited for.
+    /// A permit by now; `None` when there are other endpoints than those that are waited for.
     fn poll_room(
         &mut self,
         cx: &mut Context<'_>,
         exchange: &mut Exchange,
-        waiting: &Waiting,
+        waiting: &LinePlace,
         rooms: &Arc<Rooms>,
         due: Millis,
-    ) -> Poll<Result<Option<Seat>, Failure>> {
+    ) -> Poll<Result<Option<RequestPermit>, Failure>> {
         if self.alarm.rang() {
             let ran_out = match self.worker.clock.now_ms() {
                 now if now >= exchange.request_due => Some(Reason::RequestTimeout),
@@ -152,10 +152,10 @@ impl Connection {
             };
             let reason = ran_out.unwrap_or(Reason::QueueTimeout);
             let reason = self.worker.rang_for(&self.alarm, reason);
-            // Time may be over just as there is a place.
+            // Time may be over just as there is a permit.
             let is_late = reason == Reason::QueueTimeout;
-            if is_late && let Some(seat) = waiting.take() {
-                return Poll::Ready(Ok(Some(seat)));
+            if is_late && let Some(permit) = waiting.take() {
+                return Poll::Ready(Ok(Some(permit)));
             }
             if ran_out.is_some() || !is_late {
                 return Poll::Ready(Err(reason.into()));
@@ -166,8 +166,8 @@ impl Connection {
             rooms.look(rooms.ms(self.worker.clock.now()));
             self.plan_look(exchange, rooms, due);
         }
-        if let Some(seat) = waiting.take() {
-            return Poll::Ready(Ok(Some(seat)));
+        if let Some(permit) = waiting.take() {
+            return Poll::Ready(Ok(Some(permit)));
         }
         let now = self.worker.bound();
         if !Rc::ptr_eq(&now, &exchange.bound) && !is_still(exchange, &now, rooms) {
@@ -207,8 +207,8 @@ impl Connection {
         Ok(Some((Arc::clone(rooms), wants)))
     }
 
-    /// Takes the place at an endpoint that was waited for.
-    fn sit_down(&self, exchange: &mut Exchange, seat: Seat) -> Result<Lease, Failure> {
+    /// The lease of an endpoint by the permit that was waited for.
+    fn lease_with(&self, exchange: &mut Exchange, permit: RequestPermit) -> Result<Lease, Failure> {
         if self.client.has_failed() {
             return Err(Reason::ClientGone.into());
         }
@@ -218,7 +218,7 @@ impl Connection {
             // Pods may be others by now.
             exchange.bound = Rc::clone(&now);
         }
-        let endpoint = exchange.bound.at(target, seat.address());
+        let endpoint = exchange.bound.at(target, permit.address());
         let endpoint = endpoint.ok_or(Reason::NoEndpoint)?;
         // What was allowed when it began to wait may not be any more.
         let flow = Live {
@@ -228,7 +228,7 @@ impl Connection {
         if !Rc::ptr_eq(&now, &exchange.bound) && !now.snapshot.guards.allow_live(&self.door, flow) {
             return Err(Reason::PolicyRevoked.into());
         }
-        Ok(Lease::with(Rc::clone(endpoint), Some(seat)))
+        Ok(Lease::with(Rc::clone(endpoint), Some(permit)))
     }
 
     /// Prepares a request of which nothing was sent yet once more, by the configuration of now. It has no more
@@ -256,12 +256,12 @@ fn is_still(exchange: &Exchange, now: &Bound, rooms: &Arc<Rooms>) -> bool {
 
 /// A request's wait, as it is counted.
 struct Waited {
-    waiting: Waiting,
+    waiting: LinePlace,
     stats: Arc<WorkerStats>,
 }
 
 impl Waited {
-    fn new(waiting: Waiting, stats: &Arc<WorkerStats>) -> Self {
+    fn new(waiting: LinePlace, stats: &Arc<WorkerStats>) -> Self {
         stats.upstream_requests_waiting.inc();
         stats.upstream_requests_waited.inc();
         Waited {

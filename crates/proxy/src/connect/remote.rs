@@ -15,7 +15,7 @@ use crate::dial::{Shaking, Unmet, missing, say_refused};
 use crate::door::Door;
 use crate::env::Alarm;
 use crate::failure::{Failure, Reason};
-use crate::handshake::Broken;
+use crate::handshake::HandshakeError;
 use crate::link::reason_of;
 use crate::place::Via;
 use crate::side::Side;
@@ -69,7 +69,14 @@ pub(super) async fn join(
     }
     // A node that was shut out meanwhile is sent nothing.
     let held = worker.check(&side);
-    held.map_err(|refusal| refused(worker, endpoint, call.door, &Broken::Refused(refusal)))?;
+    held.map_err(|refusal| {
+        refused(
+            worker,
+            endpoint,
+            call.door,
+            &HandshakeError::Refused(refusal),
+        )
+    })?;
     Ok(side)
 }
 
@@ -127,7 +134,7 @@ fn poll_status(
 ) -> Poll<Result<Status, Reason>> {
     let fault = |error: io::Error| match reason_of(&error) {
         Some(reason) => reason,
-        None => refused(worker, endpoint, door, &Broken::of(error)),
+        None => refused(worker, endpoint, door, &HandshakeError::of(error)),
     };
     ready!(side.poll_flush(cx)).map_err(fault)?;
     let pool = &worker.pool;
@@ -146,9 +153,9 @@ pub(crate) fn refused(
     worker: &Worker,
     endpoint: &Endpoint,
     door: &Door,
-    broken: &Broken,
+    broken: &HandshakeError,
 ) -> Reason {
-    if let Broken::Refused(_) = broken {
+    if let HandshakeError::Refused(_) = broken {
         let caller = worker.snapshot().guards.account(door).cloned();
         endpoint.refused(caller, worker.clock.now_ms());
     }

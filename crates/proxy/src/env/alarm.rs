@@ -18,7 +18,7 @@ use crate::authorize::Live;
 use crate::clock::Millis;
 use crate::door::Door;
 use crate::failure::Reason;
-use crate::io::{Carrier, Proof, Side};
+use crate::io::{Carrier, Proof, SideOf};
 
 /// Longest time between two sweeps, in milliseconds.
 pub(crate) const SWEEP_MS: Millis = 250;
@@ -143,7 +143,7 @@ impl Alarms {
     pub(crate) fn alarm_of(
         self: &Rc<Self>,
         door: &Arc<Door>,
-        client: &Side<impl Carrier>,
+        client: &SideOf<impl Carrier>,
     ) -> Alarm {
         let alarm = self.new_alarm(Some(Arc::clone(door)));
         *alarm.bell.client.borrow_mut() = client.proof().cloned();
@@ -236,7 +236,7 @@ impl Alarm {
     }
 
     /// Says what the connection to the endpoint rests on.
-    pub(crate) fn rests_on(&self, upstream: &Side<impl Carrier>) {
+    pub(crate) fn rests_on(&self, upstream: &SideOf<impl Carrier>) {
         if let Some(proof) = upstream.proof() {
             *self.bell.upstream.borrow_mut() = Some(Arc::clone(proof));
         }

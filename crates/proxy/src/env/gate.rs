@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-pub(crate) use band::{Band, Member, Part, Spent};
+pub(crate) use band::{Band, BandMember, Part, Spent};
 use foldhash::fast::RandomState;
 use signal::{LOCAL, Local, NEXT_ID, Remote, Signal, Work};
 use slab::Slab;
@@ -68,7 +68,7 @@ struct Task {
     /// Kept beside the signal so that polling does not make a waker anew.
     waker: Waker,
     /// The band that it is of, if it is of one.
-    member: Option<Member>,
+    member: Option<BandMember>,
     /// Nanoseconds that it ran since the last look, and before, fading.
     spent_ns: u64,
     recent_ns: u64,
@@ -176,7 +176,7 @@ impl Gate {
     pub(crate) fn spawn_as(
         &self,
         key: WorkKey,
-        member: Option<Member>,
+        member: Option<BandMember>,
         job: impl Future<Output = ()> + 'static,
     ) {
         let generation = self.generation.get() + 1;

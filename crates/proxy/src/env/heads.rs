@@ -3,7 +3,7 @@
 use heddle_wire::http1::{Limits, MAX_FIELDS};
 
 use super::Env;
-use crate::io::{Carrier, Side};
+use crate::io::{Carrier, SideOf};
 use crate::settings::Bounds;
 
 /// What a node adds to a head on its way: fields that say where it came from, and those of routes. Another node takes
@@ -38,7 +38,7 @@ impl HeadLimits {
 
 impl Env {
     /// How much of a head is taken that comes from a side.
-    pub(crate) fn limits_of(&self, side: &Side<impl Carrier>) -> &Limits {
+    pub(crate) fn limits_of(&self, side: &SideOf<impl Carrier>) -> &Limits {
         match side.is_to_node() {
             true => &self.limits.of_nodes,
             false => &self.limits.own,

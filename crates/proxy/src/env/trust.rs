@@ -6,7 +6,7 @@ use heddle_transport::{Identities, Refusal};
 
 use super::Env;
 use crate::clock::Millis;
-use crate::io::{Carrier, Proof, Side};
+use crate::io::{Carrier, Proof, SideOf};
 
 /// How often it is looked whether a certificate has expired, in milliseconds.
 const LOOK_MS: Millis = 1000;
@@ -44,7 +44,7 @@ impl Env {
     }
 
     /// Whether what a connection to another node rests on still holds.
-    pub(crate) fn believes(&self, side: &Side<impl Carrier>) -> bool {
+    pub(crate) fn believes(&self, side: &SideOf<impl Carrier>) -> bool {
         self.check(side).is_ok()
     }
 
@@ -52,7 +52,7 @@ impl Env {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn check(&self, side: &Side<impl Carrier>) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, side: &SideOf<impl Carrier>) -> Result<(), Refusal> {
         let Some(proof) = side.proof() else {
             return Ok(());
         };

@@ -24,21 +24,21 @@ use heddle_wire::preface::{Kind, Preface};
 use http::StatusCode;
 use http::header::HeaderValue;
 
-use super::connections::{Arrived as Begun, Connections, unhex};
+use super::connections::{ArrivedExchange, Connections, unhex};
 use super::head::DESTINATION;
-use super::seat::{Arrived, Seat, Seats};
-use super::wire::Wire;
+use super::slot::{ExchangeSlot, ExchangeSlots, PendingRequest};
+use super::wire::Http2Io;
 use super::{
-    CONNECTION_WINDOW, Exchange, LOOK_MS, MAX_HEADER_LIST, MAX_STREAMS, SEND_BUFFER, SMALL_FRAMES,
-    STREAM_WINDOW, Shared,
+    CONNECTION_WINDOW, Http2Exchange, LOOK_MS, MAX_HEADER_LIST, MAX_STREAMS, SEND_BUFFER,
+    SMALL_FRAMES, STREAM_WINDOW, Shared,
 };
 use crate::clock::{Clock, Millis};
 use crate::door::Door;
 use crate::entry::Inbound;
 use crate::env::{Alarm, Env};
 use crate::failure::{Failure, Reason};
-use crate::io::{Proof, Side};
-use crate::link::{Failed, Guest, Occupant};
+use crate::io::{Proof, WireSide};
+use crate::link::{Guest, Occupant, StreamFailure};
 use crate::peers::PeerStatus;
 use crate::permits::Permit;
 use crate::route::Spoken;
@@ -47,9 +47,9 @@ use crate::route::Spoken;
 const FAREWELL_MS: Millis = 500;
 
 /// A connection on which another node, which has proven who it is, speaks HTTP/2.
-pub(crate) struct Called {
+pub(crate) struct InboundHttp2 {
     pub(crate) connections: Rc<Connections>,
-    pub(crate) side: Side,
+    pub(crate) side: WireSide,
     pub(crate) peer: SocketAddr,
     pub(crate) alarm: Alarm,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Called {
 #[derive(Debug)]
 pub(super) struct Answering {
     pub(super) shared: Shared,
-    pub(super) seats: Seats,
+    pub(super) slots: ExchangeSlots,
     /// The identity that the other end proved; a node speaks for callers that it does not know.
     caller: SpiffeId,
     /// The service account that it asked for.
@@ -76,12 +76,12 @@ pub(super) struct Answering {
     driver: RefCell<Option<Waker>>,
 }
 
-type Http2 = Connection<Wire, Bytes>;
+type ServerConnection = Connection<Http2Io, Bytes>;
 
-impl Called {
+impl InboundHttp2 {
     /// Carries the connection for as long as it lasts.
     pub(crate) async fn run(self) {
-        let Called {
+        let InboundHttp2 {
             connections,
             side,
             peer,
@@ -99,7 +99,7 @@ impl Called {
         };
         let answering = Rc::new(Answering {
             shared: Shared::new(env.clock.now_ms()),
-            seats: Seats::default(),
+            slots: ExchangeSlots::default(),
             caller: proof.peer.id.clone(),
             called: called.clone(),
             peer,
@@ -115,7 +115,7 @@ impl Called {
         };
         alarm.clear();
         alarm.rests_on(&side);
-        let wire = Wire::default();
+        let wire = Http2Io::default();
         wire.plug(side);
         alarm.set(env.after(env.settings.timeouts.request_head));
         let Some(mut connection) = answering.begin(&wire, &alarm).await else {
@@ -123,13 +123,13 @@ impl Called {
         };
         let reason =
             poll_fn(|cx| answering.poll_drive(cx, &connections, &mut connection, &wire, &alarm));
-        let failed = Failed {
+        let failed = StreamFailure {
             reason: reason.await,
             was_sent: true,
         };
         answering.shared.closing.set(true);
         answering.shared.failure.set(Some(failed));
-        answering.seats.dismiss();
+        answering.slots.dismiss();
     }
 }
 
@@ -139,7 +139,7 @@ impl Answering {
     }
 
     /// Waits for the client's first words, while the alarm does not ring.
-    async fn begin(&self, wire: &Wire, alarm: &Alarm) -> Option<Http2> {
+    async fn begin(&self, wire: &Http2Io, alarm: &Alarm) -> Option<ServerConnection> {
         let mut builder = Builder::new();
         builder
             .initial_window_size(STREAM_WINDOW)
@@ -149,7 +149,7 @@ impl Answering {
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(MAX_HEADER_LIST)
             .data_frame_budget(SMALL_FRAMES);
-        let handshake: Handshake<Wire, Bytes> = builder.handshake(wire.clone());
+        let handshake: Handshake<Http2Io, Bytes> = builder.handshake(wire.clone());
         // In a box: the driver of an idle connection has no room for it.
         let mut handshake = Box::pin(handshake);
         poll_fn(|cx| {
@@ -179,8 +179,8 @@ impl Answering {
         self: &Rc<Self>,
         cx: &mut Context<'_>,
         connections: &Connections,
-        connection: &mut Http2,
-        wire: &Wire,
+        connection: &mut ServerConnection,
+        wire: &Http2Io,
         alarm: &Alarm,
     ) -> Poll<Reason> {
         let env = &connections.env;
@@ -237,12 +237,12 @@ impl Answering {
     }
 
     /// What becomes of a connection on which nothing happens, or nothing should.
-    fn rest(&self, env: &Env, connection: &mut Http2, wire: &Wire) {
+    fn rest(&self, env: &Env, connection: &mut ServerConnection, wire: &Http2Io) {
         let now = env.clock.now_ms();
         let idle = self.shared.idle(now);
         let leaves = env.is_leaving();
-        if !self.seats.is_empty() && (idle >= LOOK_MS || leaves) {
-            self.seats.dismiss();
+        if !self.slots.is_empty() && (idle >= LOOK_MS || leaves) {
+            self.slots.dismiss();
         }
         let keep = env.settings.timeouts.client_idle;
         let is_old = !keep.is_zero() && u128::from(idle) >= keep.as_millis();
@@ -255,17 +255,17 @@ impl Answering {
     }
 
     /// Takes nothing new, and says so. False if that was done before.
-    fn close(&self, connection: &mut Http2) -> bool {
+    fn close(&self, connection: &mut ServerConnection) -> bool {
         let first = !self.shared.closing.replace(true);
         if first {
-            self.seats.dismiss();
+            self.slots.dismiss();
             connection.graceful_shutdown();
         }
         first
     }
 
     /// Gives a request to a Collaborator that waits for one like it, or to a new one.
-    fn take(self: &Rc<Self>, connections: &Connections, (request, mut respond): Arrived) {
+    fn take(self: &Rc<Self>, connections: &Connections, (request, mut respond): PendingRequest) {
         let mut named = request.headers().get_all(DESTINATION).iter();
         let (Some(destination), None) = (named.next().cloned(), named.next()) else {
             return refuse(&mut respond, Reason::EndpointGone);
@@ -278,14 +278,14 @@ impl Answering {
             return respond.send_reset(h2::Reason::REFUSED_STREAM);
         }
         self.shared.opened();
-        let Some(arrived) = self.seats.give(&destination, (request, respond)) else {
+        let Some(arrived) = self.slots.give(&destination, (request, respond)) else {
             return;
         };
         match self.admit(&connections.env, &destination) {
             Ok((door, permit)) => {
-                let seat = Seat::of(destination, arrived);
-                let exchange = Exchange::called(self, seat);
-                connections.arrives(Begun {
+                let slot = ExchangeSlot::of(destination, arrived);
+                let exchange = Http2Exchange::called(self, slot);
+                connections.arrives(ArrivedExchange {
                     door,
                     permit,
                     exchange,

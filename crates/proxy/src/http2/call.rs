@@ -17,7 +17,7 @@ use h2::client::{Builder, Connection, SendRequest};
 use heddle_transport::Protocol;
 
 use super::connections::{Calling, Connections};
-use super::wire::Wire;
+use super::wire::Http2Io;
 use super::{
     CONNECTION_WINDOW, LOOK_MS, MAX_HEADER_LIST, MAX_STREAMS, SEND_BUFFER, SMALL_FRAMES,
     STREAM_WINDOW,
@@ -25,16 +25,16 @@ use super::{
 use crate::dial::{Shaking, dial_node, say_refused};
 use crate::env::{Alarm, Env};
 use crate::failure::Reason;
-use crate::handshake::Broken;
-use crate::io::Side;
-use crate::link::Failed;
+use crate::handshake::HandshakeError;
+use crate::io::WireSide;
+use crate::link::StreamFailure;
 
-type Http2 = Connection<Wire, Bytes>;
+type ClientConnection = Connection<Http2Io, Bytes>;
 
 /// Begins to speak HTTP/2 before there is a socket to speak over. `None` is not expected: nothing that could
 /// fail is done yet.
-pub(super) fn begin() -> Option<(Http2, SendRequest<Bytes>, Wire)> {
-    let wire = Wire::default();
+pub(super) fn begin() -> Option<(ClientConnection, SendRequest<Bytes>, Http2Io)> {
+    let wire = Http2Io::default();
     let mut builder = Builder::new();
     builder
         .initial_window_size(STREAM_WINDOW)
@@ -56,8 +56,8 @@ pub(super) fn begin() -> Option<(Http2, SendRequest<Bytes>, Wire)> {
 pub(super) async fn call(
     connections: Rc<Connections>,
     calling: Rc<Calling>,
-    mut connection: Http2,
-    wire: Wire,
+    mut connection: ClientConnection,
+    wire: Http2Io,
 ) {
     let env = &connections.env;
     let alarm = env.alarms.alarm();
@@ -69,7 +69,7 @@ pub(super) async fn call(
     alarm.set(env.after(env.settings.timeouts.connect));
     // In a box: the driver of an idle connection has no room for it.
     let failed = match Box::pin(dial(env, &calling, &alarm)).await {
-        Err(reason) => Failed {
+        Err(reason) => StreamFailure {
             reason,
             was_sent: false,
         },
@@ -91,7 +91,7 @@ pub(super) async fn call(
     connections.forget(&calling);
 }
 
-async fn dial(env: &Env, calling: &Calling, alarm: &Alarm) -> Result<Side, Reason> {
+async fn dial(env: &Env, calling: &Calling, alarm: &Alarm) -> Result<WireSide, Reason> {
     let shaking = Shaking {
         env,
         alarm,
@@ -104,13 +104,13 @@ async fn dial(env: &Env, calling: &Calling, alarm: &Alarm) -> Result<Side, Reaso
 
 /// Why a connection is over. What the other end refuses it does so when it is too late for the handshake
 /// (RFC 8446 section 2), and without having looked at any request.
-fn lost(env: &Env, calling: &Calling, wire: &Wire) -> Failed {
-    match wire.refused().map(Broken::of) {
-        Some(broken @ Broken::Refused(_)) => Failed {
+fn lost(env: &Env, calling: &Calling, wire: &Http2Io) -> StreamFailure {
+    match wire.refused().map(HandshakeError::of) {
+        Some(broken @ HandshakeError::Refused(_)) => StreamFailure {
             reason: say_refused(env, &calling.key.node, &broken),
             was_sent: false,
         },
-        _ => Failed {
+        _ => StreamFailure {
             reason: Reason::LinkLost,
             was_sent: true,
         },
@@ -122,16 +122,16 @@ fn poll_drive(
     cx: &mut Context<'_>,
     connections: &Connections,
     calling: &Rc<Calling>,
-    connection: &mut Http2,
-    wire: &Wire,
+    connection: &mut ClientConnection,
+    wire: &Http2Io,
     alarm: &Alarm,
-) -> Poll<Failed> {
+) -> Poll<StreamFailure> {
     let env = &connections.env;
     if alarm.rang() {
         let revoked = alarm.take_revoked();
         if let Some(reason) = revoked.or(env.is_cutting().then_some(Reason::Draining)) {
             let was_sent = true;
-            return Poll::Ready(Failed { reason, was_sent });
+            return Poll::Ready(StreamFailure { reason, was_sent });
         }
     }
     wire.begin_turn();

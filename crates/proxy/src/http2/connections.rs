@@ -15,7 +15,7 @@ use heddle_wire::preface::Kind;
 use http::header::HeaderValue;
 
 use super::call::{begin, call};
-use super::{Exchange, Shared, head};
+use super::{Http2Exchange, Shared, head};
 use crate::door::Door;
 use crate::env::{Env, WorkKey};
 use crate::failure::Reason;
@@ -65,14 +65,14 @@ pub(crate) struct Connections {
     pub(super) places: Rc<Places>,
     to: RefCell<HashMap<Key, Rc<Calling>, RandomState>>,
     /// Requests of others that begin here, until [`Connections::take_arrived`].
-    arrived: RefCell<VecDeque<Arrived>>,
+    arrived: RefCell<VecDeque<ArrivedExchange>>,
 }
 
 /// A request of another node that no Collaborator serves yet.
-pub(crate) struct Arrived {
+pub(crate) struct ArrivedExchange {
     pub(crate) door: Arc<Door>,
     pub(crate) permit: Permit,
-    pub(crate) exchange: Box<Exchange>,
+    pub(crate) exchange: Box<Http2Exchange>,
     pub(crate) peer: SocketAddr,
 }
 
@@ -86,12 +86,12 @@ impl Connections {
         }
     }
 
-    pub(super) fn arrives(&self, arrived: Arrived) {
+    pub(super) fn arrives(&self, arrived: ArrivedExchange) {
         self.arrived.borrow_mut().push_back(arrived);
     }
 
     /// Takes one of the requests that have begun here.
-    pub(crate) fn take_arrived(&self) -> Option<Arrived> {
+    pub(crate) fn take_arrived(&self) -> Option<ArrivedExchange> {
         self.arrived.borrow_mut().pop_front()
     }
 
@@ -106,7 +106,7 @@ impl Connections {
         (far, reached): (Far<'_>, &Reached),
         caller: Option<&ServiceAccountName>,
         head: &[u8],
-    ) -> Result<Option<Box<Exchange>>, Reason> {
+    ) -> Result<Option<Box<Http2Exchange>>, Reason> {
         let destination = reached.destination(far)?;
         let Some(request) = head::request(head, destination) else {
             return Ok(None);
@@ -119,7 +119,7 @@ impl Connections {
                 calling
             }
         };
-        Ok(Some(Exchange::calling(&calling, request)))
+        Ok(Some(Http2Exchange::calling(&calling, request)))
     }
 
     /// The connection of a pair, or a new one.

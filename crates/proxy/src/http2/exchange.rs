@@ -16,14 +16,14 @@ use super::connections::Calling;
 use super::head::Translated;
 use super::incoming::{Incoming, Put};
 use super::outgoing::Outgoing;
-use super::seat::Seat;
+use super::slot::ExchangeSlot;
 use crate::io::{Proof, keep};
 
 /// One of the exchanges of a connection: the caller's carries one request; the called end's, one after the other,
 /// those that come for the same destination.
 #[derive(Debug)]
-pub(crate) struct Exchange {
-    end: End,
+pub(crate) struct Http2Exchange {
+    end: ExchangeEnd,
     outgoing: RefCell<Outgoing>,
     incoming: Incoming,
     /// It counts as open.
@@ -33,21 +33,21 @@ pub(crate) struct Exchange {
 }
 
 #[derive(Debug)]
-enum End {
+enum ExchangeEnd {
     Caller(Rc<Calling>),
-    Called(Rc<Answering>, Rc<Seat>),
+    Called(Rc<Answering>, Rc<ExchangeSlot>),
 }
 
-impl End {
+impl ExchangeEnd {
     fn shared(&self) -> &Shared {
         match self {
-            End::Caller(calling) => &calling.shared,
-            End::Called(answering, _) => &answering.shared,
+            ExchangeEnd::Caller(calling) => &calling.shared,
+            ExchangeEnd::Called(answering, _) => &answering.shared,
         }
     }
 }
 
-impl Exchange {
+impl Http2Exchange {
     /// One that begins with this request.
     pub(super) fn calling(
         calling: &Rc<Calling>,
@@ -55,17 +55,17 @@ impl Exchange {
     ) -> Box<Self> {
         calling.shared.opened();
         let outgoing = Outgoing::Request(Box::new(request));
-        Exchange::new(End::Caller(Rc::clone(calling)), outgoing, true)
+        Http2Exchange::new(ExchangeEnd::Caller(Rc::clone(calling)), outgoing, true)
     }
 
-    /// One that takes the requests that come to a seat. They count as open from when they come.
-    pub(super) fn called(answering: &Rc<Answering>, seat: Rc<Seat>) -> Box<Self> {
-        let end = End::Called(Rc::clone(answering), seat);
-        Exchange::new(end, Outgoing::Nothing, false)
+    /// One that takes the requests that come to a slot. They count as open from when they come.
+    pub(super) fn called(answering: &Rc<Answering>, slot: Rc<ExchangeSlot>) -> Box<Self> {
+        let end = ExchangeEnd::Called(Rc::clone(answering), slot);
+        Http2Exchange::new(end, Outgoing::Nothing, false)
     }
 
-    fn new(end: End, outgoing: Outgoing, open: bool) -> Box<Self> {
-        Box::new(Exchange {
+    fn new(end: ExchangeEnd, outgoing: Outgoing, open: bool) -> Box<Self> {
+        Box::new(Http2Exchange {
             end,
             outgoing: RefCell::new(outgoing),
             incoming: Incoming::Nothing,
@@ -77,8 +77,8 @@ impl Exchange {
     /// The caller's proof, at the called end: the Collaborator is told when that is not believed any more.
     pub(crate) fn proof(&self) -> Option<&Arc<Proof>> {
         match &self.end {
-            End::Caller(_) => None,
-            End::Called(answering, _) => Some(answering.proof()),
+            ExchangeEnd::Caller(_) => None,
+            ExchangeEnd::Called(answering, _) => Some(answering.proof()),
         }
     }
 
@@ -100,7 +100,7 @@ impl Exchange {
     /// Throws away what has come. 0 means that nothing more comes.
     ///
     /// # Errors
-    /// As [`Exchange::poll_fill`].
+    /// As [`Http2Exchange::poll_fill`].
     pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.poll_take(cx, usize::MAX, &mut |_| Ok(()))
     }
@@ -112,8 +112,10 @@ impl Exchange {
         put: Put<'_>,
     ) -> Poll<io::Result<usize>> {
         let mut taken = 0;
-        if let (Incoming::Nothing, End::Called(answering, seat)) = (&self.incoming, &self.end) {
-            let next = ready!(seat.poll_next(cx, &answering.seats, &answering.shared));
+        if let (Incoming::Nothing, ExchangeEnd::Called(answering, slot)) =
+            (&self.incoming, &self.end)
+        {
+            let next = ready!(slot.poll_next(cx, &answering.slots, &answering.shared));
             let Some((request, respond)) = next else {
                 return Poll::Ready(Ok(0));
             };
@@ -182,12 +184,12 @@ impl Exchange {
         );
         let outgoing = self.outgoing.get_mut();
         let length = match &self.end {
-            End::Caller(calling) => {
+            ExchangeEnd::Caller(calling) => {
                 let (length, answer, method) = outgoing.request(calling.sender())?;
                 self.incoming = Incoming::Answer(answer, method);
                 length
             }
-            End::Called(answering, _) => outgoing.answer(&answering.shared, message)?,
+            ExchangeEnd::Called(answering, _) => outgoing.answer(&answering.shared, message)?,
         };
         let shared = self.end.shared();
         let rest = &message[length.min(message.len())..];
@@ -213,7 +215,7 @@ impl Exchange {
     /// The same, and another message may follow.
     pub(crate) fn end_message(&mut self) {
         self.end();
-        if let End::Called(answering, _) = &self.end {
+        if let ExchangeEnd::Called(answering, _) = &self.end {
             // What was sent and received goes its way; of anything else the other end is told.
             *self.outgoing.get_mut() = Outgoing::Nothing;
             self.incoming = Incoming::Nothing;
@@ -224,11 +226,11 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for Http2Exchange {
     fn drop(&mut self) {
         // A stream that is not over is reset when its exchange is dropped.
-        if let End::Called(answering, seat) = &self.end {
-            seat.leave(&answering.seats, &answering.shared);
+        if let ExchangeEnd::Called(answering, slot) = &self.end {
+            slot.leave(&answering.slots, &answering.shared);
         }
         if self.open {
             self.end.shared().ended();

@@ -3,13 +3,13 @@
 //! ```text
 //!   a caller's Worker                                                  a Worker of the called node
 //!
-//!   Collaborator ─ Exchange ─┐                                     ┌─ Exchange ─ Collaborator
-//!   Collaborator ─ Exchange ─┼─ h2 ─ driver ══ mutual TLS ══ driver ─ h2 ─┼─ Exchange ─ Collaborator
-//!   Collaborator ─ Exchange ─┘                                     └─ Exchange ─ Collaborator
+//!   Collaborator ─ exchange ─┐                                     ┌─ exchange ─ Collaborator
+//!   Collaborator ─ exchange ─┼─ h2 ─ driver ══ mutual TLS ══ driver ─ h2 ─┼─ exchange ─ Collaborator
+//!   Collaborator ─ exchange ─┘                                     └─ exchange ─ Collaborator
 //! ```
 //!
 //! Each end of a connection belongs to one Worker. The crate `h2` has the protocol; its driver is the one task
-//! that has the socket. A task that writes to an [`Exchange`] queues frames, which wakes the driver; it runs when
+//! that has the socket. A task that writes to an [`Http2Exchange`] queues frames, which wakes the driver; it runs when
 //! all other tasks that are ready have had a turn, so that what many say at about the same time goes out together.
 //!
 //! Collaborators speak HTTP/1.1 to an exchange as they do to a socket; [`head`] translates. What is opaque, or
@@ -22,7 +22,7 @@
 //! | [`answer`] | the driver of the end that is called |
 //! | [`exchange`] | a request and its answer as a side of the proxy |
 //! | [`outgoing`], [`incoming`] | its two halves |
-//! | [`seat`] | where a Collaborator waits for another request of the same destination |
+//! | [`slot`] | where a Collaborator waits for another request of the same destination |
 //! | [`head`] | heads of HTTP/1.1 as those of HTTP/2, and back |
 //! | [`wire`] | the socket as `h2` sees it |
 
@@ -33,7 +33,7 @@ mod exchange;
 mod head;
 mod incoming;
 mod outgoing;
-mod seat;
+mod slot;
 mod wire;
 
 use std::cell::Cell;
@@ -41,12 +41,12 @@ use std::io;
 
 use crate::clock::Millis;
 use crate::failure::Reason;
-use crate::link::{Failed, broken};
+use crate::link::{StreamFailure, broken};
 use crate::peers::PeerStatus;
 
-pub(crate) use answer::Called;
-pub(crate) use connections::{Arrived, Connections, Reached};
-pub(crate) use exchange::Exchange;
+pub(crate) use answer::InboundHttp2;
+pub(crate) use connections::{ArrivedExchange, Connections, Reached};
+pub(crate) use exchange::Http2Exchange;
 
 /// What a stream may send before it is heard, in bytes.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -68,7 +68,7 @@ const LOOK_MS: Millis = 5_000;
 #[derive(Debug)]
 struct Shared {
     /// Why those that are open have failed, if they have.
-    failure: Cell<Option<Failed>>,
+    failure: Cell<Option<StreamFailure>>,
     /// How many are open.
     open: Cell<usize>,
     /// Since when none is.
@@ -116,15 +116,15 @@ impl Shared {
         let unseen = error.is_remote() && refused;
         broken(match self.failure.get() {
             Some(failed) => failed,
-            None if unseen => Failed {
+            None if unseen => StreamFailure {
                 reason: Reason::LinkLost,
                 was_sent: false,
             },
-            None if error.is_reset() => Failed {
+            None if error.is_reset() => StreamFailure {
                 reason: Reason::UpstreamReset,
                 was_sent: true,
             },
-            None => Failed {
+            None => StreamFailure {
                 reason: Reason::LinkLost,
                 was_sent: true,
             },

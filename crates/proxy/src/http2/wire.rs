@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::io::Side;
+use crate::io::WireSide;
 
 /// Reads before other work gets its turn.
 const TURN_READS: usize = 4;
@@ -28,11 +28,11 @@ thread_local! {
 
 /// One end, in the hands of `h2` and of its driver.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wire(Rc<RefCell<Plug>>);
+pub(super) struct Http2Io(Rc<RefCell<Plug>>);
 
 #[derive(Debug, Default)]
 struct Plug {
-    side: Option<Side>,
+    side: Option<WireSide>,
     /// What is to be sealed.
     flight: Vec<u8>,
     /// What was decrypted; `h2` has the first `read` bytes of it.
@@ -46,9 +46,9 @@ struct Plug {
     broken: Option<io::Error>,
 }
 
-impl Wire {
+impl Http2Io {
     /// Goes on over a connection that is made.
-    pub(super) fn plug(&self, mut side: Side) {
+    pub(super) fn plug(&self, mut side: WireSide) {
         let plug = &mut *self.0.borrow_mut();
         let runs = side.inbox.runs();
         runs.for_each(|run| plug.unread.extend_from_slice(run));
@@ -178,7 +178,7 @@ impl Plug {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for Http2Io {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -190,7 +190,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for Http2Io {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

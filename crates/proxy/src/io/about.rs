@@ -8,9 +8,9 @@ use heddle_model::{ServiceAccountName, SpiffeId};
 use heddle_transport::Protocol;
 use tokio::net::TcpStream;
 
-use super::{Carrier, Proof, Secured, Side, Wire};
+use super::{Carrier, Proof, Secured, SideOf, Wire};
 
-impl<C: Carrier> Side<C> {
+impl<C: Carrier> SideOf<C> {
     /// Whether it speaks with one client's address.
     pub(crate) fn is_one_clients(&self) -> bool {
         self.one_clients

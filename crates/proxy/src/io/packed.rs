@@ -5,7 +5,7 @@ use std::net;
 
 use tokio::net::TcpStream;
 
-use super::{Carrier, Secured, Side, Wire};
+use super::{Carrier, Secured, SideOf, Wire, WireSide};
 
 /// A side that belongs to no runtime, on its way to another Worker. Its inbox and outbox are empty, or
 /// go along by another way.
@@ -16,7 +16,7 @@ pub(crate) struct Packed {
     one_clients: bool,
 }
 
-impl<C: Carrier> Side<C> {
+impl<C: Carrier> SideOf<C> {
     /// Takes it off its runtime.
     ///
     /// # Errors
@@ -55,13 +55,13 @@ impl Packed {
     ///
     /// # Errors
     /// When the socket cannot be registered with it.
-    pub(crate) fn unpack(self) -> io::Result<Side> {
+    pub(crate) fn unpack(self) -> io::Result<WireSide> {
         let socket = TcpStream::from_std(self.socket)?;
         let side = match self.secured {
-            Some(secured) => Side::secured(socket, secured),
-            None => Side::of(Wire::Socket(socket)),
+            Some(secured) => WireSide::secured(socket, secured),
+            None => WireSide::of(Wire::Socket(socket)),
         };
-        Ok(Side {
+        Ok(WireSide {
             one_clients: self.one_clients,
             ..side
         })

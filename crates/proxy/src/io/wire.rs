@@ -21,8 +21,8 @@ pub(super) const SLICES: usize = 32;
 /// Up to here, copying into one buffer and sending once is cheaper than gathering.
 pub(super) const COPY_BYTES: usize = 4096;
 
-/// What can carry the bytes of a side. As [`Side`](super::Side) has them, of which it does the part that depends on what it
-/// is.
+/// What can carry the bytes of a side. As [`SideOf`](super::SideOf) has them, of which it does the part that depends on
+/// what it is.
 pub(crate) trait Carrier: Sized {
     fn poll_fill(
         &mut self,

@@ -22,13 +22,13 @@ use heddle_wire::link::{Hello, LinkError, Session, Token, Verdict};
 use super::carry::Ended;
 use super::links::limits;
 use super::receiver::Receiver;
-use super::{End, Guest, Link, Links};
+use super::{Guest, Link, LinkEnd, Links};
 use crate::clock::Millis;
 use crate::door::Door;
 use crate::env::{Alarm, Band, Outcome};
 use crate::failure::Reason;
 use crate::intake::Intake;
-use crate::io::{Proof, Side};
+use crate::io::{Proof, WireSide};
 use crate::parcel::{Contents, Resuming, State};
 
 /// How long a caller whose certificate holds no longer may take to prove again who it is, in milliseconds.
@@ -40,17 +40,17 @@ const COMES_BACK_MS: Millis = 1_000;
 const LOOK_MS: Millis = 500;
 
 /// A connection on which another node, which has proven who it is, wants to begin or go on with a link.
-pub(crate) struct Called {
+pub(crate) struct InboundLink {
     pub(crate) links: Rc<Links>,
     pub(crate) door: Arc<Door>,
-    pub(crate) side: Side,
+    pub(crate) side: WireSide,
     /// What it says first, which stands in the side's inbox as well.
     pub(crate) hello: Hello,
     pub(crate) peer: SocketAddr,
     pub(crate) alarm: Alarm,
 }
 
-impl Called {
+impl InboundLink {
     /// Carries the link for as long as it lasts, unless it is there already.
     pub(crate) async fn run(self, band: Band) -> Outcome<Infallible> {
         let token = self.hello.token;
@@ -63,7 +63,7 @@ impl Called {
         if let Some(intake) = self.links.env.sessions.find(token) {
             return self.hand_over(intake);
         }
-        let Called {
+        let InboundLink {
             links,
             side,
             peer,
@@ -75,7 +75,7 @@ impl Called {
         let (Some(proof), Some(called), Ok(token)) = (side.proof(), called, new_token()) else {
             return Outcome::Over;
         };
-        let end = End::Called {
+        let end = LinkEnd::Called {
             caller: proof.peer.id.clone(),
             called: called.clone(),
             peer,
@@ -114,7 +114,7 @@ impl Called {
 
     /// Sends the connection to the Worker that has the link.
     fn hand_over(self, intake: Intake) -> Outcome<Infallible> {
-        let Called {
+        let InboundLink {
             door,
             mut side,
             hello,
@@ -142,7 +142,7 @@ impl Called {
 }
 
 /// Hands a socket that came from another Worker to the link that it is for.
-pub(crate) fn resumed(links: &Links, mut side: Side, resuming: &Resuming) {
+pub(crate) fn resumed(links: &Links, mut side: WireSide, resuming: &Resuming) {
     let link = links.called(resuming.token);
     let Some(link) = link.filter(|link| link.is_between(&side)) else {
         return;
@@ -158,7 +158,7 @@ pub(crate) fn resumed(links: &Links, mut side: Side, resuming: &Resuming) {
 
 impl Link {
     /// Whether the same two are at the ends of a connection: only they go on with a session.
-    fn is_between(&self, side: &Side) -> bool {
+    fn is_between(&self, side: &WireSide) -> bool {
         let Some((caller, called, _)) = self.end.called() else {
             return false;
         };
@@ -168,7 +168,7 @@ impl Link {
     }
 
     /// Goes on over another socket, whatever becomes of the one it has.
-    fn comes_back(&self, side: Side) {
+    fn comes_back(&self, side: WireSide) {
         *self.returned.borrow_mut() = Some(Box::new(side));
         self.stirred.set(false);
         self.stir();
@@ -180,7 +180,7 @@ async fn drive_until_it_parts(
     links: &Rc<Links>,
     link: &Rc<Link>,
     alarm: &Alarm,
-    side: &mut Option<Side>,
+    side: &mut Option<WireSide>,
 ) -> Reason {
     let mut driving = pin!(drive(links, link, alarm, side));
     let env = &links.env;
@@ -200,7 +200,12 @@ async fn drive_until_it_parts(
 }
 
 /// Drives a link until it is over, beginning with this side. Returns why whatever is open on it fails.
-async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm, on: &mut Option<Side>) -> Reason {
+async fn drive(
+    links: &Rc<Links>,
+    link: &Rc<Link>,
+    alarm: &Alarm,
+    on: &mut Option<WireSide>,
+) -> Reason {
     let env = &links.env;
     poll_fn(|cx| {
         // Another task has made the handshake.
@@ -262,7 +267,7 @@ async fn returned(
     link: &Rc<Link>,
     alarm: &Alarm,
     (proof, patience): (Option<Arc<Proof>>, Millis),
-) -> Option<Side> {
+) -> Option<WireSide> {
     let env = &links.env;
     let mut by = env.clock.now_ms().saturating_add(patience);
     poll_fn(|cx| {

@@ -17,12 +17,12 @@ use heddle_wire::link::Verdict;
 use super::carry::Ended;
 use super::failure::unopened;
 use super::receiver::Receiver;
-use super::{End, Key, Link, Links};
+use super::{Key, Link, LinkEnd, Links};
 use crate::clock::Millis;
 use crate::dial::{Shaking, dial_node, say_refused};
 use crate::env::{Alarm, Env};
 use crate::failure::Reason;
-use crate::io::Side;
+use crate::io::WireSide;
 
 /// How long it takes to dial again after the first try that failed, in milliseconds; twice as long after each
 /// further one.
@@ -61,7 +61,7 @@ pub(super) async fn call(links: Rc<Links>, link: Rc<Link>) {
 /// Drives it. Returns why whatever is open on it fails.
 async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
     let env = &links.env;
-    let End::Caller(key) = &link.end else {
+    let LinkEnd::Caller(key) = &link.end else {
         return Reason::LinkLost;
     };
     let failed = |reason| env.peers.failed(key.node, reason, env.clock.now_ms());
@@ -139,7 +139,7 @@ async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
     }
 }
 
-async fn dial(env: &Env, key: &Key, alarm: &Alarm, again: bool) -> Result<Side, Reason> {
+async fn dial(env: &Env, key: &Key, alarm: &Alarm, again: bool) -> Result<WireSide, Reason> {
     let now = env.clock.now_ms();
     let first = env.after(env.settings.timeouts.connect);
     alarm.set(match again {
@@ -162,7 +162,7 @@ async fn serve(
     links: &Rc<Links>,
     link: &Rc<Link>,
     alarm: &Alarm,
-    side: &mut Side,
+    side: &mut WireSide,
 ) -> (Ended, bool) {
     let env = &links.env;
     alarm.clear();

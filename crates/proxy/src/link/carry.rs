@@ -8,12 +8,12 @@ use heddle_transport::Refusal;
 use heddle_wire::link::{Code, LinkError, Verdict};
 
 use super::receiver::Receiver;
-use super::{End, Link, Links};
+use super::{Link, LinkEnd, Links};
 use crate::clock::{Millis, millis};
 use crate::env::{Alarm, Env};
 use crate::failure::Reason;
-use crate::handshake::Broken;
-use crate::io::Side;
+use crate::handshake::HandshakeError;
+use crate::io::WireSide;
 
 /// Reads before other work gets its turn.
 const TURN_READS: usize = 4;
@@ -43,7 +43,7 @@ pub(super) enum Ended {
     /// The other end does not keep to the protocol.
     Broken(LinkError),
     /// The other end says, after the handshake, that it does not believe us.
-    Refused(Broken),
+    Refused(HandshakeError),
     /// The peer is not allowed to be at the other end any more.
     Revoked(Reason),
 }
@@ -54,7 +54,7 @@ impl Link {
         self: &Rc<Self>,
         cx: &mut Context<'_>,
         links: &Rc<Links>,
-        side: &mut Side,
+        side: &mut WireSide,
         alarm: &Alarm,
     ) -> Poll<Ended> {
         let env = &links.env;
@@ -80,7 +80,7 @@ impl Link {
     }
 
     /// What the time has brought about.
-    fn look(self: &Rc<Self>, links: &Rc<Links>, side: &Side, alarm: &Alarm) -> Option<Ended> {
+    fn look(self: &Rc<Self>, links: &Rc<Links>, side: &WireSide, alarm: &Alarm) -> Option<Ended> {
         let env = &links.env;
         if let Some(reason) = alarm.take_revoked() {
             // A peer that can prove its identity anew goes on. One that is shut out cannot.
@@ -109,8 +109,8 @@ impl Link {
     }
 
     /// Whether the caller has a certificate by now that lasts longer than the one that was shown.
-    fn has_better_proof(&self, env: &Env, side: &Side) -> bool {
-        let End::Caller(key) = &self.end else {
+    fn has_better_proof(&self, env: &Env, side: &WireSide) -> bool {
+        let LinkEnd::Caller(key) = &self.end else {
             return false;
         };
         let identities = env.identities();
@@ -124,7 +124,7 @@ impl Link {
         &self,
         cx: &mut Context<'_>,
         env: &Env,
-        side: &mut Side,
+        side: &mut WireSide,
     ) -> Poll<()> {
         if self.write(cx, env, side).is_ok() {
             let _later = side.poll_shutdown(cx);
@@ -136,7 +136,7 @@ impl Link {
         self: &Rc<Self>,
         cx: &mut Context<'_>,
         links: &Rc<Links>,
-        side: &mut Side,
+        side: &mut WireSide,
     ) -> Option<Ended> {
         let now = links.env.clock.now_ms();
         let mut receiver = Receiver::new(links, self);
@@ -164,8 +164,8 @@ impl Link {
                 Poll::Ready(Ok(false)) => ended = Some(Ended::Cut),
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, link = ?self.end, "a link was cut");
-                    ended = Some(match Broken::of(error) {
-                        refused @ Broken::Refused(_) => Ended::Refused(refused),
+                    ended = Some(match HandshakeError::of(error) {
+                        refused @ HandshakeError::Refused(_) => Ended::Refused(refused),
                         _ => Ended::Cut,
                     });
                 }
@@ -186,7 +186,7 @@ impl Link {
         }
     }
 
-    fn write(&self, cx: &mut Context<'_>, env: &Env, side: &mut Side) -> std::io::Result<()> {
+    fn write(&self, cx: &mut Context<'_>, env: &Env, side: &mut WireSide) -> std::io::Result<()> {
         let now = env.clock.now_ms();
         let mut session = self.session.borrow_mut();
         while session.wants_transmit() {
@@ -210,7 +210,7 @@ impl Link {
 
     /// What becomes of a link on which nothing happens.
     fn rest(&self, env: &Env, now: Millis) -> Option<Ended> {
-        if matches!(self.end, End::Called { .. }) && self.is_told_to_go(env, now) {
+        if matches!(self.end, LinkEnd::Called { .. }) && self.is_told_to_go(env, now) {
             // The other end opens a link elsewhere.
             self.go_away(Code::GOING_AWAY);
         }
@@ -235,12 +235,12 @@ impl Link {
             return None;
         }
         let over = match &self.end {
-            End::Caller(_) => {
+            LinkEnd::Caller(_) => {
                 let says_nothing = !self.session.borrow().wants_transmit();
                 says_nothing && self.openings.borrow().are_none()
             }
             // The other end closes it, unless it does not hear.
-            End::Called { .. } => idle >= FAREWELL_MS,
+            LinkEnd::Called { .. } => idle >= FAREWELL_MS,
         };
         over.then_some(Ended::Over)
     }
@@ -249,8 +249,8 @@ impl Link {
     fn idle_limit(&self, env: &Env) -> Option<Millis> {
         let timeouts = &env.settings.timeouts;
         let limit = match &self.end {
-            End::Caller(_) => timeouts.upstream_idle,
-            End::Called { .. } => timeouts.client_idle,
+            LinkEnd::Caller(_) => timeouts.upstream_idle,
+            LinkEnd::Called { .. } => timeouts.client_idle,
         };
         Some(millis(limit)).filter(|&limit| limit > 0)
     }

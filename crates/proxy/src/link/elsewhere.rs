@@ -18,7 +18,7 @@ use heddle_wire::preface::Kind;
 
 use super::{Link, Links};
 use crate::clock::Millis;
-use crate::env::{Band, Env, Member, Part, Standing};
+use crate::env::{Band, BandMember, Env, Part, Standing};
 
 /// A link that has come is left alone for so long: what it does is not known yet. In milliseconds, as all here.
 const FRESH_MS: Millis = 1_000;
@@ -48,12 +48,12 @@ impl Elsewhere {
     }
 
     /// What a task is that serves a stream.
-    pub(super) fn member(&self, kind: Kind) -> Option<Member> {
+    pub(super) fn member(&self, kind: Kind) -> Option<BandMember> {
         let part = match kind {
             Kind::Http => Part::Exchanges,
             Kind::Bytes => Part::Flow,
         };
-        self.band.map(|band| Member { band, part })
+        self.band.map(|band| BandMember { band, part })
     }
 
     /// Whether, and until when, a Worker that retires waits for the caller to go by itself.

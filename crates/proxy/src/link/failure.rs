@@ -7,18 +7,18 @@ use heddle_wire::link::{Code, NoStream};
 
 use crate::failure::Reason;
 
-/// Why a stream broke.
+/// Why a stream broke, and what the other node knows of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Failed {
+pub(crate) struct StreamFailure {
     pub(crate) reason: Reason,
     /// The other node may have heard of it.
     pub(crate) was_sent: bool,
 }
 
-impl Failed {
+impl StreamFailure {
     /// The other end has said so.
     pub(super) fn by(code: Code) -> Self {
-        Failed {
+        StreamFailure {
             reason: reason(code),
             was_sent: code != Code::REFUSED && code != Code::GOING_AWAY,
         }
@@ -60,14 +60,14 @@ pub(super) fn cannot_open(why: NoStream) -> Reason {
 }
 
 /// An error of a stream that carries why.
-pub(crate) fn broken(failed: Failed) -> io::Error {
-    io::Error::new(io::ErrorKind::ConnectionReset, Broken(failed))
+pub(crate) fn broken(failed: StreamFailure) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, StreamError(failed))
 }
 
 /// Why a stream broke that was never opened.
-pub(super) fn unopened(reason: Reason) -> Failed {
+pub(super) fn unopened(reason: Reason) -> StreamFailure {
     let was_sent = false;
-    Failed { reason, was_sent }
+    StreamFailure { reason, was_sent }
 }
 
 /// An error of such a stream.
@@ -77,7 +77,7 @@ pub(crate) fn unsent(reason: Reason) -> io::Error {
 
 /// An error of a stream that is over.
 pub(crate) fn over() -> io::Error {
-    broken(Failed {
+    broken(StreamFailure {
         reason: Reason::UpstreamReset,
         was_sent: true,
     })
@@ -86,8 +86,8 @@ pub(crate) fn over() -> io::Error {
 /// Why a stream of a link broke, if it is that what an error says. Whatever the reason, of what was never sent
 /// the other end has seen nothing.
 pub(crate) fn reason_of(error: &io::Error) -> Option<Reason> {
-    let Broken(failed) = error.get_ref()?.downcast_ref()?;
-    let Failed { reason, was_sent } = *failed;
+    let StreamError(failed) = error.get_ref()?.downcast_ref()?;
+    let StreamFailure { reason, was_sent } = *failed;
     Some(match (reason, was_sent) {
         (Reason::LinkLost | Reason::UpstreamReset, false) => Reason::ConnectFailed,
         // A node that refuses has done nothing; but what it heard before that is not known.
@@ -99,12 +99,12 @@ pub(crate) fn reason_of(error: &io::Error) -> Option<Reason> {
 }
 
 #[derive(Debug)]
-struct Broken(Failed);
+struct StreamError(StreamFailure);
 
-impl fmt::Display for Broken {
+impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the stream broke: {}", self.0.reason.code())
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for StreamError {}

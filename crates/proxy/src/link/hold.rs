@@ -17,12 +17,12 @@ use std::rc::{Rc, Weak};
 use foldhash::fast::RandomState;
 use heddle_model::{ServiceAccountName, SpiffeId};
 use heddle_wire::buffer::Pool;
-use heddle_wire::link::Limits;
+use heddle_wire::link::LinkLimits;
 
-use super::End;
+use super::LinkEnd;
 
 /// To what a stream's window grows, in bytes.
-const GROWN: usize = Limits::INITIAL.grown_window as usize;
+const GROWN: usize = LinkLimits::INITIAL.grown_window as usize;
 
 /// Whose streams they are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -68,10 +68,10 @@ impl Holds {
     }
 
     /// What the caller of a link holds, with all of its other links.
-    pub(super) fn of(&self, end: &End, pool: &Pool) -> Rc<Hold> {
+    pub(super) fn of(&self, end: &LinkEnd, pool: &Pool) -> Rc<Hold> {
         let caller = match end {
-            End::Caller(key) => Caller::Own(key.caller.clone()),
-            End::Called { caller, .. } => Caller::Other(caller.clone()),
+            LinkEnd::Caller(key) => Caller::Own(key.caller.clone()),
+            LinkEnd::Called { caller, .. } => Caller::Other(caller.clone()),
         };
         let mut all = self.by_caller.borrow_mut();
         if let Some(hold) = all.get(&caller).and_then(Weak::upgrade) {
@@ -176,9 +176,9 @@ mod tests {
     use super::super::Slots;
     use super::*;
 
-    fn end(caller: &str) -> End {
+    fn end(caller: &str) -> LinkEnd {
         let name = |name| ServiceAccountName::new("test", name).unwrap();
-        End::Caller(super::super::Key {
+        LinkEnd::Caller(super::super::Key {
             caller: Some(name(caller)),
             called: name("echo"),
             node: ([127, 0, 0, 1], 1).into(),

@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use heddle_model::ServiceAccountName;
-use heddle_wire::link::{Code, Limits, Session, Token};
+use heddle_wire::link::{Code, LinkLimits, Session, Token};
 use heddle_wire::preface::Kind;
 
 use super::call::call;
 use super::hold::Holds;
 use super::pair::Pair;
 use super::stream::Opening;
-use super::{End, Far, Link, Occupant, Places, Stream};
+use super::{Far, Link, LinkEnd, Occupant, Places, Stream};
 use crate::clock::Clock;
 use crate::door::Door;
-use crate::env::{ADDED_BYTES, Env, Member, WorkKey};
+use crate::env::{ADDED_BYTES, BandMember, Env, WorkKey};
 use crate::failure::Reason;
 use crate::peers::{Peer, PeerStatus};
 use crate::permits::Permit;
@@ -57,15 +57,15 @@ pub(crate) struct Links {
     /// What has come for their streams and was not taken.
     pub(super) holds: Holds,
     /// Streams of others that begin here, until [`Links::take_arrived`].
-    arrived: RefCell<VecDeque<Arrived>>,
+    arrived: RefCell<VecDeque<ArrivedStream>>,
 }
 
 /// A stream of another node that no task serves yet.
-pub(crate) struct Arrived {
+pub(crate) struct ArrivedStream {
     pub(crate) door: Arc<Door>,
     pub(crate) permit: Permit,
     pub(crate) stream: Stream,
-    pub(crate) member: Option<Member>,
+    pub(crate) member: Option<BandMember>,
     pub(crate) peer: SocketAddr,
 }
 
@@ -82,12 +82,12 @@ impl Links {
         }
     }
 
-    pub(super) fn arrives(&self, arrived: Arrived) {
+    pub(super) fn arrives(&self, arrived: ArrivedStream) {
         self.arrived.borrow_mut().push_back(arrived);
     }
 
     /// Takes one of the streams that have begun here.
-    pub(crate) fn take_arrived(&self) -> Option<Arrived> {
+    pub(crate) fn take_arrived(&self) -> Option<ArrivedStream> {
         self.arrived.borrow_mut().pop_front()
     }
 
@@ -190,7 +190,9 @@ impl Links {
 
     /// A link by which this Worker called another node is over.
     pub(super) fn forget(&self, link: &Rc<Link>) {
-        let End::Caller(key) = &link.end else { return };
+        let LinkEnd::Caller(key) = &link.end else {
+            return;
+        };
         let mut to = self.to.borrow_mut();
         if let Some(pair) = to.get(key) {
             let gone = usize::from(pair.remove(link));
@@ -240,11 +242,11 @@ impl Link {
 }
 
 /// What this node takes on a link.
-pub(super) fn limits(env: &Env) -> Limits {
+pub(super) fn limits(env: &Env) -> LinkLimits {
     let bounds = &env.settings.bounds;
-    Limits {
+    LinkLimits {
         max_head: u32::try_from(bounds.head_bytes + ADDED_BYTES).unwrap_or(u32::MAX),
         retention_ms: RETENTION_MS,
-        ..Limits::INITIAL
+        ..LinkLimits::INITIAL
     }
 }

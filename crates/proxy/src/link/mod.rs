@@ -60,7 +60,7 @@ use heddle_wire::link::{Code, Session};
 use crate::clock::Millis;
 use crate::env::Band;
 use crate::failure::Reason;
-use crate::io::Side;
+use crate::io::WireSide;
 use elsewhere::Elsewhere;
 use failure::{code_of, unopened};
 use openings::Openings;
@@ -68,16 +68,16 @@ use pair::{OfPair, Pair};
 use resets::Resets;
 use slots::Slots;
 
-pub(crate) use answer::{Called, resumed};
-pub(crate) use failure::{Failed, broken, reason_of, unsent};
+pub(crate) use answer::{InboundLink, resumed};
+pub(crate) use failure::{StreamFailure, broken, reason_of, unsent};
 pub(crate) use linked::{Far, Linked};
-pub(crate) use links::{Arrived, Key, Links};
+pub(crate) use links::{ArrivedStream, Key, Links};
 pub(crate) use places::{Guest, Occupant, Places};
 pub(crate) use stream::Stream;
 
 /// One end of a link.
 pub(crate) struct Link {
-    pub(crate) end: End,
+    pub(crate) end: LinkEnd,
     session: RefCell<Session>,
     slots: RefCell<Slots>,
     /// Its driver, and whether that knows already that there is something to do.
@@ -90,7 +90,7 @@ pub(crate) struct Link {
     /// Streams that wait until the other end has acknowledged enough for another.
     openings: RefCell<Openings>,
     /// Another socket to go on over, at the end that is called. In a box: there is one for a moment only.
-    returned: RefCell<Option<Box<Side>>>,
+    returned: RefCell<Option<Box<WireSide>>>,
     /// It is over then, whatever the other end does; never, mostly.
     parts_by: Cell<Millis>,
     /// Streams that the other end has reset before they were answered.
@@ -103,7 +103,7 @@ pub(crate) struct Link {
 
 /// Which end of a link it is.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum LinkEnd {
     /// The one that opens streams.
     Caller(Key),
     /// The one that answers.
@@ -117,12 +117,12 @@ pub(crate) enum End {
     },
 }
 
-impl End {
+impl LinkEnd {
     /// The caller, what it calls, and from where, if this is the end that answers.
     fn called(&self) -> Option<(&SpiffeId, &ServiceAccountName, SocketAddr)> {
         match self {
-            End::Caller(_) => None,
-            End::Called {
+            LinkEnd::Caller(_) => None,
+            LinkEnd::Called {
                 caller,
                 called,
                 peer,
@@ -136,24 +136,24 @@ impl Link {
     fn calling(key: Key, pair: &Rc<Pair>, session: Session, links: &Links) -> Rc<Self> {
         Rc::new(Link {
             of_pair: OfPair::new(pair),
-            ..Link::of(End::Caller(key), session, links)
+            ..Link::of(LinkEnd::Caller(key), session, links)
         })
     }
 
     /// The end that is called, whose tasks are a band.
-    fn called(end: End, band: Band, session: Session, links: &Links) -> Rc<Self> {
+    fn called(end: LinkEnd, band: Band, session: Session, links: &Links) -> Rc<Self> {
         Rc::new(Link {
             elsewhere: Elsewhere::new(band, links.env.clock.now_ms()),
             ..Link::of(end, session, links)
         })
     }
 
-    fn of(end: End, session: Session, links: &Links) -> Self {
+    fn of(end: LinkEnd, session: Session, links: &Links) -> Self {
         let hold = links.holds.of(&end, &links.env.pool);
         Link::new(end, session, Slots::new(hold), links.env.clock.now_ms())
     }
 
-    fn new(end: End, session: Session, slots: Slots, now: Millis) -> Self {
+    fn new(end: LinkEnd, session: Session, slots: Slots, now: Millis) -> Self {
         Link {
             end,
             session: RefCell::new(session),
@@ -203,7 +203,7 @@ impl Link {
     /// Ends every stream for a reason that the other end is told, too.
     fn revoke(&self, reason: Reason) {
         self.closing.set(true);
-        let failed = Failed {
+        let failed = StreamFailure {
             reason,
             was_sent: true,
         };

@@ -14,10 +14,10 @@ use std::task::Waker;
 
 /// Those that wait.
 #[derive(Debug, Default)]
-pub(super) struct Openings(VecDeque<Waiter>);
+pub(super) struct Openings(VecDeque<WaitingStream>);
 
 #[derive(Debug)]
-struct Waiter {
+struct WaitingStream {
     /// What its stream will have.
     slot: usize,
     waker: Waker,
@@ -40,7 +40,7 @@ impl Openings {
             Some(known) => known.waker.clone_from(waker),
             None => {
                 let waker = waker.clone();
-                self.0.push_back(Waiter { slot, waker });
+                self.0.push_back(WaitingStream { slot, waker });
             }
         }
     }

@@ -16,7 +16,7 @@ use heddle_wire::link::Another;
 use heddle_wire::preface::Kind;
 
 use super::links::MAX_FOR_A_PAIR;
-use super::{End, Key, Link, Links};
+use super::{Key, Link, LinkEnd, Links};
 use crate::clock::Millis;
 
 /// Links of a pair that are kept, however few of them stay: a node that goes away again and again and ends no stream gets
@@ -181,7 +181,9 @@ impl Link {
         let (Some(what), Some(pair)) = (self.of_pair.asked.take(), self.of_pair.pair()) else {
             return;
         };
-        let End::Caller(key) = &self.end else { return };
+        let LinkEnd::Caller(key) = &self.end else {
+            return;
+        };
         let wanted = match what {
             Another::Instead if self.is_unused(links.env.clock.now_ms()) => {
                 self.closing.set(true);
@@ -234,7 +236,7 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
-    use heddle_wire::link::{Limits, Session};
+    use heddle_wire::link::{LinkLimits, Session};
 
     use super::super::Slots;
     use super::super::hold::Holds;
@@ -249,13 +251,13 @@ mod tests {
 
     fn link(pool: &heddle_wire::buffer::Pool) -> Rc<Link> {
         let name = |name| heddle_model::ServiceAccountName::new("test", name).unwrap();
-        let end = End::Caller(Key {
+        let end = LinkEnd::Caller(Key {
             caller: Some(name("shop")),
             called: name("echo"),
             node: ([127, 0, 0, 1], 1).into(),
         });
         let slots = Slots::new(Holds::new().of(&end, pool));
-        let session = Session::client(Limits::INITIAL);
+        let session = Session::client(LinkLimits::INITIAL);
         Rc::new(Link::new(end, session, slots, 0))
     }
 

@@ -72,12 +72,12 @@ pub(crate) trait Occupant {
 /// A Worker's places.
 pub(crate) struct Places {
     env: Rc<Env>,
-    taken: RefCell<Slab<Taken>>,
+    taken: RefCell<Slab<TakenPlace>>,
     refused: Cell<usize>,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct TakenPlace {
     guest: Guest,
     occupant: Weak<dyn Occupant>,
     /// What it counts to among the connections of the node; none when it was given to another.
@@ -85,7 +85,7 @@ struct Taken {
 }
 
 /// One of them, given back when it is dropped.
-pub(crate) struct Place {
+pub(crate) struct LinkPlace {
     places: Rc<Places>,
     key: usize,
 }
@@ -93,12 +93,12 @@ pub(crate) struct Place {
 /// One that parts.
 pub(super) struct Parting(Rc<Places>);
 
-/// What there is for one more.
-enum Room {
+/// Whether there is a place for one more.
+enum Admission {
     Free,
     /// In the place of this one.
-    Of(usize),
-    None,
+    InPlaceOf(usize),
+    Refused,
 }
 
 impl Places {
@@ -115,7 +115,7 @@ impl Places {
         self: &Rc<Self>,
         guest: Guest,
         occupant: Weak<dyn Occupant>,
-    ) -> Option<Place> {
+    ) -> Option<LinkPlace> {
         let place = self.find_place(guest, occupant);
         if place.is_none() {
             self.env.stats.connections_refused.inc();
@@ -124,35 +124,39 @@ impl Places {
         place
     }
 
-    fn find_place(self: &Rc<Self>, guest: Guest, occupant: Weak<dyn Occupant>) -> Option<Place> {
+    fn find_place(
+        self: &Rc<Self>,
+        guest: Guest,
+        occupant: Weak<dyn Occupant>,
+    ) -> Option<LinkPlace> {
         let most = FOR_EACH_LINK.saturating_mul(self.env.settings.bounds.links);
-        let mut room = self.room(&guest, most);
+        let mut admission = self.admission(&guest, most);
         let mut claim = None;
-        if let Room::Free = room {
+        if let Admission::Free = admission {
             claim = self.env.called_links.claim();
             if claim.is_none() {
-                room = self.instead(&guest);
+                admission = self.instead(&guest);
             }
         }
-        match room {
-            Room::Free => {}
-            Room::Of(idle) => {
+        match admission {
+            Admission::Free => {}
+            Admission::InPlaceOf(idle) => {
                 let by = self.parts_by().unwrap_or_default();
                 claim = self.give_up(idle, by);
             }
-            Room::None => {
+            Admission::Refused => {
                 self.say_no_place(&guest, most);
                 return None;
             }
         }
         let mut taken = self.taken.borrow_mut();
-        let key = taken.insert(Taken {
+        let key = taken.insert(TakenPlace {
             guest,
             occupant,
             claim,
         });
         let places = Rc::clone(self);
-        Some(Place { places, key })
+        Some(LinkPlace { places, key })
     }
 
     /// Has a link part that found no place. `None` if too many do already.
@@ -185,23 +189,23 @@ impl Places {
         }
     }
 
-    fn room(&self, guest: &Guest, most: usize) -> Room {
+    fn admission(&self, guest: &Guest, most: usize) -> Admission {
         let taken = self.taken.borrow();
         let of_all = || taken.iter().filter(|(_, taken)| !taken.parts());
         let of_caller = || of_all().filter(|(_, taken)| taken.guest.caller == guest.caller);
         let of_pair = || of_caller().filter(|(_, taken)| taken.guest == *guest);
         if of_pair().count() >= MAX_OF_A_PAIR {
-            return longest_idle(of_pair()).map_or(Room::None, Room::Of);
+            return longest_idle(of_pair()).map_or(Admission::Refused, Admission::InPlaceOf);
         }
         let free = most.saturating_sub(of_all().count());
         match may_take(most, free, of_caller().count(), None) {
-            true => Room::Free,
+            true => Admission::Free,
             false => self.instead(guest),
         }
     }
 
     /// The place of another where there is none left: one of the same caller, or of one that has more.
-    fn instead(&self, guest: &Guest) -> Room {
+    fn instead(&self, guest: &Guest) -> Admission {
         let taken = self.taken.borrow();
         let of_all = || taken.iter().filter(|(_, taken)| !taken.parts());
         let mut held: HashMap<&SpiffeId, usize, RandomState> = HashMap::default();
@@ -212,7 +216,7 @@ impl Places {
         let of_caller = of_all().filter(|(_, taken)| taken.guest.caller == guest.caller);
         let of_those_with_more = of_all().filter(|(_, taken)| held[&taken.guest.caller] > own);
         let idle = longest_idle(of_caller).or_else(|| longest_idle(of_those_with_more));
-        idle.map_or(Room::None, Room::Of)
+        idle.map_or(Admission::Refused, Admission::InPlaceOf)
     }
 
     /// Has the occupant of a place part. Returns what it counted to.
@@ -245,13 +249,13 @@ impl Places {
 
 /// Of those that serve nothing, one that keeps streams open nevertheless, or else the one that has had none for
 /// longest.
-fn longest_idle<'a>(all: impl Iterator<Item = (usize, &'a Taken)>) -> Option<usize> {
+fn longest_idle<'a>(all: impl Iterator<Item = (usize, &'a TakenPlace)>) -> Option<usize> {
     let idle = all.filter_map(|(key, taken)| Some((key, taken.occupant.upgrade()?.idle()?)));
     let longest = idle.min_by_key(|(_, idle)| *idle);
     longest.map(|(key, _)| key)
 }
 
-impl Taken {
+impl TakenPlace {
     /// Whether it gives its place up by itself.
     fn parts(&self) -> bool {
         let occupant = self.occupant.upgrade();
@@ -259,7 +263,7 @@ impl Taken {
     }
 }
 
-impl Drop for Place {
+impl Drop for LinkPlace {
     fn drop(&mut self) {
         let _left = self.places.taken.borrow_mut().try_remove(self.key);
     }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use heddle_wire::link::{Another, Code, Opened, Serial, Session, Streams};
 use heddle_wire::preface::{Kind, Preface};
 
-use super::failure::{Failed, code_of};
-use super::links::Arrived;
+use super::failure::{StreamFailure, code_of};
+use super::links::ArrivedStream;
 use super::{Link, Links, Stream};
 use crate::door::Door;
 use crate::entry::Inbound;
@@ -54,7 +54,7 @@ impl<'a> Receiver<'a> {
         let door = Door::inbound_of(inbound, None);
         let stream = Stream::at(link, slot, kind == Kind::Http);
         let member = link.elsewhere.member(kind);
-        links.arrives(Arrived {
+        links.arrives(ArrivedStream {
             door,
             permit,
             stream,
@@ -85,7 +85,7 @@ impl<'a> Receiver<'a> {
     }
 
     fn fails(&mut self, serial: Serial, reason: Reason) {
-        let failed = Failed {
+        let failed = StreamFailure {
             reason,
             was_sent: true,
         };
@@ -152,7 +152,7 @@ impl Streams for Receiver<'_> {
     fn reset(&mut self, serial: Serial, code: Code) {
         let mut slots = self.link.slots.borrow_mut();
         let was_answered = slots.was_answered(serial);
-        slots.reset(serial, Failed::by(code));
+        slots.reset(serial, StreamFailure::by(code));
         drop(slots);
         if !was_answered {
             self.counts_reset();
@@ -174,7 +174,7 @@ impl Streams for Receiver<'_> {
     }
 
     fn lost(&mut self, serial: Serial, was_sent: bool) {
-        let failed = Failed {
+        let failed = StreamFailure {
             reason: Reason::LinkLost,
             was_sent,
         };

@@ -14,11 +14,11 @@ use std::task::{Context, Poll, Waker};
 
 use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::link::session::simulation::Choices;
-use heddle_wire::link::{Code, Limits, Opened, Serial, Session, Streams, Token, Verdict};
+use heddle_wire::link::{Code, LinkLimits, Opened, Serial, Session, Streams, Token, Verdict};
 
 use super::hold::Holds;
 use super::stream::{Opening, Stream};
-use super::{End, Failed, Key, Link, Slots, reason_of};
+use super::{Key, Link, LinkEnd, Slots, StreamFailure, reason_of};
 use crate::failure::Reason;
 
 /// Bytes of a body, at most: more than a window.
@@ -26,7 +26,7 @@ const LONGEST: usize = 100_000;
 /// Steps in which everything has to come to its end when nothing is begun any more.
 const PATIENCE: usize = 200_000;
 
-fn link(end: End, session: Session, pool: &Pool) -> Rc<Link> {
+fn link(end: LinkEnd, session: Session, pool: &Pool) -> Rc<Link> {
     let hold = Holds::new().of(&end, pool);
     Rc::new(Link::new(end, session, Slots::new(hold), 0))
 }
@@ -62,7 +62,7 @@ impl Streams for Teller<'_> {
 
     fn reset(&mut self, serial: Serial, code: Code) {
         let mut slots = self.link.slots.borrow_mut();
-        slots.failed(serial, Failed::by(code));
+        slots.failed(serial, StreamFailure::by(code));
     }
 
     fn writable(&mut self, _: Serial) {}
@@ -218,7 +218,7 @@ impl World {
             called: name("echo"),
             node: ([127, 0, 0, 1], 1).into(),
         };
-        let called = End::Called {
+        let called = LinkEnd::Called {
             caller: heddle_model::SpiffeId::workload(
                 heddle_model::Mesh::default().trust_domain,
                 name("shop"),
@@ -226,10 +226,10 @@ impl World {
             called: name("echo"),
             peer: ([127, 0, 0, 1], 2).into(),
         };
-        let client = Session::client(Limits::INITIAL);
-        let server = Session::server(Token([7; 16]), Limits::INITIAL);
+        let client = Session::client(LinkLimits::INITIAL);
+        let server = Session::server(Token([7; 16]), LinkLimits::INITIAL);
         let ends = [
-            link(End::Caller(key), client, &pool),
+            link(LinkEnd::Caller(key), client, &pool),
             link(called, server, &pool),
         ];
         for end in &ends {

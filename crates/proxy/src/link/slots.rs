@@ -12,7 +12,7 @@ use heddle_wire::link::Serial;
 use heddle_wire::link::heads::NO_SCOPE;
 use slab::Slab;
 
-use super::failure::Failed;
+use super::failure::StreamFailure;
 use super::hold::Hold;
 use crate::failure::Reason;
 
@@ -42,7 +42,7 @@ pub(super) struct Slots {
 }
 
 /// What was taken.
-pub(super) struct Taken {
+pub(super) struct TakenBytes {
     pub(super) bytes: usize,
     /// Of them, those that count against the stream's window.
     pub(super) data: usize,
@@ -141,7 +141,7 @@ impl Slots {
     }
 
     /// Why nothing can be written.
-    pub(super) fn failure(&self, slot: usize) -> Option<Failed> {
+    pub(super) fn failure(&self, slot: usize) -> Option<StreamFailure> {
         self.all[slot].failure.or(self.all[slot].deaf)
     }
 
@@ -191,7 +191,7 @@ impl Slots {
         inbox: &mut Chain,
         want: usize,
         cx: &Context<'_>,
-    ) -> Poll<Result<Taken, Failed>> {
+    ) -> Poll<Result<TakenBytes, StreamFailure>> {
         let slot = &mut self.all[index];
         slot.is_fresh = false;
         if !slot.inbox.is_empty() {
@@ -205,7 +205,7 @@ impl Slots {
             let heads = slot.heads.min(bytes);
             slot.heads -= heads;
             let (data, serial) = (slot.passed_on(bytes - heads), slot.serial);
-            return Poll::Ready(Ok(Taken {
+            return Poll::Ready(Ok(TakenBytes {
                 bytes,
                 data,
                 serial,
@@ -221,7 +221,7 @@ impl Slots {
         // Even after its end a stream can be given up.
         self.wakes(index, cx);
         if no_more {
-            return Poll::Ready(Ok(Taken {
+            return Poll::Ready(Ok(TakenBytes {
                 bytes: 0,
                 data: 0,
                 serial: None,

@@ -18,7 +18,7 @@ use heddle_wire::link::{Code, NoStream, Serial};
 
 use super::failure::{broken, cannot_open, over, unopened, unsent};
 use super::slots::Left;
-use super::{End, Link};
+use super::{Link, LinkEnd};
 use crate::failure::Reason;
 use crate::io::keep;
 
@@ -197,7 +197,7 @@ impl Stream {
 
     /// Whether a request was not answered yet, not even by an interim answer.
     fn owes_head(&self) -> bool {
-        let is_called = matches!(self.link.end, End::Called { .. });
+        let is_called = matches!(self.link.end, LinkEnd::Called { .. });
         is_called && self.has_heads && !self.link.slots.borrow().is_answered(self.slot)
     }
 

@@ -24,12 +24,12 @@ type Accepted = (TcpStream, SocketAddr);
 /// Threads share its one descriptor: that another one accepts from now on must not depend on whether
 /// there is a descriptor left.
 #[derive(Debug)]
-pub(crate) struct Socket(AsyncFd<Shared>);
+pub(crate) struct Socket(AsyncFd<SharedListener>);
 
 #[derive(Debug)]
-struct Shared(Arc<TcpListener>);
+struct SharedListener(Arc<TcpListener>);
 
-impl AsRawFd for Shared {
+impl AsRawFd for SharedListener {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -47,7 +47,7 @@ impl Socket {
         // SAFETY: the descriptor is open, and stays the same open one for as long as the
         // registration lives: a `TcpListener` closes it only when it is dropped, which the reference
         // prevents that nothing takes out of the `AsyncFd` before.
-        let socket = unsafe { AsyncFd::register(Shared(socket)) }?;
+        let socket = unsafe { AsyncFd::register(SharedListener(socket)) }?;
         Ok(Socket(socket))
     }
 

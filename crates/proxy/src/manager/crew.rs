@@ -24,7 +24,7 @@ use crate::permits::{Holder, Permits, Share};
 use crate::place::Pods;
 use crate::route::Snapshot;
 use crate::settings::Settings;
-use crate::worker::{self, Command, Shown};
+use crate::worker::{self, Command, Shown, WorkerHandle};
 
 /// A Worker as others may see it.
 #[derive(Clone)]
@@ -36,8 +36,8 @@ pub(crate) struct View {
     pub(crate) busy: f64,
 }
 
-struct Member {
-    handle: worker::Handle,
+struct CrewMember {
+    handle: WorkerHandle,
     meter: Meter,
 }
 
@@ -54,12 +54,12 @@ pub(super) struct Crew {
     identities: Option<Arc<Identities>>,
     pods: Arc<Pods>,
     sockets: Option<Sockets>,
-    active: Vec<Member>,
+    active: Vec<CrewMember>,
     /// Of the active ones, in their order: at the last look, and smoothed.
     busy: Vec<f64>,
     loads: Loads,
     /// They hand over what they have, and end.
-    retiring: Vec<Member>,
+    retiring: Vec<CrewMember>,
     /// Numbers of Workers that have ended, for those that come.
     spare: Vec<Arc<WorkerStats>>,
     stats: Arc<ManagerStats>,
@@ -141,7 +141,7 @@ impl Crew {
         Ok(id)
     }
 
-    fn start(&mut self) -> io::Result<Member> {
+    fn start(&mut self) -> io::Result<CrewMember> {
         let stats = match self.spare.pop() {
             Some(stats) => {
                 stats.begin_again();
@@ -182,7 +182,7 @@ impl Crew {
         if let Some(snapshot) = &self.snapshot {
             handle.mailbox.send(Command::Apply(Arc::clone(snapshot)));
         }
-        Ok(Member {
+        Ok(CrewMember {
             handle,
             meter: Meter::default(),
         })
@@ -260,7 +260,7 @@ impl Crew {
             let to = heirs.clone();
             member.handle.mailbox.send(Command::Retire { to });
         }
-        let gone: Vec<Member> = gone;
+        let gone: Vec<CrewMember> = gone;
         if !gone.is_empty() {
             for member in gone {
                 if self.bury(member).is_err() {
@@ -290,7 +290,7 @@ impl Crew {
     ///
     /// # Errors
     /// When it ended by a panic.
-    fn bury(&mut self, member: Member) -> thread::Result<()> {
+    fn bury(&mut self, member: CrewMember) -> thread::Result<()> {
         let stats = Arc::clone(&member.handle.stats);
         let ended = member.handle.thread.join();
         if ended.is_err() {
@@ -482,7 +482,7 @@ impl Crew {
         for member in &self.active {
             member.handle.mailbox.send(Command::Share { workers });
         }
-        let view = |member: &Member, retiring, busy| View {
+        let view = |member: &CrewMember, retiring, busy| View {
             stats: Arc::clone(&member.handle.stats),
             shown: Arc::clone(&member.handle.shown),
             retiring,

@@ -23,24 +23,24 @@ const SETTLED: Duration = Duration::from_secs(5);
 pub(super) struct Ebb {
     /// What was resident, and what connections held, when there was the least of the one beside the other since memory
     /// was given back.
-    base: Option<Held>,
+    base: Option<MemoryUse>,
     /// For how long too much has been kept.
     over: Duration,
 }
 
 /// What there is, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct MemoryUse {
     /// Memory of the process that is no file's.
     pub(super) resident: usize,
     /// What connections hold, about.
     pub(super) needed: usize,
 }
 
-impl Held {
+impl MemoryUse {
     pub(super) fn new(resident: usize, connections: usize, blocks: usize) -> Self {
         let needed = connections.saturating_mul(CONNECTION_BYTES);
-        Held {
+        MemoryUse {
             resident,
             needed: needed.saturating_add(blocks),
         }
@@ -49,7 +49,7 @@ impl Held {
 
 impl Ebb {
     /// Takes in a look. Whether memory is to be given back now.
-    pub(super) fn observe(&mut self, elapsed: Duration, now: Held) -> bool {
+    pub(super) fn observe(&mut self, elapsed: Duration, now: MemoryUse) -> bool {
         let Some(base) = self.base else {
             self.base = Some(now);
             return false;

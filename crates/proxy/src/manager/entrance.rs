@@ -29,13 +29,13 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(super) struct Entrance {
     crew: Rc<RefCell<Crew>>,
     doors: HashMap<u64, (Arc<TcpListener>, Arc<Door>)>,
-    who: Who,
+    acceptor: Acceptor,
     /// Listeners that are served to their end.
     closing: Vec<AbortHandle>,
 }
 
 /// The thread that accepts.
-enum Who {
+enum Acceptor {
     /// The only Worker.
     Worker(Mailbox<Command>),
     /// The Manager, with a task for each listener.
@@ -47,7 +47,7 @@ impl Entrance {
         Entrance {
             crew,
             doors: HashMap::new(),
-            who: Who::Manager(HashMap::new()),
+            acceptor: Acceptor::Manager(HashMap::new()),
             closing: Vec::new(),
         }
     }
@@ -56,36 +56,36 @@ impl Entrance {
     /// kernel's queue belongs to the socket, which stays open here.
     pub(super) fn follow(&mut self) {
         let only = self.crew.borrow().only();
-        match (&mut self.who, only) {
-            (Who::Manager(tasks), None) if tasks.len() == self.doors.len() => return,
+        match (&mut self.acceptor, only) {
+            (Acceptor::Manager(tasks), None) if tasks.len() == self.doors.len() => return,
             // One could not be registered: it is tried again.
-            (Who::Manager(_), None) => {}
-            (Who::Worker(before), Some(now)) if before.is(&now) => return,
-            (Who::Worker(before), now) => {
+            (Acceptor::Manager(_), None) => {}
+            (Acceptor::Worker(before), Some(now)) if before.is(&now) => return,
+            (Acceptor::Worker(before), now) => {
                 for id in self.doors.keys() {
                     before.send(Command::Unlisten { id: *id });
                 }
-                self.who = match now {
-                    Some(mailbox) => Who::Worker(mailbox),
-                    None => Who::Manager(HashMap::new()),
+                self.acceptor = match now {
+                    Some(mailbox) => Acceptor::Worker(mailbox),
+                    None => Acceptor::Manager(HashMap::new()),
                 };
             }
-            (Who::Manager(tasks), Some(mailbox)) => {
+            (Acceptor::Manager(tasks), Some(mailbox)) => {
                 tasks.drain().for_each(|(_, task)| task.abort());
-                self.who = Who::Worker(mailbox);
+                self.acceptor = Acceptor::Worker(mailbox);
             }
         }
         for (id, (socket, door)) in &self.doors {
-            begin(&mut self.who, &self.crew, *id, socket, door);
+            begin(&mut self.acceptor, &self.crew, *id, socket, door);
         }
         self.show();
     }
 
     /// Shows from how many listeners the Manager accepts.
     fn show(&self) {
-        let count = match &self.who {
-            Who::Worker(_) => 0,
-            Who::Manager(tasks) => tasks.len(),
+        let count = match &self.acceptor {
+            Acceptor::Worker(_) => 0,
+            Acceptor::Manager(tasks) => tasks.len(),
         };
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.crew.borrow().stats().listeners.set(count);
@@ -95,7 +95,7 @@ impl Entrance {
     pub(super) fn listen(&mut self, id: u64, socket: TcpListener, door: Arc<Door>) {
         self.unlisten(id);
         let socket = Arc::new(socket);
-        begin(&mut self.who, &self.crew, id, &socket, &door);
+        begin(&mut self.acceptor, &self.crew, id, &socket, &door);
         self.doors.insert(id, (socket, door));
         self.show();
     }
@@ -103,9 +103,9 @@ impl Entrance {
     /// Stops accepting; connections that were accepted go on.
     pub(super) fn unlisten(&mut self, id: u64) {
         self.doors.remove(&id);
-        match &mut self.who {
-            Who::Worker(mailbox) => mailbox.send(Command::Unlisten { id }),
-            Who::Manager(tasks) => {
+        match &mut self.acceptor {
+            Acceptor::Worker(mailbox) => mailbox.send(Command::Unlisten { id }),
+            Acceptor::Manager(tasks) => {
                 if let Some(task) = tasks.remove(&id) {
                     task.abort();
                 }
@@ -122,9 +122,9 @@ impl Entrance {
             // The caller that waits sees that it is over.
             return;
         };
-        match &mut self.who {
-            Who::Worker(mailbox) => mailbox.send(Command::Unlisten { id }),
-            Who::Manager(tasks) => {
+        match &mut self.acceptor {
+            Acceptor::Worker(mailbox) => mailbox.send(Command::Unlisten { id }),
+            Acceptor::Manager(tasks) => {
                 if let Some(task) = tasks.remove(&id) {
                     task.abort();
                 }
@@ -157,7 +157,7 @@ impl Entrance {
     pub(super) fn close(&mut self) {
         self.closing.drain(..).for_each(|task| task.abort());
         self.doors.clear();
-        if let Who::Manager(tasks) = &mut self.who {
+        if let Acceptor::Manager(tasks) = &mut self.acceptor {
             tasks.drain().for_each(|(_, task)| task.abort());
         }
         self.show();
@@ -165,17 +165,17 @@ impl Entrance {
 }
 
 fn begin(
-    who: &mut Who,
+    acceptor: &mut Acceptor,
     crew: &Rc<RefCell<Crew>>,
     id: u64,
     socket: &Arc<TcpListener>,
     door: &Arc<Door>,
 ) {
     let (socket, door) = (Arc::clone(socket), Arc::clone(door));
-    match who {
-        Who::Worker(mailbox) => mailbox.send(Command::Listen { id, socket, door }),
-        Who::Manager(tasks) if tasks.contains_key(&id) => {}
-        Who::Manager(tasks) => match Socket::new(socket) {
+    match acceptor {
+        Acceptor::Worker(mailbox) => mailbox.send(Command::Listen { id, socket, door }),
+        Acceptor::Manager(tasks) if tasks.contains_key(&id) => {}
+        Acceptor::Manager(tasks) => match Socket::new(socket) {
             Ok(socket) => {
                 let crew = Rc::clone(crew);
                 let task = spawn_local(async move { accept(crew, &socket, &door).await });

@@ -39,13 +39,13 @@ use tokio::task::LocalSet;
 
 use crate::Entry;
 use crate::door::Door;
-use crate::mailbox::{self, Mailbox};
+use crate::mailbox::{Mailbox, MailboxItem};
 use crate::permits::Permits;
 use crate::place::Pods;
 use crate::route::Snapshot;
 use crate::settings::{Elasticity, Settings};
 use crew::Crew;
-use ebb::{Ebb, Held, Resident, give_back};
+use ebb::{Ebb, MemoryUse, Resident, give_back};
 use elastic::{Controller, Decision, Shortage};
 use entrance::Entrance;
 use steal::Stealing;
@@ -93,7 +93,7 @@ pub(crate) enum Order {
     Fault,
 }
 
-impl mailbox::Order for Order {
+impl MailboxItem for Order {
     /// Of configurations and of identities only the newest count.
     fn replaces(&self, before: &Self) -> bool {
         matches!(
@@ -106,7 +106,7 @@ impl mailbox::Order for Order {
 }
 
 /// A running Manager as the rest of the process sees it.
-pub(crate) struct Handle {
+pub(crate) struct ManagerHandle {
     pub(crate) orders: Mailbox<Order>,
     /// The Workers as they are now.
     pub(crate) roster: Arc<Mutex<Vec<View>>>,
@@ -125,7 +125,7 @@ pub(crate) fn spawn(
     log: Option<AccessLog>,
     seed: u64,
     permits: Permits,
-) -> io::Result<Handle> {
+) -> io::Result<ManagerHandle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -162,7 +162,7 @@ pub(crate) fn spawn(
             // No task waits any more when the receiver is gone.
             let _ = done.send(cut);
         })?;
-    Ok(Handle {
+    Ok(ManagerHandle {
         orders,
         roster,
         ended,
@@ -298,7 +298,7 @@ impl Manager {
         let since = std::mem::take(&mut self.since_resident);
         let (connections, blocks) = self.crew.borrow().held();
         let resident = self.resident.read();
-        let held = resident.map(|resident| Held::new(resident, connections, blocks));
+        let held = resident.map(|resident| MemoryUse::new(resident, connections, blocks));
         if held.is_some_and(|held| self.ebb.observe(since, held)) {
             give_back();
         }

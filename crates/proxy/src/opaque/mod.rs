@@ -36,7 +36,7 @@ use crate::env::{Alarm, Outcome, Turn};
 use crate::failure::{Failure, Reason};
 use crate::intake::Intake;
 use crate::parcel::Origin;
-use crate::pump::{Broken, Pump};
+use crate::pump::{Pump, PumpError};
 use crate::side::Side;
 use crate::upstream::{Lease, Upstream};
 use crate::worker::Worker;
@@ -141,7 +141,7 @@ impl Direction {
         source: &mut Side,
         sink: &mut Side,
         progress: &mut bool,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), PumpError> {
         if self.ended {
             return Ok(());
         }
@@ -168,7 +168,7 @@ impl Direction {
 }
 
 /// How a flow ended on this Worker.
-enum End {
+enum FlowEnd {
     /// Both sides have said everything.
     Over,
     /// Neither side said anything for too long, or one of the connections broke.
@@ -225,8 +225,8 @@ impl Flow {
         self.count();
         self.series.connections_active.dec();
         match end {
-            End::Leave(intake) => return self.leave(intake),
-            End::Over => {
+            FlowEnd::Leave(intake) => return self.leave(intake),
+            FlowEnd::Over => {
                 for side in [&self.client, &self.upstream.side] {
                     side.reset_on_close(false);
                 }
@@ -234,7 +234,7 @@ impl Flow {
                 self.origin
                     .log(worker, door, None, self.address(), self.carried);
             }
-            End::Failed(reason) => {
+            FlowEnd::Failed(reason) => {
                 let (worker, door) = (&self.worker, &self.door);
                 self.origin
                     .fail(worker, door, reason, self.address(), self.carried);
@@ -265,16 +265,16 @@ impl Flow {
         self.down.pump.take_over(&self.upstream.side.inbox);
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<FlowEnd> {
         if let Some(Turn::Leave(intake)) = self.worker.turn()
             && self.client.may_move()
             && self.upstream.side.may_move()
         {
-            return Poll::Ready(End::Leave(intake));
+            return Poll::Ready(FlowEnd::Leave(intake));
         }
         let rang = self.alarm.rang();
         if rang && let Some(reason) = self.look() {
-            return Poll::Ready(End::Failed(reason));
+            return Poll::Ready(FlowEnd::Failed(reason));
         }
         let ended = (self.up.ended, self.down.ended);
         let blocks = self.worker.stream_blocks();
@@ -301,9 +301,9 @@ impl Flow {
             Err(reason) => {
                 let sides = [&self.client, &self.upstream.side];
                 let told = sides.into_iter().find_map(Side::why_broken);
-                Poll::Ready(End::Failed(told.unwrap_or(reason)))
+                Poll::Ready(FlowEnd::Failed(told.unwrap_or(reason)))
             }
-            Ok(()) if self.up.ended && self.down.ended => Poll::Ready(End::Over),
+            Ok(()) if self.up.ended && self.down.ended => Poll::Ready(FlowEnd::Over),
             Ok(()) => Poll::Pending,
         }
     }
@@ -355,10 +355,10 @@ impl Flow {
 }
 
 /// Why a direction broke, given what it means that its source or its sink did.
-fn blame(broken: &Broken, source: Reason, sink: Reason) -> Reason {
+fn blame(broken: &PumpError, source: Reason, sink: Reason) -> Reason {
     match broken {
-        Broken::Source | Broken::Framing(_) => source,
-        Broken::Sink => sink,
-        Broken::Memory => Reason::Memory,
+        PumpError::Source | PumpError::Framing(_) => source,
+        PumpError::Sink => sink,
+        PumpError::Memory => Reason::Memory,
     }
 }

@@ -38,7 +38,7 @@ impl Flow {
         };
         let moving = Moving {
             endpoint: self.lease.endpoint().place.clone(),
-            seat: self.lease.take_seat(),
+            permit: self.lease.take_permit(),
             upstream,
             up,
             down,
@@ -81,7 +81,7 @@ impl Moving {
         client.outbox = Chain::detached(&self.down.in_hand);
         let endpoint = worker.upstreams.endpoint(&self.endpoint);
         let upstream = worker.upstreams.adopt(&endpoint, side);
-        let lease = Lease::with(endpoint, self.seat);
+        let lease = Lease::with(endpoint, self.permit);
         let both = (upstream, lease);
         let worker = Rc::clone(worker);
         let flow = Flow::join(worker, door, (client, peer), both, self.origin);

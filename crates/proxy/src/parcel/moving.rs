@@ -7,7 +7,7 @@ use heddle_wire::link::Token;
 
 use crate::io::Packed;
 use crate::place::Place;
-use crate::rooms::Seat;
+use crate::rooms::RequestPermit;
 
 /// Where a flow comes from: what the log says of it beside what it carried.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Origin {
 pub(crate) struct Moving {
     pub(crate) endpoint: Place,
     /// What it takes of the endpoint's room, wherever it is.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) permit: Option<RequestPermit>,
     pub(crate) upstream: Packed,
     pub(crate) up: Half,
     pub(crate) down: Half,
@@ -68,7 +68,7 @@ impl Moving {
         };
         Moving {
             endpoint: Place::here(([127, 0, 0, 1], 1).into()),
-            seat: None,
+            permit: None,
             upstream: Packed::plain(upstream),
             up: half(),
             down: half(),

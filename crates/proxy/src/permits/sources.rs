@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use foldhash::fast::RandomState;
 
-use super::{Holder, Permit, Refusals, Share, Spent, may_take};
+use super::{Holder, Permit, PermitRefusal, Refusals, Share, may_take};
 
 /// What a client's address is counted as: an IPv4 address, or the network of an IPv6 one, the first 64 bits. Those that
 /// begin with 32 zeros are no client's (RFC 4291, section 2.4), so that the two do not meet.
@@ -37,7 +37,7 @@ pub(crate) struct Sources {
 
 /// A connection's place among those of its address, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct AddressPlace {
     sources: Arc<Sources>,
     address: Counted,
 }
@@ -56,7 +56,7 @@ impl Sources {
     ///
     /// # Errors
     /// When all are taken, or the address has its share, or all of them together theirs.
-    pub(crate) fn take(self: &Arc<Self>, client: IpAddr) -> Result<Permit, Spent> {
+    pub(crate) fn take(self: &Arc<Self>, client: IpAddr) -> Result<Permit, PermitRefusal> {
         let address = Counted::of(client);
         let mut permit = self.together.take()?;
         let mut all = self.held();
@@ -64,10 +64,10 @@ impl Sources {
         let (bound, free) = self.together.room();
         // What the connection has already is free to it.
         if !may_take(bound, free.saturating_add(1), held, self.fixed) {
-            return Err(Spent::Address);
+            return Err(PermitRefusal::Address);
         }
         all.insert(address, held + 1);
-        permit.place = Some(Place {
+        permit.place = Some(AddressPlace {
             sources: Arc::clone(self),
             address,
         });
@@ -109,7 +109,7 @@ impl Sources {
     }
 }
 
-impl Drop for Place {
+impl Drop for AddressPlace {
     fn drop(&mut self) {
         let mut all = self.sources.held();
         match all.get_mut(&self.address) {

@@ -16,7 +16,7 @@ fn there_are_as_many_as_the_bound_and_each_comes_back() {
     let first = any.take();
     let second = any.take();
     assert!(first.is_ok() && second.is_ok());
-    assert_eq!(any.take().unwrap_err(), Spent::All);
+    assert_eq!(any.take().unwrap_err(), PermitRefusal::All);
     drop(first);
     let third = any.take();
     assert!(third.is_ok() && any.take().is_err());
@@ -31,7 +31,7 @@ fn a_source_that_takes_all_it_can_leaves_as_much_and_each_other_finds_a_few() {
         let left = bound - held.len();
         assert!(held.len() >= bound / 3, "{bound}: {}", held.len());
         assert!(left > held.len(), "{bound}: {left}");
-        assert_eq!(first.take().unwrap_err(), Spent::Share);
+        assert_eq!(first.take().unwrap_err(), PermitRefusal::Share);
         let mut all = vec![held];
         all.extend((1..10).map(|n| flood(&pod(&permits, &format!("p{n}")))));
         // Ten that take what they can: still one that comes now gets what few pods need.
@@ -104,7 +104,7 @@ fn a_caller_has_one_share_by_whichever_listener() {
     let (first, second) = (permits.caller(&workload), permits.caller(&workload));
     let held = flood(&first);
     assert_eq!(held.len(), 3);
-    assert_eq!(second.take().unwrap_err(), Spent::Share);
+    assert_eq!(second.take().unwrap_err(), PermitRefusal::Share);
     // Without a listener it is known for as long as its connections are there.
     drop((first, second));
     assert!(permits.caller(&workload).take().is_err());

@@ -1,4 +1,4 @@
-//! Every interleaving of requests that leave an endpoint, wait for it and give up: none is forgotten, no place is
+//! Every interleaving of requests that leave an endpoint, wait for it and give up: none is forgotten, no permit is
 //! given twice or lost.
 
 use std::sync::Arc;
@@ -42,10 +42,10 @@ impl Waiter {
         Waiter { bell, joined }
     }
 
-    /// The place that it must have by now, and was told of.
-    fn seat(self) -> Seat {
+    /// The permit that it must have by now, and was told of.
+    fn permit(self) -> RequestPermit {
         match self.joined {
-            Joined::Seated(seat) => seat,
+            Joined::Permitted(permit) => permit,
             Joined::Waiting(waiting) => {
                 assert!(self.bell.0.load(Ordering::SeqCst) > 0, "it was not woken");
                 waiting.take().expect("it was forgotten")
@@ -55,74 +55,74 @@ impl Waiter {
     }
 }
 
-/// No request waits, and every place is free.
+/// No request waits, and every permit is free.
 fn is_empty(rooms: &Rooms) {
     assert!(!rooms.has_line(), "a request waits");
     assert!(rooms.each.iter().all(|room| !room.is_used()), "one is lost");
 }
 
 #[test]
-fn a_request_that_comes_while_a_place_is_given_back_gets_it() {
+fn a_request_that_comes_while_a_permit_is_given_back_gets_it() {
     model(|| {
         let rooms = rooms(&[1], 2);
-        let seat = rooms.each[0].take().unwrap();
-        let leaves = spawn(move || drop(seat));
+        let permit = rooms.each[0].take().unwrap();
+        let leaves = spawn(move || drop(permit));
         let waiter = Waiter::of(&rooms);
         leaves.join().unwrap();
-        drop(waiter.seat());
+        drop(waiter.permit());
         is_empty(&rooms);
     });
 }
 
 #[test]
-fn a_place_that_is_given_back_while_the_first_gives_up_goes_to_the_next() {
+fn a_permit_that_is_given_back_while_the_first_gives_up_goes_to_the_next() {
     model(|| {
         let rooms = rooms(&[1], 2);
-        let seat = rooms.each[0].take().unwrap();
+        let permit = rooms.each[0].take().unwrap();
         let [first, second] = [0, 1].map(|_| Waiter::of(&rooms));
-        let leaves = spawn(move || drop(seat));
+        let leaves = spawn(move || drop(permit));
         let gives_up = spawn(move || drop(first));
         leaves.join().unwrap();
         gives_up.join().unwrap();
-        drop(second.seat());
+        drop(second.permit());
         is_empty(&rooms);
     });
 }
 
 #[test]
-fn two_places_that_are_given_back_go_to_two_that_wait() {
+fn two_permits_that_are_given_back_go_to_two_that_wait() {
     model(|| {
         let rooms = rooms(&[2], 2);
         let [one, other] = [0, 1].map(|_| rooms.each[0].take().unwrap());
         let first = Waiter::of(&rooms);
-        let leave = [one, other].map(|seat| spawn(move || drop(seat)));
+        let leave = [one, other].map(|permit| spawn(move || drop(permit)));
         let second = Waiter::of(&rooms);
         for leaves in leave {
             leaves.join().unwrap();
         }
-        let seats = [first.seat(), second.seat()];
+        let permits = [first.permit(), second.permit()];
         assert!(rooms.each[0].take().is_none(), "one is given twice");
-        drop(seats);
+        drop(permits);
         is_empty(&rooms);
     });
 }
 
 #[test]
-fn no_place_is_taken_from_under_a_request_that_waits() {
+fn no_permit_is_taken_from_under_a_request_that_waits() {
     model(|| {
         let rooms = rooms(&[1], 2);
-        let seat = rooms.each[0].take().unwrap();
+        let permit = rooms.each[0].take().unwrap();
         let theirs = Arc::clone(&rooms);
         // A request that comes looks whether others wait, and tries if not.
         let passes = spawn(move || {
             let free = !theirs.has_line();
             drop(free.then(|| theirs.each[0].take()));
         });
-        let leaves = spawn(move || drop(seat));
+        let leaves = spawn(move || drop(permit));
         let waiter = Waiter::of(&rooms);
         leaves.join().unwrap();
         passes.join().unwrap();
-        drop(waiter.seat());
+        drop(waiter.permit());
         is_empty(&rooms);
     });
 }
@@ -136,7 +136,7 @@ fn a_limit_that_rises_while_one_gives_up_is_told_to_the_next() {
         rooms.each[0].limit(1);
         rooms.serve(1);
         gives_up.join().unwrap();
-        drop(second.seat());
+        drop(second.permit());
         is_empty(&rooms);
     });
 }

@@ -1,10 +1,10 @@
-//! The requests that wait for a seat, and their order.
+//! The requests that wait for a permit, and their order.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use super::{LOOK_MS, Room, Rooms, Seat};
+use super::{LOOK_MS, RequestPermit, Room, Rooms};
 use crate::balance::{Queue, Ticket};
 use crate::clock::Millis;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, fence, lock};
@@ -22,13 +22,13 @@ pub(crate) struct Line {
     now: AtomicU64,
     /// From when on a request may look again. All that wait would see the same, and each would look at all of them.
     next_look: AtomicU64,
-    queue: Mutex<Queue<Waiter>>,
+    queue: Mutex<Queue<WaitingRequest>>,
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct WaitingRequest {
     wants: Wants,
-    slot: Arc<Slot>,
+    slot: Arc<PermitSlot>,
 }
 
 /// What a request waits for.
@@ -40,33 +40,33 @@ pub(crate) enum Wants {
     One(Arc<Room>),
 }
 
-/// Where a seat is put for a request that waits.
+/// Where a permit is put for a request that waits.
 #[derive(Debug)]
-struct Slot {
-    seat: Mutex<Option<Seat>>,
+struct PermitSlot {
+    permit: Mutex<Option<RequestPermit>>,
     waker: Waker,
 }
 
 /// A request's place in a line; dropped, it has never been there.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct LinePlace {
     line: Arc<Line>,
     ticket: Ticket,
-    slot: Arc<Slot>,
+    slot: Arc<PermitSlot>,
 }
 
 /// What comes of joining a line.
 #[derive(Debug)]
 pub(crate) enum Joined {
     /// There is room by now.
-    Seated(Seat),
-    Waiting(Waiting),
+    Permitted(RequestPermit),
+    Waiting(LinePlace),
     /// As many wait as may.
     Full,
 }
 
 impl Wants {
-    fn find(&self, now: Millis) -> Option<Seat> {
+    fn find(&self, now: Millis) -> Option<RequestPermit> {
         match self {
             Wants::Any(rooms) => rooms.find(now),
             Wants::One(room) => room.take(),
@@ -81,7 +81,7 @@ impl Wants {
         }
     }
 
-    /// Whether a seat of this room is one.
+    /// Whether a permit of this room is one.
     fn includes(&self, room: &Arc<Room>, now: Millis) -> bool {
         let is_chosen = || match self {
             Wants::One(_) => true,
@@ -131,46 +131,46 @@ impl Line {
         now >= next && take().is_ok()
     }
 
-    /// Gives the free seats of a room to the requests that wait for them, first come first served, and wakes them.
+    /// Gives the free permits of a room to the requests that wait for them, first come first served, and wakes them.
     pub(super) fn serve(&self, room: &Arc<Room>) {
         let now = self.now.load(Ordering::Relaxed);
-        let mut seated = Vec::new();
+        let mut permitted = Vec::new();
         let mut queue = lock(&self.queue);
-        while room.has_seat()
+        while room.has_permit()
             && let Some(ticket) = queue.first(|waiter| waiter.wants.includes(room, now))
-            && let Some(seat) = room.take()
+            && let Some(permit) = room.take()
         {
             // It was found there just now, under the same lock.
             if let Some(waiter) = queue.remove(ticket) {
-                *lock(&waiter.slot.seat) = Some(seat);
-                seated.push(waiter.slot);
+                *lock(&waiter.slot.permit) = Some(permit);
+                permitted.push(waiter.slot);
             }
         }
         self.waiting.store(queue.len(), Ordering::Relaxed);
         drop(queue);
-        seated.iter().for_each(|slot| slot.waker.wake_by_ref());
+        permitted.iter().for_each(|slot| slot.waker.wake_by_ref());
     }
 }
 
-/// Joins the line for a room at `now`, to be woken by `waker` when there is a seat.
+/// Joins the line for a room at `now`, to be woken by `waker` when there is a permit.
 pub(crate) fn join(wants: Wants, waker: &Waker, now: Millis) -> Joined {
     let line = Arc::clone(wants.line());
     line.is_now(now);
     let mut queue = lock(&line.queue);
     line.waiting.store(queue.len() + 1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    // Seats that are free while a request waits for the same are on their way to it.
+    // Permits that are free while a request waits for the same are on their way to it.
     if !queue.has(|waiter| waiter.wants.is_same(&wants))
-        && let Some(seat) = wants.find(now)
+        && let Some(permit) = wants.find(now)
     {
         line.waiting.store(queue.len(), Ordering::Relaxed);
-        return Joined::Seated(seat);
+        return Joined::Permitted(permit);
     }
-    let slot = Arc::new(Slot {
-        seat: Mutex::default(),
+    let slot = Arc::new(PermitSlot {
+        permit: Mutex::default(),
         waker: waker.clone(),
     });
-    let waiter = Waiter {
+    let waiter = WaitingRequest {
         wants,
         slot: Arc::clone(&slot),
     };
@@ -178,18 +178,18 @@ pub(crate) fn join(wants: Wants, waker: &Waker, now: Millis) -> Joined {
     line.waiting.store(queue.len(), Ordering::Relaxed);
     drop(queue);
     match ticket {
-        Some(ticket) => Joined::Waiting(Waiting { line, ticket, slot }),
+        Some(ticket) => Joined::Waiting(LinePlace { line, ticket, slot }),
         None => Joined::Full,
     }
 }
 
-impl Waiting {
-    /// The seat, once there is one.
-    pub(crate) fn take(&self) -> Option<Seat> {
-        lock(&self.slot.seat).take()
+impl LinePlace {
+    /// The permit, once there is one.
+    pub(crate) fn take(&self) -> Option<RequestPermit> {
+        lock(&self.slot.permit).take()
     }
 
-    /// Waits in the same place for other endpoints, since the configuration is another one. A seat of an endpoint
+    /// Waits in the same place for other endpoints, since the configuration is another one. A permit of an endpoint
     /// that is none of them, handed over at the last moment, goes to another request. `false`: that line is not
     /// this one.
     pub(crate) fn change(&self, wants: &Wants, now: Millis) -> bool {
@@ -201,10 +201,10 @@ impl Waiting {
         match queue.get_mut(self.ticket) {
             Some(waiter) => waiter.wants = wants.clone(),
             None => {
-                let is_none = |seat: &mut Seat| !wants.has(seat.room());
-                unwanted = lock(&self.slot.seat).take_if(is_none);
+                let is_none = |permit: &mut RequestPermit| !wants.has(permit.room());
+                unwanted = lock(&self.slot.permit).take_if(is_none);
                 if unwanted.is_some() {
-                    let waiter = Waiter {
+                    let waiter = WaitingRequest {
                         wants: wants.clone(),
                         slot: Arc::clone(&self.slot),
                     };
@@ -224,14 +224,14 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for LinePlace {
     fn drop(&mut self) {
         let mut queue = lock(&self.line.queue);
         let gone = queue.remove(self.ticket);
         self.line.waiting.store(queue.len(), Ordering::Relaxed);
         drop(queue);
         drop(gone);
-        // A seat that was not taken is given back where it is dropped, without the lock.
+        // A permit that was not taken is given back where it is dropped, without the lock.
         drop(self.take());
     }
 }

@@ -18,7 +18,7 @@ fn any(rooms: &Arc<Rooms>, waker: &Waker) -> Joined {
     join(Wants::Any(Arc::clone(rooms)), waker, 1)
 }
 
-fn waits(joined: Joined) -> Waiting {
+fn waits(joined: Joined) -> LinePlace {
     match joined {
         Joined::Waiting(waiting) => waiting,
         other => panic!("{other:?}"),
@@ -26,9 +26,9 @@ fn waits(joined: Joined) -> Waiting {
 }
 
 #[test]
-fn the_first_place_goes_to_the_first_that_waits() {
+fn the_first_permit_goes_to_the_first_that_waits() {
     let rooms = rooms(&[1], 2);
-    let seat = rooms.each[0].take().unwrap();
+    let permit = rooms.each[0].take().unwrap();
     assert!(rooms.each[0].take().is_none());
     let woken = Arc::new(Count::default());
     let waker = Waker::from(Arc::clone(&woken));
@@ -36,23 +36,23 @@ fn the_first_place_goes_to_the_first_that_waits() {
     let second = waits(any(&rooms, &waker));
     assert!(matches!(any(&rooms, &waker), Joined::Full));
     assert!(first.take().is_none() && rooms.has_line());
-    drop(seat);
+    drop(permit);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert!(second.take().is_none());
-    let seat = first.take().expect("it is the first's turn");
+    let permit = first.take().expect("it is the first's turn");
     drop(first);
-    drop(seat);
+    drop(permit);
     assert!(second.take().is_some());
 }
 
 #[test]
-fn a_place_that_is_not_fetched_goes_on() {
+fn a_permit_that_is_not_fetched_goes_on() {
     let rooms = rooms(&[1], 2);
-    let seat = rooms.each[0].take().unwrap();
+    let permit = rooms.each[0].take().unwrap();
     let waker = Waker::noop();
     let first = waits(any(&rooms, waker));
     let second = waits(any(&rooms, waker));
-    drop(seat);
+    drop(permit);
     drop(first);
     assert!(second.take().is_some());
     drop(second);
@@ -69,11 +69,11 @@ fn one_that_wants_another_endpoint_is_passed_over() {
     let easy = waits(any(&rooms, waker));
     drop(one);
     assert!(picky.take().is_none());
-    let seat = easy.take().unwrap();
-    assert!(Arc::ptr_eq(seat.room(), &rooms.each[0]));
+    let permit = easy.take().unwrap();
+    assert!(Arc::ptr_eq(permit.room(), &rooms.each[0]));
     // A request that waits for what is taken does not keep others from what is free.
-    drop(seat);
-    assert!(matches!(any(&rooms, waker), Joined::Seated(_)));
+    drop(permit);
+    assert!(matches!(any(&rooms, waker), Joined::Permitted(_)));
     drop(other);
     assert!(picky.take().is_some());
 }
@@ -113,7 +113,7 @@ fn one_request_that_waits_looks_for_all() {
     assert!(waiting.take().is_some(), "it is open again");
 }
 
-/// It has seats all the time, and no request that may choose wants one: looking would be to ask all that wait.
+/// It has permits all the time, and no request that may choose wants one: looking would be to ask all that wait.
 #[test]
 fn a_look_passes_over_what_is_shut_unless_all_are() {
     let rooms = rooms(&[1, 1], 4);
@@ -126,18 +126,18 @@ fn a_look_passes_over_what_is_shut_unless_all_are() {
     assert!(waiting.take().is_none());
     // A request that may not choose is told as well that it takes more.
     rooms.serve(50);
-    let seat = waiting.take().unwrap();
+    let permit = waiting.take().unwrap();
     drop(waiting);
     let waiting = waits(any(&rooms, Waker::noop()));
-    drop(seat);
+    drop(permit);
     rooms.each[1].shut(1_000);
     rooms.look(200);
     assert!(waiting.take().is_some(), "one is as good as the other");
 }
 
-/// A place was handed over just before a waiting request is told that the endpoint is gone.
+/// A permit was handed over just before a waiting request is told that the endpoint is gone.
 #[test]
-fn a_place_at_an_endpoint_that_is_gone_is_given_back_and_the_wait_goes_on() {
+fn a_permit_at_an_endpoint_that_is_gone_is_given_back_and_the_wait_goes_on() {
     let before = rooms(&[1, 1], 4);
     let [stays, goes] = [0, 1].map(|i| before.each[i].take().unwrap());
     let first = waits(any(&before, Waker::noop()));
@@ -157,9 +157,9 @@ fn a_place_at_an_endpoint_that_is_gone_is_given_back_and_the_wait_goes_on() {
     // And its turn is what it was.
     drop(stays);
     assert!(second.take().is_none());
-    let seat = first.take().unwrap();
-    assert!(Arc::ptr_eq(seat.room(), &after.each[0]));
-    drop((seat, first));
+    let permit = first.take().unwrap();
+    assert!(Arc::ptr_eq(permit.room(), &after.each[0]));
+    drop((permit, first));
     assert!(second.take().is_some());
     drop(second);
     assert!(!after.has_line());
@@ -202,17 +202,17 @@ fn no_request_is_forgotten_between_threads() {
                 let quick = (!rooms.has_line())
                     .then(|| rooms.each[((round + number) % 2) as usize].take())
                     .flatten();
-                let seat = quick.unwrap_or_else(|| match any(&rooms, &waker) {
-                    Joined::Seated(seat) => seat,
+                let permit = quick.unwrap_or_else(|| match any(&rooms, &waker) {
+                    Joined::Permitted(permit) => permit,
                     Joined::Full => panic!("there are four"),
-                    // A request that gives up may have been handed a place at that moment.
+                    // A request that gives up may have been handed a permit at that moment.
                     Joined::Waiting(waiting) if round % 7 == number => {
                         drop(waiting);
                         waits_for_any(&rooms, &waker)
                     }
                     Joined::Waiting(waiting) => wait(&waiting),
                 });
-                let at = usize::from(Arc::ptr_eq(seat.room(), &rooms.each[1]));
+                let at = usize::from(Arc::ptr_eq(permit.room(), &rooms.each[1]));
                 let here = together[at].fetch_add(1, Ordering::SeqCst);
                 assert!(here <= at as u64, "{here} are at {at} already");
                 together[at].fetch_sub(1, Ordering::SeqCst);
@@ -227,9 +227,9 @@ fn no_request_is_forgotten_between_threads() {
     assert!(rooms.each.iter().all(|room| !room.is_used()));
 }
 
-fn waits_for_any(rooms: &Arc<Rooms>, waker: &Waker) -> Seat {
+fn waits_for_any(rooms: &Arc<Rooms>, waker: &Waker) -> RequestPermit {
     match any(rooms, waker) {
-        Joined::Seated(seat) => seat,
+        Joined::Permitted(permit) => permit,
         Joined::Waiting(waiting) => wait(&waiting),
         Joined::Full => panic!("there are four"),
     }
@@ -244,11 +244,11 @@ impl Wake for Unpark {
 }
 
 /// Waits as a task does; one that is forgotten is found by the time that it takes.
-fn wait(waiting: &Waiting) -> Seat {
+fn wait(waiting: &LinePlace) -> RequestPermit {
     let patience = Instant::now() + std::time::Duration::from_secs(20);
     loop {
-        if let Some(seat) = waiting.take() {
-            return seat;
+        if let Some(permit) = waiting.take() {
+            return permit;
         }
         assert!(Instant::now() < patience, "it was forgotten");
         thread::park_timeout(std::time::Duration::from_secs(1));

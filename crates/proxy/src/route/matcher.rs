@@ -74,7 +74,7 @@ impl Matcher {
                 .as_deref()
                 .is_none_or(|method| method == request.method)
             && self.headers.iter().all(|(name, value)| {
-                let mut joined = Joined {
+                let mut joined = CombinedValue {
                     want: value,
                     lines: 0,
                     equal: true,
@@ -117,13 +117,13 @@ fn bytes(text: &str) -> Bytes {
 
 /// Compares the lines of a repeated field, joined by `", "` (RFC 9110 section 5.2), with a value,
 /// without joining them.
-struct Joined<'a> {
+struct CombinedValue<'a> {
     want: &'a [u8],
     lines: usize,
     equal: bool,
 }
 
-impl Joined<'_> {
+impl CombinedValue<'_> {
     fn add(&mut self, line: &[u8]) {
         if self.lines > 0 {
             self.take(b", ");

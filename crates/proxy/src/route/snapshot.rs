@@ -22,7 +22,7 @@ use super::{Addresses, Cluster, Hosts, Matcher, Request};
 use crate::authorize::Guards;
 use crate::entry::Entry;
 use crate::entry::What;
-use crate::permits::{Called, Share};
+use crate::permits::{CalledShares, Share};
 use crate::place::{Place, Via, Way};
 use crate::rooms::Keeper;
 
@@ -45,7 +45,7 @@ pub(crate) struct Snapshot {
     pub(crate) guards: Guards,
     pub(crate) addresses: Addresses,
     /// What the workloads of this node hold of connections from other nodes, and what calls none of them.
-    pub(crate) called: Called,
+    pub(crate) called: CalledShares,
     ports: Vec<PortEntry>,
     /// Those of each table one after the other.
     rules: Vec<Rule>,
@@ -158,7 +158,7 @@ impl Snapshot {
             hosts: Hosts::new(mesh.services.iter().map(|service| &service.name)),
             guards,
             addresses,
-            called: Called::default(),
+            called: CalledShares::default(),
             ports,
             rules,
             by_name,

@@ -12,11 +12,11 @@ use std::time::Instant;
 use heddle_intercept::PodId;
 use heddle_model::ServiceAccountName;
 
-use super::{Endpoint, Open, Upstream, Upstreams};
+use super::{Endpoint, Upstream, UpstreamPermit, Upstreams};
 use crate::clock::{Clock, Millis};
 use crate::env::WorkKey;
 use crate::io::Proof;
-use crate::parcel;
+use crate::parcel::PackedUpstream;
 use crate::place::Via;
 use crate::side::Side;
 
@@ -32,7 +32,7 @@ const WARM_MS: Millis = 1_000;
 #[derive(Debug)]
 pub(super) struct Idle {
     side: Side,
-    open: Open,
+    permit: UpstreamPermit,
     since: Millis,
     caller: WorkKey,
 }
@@ -79,7 +79,7 @@ impl Upstreams {
         asking: &Asking<'_>,
         clock: &Clock,
         source: &Arc<str>,
-    ) -> Option<parcel::Idle> {
+    ) -> Option<PackedUpstream> {
         let Upstream { side, .. } = self.take_idle(endpoint, asking, clock)?;
         pack(endpoint, side, Arc::clone(source))
     }
@@ -106,14 +106,14 @@ impl Upstreams {
             if endpoint.may_keep(now) && !idle.side.is_ending(clock.now()) {
                 return Some(Upstream {
                     side: idle.side,
-                    open: idle.open,
+                    permit: idle.permit,
                 });
             }
         }
     }
 
     /// Takes every idle connection out of this Worker, whose accounts have these names.
-    pub(crate) fn let_all_go(&self, name: impl Fn(WorkKey) -> Arc<str>) -> Vec<parcel::Idle> {
+    pub(crate) fn let_all_go(&self, name: impl Fn(WorkKey) -> Arc<str>) -> Vec<PackedUpstream> {
         let by_place = self.by_place.borrow();
         let of = |endpoint: &Rc<Endpoint>| {
             let all = endpoint.idle.take();
@@ -159,7 +159,7 @@ impl Upstreams {
         }
         let upstream = Idle {
             side: upstream.side,
-            open: upstream.open,
+            permit: upstream.permit,
             since: now,
             caller,
         };
@@ -256,8 +256,8 @@ fn gives_way(idle: &[Idle], newest: &Idle) -> Option<usize> {
 }
 
 /// Takes a connection that waits for a request off this Worker's runtime.
-fn pack(endpoint: &Endpoint, side: Side, caller: Arc<str>) -> Option<parcel::Idle> {
-    Some(parcel::Idle {
+fn pack(endpoint: &Endpoint, side: Side, caller: Arc<str>) -> Option<PackedUpstream> {
+    Some(PackedUpstream {
         endpoint: endpoint.place.clone(),
         side: side.pack().ok()?,
         caller,

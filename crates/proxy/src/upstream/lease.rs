@@ -3,14 +3,14 @@
 use std::rc::Rc;
 
 use super::Endpoint;
-use crate::rooms::Seat;
+use crate::rooms::RequestPermit;
 
-/// A request's claim on an endpoint: counts as its load until dropped, and takes one of its places where it has
+/// A request's claim on an endpoint: counts as its load until dropped, and holds one of its permits where it has
 /// so many.
 #[derive(Debug)]
 pub(crate) struct Lease {
     endpoint: Rc<Endpoint>,
-    seat: Option<Seat>,
+    permit: Option<RequestPermit>,
 }
 
 impl Lease {
@@ -18,22 +18,22 @@ impl Lease {
         Lease::with(endpoint, None)
     }
 
-    pub(crate) fn with(endpoint: Rc<Endpoint>, seat: Option<Seat>) -> Self {
+    pub(crate) fn with(endpoint: Rc<Endpoint>, permit: Option<RequestPermit>) -> Self {
         endpoint.active.set(endpoint.active.get() + 1);
-        Lease { endpoint, seat }
+        Lease { endpoint, permit }
     }
 
     pub(crate) fn endpoint(&self) -> &Rc<Endpoint> {
         &self.endpoint
     }
 
-    pub(crate) fn seat(&self) -> Option<&Seat> {
-        self.seat.as_ref()
+    pub(crate) fn permit(&self) -> Option<&RequestPermit> {
+        self.permit.as_ref()
     }
 
-    /// Gives up its place, or takes it elsewhere.
-    pub(crate) fn take_seat(&mut self) -> Option<Seat> {
-        self.seat.take()
+    /// Gives up its permit, or takes it elsewhere.
+    pub(crate) fn take_permit(&mut self) -> Option<RequestPermit> {
+        self.permit.take()
     }
 }
 

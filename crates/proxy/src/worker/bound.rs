@@ -23,11 +23,11 @@ use crate::upstream::{Endpoint, Upstreams};
 pub(crate) struct Bound {
     pub(crate) snapshot: Arc<Snapshot>,
     /// By port, in the order of the snapshot.
-    clusters: Vec<Cluster>,
+    clusters: Vec<BoundCluster>,
     series: RefCell<HashMap<SeriesKey, Arc<HttpSeries>, RandomState>>,
 }
 
-struct Cluster {
+struct BoundCluster {
     endpoints: Rc<[Rc<Endpoint>]>,
     /// Choices made so far.
     turn: Cell<u64>,
@@ -67,7 +67,7 @@ impl Bound {
     pub(crate) fn new(snapshot: Arc<Snapshot>, pods: &Pods, upstreams: &Upstreams) -> Self {
         let ports = snapshot.ports().iter();
         let clusters = ports
-            .map(|port| Cluster {
+            .map(|port| BoundCluster {
                 endpoints: endpoints(port, pods, upstreams),
                 turn: Cell::new(0),
                 budget: RefCell::default(),
@@ -84,7 +84,7 @@ impl Bound {
     /// has workloads, and pods come and go: only the ports of those are bound anew.
     pub(crate) fn with_pods(&self, pods: &Pods, upstreams: &Upstreams) -> Self {
         let ports = self.snapshot.ports().iter().zip(&self.clusters);
-        let clusters = ports.map(|(port, cluster)| Cluster {
+        let clusters = ports.map(|(port, cluster)| BoundCluster {
             endpoints: match port.has_workloads() {
                 true => endpoints(port, pods, upstreams),
                 false => Rc::clone(&cluster.endpoints),

@@ -11,12 +11,12 @@ use crate::failure::Reason;
 use crate::route::PortIndex;
 use crate::upstream::{Endpoint, Lease};
 
-/// How often an endpoint is chosen again whose last place another request took meanwhile.
+/// How often an endpoint is chosen again whose last permit another request took meanwhile.
 const MAX_CHOICES: usize = 4;
 
 impl Worker {
     /// Chooses an endpoint of a port for bytes, passing over the one that `failed` if there is another. Bytes
-    /// are no requests: they take no place that an endpoint has for those.
+    /// are no requests: they take no permit that an endpoint has for those.
     ///
     /// # Errors
     /// When the port has no endpoint.
@@ -42,7 +42,7 @@ impl Worker {
         .ok_or(Reason::NoEndpoint)
     }
 
-    /// Chooses an endpoint of a port for a request, likewise, and takes one of its places. `None`: there are
+    /// Chooses an endpoint of a port for a request, likewise, and takes one of its permits. `None`: there are
     /// endpoints, and none has one left, or others wait already.
     ///
     /// # Errors
@@ -69,19 +69,19 @@ impl Worker {
                 Choice::NoEndpoint => return Err(Reason::NoEndpoint),
             };
             let endpoint = bound.endpoint(port, index).ok_or(Reason::NoEndpoint)?;
-            let seat = match rooms {
+            let permit = match rooms {
                 None => None,
                 Some(rooms) => match rooms.at(index).and_then(|room| room.take()) {
                     None => continue,
-                    seat => seat,
+                    permit => permit,
                 },
             };
-            return Ok(Some(Lease::with(Rc::clone(endpoint), seat)));
+            return Ok(Some(Lease::with(Rc::clone(endpoint), permit)));
         }
         Ok(None)
     }
 
-    /// A place of the endpoint that another node or the client has chosen. `None`: it has none left, or others
+    /// A permit of the endpoint that another node or the client has chosen. `None`: it has none left, or others
     /// wait for it.
     pub(crate) fn lease_at(
         &self,
@@ -96,8 +96,8 @@ impl Worker {
         if rooms.is_some_and(|rooms| rooms.has_line()) {
             return None;
         }
-        let seat = room.take()?;
-        Some(Lease::with(endpoint, Some(seat)))
+        let permit = room.take()?;
+        Some(Lease::with(endpoint, Some(permit)))
     }
 
     /// For how long an endpoint is passed over because its node takes no connections, in milliseconds.

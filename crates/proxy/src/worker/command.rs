@@ -9,7 +9,7 @@ use heddle_transport::Identities;
 
 use crate::door::Door;
 use crate::intake::Intake;
-use crate::mailbox::Order;
+use crate::mailbox::MailboxItem;
 use crate::place::Pods;
 use crate::route::Snapshot;
 
@@ -47,7 +47,7 @@ pub(crate) enum Command {
     Fault,
 }
 
-impl Order for Command {
+impl MailboxItem for Command {
     /// Of configurations and of identities only the newest count, and of orders to retire the last.
     fn replaces(&self, before: &Self) -> bool {
         matches!(

@@ -7,7 +7,7 @@ use crate::intake::Intake;
 
 /// What does work on a caller's account.
 #[derive(Debug, Clone, Copy)]
-enum Who {
+enum WorkUnit {
     Task(TaskId),
     /// A link, with all that it carries.
     Band(Band),
@@ -33,30 +33,30 @@ impl Worker {
         };
         let item = |spent| match spent {
             Spent::Task(task, ns) => Item {
-                who: Who::Task(task),
+                who: WorkUnit::Task(task),
                 all_ns: ns,
                 goes_ns: ns,
                 kind: Kind::Connection,
             },
             Spent::Band(band, all_ns, goes_ns) => Item {
-                who: Who::Band(band),
+                who: WorkUnit::Band(band),
                 all_ns,
                 goes_ns,
                 kind: Kind::Link(standing(band)),
             },
         };
-        let items: Vec<Item<Who>> = self.gate.spent().into_iter().map(item).collect();
+        let items: Vec<Item<WorkUnit>> = self.gate.spent().into_iter().map(item).collect();
         let chosen = choose(&items, share);
         let tasks: Vec<TaskId> = chosen
             .iter()
             .filter_map(|(who, _)| match who {
-                Who::Task(task) => Some(*task),
-                Who::Band(_) => None,
+                WorkUnit::Task(task) => Some(*task),
+                WorkUnit::Band(_) => None,
             })
             .collect();
         self.moves.order(&self.gate, to, &tasks);
         for (who, fate) in chosen {
-            if let (Who::Band(band), Fate::Asked(what)) = (who, fate)
+            if let (WorkUnit::Band(band), Fate::Asked(what)) = (who, fate)
                 && let Some(link) = links.get(&band)
             {
                 link.ask_for(&self.env, what);

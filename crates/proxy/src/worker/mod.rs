@@ -41,7 +41,7 @@ pub(crate) use bound::{Bound, SeriesKey};
 pub(crate) use command::Command;
 pub(crate) use looks::Looks;
 pub(crate) use scratch::Scratch;
-pub(crate) use thread::{Handle, Plan, spawn};
+pub(crate) use thread::{Plan, WorkerHandle, spawn};
 pub(crate) use unproven::Unproven;
 
 /// Clients that are looked at after one that was gone when its turn came.

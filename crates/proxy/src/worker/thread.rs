@@ -46,7 +46,7 @@ const STACK_BYTES: usize = 512 * 1024;
 const CUT_ROUNDS: usize = 4;
 
 /// A running Worker as the rest of the process sees it.
-pub(crate) struct Handle {
+pub(crate) struct WorkerHandle {
     pub(crate) mailbox: Mailbox<Command>,
     pub(crate) intake: Intake,
     pub(crate) stats: Arc<WorkerStats>,
@@ -99,7 +99,7 @@ impl Drop for Guarded {
 ///
 /// # Errors
 /// When the thread or its runtime cannot be made.
-pub(crate) fn spawn(plan: Plan) -> io::Result<Handle> {
+pub(crate) fn spawn(plan: Plan) -> io::Result<WorkerHandle> {
     let runtime = Guarded(Some(
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -134,7 +134,7 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<Handle> {
             // No task waits any more when the receiver is gone.
             let _ = done.send(cut);
         })?;
-    Ok(Handle {
+    Ok(WorkerHandle {
         mailbox,
         intake,
         stats: outside_stats,

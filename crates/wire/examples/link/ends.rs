@@ -1,7 +1,7 @@
 //! Two ends of a link without a network between them, for counting.
 
 use heddle_wire::link::frame::{Code, Serial};
-use heddle_wire::link::hello::{Limits, Token};
+use heddle_wire::link::hello::{LinkLimits, Token};
 use heddle_wire::link::session::{Opened, Session, Streams};
 
 /// An owner that only counts what it is told.
@@ -45,8 +45,8 @@ impl Ends {
     /// Two ends that have said HELLO.
     pub(super) fn new() -> Self {
         let mut ends = Self {
-            client: Session::client(Limits::INITIAL),
-            server: Session::server(Token([1; 16]), Limits::INITIAL),
+            client: Session::client(LinkLimits::INITIAL),
+            server: Session::server(Token([1; 16]), LinkLimits::INITIAL),
             owner: Owner::default(),
             bytes: Vec::with_capacity(1 << 20),
             now_ms: 0,

@@ -56,7 +56,7 @@ fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 }
 
 /// An authority taken apart.
-pub(super) struct Parts<'a> {
+pub(super) struct AuthorityParts<'a> {
     host: Host<'a>,
     pub(super) port: Option<u16>,
 }
@@ -68,7 +68,7 @@ enum Host<'a> {
 }
 
 /// Checks an authority and takes it apart.
-pub(super) fn parse(raw: &[u8]) -> Result<Parts<'_>, Reject> {
+pub(super) fn parse(raw: &[u8]) -> Result<AuthorityParts<'_>, Reject> {
     if let [b'[', rest @ ..] = raw {
         return parse_v6(rest);
     }
@@ -110,7 +110,7 @@ pub(super) fn parse(raw: &[u8]) -> Result<Parts<'_>, Reject> {
     if last[0].is_ascii_digit() && is_number(last) && !is_v4(name) {
         return Err(Reject::MALFORMED_HOST);
     }
-    Ok(Parts {
+    Ok(AuthorityParts {
         host: Host::Name(name),
         port,
     })
@@ -146,7 +146,7 @@ fn refuse_host(raw: &[u8]) -> Reject {
     }
 }
 
-fn parse_v6(after_bracket: &[u8]) -> Result<Parts<'_>, Reject> {
+fn parse_v6(after_bracket: &[u8]) -> Result<AuthorityParts<'_>, Reject> {
     let end = memchr::memchr(b']', after_bracket).ok_or(Reject::MALFORMED_HOST)?;
     let (text, rest) = after_bracket.split_at(end);
     let address = std::str::from_utf8(text)
@@ -158,7 +158,7 @@ fn parse_v6(after_bracket: &[u8]) -> Result<Parts<'_>, Reject> {
         [b':', digits @ ..] => Some(parse_port(digits).ok_or(Reject::MALFORMED_PORT)?),
         other => return Err(refuse_host(other)),
     };
-    Ok(Parts {
+    Ok(AuthorityParts {
         host: Host::V6(address),
         port,
     })

@@ -21,11 +21,11 @@ use super::{Framing, Limits, Reject};
 /// another, as long as its connection is closed.
 #[derive(Debug)]
 pub struct BodyTracker {
-    state: State,
+    state: BodyState,
 }
 
 #[derive(Debug)]
-enum State {
+enum BodyState {
     Done,
     Length(u64),
     Chunked(Chunked),
@@ -80,10 +80,10 @@ impl BodyTracker {
     #[must_use]
     pub fn with_limits(framing: Framing, limits: &Limits) -> Self {
         let state = match framing {
-            Framing::None | Framing::Length(0) => State::Done,
-            Framing::Length(length) => State::Length(length),
-            Framing::Chunked => State::Chunked(Chunked::new(limits)),
-            Framing::UntilClose => State::UntilClose,
+            Framing::None | Framing::Length(0) => BodyState::Done,
+            Framing::Length(length) => BodyState::Length(length),
+            Framing::Chunked => BodyState::Chunked(Chunked::new(limits)),
+            Framing::UntilClose => BodyState::UntilClose,
         };
         Self { state }
     }
@@ -109,26 +109,26 @@ impl BodyTracker {
         data: &mut impl FnMut(&[u8]),
     ) -> Result<Advance, Reject> {
         let consumed = match &mut self.state {
-            State::Done => 0,
-            State::Length(left) => {
+            BodyState::Done => 0,
+            BodyState::Length(left) => {
                 let take = usize::try_from(*left)
                     .unwrap_or(usize::MAX)
                     .min(input.len());
                 data(&input[..take]);
                 *left -= take as u64;
                 if *left == 0 {
-                    self.state = State::Done;
+                    self.state = BodyState::Done;
                 }
                 take
             }
-            State::Chunked(chunked) => {
+            BodyState::Chunked(chunked) => {
                 let consumed = chunked.advance(input, data)?;
                 if chunked.is_done() {
-                    self.state = State::Done;
+                    self.state = BodyState::Done;
                 }
                 consumed
             }
-            State::UntilClose => {
+            BodyState::UntilClose => {
                 data(input);
                 input.len()
             }
@@ -153,16 +153,16 @@ impl BodyTracker {
             done,
         };
         let chunked = match &mut self.state {
-            State::Chunked(chunked) => chunked,
-            State::Done => return Ok(plain(0, true)),
-            State::UntilClose => return Ok(plain(input.len(), false)),
-            State::Length(left) => {
+            BodyState::Chunked(chunked) => chunked,
+            BodyState::Done => return Ok(plain(0, true)),
+            BodyState::UntilClose => return Ok(plain(input.len(), false)),
+            BodyState::Length(left) => {
                 let rest = usize::try_from(*left).unwrap_or(usize::MAX);
                 let take = rest.min(input.len());
                 *left -= take as u64;
                 let done = *left == 0;
                 if done {
-                    self.state = State::Done;
+                    self.state = BodyState::Done;
                 }
                 return Ok(plain(take, done));
             }
@@ -170,7 +170,7 @@ impl BodyTracker {
         let reach = chunked.forward(input, &mut |_| ())?;
         let done = chunked.is_done();
         if done {
-            self.state = State::Done;
+            self.state = BodyState::Done;
         }
         Ok(Forward {
             pass: reach.passed,
@@ -184,21 +184,21 @@ impl BodyTracker {
     #[must_use]
     pub fn line(&self) -> Option<Line<'_>> {
         match &self.state {
-            State::Chunked(chunked) => Some(chunked.line()),
-            State::Done | State::Length(_) | State::UntilClose => None,
+            BodyState::Chunked(chunked) => Some(chunked.line()),
+            BodyState::Done | BodyState::Length(_) | BodyState::UntilClose => None,
         }
     }
 
     /// Whether the body has ended.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.state, BodyState::Done)
     }
 
     /// Whether the body is whole if the connection closes now.
     #[must_use]
     pub fn is_whole_at_close(&self) -> bool {
-        matches!(self.state, State::Done | State::UntilClose)
+        matches!(self.state, BodyState::Done | BodyState::UntilClose)
     }
 
     /// Bytes that are known to come: the rest of the body, or of the chunk. Zero when done, `None`
@@ -206,10 +206,10 @@ impl BodyTracker {
     #[must_use]
     pub fn remaining_hint(&self) -> Option<u64> {
         match &self.state {
-            State::Done => Some(0),
-            State::Length(left) => Some(*left),
-            State::Chunked(chunked) => chunked.remaining_hint(),
-            State::UntilClose => None,
+            BodyState::Done => Some(0),
+            BodyState::Length(left) => Some(*left),
+            BodyState::Chunked(chunked) => chunked.remaining_hint(),
+            BodyState::UntilClose => None,
         }
     }
 }

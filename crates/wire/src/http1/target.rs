@@ -18,7 +18,7 @@ pub enum TargetForm {
 
 /// A target taken apart.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct TargetParts {
     pub(super) form: TargetForm,
     pub(super) path: Span,
     pub(super) query: Option<Span>,
@@ -26,7 +26,7 @@ pub(super) struct Parts {
 }
 
 /// Takes apart the target at `span`, which is known to hold visible characters only.
-pub(super) fn parse(buf: &[u8], span: Span, method: Method) -> Result<Parts, Reject> {
+pub(super) fn parse(buf: &[u8], span: Span, method: Method) -> Result<TargetParts, Reject> {
     let target = span.of(buf);
     // Both at once and without branches, which the compiler turns into vector instructions.
     let bad = target
@@ -49,7 +49,7 @@ pub(super) fn parse(buf: &[u8], span: Span, method: Method) -> Result<Parts, Rej
             start: span.end,
             end: span.end,
         };
-        return Ok(Parts {
+        return Ok(TargetParts {
             form: TargetForm::Authority,
             path,
             query: None,
@@ -58,7 +58,7 @@ pub(super) fn parse(buf: &[u8], span: Span, method: Method) -> Result<Parts, Rej
     }
     match target {
         [b'/', ..] => Ok(split_query(target, span, TargetForm::Origin, None)),
-        b"*" if method == Method::Options => Ok(Parts {
+        b"*" if method == Method::Options => Ok(TargetParts {
             form: TargetForm::Asterisk,
             path: span,
             query: None,
@@ -68,7 +68,7 @@ pub(super) fn parse(buf: &[u8], span: Span, method: Method) -> Result<Parts, Rej
     }
 }
 
-fn absolute(target: &[u8], span: Span) -> Result<Parts, Reject> {
+fn absolute(target: &[u8], span: Span) -> Result<TargetParts, Reject> {
     const HTTP: &[u8] = b"http://";
     let Some(scheme) = target.windows(3).position(|three| three == b"://") else {
         return Err(Reject::TARGET_FORM);
@@ -97,7 +97,7 @@ fn absolute(target: &[u8], span: Span) -> Result<Parts, Reject> {
 }
 
 /// Splits `text`, which lies at `span`, at its first question mark.
-fn split_query(text: &[u8], span: Span, form: TargetForm, authority: Option<Span>) -> Parts {
+fn split_query(text: &[u8], span: Span, form: TargetForm, authority: Option<Span>) -> TargetParts {
     let (path, query) = match memchr::memchr(b'?', text) {
         None => (span, None),
         Some(at) => {
@@ -109,7 +109,7 @@ fn split_query(text: &[u8], span: Span, form: TargetForm, authority: Option<Span
             )
         }
     };
-    Parts {
+    TargetParts {
         form,
         path,
         query,

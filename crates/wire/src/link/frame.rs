@@ -90,7 +90,7 @@ impl Code {
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// A header block, or its last piece, and first bytes of the body.
     Message = 0,
     /// Bytes of a stream.
@@ -113,17 +113,22 @@ pub enum Kind {
     GoAway = EVENT | 3,
 }
 
-impl Kind {
+impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
-        const KINDS: [Kind; 6] = [
-            Kind::Message,
-            Kind::Data,
-            Kind::Window,
-            Kind::Reset,
-            Kind::Open,
-            Kind::Part,
+        const KINDS: [FrameKind; 6] = [
+            FrameKind::Message,
+            FrameKind::Data,
+            FrameKind::Window,
+            FrameKind::Reset,
+            FrameKind::Open,
+            FrameKind::Part,
         ];
-        const EVENTS: [Kind; 4] = [Kind::Hello, Kind::Heartbeat, Kind::Ack, Kind::GoAway];
+        const EVENTS: [FrameKind; 4] = [
+            FrameKind::Hello,
+            FrameKind::Heartbeat,
+            FrameKind::Ack,
+            FrameKind::GoAway,
+        ];
         let number = usize::from(byte & 0xf);
         if byte & EVENT == 0 {
             KINDS.get(number).copied()
@@ -143,7 +148,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// What it is.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// Whether an answer is wanted: to the stream that begins here, to a heartbeat.
     pub wanted: bool,
     /// Whether it comes from the called end; of a heartbeat, whether it is the answer.
@@ -161,7 +166,7 @@ pub struct Head {
 impl Head {
     /// A head of this kind with nothing else in it.
     #[must_use]
-    pub fn new(kind: Kind, number: u32) -> Self {
+    pub fn new(kind: FrameKind, number: u32) -> Self {
         Self {
             kind,
             wanted: false,
@@ -205,7 +210,7 @@ impl Head {
             ));
         }
         let kind =
-            Kind::from_byte(bytes[1]).ok_or(LinkError::Rule("a kind of frame is unknown"))?;
+            FrameKind::from_byte(bytes[1]).ok_or(LinkError::Rule("a kind of frame is unknown"))?;
         let head = Self {
             kind,
             wanted: bytes[1] & WANTED != 0,
@@ -223,37 +228,43 @@ impl Head {
     fn check(&self) -> Result<(), LinkError> {
         let Self { wanted, more, .. } = *self;
         let flags_are_right = match self.kind {
-            Kind::Message => !(wanted && self.response),
-            Kind::Part => more && !(wanted && self.response),
-            Kind::Open => wanted && !self.response,
-            Kind::Data => !wanted,
-            Kind::Window => more && !wanted,
-            Kind::Reset => !more && !wanted,
-            Kind::Hello => !more && !wanted,
-            Kind::Heartbeat => !more && wanted != self.response,
-            Kind::Ack | Kind::GoAway => !more && !wanted && !self.response,
+            FrameKind::Message => !(wanted && self.response),
+            FrameKind::Part => more && !(wanted && self.response),
+            FrameKind::Open => wanted && !self.response,
+            FrameKind::Data => !wanted,
+            FrameKind::Window => more && !wanted,
+            FrameKind::Reset => !more && !wanted,
+            FrameKind::Hello => !more && !wanted,
+            FrameKind::Heartbeat => !more && wanted != self.response,
+            FrameKind::Ack | FrameKind::GoAway => !more && !wanted && !self.response,
         };
         if !flags_are_right {
             return Err(LinkError::Rule("a frame's flags do not suit its kind"));
         }
         let length_is_right = match self.kind {
-            Kind::Message | Kind::Part => self.length >= 1,
-            Kind::Open => self.length >= 2,
-            Kind::Data => self.length >= 1 || !more,
-            Kind::Window => self.length == 4,
-            Kind::Hello => true,
-            Kind::Reset | Kind::Heartbeat | Kind::Ack | Kind::GoAway => self.length == 0,
+            FrameKind::Message | FrameKind::Part => self.length >= 1,
+            FrameKind::Open => self.length >= 2,
+            FrameKind::Data => self.length >= 1 || !more,
+            FrameKind::Window => self.length == 4,
+            FrameKind::Hello => true,
+            FrameKind::Reset | FrameKind::Heartbeat | FrameKind::Ack | FrameKind::GoAway => {
+                self.length == 0
+            }
         };
         if !length_is_right {
             return Err(LinkError::Rule("a frame's length does not suit its kind"));
         }
-        let has_code = matches!(self.kind, Kind::Message | Kind::Reset | Kind::GoAway);
+        let has_code = matches!(
+            self.kind,
+            FrameKind::Message | FrameKind::Reset | FrameKind::GoAway
+        );
         if !has_code && self.code != Code::OK {
             return Err(LinkError::Rule(
                 "a frame has a code that its kind does not have",
             ));
         }
-        if self.number == 0 && !self.kind.is_event() || self.number != 0 && self.kind == Kind::Hello
+        if self.number == 0 && !self.kind.is_event()
+            || self.number != 0 && self.kind == FrameKind::Hello
         {
             return Err(LinkError::Rule("a frame's serial does not suit its kind"));
         }

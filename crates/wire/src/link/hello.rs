@@ -11,7 +11,7 @@
 use std::fmt;
 
 use super::LinkError;
-use super::frame::{HEAD_BYTES, Head, Kind};
+use super::frame::{FrameKind, HEAD_BYTES, Head};
 
 #[cfg(test)]
 mod tests;
@@ -48,7 +48,7 @@ impl fmt::Debug for Token {
 
 /// What one end takes from the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct LinkLimits {
     /// Bytes of a stream that may come before it gives room for more.
     pub stream_window: u32,
     /// Bytes of sequenced frames that may come before it acknowledges. The smaller one of both ends holds in
@@ -70,10 +70,10 @@ pub struct Limits {
     pub grown_window: u32,
 }
 
-impl Limits {
+impl LinkLimits {
     /// What a client may take for granted until it has heard the server, and what is said unless the
     /// owner wants otherwise.
-    pub const INITIAL: Limits = Limits {
+    pub const INITIAL: LinkLimits = LinkLimits {
         stream_window: 64 * 1024,
         link_window: 1024 * 1024,
         max_frame: 16 * 1024,
@@ -86,7 +86,7 @@ impl Limits {
     };
 
     /// Less than this is of no use.
-    const LEAST: Limits = Limits {
+    const LEAST: LinkLimits = LinkLimits {
         stream_window: 1024,
         link_window: 8 * 1024,
         max_frame: 1024,
@@ -145,7 +145,7 @@ impl Limits {
 
     /// What is made of what the other end says: it may take more than is of use to an end with limits of its
     /// own, and must not decide how much that keeps.
-    pub(super) fn heard_by(self, own: &Limits) -> Self {
+    pub(super) fn heard_by(self, own: &LinkLimits) -> Self {
         Self {
             max_head: self.max_head.min(own.max_head.max(Self::INITIAL.max_head)),
             max_templates: self
@@ -186,7 +186,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for LinkLimits {
     fn default() -> Self {
         Self::INITIAL
     }
@@ -206,7 +206,7 @@ pub struct Hello {
     /// Bytes of sequenced frames that its sender has received in that session.
     pub received: u64,
     /// What its sender takes.
-    pub limits: Limits,
+    pub limits: LinkLimits,
     /// A client's: it opens a link beside this one when it is asked for one, and keeps both.
     pub beside: bool,
 }
@@ -223,7 +223,7 @@ impl Hello {
         };
         let head = Head::parse(head)?;
         let length = usize::from(head.length);
-        if head.kind != Kind::Hello {
+        if head.kind != FrameKind::Hello {
             return Err(LinkError::Rule("a connection does not begin with a HELLO"));
         }
         if !(FIXED_BYTES..=MAX_HELLO_BYTES).contains(&length) {
@@ -237,7 +237,7 @@ impl Hello {
     }
 
     pub(super) fn parse_payload(payload: &[u8], server: bool) -> Result<Self, LinkError> {
-        let mut fields = Fields(payload);
+        let mut fields = HelloReader(payload);
         let [version, oldest] = fields.take()?;
         // Of others that there may be, their sender knows that they are not known here.
         let [_, flags] = fields.take()?;
@@ -247,7 +247,7 @@ impl Hello {
             oldest,
             token: Token(fields.take()?),
             received: u64::from_be_bytes(fields.take()?),
-            limits: Limits {
+            limits: LinkLimits {
                 stream_window: fields.u32()?,
                 link_window: fields.u32()?,
                 max_frame: fields.u32()?,
@@ -284,7 +284,7 @@ impl Hello {
         let head = Head {
             response: self.server,
             length: FIXED_BYTES as u16,
-            ..Head::new(Kind::Hello, 0)
+            ..Head::new(FrameKind::Hello, 0)
         };
         let limits = &self.limits;
         out.extend_from_slice(&head.bytes());
@@ -306,9 +306,9 @@ impl Hello {
 }
 
 /// What is left to be read.
-struct Fields<'a>(&'a [u8]);
+struct HelloReader<'a>(&'a [u8]);
 
-impl Fields<'_> {
+impl HelloReader<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], LinkError> {
         let (taken, rest) = self
             .0

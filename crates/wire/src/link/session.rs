@@ -79,13 +79,13 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use super::frame::{Code, HEAD_BYTES, Head, Kind, Serial};
+use super::frame::{Code, FrameKind, HEAD_BYTES, Head, Serial};
 use super::heads::{Decoder, Encoder, HeadLimits};
-use super::hello::{Limits, Token};
+use super::hello::{LinkLimits, Token};
 pub use another::Another;
 use clock::Clock;
 use replay::Replay;
-use streams::{Stream, Table, Waiting};
+use streams::{Stream, StreamTable, Waiting};
 
 /// Longest destination of a stream, in bytes.
 pub const MAX_DESTINATION_BYTES: usize = 1024;
@@ -202,8 +202,8 @@ struct Pending {
 #[derive(Debug)]
 pub struct Session {
     end: End,
-    ours: Limits,
-    theirs: Limits,
+    ours: LinkLimits,
+    theirs: LinkLimits,
     /// A server's own; a client's once it was told.
     token: Token,
     /// Both ends know of this session: it can be resumed.
@@ -229,7 +229,7 @@ pub struct Session {
     /// How many of them the other end was told of.
     acknowledged: u64,
 
-    streams: Table,
+    streams: StreamTable,
     /// Streams of which the owner knows nothing.
     refused: usize,
     /// The last one that was opened.
@@ -253,22 +253,22 @@ pub struct Session {
 impl Session {
     /// The end that calls. It takes what is within `ours`; out of bounds ones are brought into them.
     #[must_use]
-    pub fn client(ours: Limits) -> Self {
+    pub fn client(ours: LinkLimits) -> Self {
         Self::new(End::Client, Token::NONE, ours.for_client())
     }
 
     /// The end that is called, of a session to be known by `token`, which cannot be guessed. It takes what
-    /// is within `ours`, and no less than [`Limits::INITIAL`] but for how many streams.
+    /// is within `ours`, and no less than [`LinkLimits::INITIAL`] but for how many streams.
     #[must_use]
-    pub fn server(token: Token, ours: Limits) -> Self {
+    pub fn server(token: Token, ours: LinkLimits) -> Self {
         Self::new(End::Server, token, ours.for_server())
     }
 
-    fn new(end: End, token: Token, ours: Limits) -> Self {
+    fn new(end: End, token: Token, ours: LinkLimits) -> Self {
         Self {
             end,
             ours,
-            theirs: Limits::INITIAL,
+            theirs: LinkLimits::INITIAL,
             token,
             begun: false,
             over: false,
@@ -283,11 +283,11 @@ impl Session {
             out: Replay::default(),
             received: 0,
             acknowledged: 0,
-            streams: Table::default(),
+            streams: StreamTable::default(),
             refused: 0,
             last: None,
             blocked: VecDeque::new(),
-            encoder: Encoder::new(&head_limits(&Limits::INITIAL)),
+            encoder: Encoder::new(&head_limits(&LinkLimits::INITIAL)),
             decoder: Decoder::new(&head_limits(&ours)),
             head: Vec::new(),
             block: Vec::new(),
@@ -401,7 +401,7 @@ impl Session {
         self.received = 0;
         self.acknowledged = 0;
         self.blocked.clear();
-        self.encoder = Encoder::new(&head_limits(&Limits::INITIAL));
+        self.encoder = Encoder::new(&head_limits(&LinkLimits::INITIAL));
         self.decoder = Decoder::new(&head_limits(&self.ours));
         self.parts.clear();
         self.parts_of = None;
@@ -462,11 +462,11 @@ impl Session {
 
     /// Longest payload of a frame that goes. Whole frames fill records of TLS.
     fn longest_payload(&self) -> usize {
-        self.theirs.max_frame.min(Limits::INITIAL.max_frame) as usize - HEAD_BYTES
+        self.theirs.max_frame.min(LinkLimits::INITIAL.max_frame) as usize - HEAD_BYTES
     }
 
     /// A head of a stream's frame that goes.
-    fn frame(&self, kind: Kind, serial: Serial) -> Head {
+    fn frame(&self, kind: FrameKind, serial: Serial) -> Head {
         Head {
             response: self.end == End::Server,
             ..Head::new(kind, serial.number())
@@ -512,7 +512,7 @@ impl Session {
 }
 
 /// What header blocks of either end are held to.
-fn head_limits(limits: &Limits) -> HeadLimits {
+fn head_limits(limits: &LinkLimits) -> HeadLimits {
     HeadLimits {
         templates: limits.max_templates,
         template_bytes: HeadLimits::DEFAULT.template_bytes,

@@ -5,7 +5,7 @@ use heddle_model::{
     WorkloadName,
 };
 
-use super::{Context, Draft, DraftRule, selector, source};
+use super::{Draft, DraftRule, PolicyContext, selector, source};
 use crate::check;
 use crate::compile::{MAX_CANDIDATES, Scope, did_you_mean, matcher};
 use crate::manifest::Kind;
@@ -20,7 +20,7 @@ const MAX_CONDITIONS: usize = 64;
 
 /// Compiles a policy; none when it cannot be told which workloads it concerns or what it does.
 pub(super) fn compile(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     spec: &AuthorizationPolicySpec,
     looks_left: &mut usize,
     scope: &mut Scope<'_>,
@@ -59,7 +59,7 @@ fn action(text: &str, at: &FieldPath, scope: &mut Scope<'_>) -> Option<PolicyAct
 }
 
 fn targets(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     spec: &AuthorizationPolicySpec,
     looks_left: &mut usize,
     scope: &mut Scope<'_>,
@@ -138,7 +138,7 @@ fn targets(
 }
 
 fn rules(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     spec: &AuthorizationPolicySpec,
     action: Option<PolicyAction>,
     scope: &mut Scope<'_>,
@@ -211,7 +211,7 @@ fn level(
 }
 
 fn sources(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     written: &[AuthorizationSource],
     action: Option<PolicyAction>,
     at: &FieldPath,
@@ -231,7 +231,7 @@ fn sources(
 }
 
 fn source_of(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     written: &AuthorizationSource,
     at: &FieldPath,
     to: &mut Sources,

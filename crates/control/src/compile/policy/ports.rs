@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use heddle_model::{AppProtocol, PolicyAction, Service, ServiceName, Workload, WorkloadName};
 
-use super::{Context, Draft, DraftRule};
+use super::{Draft, DraftRule, PolicyContext};
 use crate::compile::Scope;
 use crate::manifest::node::FieldPath;
 
@@ -114,7 +114,7 @@ impl<'p> Selected<'p> {
 }
 
 /// Reports rules that cannot be enforced, or are about ports that no selected workload has.
-pub(super) fn check(context: &Context<'_>, draft: &Draft, scope: &mut Scope<'_>) {
+pub(super) fn check(context: &PolicyContext<'_>, draft: &Draft, scope: &mut Scope<'_>) {
     let selected = Selected::new(context.ports, &draft.selected);
     for rule in &draft.rules {
         for (port, at) in rule.rule.ports.iter().zip(&rule.ports_at) {

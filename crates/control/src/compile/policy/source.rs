@@ -2,7 +2,7 @@
 
 use heddle_model::{Name, Namespace, ServiceAccountName, SourceNamespace, Sources, SpiffeId};
 
-use super::Context;
+use super::PolicyContext;
 use crate::compile::{Scope, did_you_mean};
 use crate::manifest::Kind;
 use crate::manifest::node::FieldPath;
@@ -12,7 +12,7 @@ const DEFAULT_ACCOUNT: &str = "default";
 
 /// Adds a service account of the mesh's own trust domain.
 pub(super) fn add_account(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     account: ServiceAccountName,
     at: &FieldPath,
     to: &mut Sources,
@@ -24,7 +24,7 @@ pub(super) fn add_account(
 
 /// Adds an identity, which a workload of this mesh must be able to prove.
 pub(super) fn add_identity(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     id: SpiffeId,
     at: &FieldPath,
     to: &mut Sources,
@@ -54,7 +54,7 @@ pub(super) fn add_identity(
 }
 
 fn warn_unknown(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     account: &ServiceAccountName,
     at: &FieldPath,
     scope: &mut Scope<'_>,
@@ -76,7 +76,7 @@ fn warn_unknown(
 }
 
 /// Adds every service account of a namespace.
-pub(super) fn add_namespace(context: &Context<'_>, namespace: Namespace, to: &mut Sources) {
+pub(super) fn add_namespace(context: &PolicyContext<'_>, namespace: Namespace, to: &mut Sources) {
     to.namespaces.push(SourceNamespace {
         trust_domain: context.trust_domain.clone(),
         namespace,
@@ -85,7 +85,7 @@ pub(super) fn add_namespace(context: &Context<'_>, namespace: Namespace, to: &mu
 
 /// A namespace that is written; without one, the policy's own.
 pub(super) fn namespace(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     written: Option<&str>,
     at: &FieldPath,
     scope: &mut Scope<'_>,

@@ -11,7 +11,7 @@ use heddle_model::{
 };
 
 use super::regex::{Pattern, translate};
-use super::{Context, Draft, DraftRule, any_request, selector, source};
+use super::{Draft, DraftRule, PolicyContext, any_request, selector, source};
 use crate::check;
 use crate::compile::{Scope, did_you_mean, matcher};
 use crate::manifest::Kind;
@@ -24,7 +24,7 @@ const MAX_CONDITIONS: usize = 64;
 
 /// Compiles a TrafficTarget; none when it cannot be told which workloads it concerns.
 pub(super) fn compile(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     spec: &TrafficTargetSpec,
     looks_left: &mut usize,
     scope: &mut Scope<'_>,
@@ -43,7 +43,7 @@ pub(super) fn compile(
 
 /// A service account that is referred to.
 fn account(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     subject: &Subject,
     at: &FieldPath,
     scope: &mut Scope<'_>,
@@ -68,7 +68,7 @@ fn account(
 }
 
 fn destination(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     written: &Subject,
     looks_left: &mut usize,
     scope: &mut Scope<'_>,
@@ -110,7 +110,7 @@ fn destination(
     Some(selected)
 }
 
-fn sources(context: &Context<'_>, written: &[Subject], scope: &mut Scope<'_>) -> Sources {
+fn sources(context: &PolicyContext<'_>, written: &[Subject], scope: &mut Scope<'_>) -> Sources {
     let at = FieldPath::of("spec.sources");
     let mut sources = Sources::default();
     if written.is_empty() {
@@ -144,7 +144,7 @@ struct Parts {
 }
 
 fn rules(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     written: &[TargetRule],
     sources: &Sources,
     scope: &mut Scope<'_>,
@@ -217,7 +217,7 @@ fn put_together(parts: Parts, sources: &Sources, scope: &mut Scope<'_>) -> Vec<D
 }
 
 fn tcp(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     rule: &TargetRule,
     at: &FieldPath,
     parts: &mut Parts,
@@ -244,7 +244,7 @@ fn tcp(
 }
 
 fn http(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     rule: &TargetRule,
     number: u32,
     at: &FieldPath,
@@ -290,7 +290,7 @@ fn http(
 
 /// The object that a rule refers to, in the TrafficTarget's own namespace.
 fn find<'i, T>(
-    context: &Context<'_>,
+    context: &PolicyContext<'_>,
     known: &'i BTreeMap<(heddle_model::Namespace, Name), &T>,
     (kind, rule): (Kind, &TargetRule),
     at: &FieldPath,

@@ -1,6 +1,6 @@
 //! What to write instead of a value of a wrong type.
 
-use super::super::node::{Entry, FieldPath, Node, Plain, Value};
+use super::super::node::{FieldPath, MappingEntry, Node, Plain, Value};
 
 /// The remedy for a value that is not `what`; empty where the reason says all there is to say.
 pub(super) fn of(node: &Node, path: &FieldPath, what: &str) -> String {
@@ -68,8 +68,8 @@ fn is_share(text: &str) -> bool {
 }
 
 /// A mapping of variables as the list that it should be; of many only the first.
-fn variables(entries: &[Entry]) -> String {
-    let Some(Entry { key, value, .. }) = entries.first() else {
+fn variables(entries: &[MappingEntry]) -> String {
+    let Some(MappingEntry { key, value, .. }) = entries.first() else {
         return "start each item with '- ', or write [a, b]".to_owned();
     };
     let value = match &value.value {

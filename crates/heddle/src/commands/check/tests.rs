@@ -1,5 +1,5 @@
 use super::*;
-use crate::status::{ClockStatus, ControlStatus, TrustStatus};
+use crate::status::{ClockStatus, ControlConnectionStatus, TrustStatus};
 
 const NOW: u64 = 1_800_000_000;
 
@@ -15,7 +15,7 @@ fn status() -> IdentityStatus {
         node: "edge-1".to_owned(),
         trust_domain: Some("cluster.local".to_owned()),
         mesh_address: Some("192.0.2.7:15008".parse().unwrap()),
-        control: ControlStatus {
+        control: ControlConnectionStatus {
             address: "192.0.2.1:15012".to_owned(),
             connected: true,
             for_s: 61,

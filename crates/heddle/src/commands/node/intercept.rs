@@ -7,7 +7,7 @@ use heddle_intercept::{Cidr, PortRange};
 use heddle_model::WorkloadName;
 
 use crate::admin::Location;
-use crate::hold::{User, Wanted};
+use crate::hold::{ProxyUser, User};
 use crate::node::HeldBy;
 
 /// Pods whose traffic is intercepted.
@@ -52,7 +52,7 @@ pub(crate) struct Intercept {
     /// Which user the proxy runs as: neither root nor of root's group. The node's state folder is given to it
     /// [default: a user heddle of /etc/passwd, else the number 65523; where the holder is not root, its own]
     #[arg(long, value_name = "NAME|UID[:GID]", requires = "intercept")]
-    pub(crate) proxy_user: Option<Wanted>,
+    pub(crate) proxy_user: Option<ProxyUser>,
     /// Set for the proxy by its holder.
     #[arg(long, hide = true)]
     pub(crate) held: bool,

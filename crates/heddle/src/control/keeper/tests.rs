@@ -3,8 +3,8 @@ use heddle_control::authority::{self, NextRoot};
 use super::*;
 use crate::control::fixture::{Fixture, HOUR, NOW, at, node_id};
 
-fn keeper(fixture: &Fixture) -> Keeper {
-    Keeper::new(
+fn keeper(fixture: &Fixture) -> AuthorityKeeper {
+    AuthorityKeeper::new(
         Arc::clone(&fixture.authority),
         fixture.nodes.clone(),
         fixture.door(),

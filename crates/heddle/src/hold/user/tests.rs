@@ -1,4 +1,4 @@
-use super::{User, Wanted, find};
+use super::{ProxyUser, User, find};
 
 const USERS: &str = "root:x:0:0:root:/root:/bin/sh
 nobody:x:65534:65534::/:/bin/false
@@ -27,7 +27,7 @@ fn the_proxy_is_who_is_named_and_never_root() {
         (USERS, Some("damaged"), Err("there is no user damaged")),
         (USERS, Some("stranger"), Err("there is no user stranger")),
     ] {
-        let wanted: Option<Wanted> = wanted.map(|text| text.parse().unwrap());
+        let wanted: Option<ProxyUser> = wanted.map(|text| text.parse().unwrap());
         match (find(wanted.as_ref(), users), found) {
             (Ok(user), Ok((uid, gid))) => assert_eq!(user, User { uid, gid }),
             (Err(why), Err(said)) => assert!(why.contains(said), "{wanted:?}: {why}"),
@@ -39,7 +39,7 @@ fn the_proxy_is_who_is_named_and_never_root() {
 #[test]
 fn what_names_no_user_is_refused() {
     for wrong in ["", ":1", "mesh:group", "1:2:3", "-1"] {
-        assert!(wrong.parse::<Wanted>().is_err(), "{wrong}");
+        assert!(wrong.parse::<ProxyUser>().is_err(), "{wrong}");
     }
     let handed = User { uid: 7, gid: 8 }.to_string().parse::<User>();
     assert_eq!(handed, Ok(User { uid: 7, gid: 8 }));

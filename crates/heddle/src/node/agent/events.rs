@@ -8,7 +8,7 @@ use heddle_transport::Leaf;
 use heddle_xds::{Certificate, ClientError, TrustUpdate};
 use rustls_pki_types::CertificateDer;
 
-use super::super::courier::{Broken, Event, Link, Order};
+use super::super::courier::{Broken, ControlConnection, CourierOrder, Event};
 use super::super::key::LeafKey;
 use super::super::moment::Moment;
 use super::super::state::check_mesh;
@@ -24,7 +24,7 @@ impl Agent {
         let now = self.now();
         match event {
             Event::Up(link) => {
-                let Link {
+                let ControlConnection {
                     peer,
                     mesh_address,
                     orders,
@@ -164,7 +164,7 @@ impl Agent {
     fn reconnect(&mut self) {
         if let Some(orders) = self.orders.take() {
             // Without room or a connection this fails; the connection then ends by itself, as its orders have ended.
-            let _ = orders.try_send(Order::Reconnect);
+            let _ = orders.try_send(CourierOrder::Reconnect);
         }
     }
 

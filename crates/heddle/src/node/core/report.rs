@@ -3,11 +3,13 @@
 use heddle_model::SpiffeId;
 use heddle_transport::{Peer, Refusal};
 
-use super::super::keeper::Kept;
+use super::super::keeper::KeptIdentity;
 use super::super::moment::Moment;
 use super::super::trusted::hexadecimal;
 use super::Core;
-use crate::status::{ClockStatus, ControlStatus, HeldStatus, IdentityStatus, TrustStatus};
+use crate::status::{
+    ClockStatus, ControlConnectionStatus, HeldStatus, IdentityStatus, TrustStatus,
+};
 use crate::time::{duration, utc};
 
 /// Problems of single identities that are told one by one.
@@ -33,7 +35,7 @@ impl Core {
             node: self.name().to_owned(),
             trust_domain: Some(self.trusted.domain.to_string()),
             mesh_address: None,
-            control: ControlStatus {
+            control: ControlConnectionStatus {
                 address: self.link.address.clone(),
                 connected: self.link.is_up,
                 for_s: now.elapsed.saturating_sub(self.link.since).as_secs(),
@@ -60,7 +62,7 @@ impl Core {
         status
     }
 
-    fn held(&self, (id, kept): (&SpiffeId, &Kept)) -> HeldStatus {
+    fn held(&self, (id, kept): (&SpiffeId, &KeptIdentity)) -> HeldStatus {
         let leaf = self.leaves.get(id);
         HeldStatus {
             refused: self.refused(id),
@@ -153,7 +155,7 @@ impl Core {
 }
 
 /// What is wrong with an identity that others believe, if anything is.
-fn late(id: &SpiffeId, kept: &Kept, unix_s: u64) -> Option<String> {
+fn late(id: &SpiffeId, kept: &KeptIdentity, unix_s: u64) -> Option<String> {
     let why = |text: String| match &kept.failure {
         Some(failure) => format!("{text}: {failure}"),
         None => text,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::sync::watch;
 
-use super::backoff::Backoff;
+use super::backoff::RestartBackoff;
 use super::process::{Process, Spec};
 use super::{Output, Policy};
 use crate::status::ProcessStatus;
@@ -22,7 +22,7 @@ pub(super) struct Job {
 impl Job {
     /// Returns once it is told to stop and the process is gone.
     pub(super) async fn run(mut self) {
-        let mut backoff = Backoff::new(self.policy.restart_min, self.policy.restart_max);
+        let mut backoff = RestartBackoff::new(self.policy.restart_min, self.policy.restart_max);
         let mut has_run = false;
         // It may have waited for its predecessor until it was no longer wanted itself.
         while self.stop.try_recv() == Err(TryRecvError::Empty) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::{Pod, Pods};
+use super::{EnrolledPod, Pods};
 use crate::hooks::Range;
 use crate::{PodId, dials};
 
@@ -17,7 +17,7 @@ const BATCH: usize = 8;
 impl Pods {
     /// Ends the dials of pods that have had hooks for a moment, where those go to the mesh and are not answered.
     pub(in crate::holder) fn end_dials(&mut self, now: Instant) {
-        let is_due = |pod: &&mut Pod| pod.begun.is_some_and(|due| due <= now);
+        let is_due = |pod: &&mut EnrolledPod| pod.begun.is_some_and(|due| due <= now);
         let ranges = &self.ranges;
         for pod in self.pods.values_mut().filter(is_due).take(BATCH) {
             pod.begun = None;
@@ -34,7 +34,7 @@ impl Pods {
     }
 }
 
-impl Pod {
+impl EnrolledPod {
     fn end_dials(&self, ranges: &[Range]) {
         match dials::end(self.netns.as_fd(), |to| self.is_carried(to, ranges)) {
             Ok(0) => {}

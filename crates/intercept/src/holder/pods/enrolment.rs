@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::addresses::{Divided, not_before};
 use super::begun::ANSWERED_WITHIN;
 use super::place::{OWN_NAMESPACE, Place, is_namespace, leads_to, place};
-use super::{DRAINS_WITHIN, Pod, Pods};
+use super::{DRAINS_WITHIN, EnrolledPod, Pods};
 use crate::holder::memory::Remembered;
 use crate::holder::sockets::{self, Found};
 use crate::hooks::{self, HookError};
@@ -43,13 +43,14 @@ impl Pods {
                 "{path} is the network of the machine or of the node itself, which is no pod's"
             ));
         }
-        let is_taken = |pod: &&Pod| pod.place == found && pod.state != PodState::Releasing;
+        let is_taken = |pod: &&EnrolledPod| pod.place == found && pod.state != PodState::Releasing;
         let taken = self.all().find(is_taken);
         if let Some(other) = taken.filter(|other| other.workload != *workload) {
             let other = &other.workload;
             return Err(format!("{path} is the namespace of {other} already"));
         }
-        let others = |pod: &&Pod| pod.workload != *workload && pod.state != PodState::Releasing;
+        let others =
+            |pod: &&EnrolledPod| pod.workload != *workload && pod.state != PodState::Releasing;
         let owner = |address| {
             let mut others = self.all().filter(others);
             others.find(|pod| pod.addresses.contains(address))
@@ -179,7 +180,7 @@ impl Pods {
             let _ = routes::undo(netns.as_fd());
             return Err(error.to_string());
         }
-        let pod = Pod {
+        let pod = EnrolledPod {
             id,
             workload,
             is_found: path.as_ref().is_some_and(|path| leads_to(path, place)),

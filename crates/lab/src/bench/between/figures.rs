@@ -6,14 +6,14 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::sharing::Times;
-use super::{CALLERS, Plan, Way};
+use super::{BetweenPlan, CALLERS, Transport};
 use crate::bench::findings::{Findings, failures, shown};
 use crate::bench::load::Outcome;
 use crate::bench::statistics;
 
 /// What one run found.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Found {
+pub(super) struct BetweenRun {
     qps: f64,
     p99_ms: f64,
     /// Processor time of each of the far node's Workers, as a part of the window.
@@ -23,12 +23,12 @@ pub(super) struct Found {
     errors: BTreeMap<String, u64>,
 }
 
-impl Found {
-    pub(super) fn of(outcome: &Outcome, times: Times) -> Found {
+impl BetweenRun {
+    pub(super) fn of(outcome: &Outcome, times: Times) -> BetweenRun {
         let window_ns = outcome.seconds * 1e9;
         let threads = outcome.threads.iter();
         let workers = threads.filter(|(name, _)| name.starts_with("worker-"));
-        Found {
+        BetweenRun {
             qps: outcome.per_s(),
             p99_ms: outcome.p99_us / 1e3,
             workers: workers.map(|(_, ns)| *ns as f64 / window_ns).collect(),
@@ -48,10 +48,10 @@ impl Found {
 
 /// All runs, by callers and way, in the order of rounds.
 #[derive(Debug, Default)]
-pub(super) struct Figures(BTreeMap<(u32, Way), Vec<Found>>);
+pub(super) struct BetweenRuns(BTreeMap<(u32, Transport), Vec<BetweenRun>>);
 
 /// What the figures of so many callers are called.
-struct Names {
+struct CallerFigureNames {
     busy: &'static str,
     busy_http1: &'static str,
     qps: &'static str,
@@ -60,7 +60,7 @@ struct Names {
     failed: &'static str,
 }
 
-const OF_MANY: Names = Names {
+const OF_MANY: CallerFigureNames = CallerFigureNames {
     busy: "busy_max_vs_min",
     busy_http1: "http1_busy_max_vs_min",
     qps: "qps_two_workers_vs_http1",
@@ -69,7 +69,7 @@ const OF_MANY: Names = Names {
     failed: "failed",
 };
 
-const OF_ONE: Names = Names {
+const OF_ONE: CallerFigureNames = CallerFigureNames {
     busy: "busy_max_vs_min_one_caller",
     busy_http1: "http1_busy_max_vs_min_one_caller",
     qps: "qps_two_workers_vs_http1_one_caller",
@@ -78,13 +78,13 @@ const OF_ONE: Names = Names {
     failed: "failed_one_caller",
 };
 
-impl Figures {
-    pub(super) fn add(&mut self, callers: u32, way: Way, found: Found) {
+impl BetweenRuns {
+    pub(super) fn add(&mut self, callers: u32, way: Transport, found: BetweenRun) {
         self.0.entry((callers, way)).or_default().push(found);
     }
 
     /// Says everything that was found.
-    pub(super) fn tell(&self, plan: &Plan, findings: &mut Findings) {
+    pub(super) fn tell(&self, plan: &BetweenPlan, findings: &mut Findings) {
         findings.say(format!(
             "\nA node with one worker or two, called by another over 64 connections as fast as it goes, {} rounds;\n  \
              figures are medians, workers' processor time of {} s after {} s",
@@ -92,15 +92,16 @@ impl Figures {
         ));
         for callers in CALLERS {
             let names = if callers == 1 { OF_ONE } else { OF_MANY };
-            for way in Way::ALL {
+            for way in Transport::ALL {
                 self.tell_of(callers, way, findings);
             }
             let of = |way| self.0.get(&(callers, way)).map_or(&[][..], Vec::as_slice);
-            let (links, http1) = (of(Way::Link), of(Way::Http1));
-            let qps = |all: &[Found]| all.iter().map(|found| Some(found.qps)).collect::<Vec<_>>();
+            let (links, http1) = (of(Transport::Link), of(Transport::Http1));
+            let qps =
+                |all: &[BetweenRun]| all.iter().map(|found| Some(found.qps)).collect::<Vec<_>>();
             let ratio = statistics::ratio(&qps(links), &qps(http1));
-            findings.ratio(names.busy, median(links, Found::max_vs_min));
-            findings.ratio(names.busy_http1, median(http1, Found::max_vs_min));
+            findings.ratio(names.busy, median(links, BetweenRun::max_vs_min));
+            findings.ratio(names.busy_http1, median(http1, BetweenRun::max_vs_min));
             findings.ratio(names.qps, ratio.map(|ratio| ratio.median));
             findings.value(names.seconds, median(links, |found| found.shared_s));
             let unshared = links
@@ -113,7 +114,7 @@ impl Figures {
         }
     }
 
-    fn tell_of(&self, callers: u32, way: Way, findings: &mut Findings) {
+    fn tell_of(&self, callers: u32, way: Transport, findings: &mut Findings) {
         let Some(all) = self.0.get(&(callers, way)) else {
             return;
         };
@@ -139,7 +140,7 @@ impl Figures {
 }
 
 /// The median of those that have the figure.
-fn median(all: &[Found], pick: impl Fn(&Found) -> Option<f64>) -> Option<f64> {
+fn median(all: &[BetweenRun], pick: impl Fn(&BetweenRun) -> Option<f64>) -> Option<f64> {
     statistics::median(&all.iter().filter_map(pick).collect::<Vec<_>>())
 }
 
@@ -147,8 +148,8 @@ fn median(all: &[Found], pick: impl Fn(&Found) -> Option<f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn found(workers: &[f64]) -> Found {
-        Found {
+    fn found(workers: &[f64]) -> BetweenRun {
+        BetweenRun {
             qps: 1.0,
             p99_ms: 1.0,
             workers: workers.to_vec(),

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::sharing::{Sharing, Times, watched};
-use super::{Plan, Way};
+use super::{BetweenPlan, Transport};
 use crate::bench::ask;
 use crate::bench::authority::Authority;
-use crate::bench::child::{Child, Place, words};
+use crate::bench::child::{Child, Confinement, words};
 use crate::bench::load::Outcome;
 use crate::bench::nodes::{self, Apart, FAR, Nodes, Site};
 use crate::bench::stage::parse;
@@ -26,20 +26,20 @@ const FAR_IS_NICE: u32 = 12;
 const LATE: Duration = Duration::from_secs(20);
 
 /// What all runs have in common.
-pub(super) struct Stage {
+pub(super) struct BetweenStage {
     pub(super) heddle: System,
     pub(super) upstream: Serving,
     pub(super) dir: tempfile::TempDir,
 }
 
-impl Stage {
+impl BetweenStage {
     /// Starts both nodes, loads them, and says what came of it: the load generator's account, with the far node's
     /// processor time, and after how many seconds that had two Workers, and both at work.
     pub(super) fn run(
         &self,
-        way: Way,
+        way: Transport,
         callers: u32,
-        plan: &Plan,
+        plan: &BetweenPlan,
     ) -> anyhow::Result<(Outcome, Times)> {
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
         let (nodes, targets) = self.nodes(dir.path(), way, callers)?;
@@ -54,7 +54,7 @@ impl Stage {
         let log = self.dir.path().join("load.log");
         let sharing = Sharing::default();
         let (printed, times) = watched(far, sharing, || {
-            let place = Place::default();
+            let place = Confinement::default();
             let child = Child::start("the load generator", &place, &command, &log, true)?;
             child.finish(Duration::from_secs_f64(plan.warm_up_s + plan.window_s) + LATE)
         })?;
@@ -62,7 +62,12 @@ impl Stage {
     }
 
     /// Two nodes that serve, and where each caller sends.
-    fn nodes(&self, dir: &Path, way: Way, callers: u32) -> anyhow::Result<(Nodes, Vec<String>)> {
+    fn nodes(
+        &self,
+        dir: &Path,
+        way: Transport,
+        callers: u32,
+    ) -> anyhow::Result<(Nodes, Vec<String>)> {
         let work = Work::new(1, 1, self.upstream.port);
         let service = &work.services[0];
         let manifest = render(
@@ -76,7 +81,7 @@ impl Stage {
         let mut nodes = Nodes::start(&Site {
             heddle: &self.heddle.program,
             dir,
-            place: &Place::default(),
+            place: &Confinement::default(),
             settings: Some(&near),
             apart: Some(Apart {
                 node: FAR,
@@ -99,7 +104,7 @@ impl Stage {
     }
 }
 
-fn settings(dir: &Path, name: &str, way: Way, most: u32) -> anyhow::Result<PathBuf> {
+fn settings(dir: &Path, name: &str, way: Transport, most: u32) -> anyhow::Result<PathBuf> {
     let file = dir.join(name);
     let between = way.name();
     let text = format!("proxy: {{between_nodes: {between}, workers: {{min: 1, max: {most}}}}}\n");

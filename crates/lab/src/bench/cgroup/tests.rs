@@ -42,7 +42,7 @@ fn a_quota_is_written_in_the_terms_of_its_version() {
             "cpu.max"
         });
         // Not dropped: a folder of ordinary files is not removed like a group.
-        let group = std::mem::ManuallyDrop::new(Group {
+        let group = std::mem::ManuallyDrop::new(QuotaGroup {
             dir: inside,
             version,
         });

@@ -7,7 +7,7 @@ use crate::bench::statistics::{less_extremes, mean};
 
 /// One run. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Run {
+pub(super) struct ConcurrencyRun {
     pub(super) qps: f64,
     pub(super) mean_ms: f64,
     pub(super) p50_ms: f64,
@@ -20,13 +20,13 @@ pub(super) struct Run {
     pub(super) other_cores: f64,
 }
 
-impl Run {
-    pub(super) fn of(outcome: &Outcome) -> Run {
+impl ConcurrencyRun {
+    pub(super) fn of(outcome: &Outcome) -> ConcurrencyRun {
         let cores = |names: &[&str]| {
             let used = names.iter().filter_map(|name| outcome.cpu.get(*name));
             used.map(|used| used.cpu_ns as f64).sum::<f64>() / 1e9 / outcome.seconds
         };
-        Run {
+        ConcurrencyRun {
             qps: outcome.per_s(),
             mean_ms: outcome.mean_us / 1e3,
             p50_ms: outcome.p50_us / 1e3,
@@ -46,10 +46,10 @@ impl Run {
 
 /// What several runs of a setting come to: the best and the worst by requests per second are left out, and
 /// the rest averaged, as published. Errors are those of all runs.
-pub(super) fn summary(runs: &[Run]) -> Option<Run> {
+pub(super) fn summary(runs: &[ConcurrencyRun]) -> Option<ConcurrencyRun> {
     let left = less_extremes(runs, |run| run.qps);
-    let mean = |figure: fn(&Run) -> f64| mean(left.iter().map(|run| figure(run)));
-    Some(Run {
+    let mean = |figure: fn(&ConcurrencyRun) -> f64| mean(left.iter().map(|run| figure(run)));
+    Some(ConcurrencyRun {
         qps: mean(|run| run.qps)?,
         mean_ms: mean(|run| run.mean_ms)?,
         p50_ms: mean(|run| run.p50_ms)?,
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
     use crate::bench::account::Usage;
 
-    fn run(qps: f64, max_ms: f64, errors: u64) -> Run {
-        Run {
+    fn run(qps: f64, max_ms: f64, errors: u64) -> ConcurrencyRun {
+        ConcurrencyRun {
             qps,
             mean_ms: 1.0,
             p50_ms: 1.0,
@@ -126,7 +126,7 @@ mod tests {
             ]),
             ..Outcome::default()
         };
-        let found = Run::of(&outcome);
+        let found = ConcurrencyRun::of(&outcome);
         assert_eq!((found.qps, found.mean_ms, found.errors), (500.0, 51.0, 2));
         assert_eq!((found.proxy_cores, found.other_cores), (0.5, 0.4));
     }

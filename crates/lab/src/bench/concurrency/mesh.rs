@@ -9,9 +9,9 @@ use super::plan::{Room, SIZES};
 use super::registry::{Abilities, Registered};
 use crate::bench::ask;
 use crate::bench::authority::{Authority, identity};
-use crate::bench::child::{Child, Place};
-use crate::bench::nodes::{self, Mesh, NEAR, Site, free_address};
-use crate::bench::systems::{Kind, READY_WITHIN, Running, System, render};
+use crate::bench::child::{Child, Confinement};
+use crate::bench::nodes::{self, MeshProcesses, NEAR, Site, free_address};
+use crate::bench::systems::{ProxyKind, READY_WITHIN, Running, System, render};
 
 /// The Service of all providers, and who calls it.
 pub(super) const SERVICE: &str = "provider";
@@ -19,7 +19,7 @@ const CONSUMER: &str = "consumer";
 
 /// A provider that runs, as templates see it.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Endpoint {
+pub(super) struct ProviderEndpoint {
     pub(super) name: &'static str,
     pub(super) address: Ipv4Addr,
     pub(super) port: u16,
@@ -32,27 +32,29 @@ pub(super) struct Endpoint {
 /// When something does not start, or no request comes through in time.
 pub(super) fn start(
     system: &System,
-    providers: &[Endpoint],
+    providers: &[ProviderEndpoint],
     room: &Room,
-    place: &Place,
+    place: &Confinement,
     abilities: &Abilities,
 ) -> anyhow::Result<Running> {
     let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
     let root = Authority::new()?;
     match system.kind {
-        Kind::Heddle => {
+        ProxyKind::Heddle => {
             let registered = abilities.register(&system.program, providers, room, dir.path())?;
             heddles(system, registered, place, &root, dir)
         }
-        Kind::Envoy => envoys(system, providers, room, place, &root, dir),
-        Kind::Haproxy | Kind::Nginx => anyhow::bail!("{} is not measured here", system.name),
+        ProxyKind::Envoy => envoys(system, providers, room, place, &root, dir),
+        ProxyKind::Haproxy | ProxyKind::Nginx => {
+            anyhow::bail!("{} is not measured here", system.name)
+        }
     }
 }
 
 fn heddles(
     system: &System,
     registered: Registered,
-    place: &Place,
+    place: &Confinement,
     root: &Authority,
     dir: tempfile::TempDir,
 ) -> anyhow::Result<Running> {
@@ -69,7 +71,7 @@ fn heddles(
         .into_iter()
         .chain(SIZES.map(|size| size.name))
         .collect();
-    let Mesh { mut nodes, control } = Mesh::start(&site, &names)?;
+    let MeshProcesses { mut nodes, control } = MeshProcesses::start(&site, &names)?;
     let near = &mut nodes[0];
     let (heddle, socket) = (near.heddle.clone(), near.socket.clone());
     let target = near.child.wait_until(READY_WITHIN, || {
@@ -84,7 +86,11 @@ fn heddles(
 }
 
 /// The folder: the Service, and these providers of it. `open`: others may register.
-pub(super) fn manifest(providers: &[Endpoint], told: bool, open: bool) -> anyhow::Result<String> {
+pub(super) fn manifest(
+    providers: &[ProviderEndpoint],
+    told: bool,
+    open: bool,
+) -> anyhow::Result<String> {
     render(
         include_str!("../../../peers/heddle-concurrency.yaml.j2"),
         minijinja::context! { providers, told, open },
@@ -108,9 +114,9 @@ fn target(status: &[u8]) -> Option<String> {
 
 fn envoys(
     system: &System,
-    providers: &[Endpoint],
+    providers: &[ProviderEndpoint],
     room: &Room,
-    place: &Place,
+    place: &Confinement,
     root: &Authority,
     dir: tempfile::TempDir,
 ) -> anyhow::Result<Running> {
@@ -133,7 +139,7 @@ fn envoys(
         let listen = free_address()?;
         let text = envoy_of_provider(provider, room, listen, free_address()?, &dir)?;
         far.push(start(provider.name, text)?);
-        between.push(Endpoint {
+        between.push(ProviderEndpoint {
             address: Ipv4Addr::LOCALHOST,
             port: listen.port(),
             ..provider.clone()
@@ -149,7 +155,7 @@ fn envoys(
 }
 
 fn envoy_of_consumer(
-    providers: &[Endpoint],
+    providers: &[ProviderEndpoint],
     room: &Room,
     listen: SocketAddr,
     admin: SocketAddr,
@@ -169,7 +175,7 @@ fn envoy_of_consumer(
 }
 
 fn envoy_of_provider(
-    provider: &Endpoint,
+    provider: &ProviderEndpoint,
     room: &Room,
     listen: SocketAddr,
     admin: SocketAddr,
@@ -198,8 +204,8 @@ mod tests {
     use super::*;
     use crate::bench::concurrency::plan::ROOMS;
 
-    fn providers(room: &Room) -> Vec<Endpoint> {
-        let provider = |(index, size): (usize, &super::super::plan::Size)| Endpoint {
+    fn providers(room: &Room) -> Vec<ProviderEndpoint> {
+        let provider = |(index, size): (usize, &super::super::plan::Size)| ProviderEndpoint {
             name: size.name,
             address: Ipv4Addr::new(127, 3, 0, 1),
             port: 9000 + index as u16,

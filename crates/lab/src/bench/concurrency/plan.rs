@@ -64,7 +64,7 @@ pub(super) const LENGTHENED: [u64; 4] = [1, 2, 3, 4];
 pub(super) const MOST_OF_A_CORE: f64 = 0.6;
 
 /// What is measured, and for how long. Times are in seconds.
-pub(super) struct Plan {
+pub(super) struct ConcurrencyPlan {
     pub(super) runs: usize,
     pub(super) connections: &'static [u32],
     pub(super) warm_up_s: f64,
@@ -72,10 +72,10 @@ pub(super) struct Plan {
     pub(super) calibration_s: f64,
 }
 
-impl Plan {
+impl ConcurrencyPlan {
     /// About twenty minutes.
-    pub(super) fn full() -> Plan {
-        Plan {
+    pub(super) fn full() -> ConcurrencyPlan {
+        ConcurrencyPlan {
             runs: 10,
             connections: &[128, 256, 512],
             warm_up_s: 2.0,
@@ -85,13 +85,13 @@ impl Plan {
     }
 
     /// A few minutes.
-    pub(super) fn quick() -> Plan {
-        Plan {
+    pub(super) fn quick() -> ConcurrencyPlan {
+        ConcurrencyPlan {
             runs: 4,
             warm_up_s: 1.0,
             window_s: 2.5,
             calibration_s: 1.5,
-            ..Plan::full()
+            ..ConcurrencyPlan::full()
         }
     }
 

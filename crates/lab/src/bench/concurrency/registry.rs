@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::mesh::{Endpoint, SERVICE, manifest};
+use super::mesh::{ProviderEndpoint, SERVICE, manifest};
 use super::plan::{ROOMS, Room};
-use crate::bench::child::{Child, Place, words};
+use crate::bench::child::{Child, Confinement, words};
 use crate::bench::install;
 use crate::bench::nodes::{free_address, write_manifest};
 
@@ -41,7 +41,7 @@ impl Abilities {
     pub(super) fn of(heddle: &Path) -> anyhow::Result<Abilities> {
         let registers = succeeds(Command::new(heddle).args(["register", "--help"]))?;
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
-        let provider = Endpoint {
+        let provider = ProviderEndpoint {
             name: "small",
             address: std::net::Ipv4Addr::new(127, 3, 0, 1),
             port: 80,
@@ -77,7 +77,7 @@ impl Abilities {
     pub(super) fn register(
         &self,
         heddle: &Path,
-        providers: &[Endpoint],
+        providers: &[ProviderEndpoint],
         room: &Room,
         dir: &Path,
     ) -> anyhow::Result<Registered> {
@@ -156,8 +156,8 @@ fn start_etcd(program: &Path, dir: &Path) -> anyhow::Result<(Child, SocketAddr)>
 }
 
 /// Not where proxies are measured.
-fn beside() -> Place {
-    Place {
+fn beside() -> Confinement {
+    Confinement {
         core: Some(1),
         groups: Vec::new(),
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::figures::{Run, ceiling, summary};
+use super::figures::{ConcurrencyRun, ceiling, summary};
 use super::mesh;
-use super::plan::{LENGTHENED, MOST_OF_A_CORE, Plan, ROOMS, Room, WAIT_MS};
+use super::plan::{ConcurrencyPlan, LENGTHENED, MOST_OF_A_CORE, ROOMS, Room, WAIT_MS};
 use super::registry::Abilities;
-use super::stage::{Load, Stage};
+use super::stage::{ConcurrencyStage, LoadProfile};
 use crate::bench::findings::Findings;
 use crate::bench::systems::{Running, System};
 
@@ -19,8 +19,8 @@ type Setting = (u32, usize);
 
 /// What was found of a setting.
 #[derive(Default)]
-struct Found {
-    runs: Vec<Run>,
+struct SettingRuns {
+    runs: Vec<ConcurrencyRun>,
     /// The most requests that each provider had at one time, worked on or waiting.
     most: [u64; 3],
 }
@@ -30,7 +30,7 @@ struct Found {
 /// # Errors
 /// When something does not start, or a run cannot be made.
 pub(super) fn run(
-    plan: &Plan,
+    plan: &ConcurrencyPlan,
     systems: &[System],
     abilities: &Abilities,
     findings: &mut Findings,
@@ -40,7 +40,7 @@ pub(super) fn run(
     abilities.said().iter().for_each(|line| findings.say(line));
     let mut wait_ms = None;
     for (number, room) in ROOMS.iter().enumerate() {
-        let stage = Stage::set(systems, room)?;
+        let stage = ConcurrencyStage::set(systems, room)?;
         if let (0, Some(reason)) = (number, &stage.no_groups) {
             findings.say(format!("Providers are all of one size: {reason}"));
         }
@@ -57,7 +57,7 @@ pub(super) fn run(
 }
 
 fn start_all(
-    stage: &Stage,
+    stage: &ConcurrencyStage,
     systems: &[System],
     room: &Room,
     abilities: &Abilities,
@@ -76,8 +76,8 @@ fn start_all(
 
 /// The shortest wait at a provider with which no system is short of processors.
 fn lengthen(
-    plan: &Plan,
-    stage: &Stage,
+    plan: &ConcurrencyPlan,
+    stage: &ConcurrencyStage,
     running: &[Running],
     findings: &mut Findings,
 ) -> anyhow::Result<u64> {
@@ -90,7 +90,7 @@ fn lengthen(
                 system,
                 plan.load(plan.most_connections(), wait_ms, plan.calibration_s),
             )?;
-            busiest = busiest.max(Run::of(&outcome).busiest_core());
+            busiest = busiest.max(ConcurrencyRun::of(&outcome).busiest_core());
         }
         found = (wait_ms, busiest);
         if busiest < MOST_OF_A_CORE {
@@ -110,13 +110,13 @@ fn lengthen(
 
 /// Every run of a room.
 fn measure(
-    plan: &Plan,
-    stage: &Stage,
+    plan: &ConcurrencyPlan,
+    stage: &ConcurrencyStage,
     running: &[Running],
     room: &Room,
     wait_ms: u64,
-) -> anyhow::Result<BTreeMap<Setting, Found>> {
-    let mut found: BTreeMap<Setting, Found> = BTreeMap::new();
+) -> anyhow::Result<BTreeMap<Setting, SettingRuns>> {
+    let mut found: BTreeMap<Setting, SettingRuns> = BTreeMap::new();
     for number in 0..plan.runs {
         eprintln!("{}: run {} of {}", room.name, number + 1, plan.runs);
         for &connections in plan.connections {
@@ -129,7 +129,7 @@ fn measure(
                 let load = plan.load(connections, wait_ms, plan.window_s);
                 let outcome = stage.load(&running[index], load)?;
                 let of = found.entry((connections, index)).or_default();
-                of.runs.push(Run::of(&outcome));
+                of.runs.push(ConcurrencyRun::of(&outcome));
                 for (most, counts) in of.most.iter_mut().zip(stage.counts()?) {
                     *most = counts.most.max(*most);
                 }
@@ -140,11 +140,11 @@ fn measure(
 }
 
 fn tell(
-    plan: &Plan,
+    plan: &ConcurrencyPlan,
     systems: &[System],
     room: &Room,
     service_ms: f64,
-    found: &BTreeMap<Setting, Found>,
+    found: &BTreeMap<Setting, SettingRuns>,
     findings: &mut Findings,
 ) {
     let at_once = room.at_once.map(|at_once| at_once.to_string()).join(", ");
@@ -166,7 +166,7 @@ fn tell(
         "most at each",
         "cores"
     ));
-    for (&(connections, index), Found { runs, most }) in found {
+    for (&(connections, index), SettingRuns { runs, most }) in found {
         let Some(run) = summary(runs) else { continue };
         let ceiling = ceiling(connections, room.sum(), service_ms);
         let there = most.map(|most| most.to_string()).join("/");
@@ -199,8 +199,8 @@ fn tell(
         summary(&found.get(&(plan.most_connections(), index))?.runs)
     };
     let (ours, theirs) = (of("heddle"), of("envoy"));
-    let names = Names::of(room);
-    let ratio = |figure: fn(&Run) -> f64| Some(figure(&ours?) / figure(&theirs?));
+    let names = RoomFigureNames::of(room);
+    let ratio = |figure: fn(&ConcurrencyRun) -> f64| Some(figure(&ours?) / figure(&theirs?));
     findings.ratio(names.qps, ratio(|run| run.qps));
     findings.ratio(names.p99, ratio(|run| run.p99_ms));
     findings.ratio(names.max, ratio(|run| run.max_ms));
@@ -219,7 +219,7 @@ fn tell(
 }
 
 /// What figures of a room are called: those with room bear its name.
-struct Names {
+struct RoomFigureNames {
     qps: &'static str,
     p99: &'static str,
     max: &'static str,
@@ -229,10 +229,10 @@ struct Names {
     failed: &'static str,
 }
 
-impl Names {
-    fn of(room: &Room) -> Names {
+impl RoomFigureNames {
+    fn of(room: &Room) -> RoomFigureNames {
         if room.told {
-            Names {
+            RoomFigureNames {
                 qps: "qps_vs_envoy_512_room",
                 p99: "p99_vs_envoy_512_room",
                 max: "max_vs_envoy_512_room",
@@ -242,7 +242,7 @@ impl Names {
                 failed: "failed_room",
             }
         } else {
-            Names {
+            RoomFigureNames {
                 qps: "qps_vs_envoy_512",
                 p99: "p99_vs_envoy_512",
                 max: "max_vs_envoy_512",
@@ -255,9 +255,9 @@ impl Names {
     }
 }
 
-impl Plan {
-    fn load(&self, connections: u32, wait_ms: u64, window_s: f64) -> Load {
-        Load {
+impl ConcurrencyPlan {
+    fn load(&self, connections: u32, wait_ms: u64, window_s: f64) -> LoadProfile {
+        LoadProfile {
             connections,
             wait_ms,
             warm_up_s: self.warm_up_s,
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_setting_of_the_names_is_measured() {
-        for plan in [Plan::quick(), Plan::full()] {
+        for plan in [ConcurrencyPlan::quick(), ConcurrencyPlan::full()] {
             assert_eq!(plan.most_connections(), 512);
             assert!(plan.runs > 2, "the best and the worst are left out");
         }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::mesh::Endpoint;
+use super::mesh::ProviderEndpoint;
 use super::plan::{Room, SIZES};
-use crate::bench::cgroup::Group;
-use crate::bench::child::{Child, Place, words};
+use crate::bench::cgroup::QuotaGroup;
+use crate::bench::child::{Child, Confinement, words};
 use crate::bench::load::Outcome;
 use crate::bench::provider::{ANSWER_BYTES, Counts};
 use crate::bench::stage::parse;
@@ -21,7 +21,7 @@ const LATE: Duration = Duration::from_secs(20);
 
 /// A load: so many connections, for so long, each request for so long at a provider.
 #[derive(Clone, Copy)]
-pub(super) struct Load {
+pub(super) struct LoadProfile {
     pub(super) connections: u32,
     pub(super) wait_ms: u64,
     pub(super) warm_up_s: f64,
@@ -30,31 +30,31 @@ pub(super) struct Load {
 
 /// Providers that run, and groups for all processes. Fields end in this order: a group can only be removed
 /// once no process is inside.
-pub(super) struct Stage {
+pub(super) struct ConcurrencyStage {
     providers: Vec<Child>,
-    pub(super) endpoints: Vec<Endpoint>,
+    pub(super) endpoints: Vec<ProviderEndpoint>,
     dir: tempfile::TempDir,
-    client: Place,
+    client: Confinement,
     /// For each system, as far as that is allowed.
-    places: Vec<Place>,
+    places: Vec<Confinement>,
     /// Why no process is in a group, and providers are all of one size.
     pub(super) no_groups: Option<String>,
-    _groups: Vec<Group>,
+    _groups: Vec<QuotaGroup>,
 }
 
-impl Stage {
+impl ConcurrencyStage {
     /// Makes the groups and starts the providers.
     ///
     /// # Errors
     /// When a provider does not start.
-    pub(super) fn set(systems: &[System], room: &Room) -> anyhow::Result<Stage> {
+    pub(super) fn set(systems: &[System], room: &Room) -> anyhow::Result<ConcurrencyStage> {
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
         let (groups, no_groups) = match groups(systems) {
             Ok(groups) => (groups, None),
             Err(error) => (Vec::new(), Some(format!("{error:#}"))),
         };
         // In the order in which they are made: systems, the load generator, providers.
-        let place = |core, index: usize| Place {
+        let place = |core, index: usize| Confinement {
             core: Some(core),
             groups: groups
                 .get(index)
@@ -77,14 +77,14 @@ impl Stage {
             let port = line.trim().parse();
             let port = port.with_context(|| format!("{name} did not start"))?;
             providers.push(child);
-            endpoints.push(Endpoint {
+            endpoints.push(ProviderEndpoint {
                 name: size.name,
                 address,
                 port,
                 room: at_once,
             });
         }
-        Ok(Stage {
+        Ok(ConcurrencyStage {
             providers,
             endpoints,
             dir,
@@ -96,7 +96,7 @@ impl Stage {
     }
 
     /// Where a system runs.
-    pub(super) fn place(&self, index: usize) -> &Place {
+    pub(super) fn place(&self, index: usize) -> &Confinement {
         &self.places[index]
     }
 
@@ -104,7 +104,7 @@ impl Stage {
     ///
     /// # Errors
     /// When the load generator gives up.
-    pub(super) fn load(&self, system: &Running, load: Load) -> anyhow::Result<Outcome> {
+    pub(super) fn load(&self, system: &Running, load: LoadProfile) -> anyhow::Result<Outcome> {
         let mut more = words(
             system
                 .targets
@@ -124,7 +124,7 @@ impl Stage {
             let target = format!("provider.lab@{}:{}", endpoint.address, endpoint.port);
             words(["--target", &target])
         });
-        let load = Load {
+        let load = LoadProfile {
             connections: SIZES.len() as u32,
             wait_ms,
             warm_up_s: 0.3,
@@ -135,7 +135,11 @@ impl Stage {
         Ok(outcome.mean_us / 1e3)
     }
 
-    fn generate(&self, more: Vec<std::ffi::OsString>, load: Load) -> anyhow::Result<Outcome> {
+    fn generate(
+        &self,
+        more: Vec<std::ffi::OsString>,
+        load: LoadProfile,
+    ) -> anyhow::Result<Outcome> {
         let mut command = vec![std::env::current_exe()?.into_os_string()];
         command.extend(words(["load", "--head", "browser", "--changing"]));
         command.extend(words(["--send-bytes", "128"]));
@@ -159,7 +163,7 @@ impl Stage {
     /// # Errors
     /// When one does not answer.
     pub(super) fn counts(&self) -> anyhow::Result<Vec<Counts>> {
-        let ask = |endpoint: &Endpoint| {
+        let ask = |endpoint: &ProviderEndpoint| {
             let address = SocketAddr::from((endpoint.address, endpoint.port));
             Counts::ask(address).with_context(|| format!("the {} provider", endpoint.name))
         };
@@ -168,14 +172,14 @@ impl Stage {
 }
 
 /// One for each system, the load generator and each provider; theirs have the weights of their sizes.
-fn groups(systems: &[System]) -> anyhow::Result<Vec<Group>> {
+fn groups(systems: &[System]) -> anyhow::Result<Vec<QuotaGroup>> {
     let mut groups = Vec::new();
     for system in systems {
-        groups.push(Group::create(&system.name)?);
+        groups.push(QuotaGroup::create(&system.name)?);
     }
-    groups.push(Group::create("load")?);
+    groups.push(QuotaGroup::create("load")?);
     for size in SIZES {
-        let group = Group::create(size.name)?;
+        let group = QuotaGroup::create(size.name)?;
         group.share(size.share)?;
         groups.push(group);
     }

@@ -14,7 +14,7 @@ use heddle_proxy::{Elasticity, Entry, Proxy, Settings};
 use heddle_telemetry::Registry;
 use serde_json::json;
 
-use super::stage::Stage;
+use super::stage::ElasticStage;
 use crate::bench::findings::{Findings, failures, shown};
 use crate::bench::load::Outcome;
 use crate::bench::{account, statistics};
@@ -31,7 +31,11 @@ const RATE: &str = "4000";
 const EVERY: Duration = Duration::from_millis(100);
 const WINDOW_S: &str = "3";
 
-pub(super) fn run(stage: &Stage, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
+pub(super) fn run(
+    stage: &ElasticStage,
+    rounds: u32,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     let bed = Bed::new(stage.upstream_address())?;
     cost(&bed, rounds, findings)?;
     notice(stage, &bed, rounds, findings)
@@ -114,7 +118,12 @@ fn cost(bed: &Bed, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
 }
 
 /// Latencies while connections in use are moved ten times a second, beside those while they are not.
-fn notice(stage: &Stage, bed: &Bed, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
+fn notice(
+    stage: &ElasticStage,
+    bed: &Bed,
+    rounds: u32,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     let target = format!("echo.lab@{}", bed.address);
     let (mut still, mut moving) = (Vec::new(), Vec::new());
     let mut moves = 0;
@@ -159,7 +168,7 @@ fn notice(stage: &Stage, bed: &Bed, rounds: u32, findings: &mut Findings) -> any
     Ok(())
 }
 
-fn window(stage: &Stage, target: &str) -> anyhow::Result<Outcome> {
+fn window(stage: &ElasticStage, target: &str) -> anyhow::Result<Outcome> {
     let arguments = ["--connections", "64", "--rate", RATE, "--seconds", WINDOW_S];
     stage.measure_at(target, &arguments)
 }

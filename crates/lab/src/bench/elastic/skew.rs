@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::stage::Stage;
+use super::stage::ElasticStage;
 use crate::bench::findings::{Findings, failures, shown};
 use crate::bench::load::Outcome;
 use crate::bench::statistics;
@@ -40,7 +40,11 @@ const CASES: [Case; 3] = [
     },
 ];
 
-pub(super) fn run(stage: &Stage, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
+pub(super) fn run(
+    stage: &ElasticStage,
+    rounds: u32,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     let group = match &stage.group {
         Ok(group) => group,
         Err(reason) => {

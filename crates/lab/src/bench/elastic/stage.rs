@@ -10,22 +10,22 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Deserialize;
 
-use crate::bench::cgroup::Group;
-use crate::bench::child::{Child, Place, words};
+use crate::bench::cgroup::QuotaGroup;
+use crate::bench::child::{Child, Confinement, words};
 use crate::bench::load::Outcome;
-use crate::bench::systems::{Kind, Running, System, Work};
+use crate::bench::systems::{ProxyKind, Running, System, Work};
 use crate::bench::upstream::{self, Serving};
 
 /// How late a load generator may be.
 const LATE: Duration = Duration::from_secs(20);
 
 /// What does not change between two scenarios.
-pub(super) struct Stage {
+pub(super) struct ElasticStage {
     system: System,
     upstream: Serving,
     dir: tempfile::TempDir,
     /// Holds a Heddle to a quota, or why it cannot.
-    pub(super) group: Result<Group, String>,
+    pub(super) group: Result<QuotaGroup, String>,
 }
 
 /// A Worker as Heddle shows it.
@@ -39,13 +39,13 @@ struct Workers {
     workers: Vec<WorkerView>,
 }
 
-impl Stage {
-    pub(super) fn set(heddle: &Path) -> anyhow::Result<Stage> {
+impl ElasticStage {
+    pub(super) fn set(heddle: &Path) -> anyhow::Result<ElasticStage> {
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
-        Ok(Stage {
-            system: System::new("heddle", Kind::Heddle, heddle)?,
-            upstream: Serving::start(1, &Place::default(), dir.path())?,
-            group: Group::create("heddle").map_err(|error| format!("{error:#}")),
+        Ok(ElasticStage {
+            system: System::new("heddle", ProxyKind::Heddle, heddle)?,
+            upstream: Serving::start(1, &Confinement::default(), dir.path())?,
+            group: QuotaGroup::create("heddle").map_err(|error| format!("{error:#}")),
             dir,
         })
     }
@@ -55,7 +55,7 @@ impl Stage {
         let settings = self.dir.path().join("settings.yaml");
         let text = format!("proxy: {{workers: {{{workers}}}}}\n");
         std::fs::write(&settings, text)?;
-        let place = Place {
+        let place = Confinement {
             core: None,
             groups: self
                 .group
@@ -107,7 +107,7 @@ impl Stage {
         let log = self.dir.path().join("load.log");
         Child::start(
             "the load generator",
-            &Place::default(),
+            &Confinement::default(),
             &command,
             &log,
             true,

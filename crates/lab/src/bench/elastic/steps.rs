@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use serde_json::json;
 
-use super::stage::{self, Stage};
-use super::timeline::{Sample, Timeline};
+use super::stage::{self, ElasticStage};
+use super::timeline::{Timeline, WorkerSample};
 use crate::bench::findings::{Findings, failures};
 use crate::bench::statistics;
 
@@ -21,7 +21,11 @@ const QUIET_RATE: f64 = 2_000.0;
 /// How often the Workers are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
-pub(super) fn run(stage: &Stage, cycles: u32, findings: &mut Findings) -> anyhow::Result<Timeline> {
+pub(super) fn run(
+    stage: &ElasticStage,
+    cycles: u32,
+    findings: &mut Findings,
+) -> anyhow::Result<Timeline> {
     let heddle = stage.heddle("min: 1, max: 2")?;
     let socket = heddle.dir().join("admin.sock");
     let seconds = f64::from(cycles) * (QUIET_S + BUSY_S) + QUIET_S;
@@ -150,14 +154,14 @@ fn delays(timeline: &Timeline) -> (Delays, Delays) {
 fn watched<T>(
     socket: &PathBuf,
     happens: impl FnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<(T, Vec<Sample>)> {
+) -> anyhow::Result<(T, Vec<WorkerSample>)> {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let samples = scope.spawn(|| {
             let mut samples = Vec::new();
             while !over.load(Ordering::Relaxed) {
                 if let Ok(workers) = stage::workers(socket) {
-                    samples.push(Sample {
+                    samples.push(WorkerSample {
                         unix_ms: unix_ms(),
                         workers: workers.len(),
                         retiring: workers.iter().filter(|worker| worker.retiring).count(),
@@ -185,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_cycle_without_a_second_worker_is_said_and_spoils_no_median() {
-        let sample = |unix_ms, workers| Sample {
+        let sample = |unix_ms, workers| WorkerSample {
             unix_ms,
             workers,
             retiring: 0,

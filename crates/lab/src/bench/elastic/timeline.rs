@@ -12,7 +12,7 @@ const ACTIVE: RGBColor = RGBColor(90, 104, 120);
 
 /// How many Workers there were at a time, those that retire included.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
+pub(super) struct WorkerSample {
     pub(super) unix_ms: f64,
     pub(super) workers: usize,
     pub(super) retiring: usize,
@@ -21,7 +21,7 @@ pub(super) struct Sample {
 /// What happened in all cycles.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    pub(super) samples: Vec<Sample>,
+    pub(super) samples: Vec<WorkerSample>,
     /// When each phase began, in Unix milliseconds: quiet and busy in turn, quiet first.
     pub(super) phases: Vec<f64>,
 }
@@ -103,7 +103,7 @@ impl Timeline {
     }
 
     /// Steps, not slopes: a number of Workers holds until the next sample.
-    fn line(&self, of: impl Fn(&Sample) -> usize) -> Vec<(f64, f64)> {
+    fn line(&self, of: impl Fn(&WorkerSample) -> usize) -> Vec<(f64, f64)> {
         let mut line: Vec<(f64, f64)> = Vec::new();
         for sample in &self.samples {
             let at = self.seconds(sample.unix_ms).max(0.0);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_step_is_drawn_upright_and_a_busy_phase_shaded() {
-        let sample = |unix_ms, workers| Sample {
+        let sample = |unix_ms, workers| WorkerSample {
             unix_ms,
             workers,
             retiring: 0,

@@ -71,7 +71,7 @@ fn a_handshake_counts_when_the_server_believes_the_caller() {
 
 #[test]
 fn what_failed_is_counted_by_kind() {
-    let mut found = Found::new().expect("found");
+    let mut found = HandshakeResults::new().expect("found");
     found.add(Ok(()), Duration::from_micros(500));
     found.add(Err(ErrorKind::UnexpectedEof.into()), Duration::ZERO);
     found.add(Err(ErrorKind::UnexpectedEof.into()), Duration::ZERO);

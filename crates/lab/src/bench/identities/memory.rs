@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::bench::account;
 use crate::bench::ask;
 use crate::bench::authority::Authority;
-use crate::bench::child::Place;
+use crate::bench::child::Confinement;
 use crate::bench::findings::{Findings, shown};
 use crate::bench::nodes::{self, Nodes, Site};
 use crate::bench::statistics;
@@ -81,7 +81,7 @@ pub(super) fn run(heddle: &System, rounds: u32, findings: &mut Findings) -> anyh
 /// One mesh, from its start to all its connections.
 fn grow(heddle: &System, protocol: &str) -> anyhow::Result<Grown> {
     let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
-    let upstream = Serving::start(ACCOUNTS, &Place::default(), dir.path())?;
+    let upstream = Serving::start(ACCOUNTS, &Confinement::default(), dir.path())?;
     let work = Work::new(ACCOUNTS, 1, upstream.port);
     let template = include_str!("../../../peers/heddle-identities.yaml.j2");
     let manifest = render(
@@ -92,7 +92,7 @@ fn grow(heddle: &System, protocol: &str) -> anyhow::Result<Grown> {
     let mut mesh = Nodes::start(&Site {
         heddle: &heddle.program,
         dir: dir.path(),
-        place: &Place::default(),
+        place: &Confinement::default(),
         settings: None,
         apart: None,
         etcd: None,

@@ -9,7 +9,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use crate::bench::authority::{Authority, identity};
-use crate::bench::child::{Child, Place, words};
+use crate::bench::child::{Child, Confinement, words};
 use crate::bench::findings::{Findings, failures, shown};
 use crate::bench::handshakes::Shaken;
 use crate::bench::load::Outcome;
@@ -90,7 +90,7 @@ fn begin(far: SocketAddr, dir: &Path) -> anyhow::Result<Child> {
     }
     command.extend(words(["--rate", &HANDSHAKES.to_string()]));
     command.extend(words(["--seconds", &STORM_S.to_string()]));
-    let place = Place {
+    let place = Confinement {
         core: Some(1),
         groups: Vec::new(),
     };

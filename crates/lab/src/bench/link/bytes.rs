@@ -11,7 +11,7 @@ use crate::bench::meter::{Meter, Moved, OnSockets, on_sockets};
 pub(super) const SETTLES_IN: Duration = Duration::from_millis(800);
 
 /// What two proxies have said to each other up to one moment.
-pub(super) struct Reading {
+pub(super) struct ByteReading {
     below_tls: Option<Moved>,
     on_sockets: OnSockets,
 }
@@ -28,21 +28,21 @@ pub(super) struct PerExchange {
     pub(super) segments: Option<f64>,
 }
 
-impl Reading {
+impl ByteReading {
     /// Waits until everything was said, and reads.
     ///
     /// # Errors
     /// When a proxy or the kernel does not say.
-    pub(super) fn take(meter: Option<&Meter>, between: SocketAddr) -> anyhow::Result<Reading> {
+    pub(super) fn take(meter: Option<&Meter>, between: SocketAddr) -> anyhow::Result<ByteReading> {
         thread::park_timeout(SETTLES_IN);
-        Ok(Reading {
+        Ok(ByteReading {
             below_tls: meter.map(Meter::read).transpose()?.flatten(),
             on_sockets: on_sockets(between)?,
         })
     }
 
     /// What was said between two readings, divided by the exchanges between them.
-    pub(super) fn until(&self, end: &Reading, exchanges: u64, body_bytes: u64) -> PerExchange {
+    pub(super) fn until(&self, end: &ByteReading, exchanges: u64, body_bytes: u64) -> PerExchange {
         let each = |bytes: u64| bytes as f64 / exchanges.max(1) as f64;
         let (before, after) = (&self.on_sockets, &end.on_sockets);
         let same = before.connections == after.connections
@@ -60,8 +60,8 @@ impl Reading {
     }
 
     /// The same of two proxies that speak in the clear.
-    pub(super) fn in_the_clear(self) -> Reading {
-        Reading {
+    pub(super) fn in_the_clear(self) -> ByteReading {
+        ByteReading {
             below_tls: Some(self.on_sockets.moved),
             ..self
         }
@@ -72,9 +72,9 @@ impl Reading {
 mod tests {
     use super::*;
 
-    fn reading(below: Option<(u64, u64)>, on: (u64, u64), connections: usize) -> Reading {
+    fn reading(below: Option<(u64, u64)>, on: (u64, u64), connections: usize) -> ByteReading {
         let moved = |(sent, received)| Moved { sent, received };
-        Reading {
+        ByteReading {
             below_tls: below.map(moved),
             on_sockets: OnSockets {
                 moved: moved(on),

@@ -6,25 +6,25 @@ use crate::bench::load::Head;
 
 /// A kind of request: whose head, how much body in each direction, and whether it changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct RequestKind {
     pub(super) head: Head,
     pub(super) body_bytes: u64,
     pub(super) changing: bool,
 }
 
 /// What the bars are about, with heads that stay as they are and with heads that change.
-pub(super) const CONSTANT: Kind = kind(Head::Browser, 128, false);
-pub(super) const CHANGING: Kind = kind(Head::Browser, 128, true);
+pub(super) const CONSTANT: RequestKind = kind(Head::Browser, 128, false);
+pub(super) const CHANGING: RequestKind = kind(Head::Browser, 128, true);
 
-const fn kind(head: Head, body_bytes: u64, changing: bool) -> Kind {
-    Kind {
+const fn kind(head: Head, body_bytes: u64, changing: bool) -> RequestKind {
+    RequestKind {
         head,
         body_bytes,
         changing,
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for RequestKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = match self.head {
             Head::Plain => "plain",
@@ -44,10 +44,10 @@ impl fmt::Display for Kind {
 }
 
 /// What is measured, and for how long. Times are in seconds.
-pub(super) struct Plan {
+pub(super) struct LinkPlan {
     pub(super) rounds: usize,
     /// The two that the bars are about come first.
-    pub(super) kinds: Vec<Kind>,
+    pub(super) kinds: Vec<RequestKind>,
     pub(super) warm_up_s: f64,
     pub(super) calibration_s: f64,
     pub(super) window_s: f64,
@@ -59,13 +59,13 @@ pub(super) struct Plan {
     pub(super) count_rounds: usize,
 }
 
-impl Plan {
+impl LinkPlan {
     /// About half an hour with all five ways.
-    pub(super) fn full() -> Plan {
+    pub(super) fn full() -> LinkPlan {
         let browser =
             [128, 0, 4096].map(|bytes| [false, true].map(|c| kind(Head::Browser, bytes, c)));
         let grpc = [false, true].map(|changing| kind(Head::Grpc, 128, changing));
-        Plan {
+        LinkPlan {
             rounds: 5,
             kinds: browser.into_iter().flatten().chain(grpc).collect(),
             warm_up_s: 0.4,
@@ -78,8 +78,8 @@ impl Plan {
     }
 
     /// A few minutes.
-    pub(super) fn quick() -> Plan {
-        Plan {
+    pub(super) fn quick() -> LinkPlan {
+        LinkPlan {
             rounds: 2,
             kinds: vec![
                 CONSTANT,
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn plans_begin_with_what_the_bars_are_about() {
-        for (plan, kinds) in [(Plan::quick(), 4), (Plan::full(), 8)] {
+        for (plan, kinds) in [(LinkPlan::quick(), 4), (LinkPlan::full(), 8)] {
             assert_eq!(plan.kinds[..2], [CONSTANT, CHANGING]);
             assert_eq!(plan.kinds.len(), kinds);
             assert!(plan.count_rounds <= plan.rounds);

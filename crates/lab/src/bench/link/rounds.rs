@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::bytes::Reading;
-use super::plan::{Kind, Plan};
+use super::bytes::ByteReading;
+use super::plan::{LinkPlan, RequestKind};
 use super::way::{Way, Ways};
 use crate::bench::child::{Child, words};
 use crate::bench::findings::Findings;
@@ -31,13 +31,13 @@ const LATE: Duration = Duration::from_secs(20);
 /// Requests of one kind, over so many connections.
 #[derive(Clone, Copy)]
 struct Offer {
-    kind: Kind,
+    kind: RequestKind,
     connections: u32,
     rate: Option<f64>,
 }
 
 struct Rounds<'a> {
-    plan: &'a Plan,
+    plan: &'a LinkPlan,
     ways: &'a Ways,
     stage: Stage<'a>,
     sheet: &'a mut Sheet,
@@ -48,7 +48,7 @@ struct Rounds<'a> {
 /// # Errors
 /// When something does not start, or nothing could be measured. What goes wrong within a run is noted.
 pub(super) fn run(
-    plan: &Plan,
+    plan: &LinkPlan,
     ways: &Ways,
     sheet: &mut Sheet,
     findings: &mut Findings,
@@ -135,7 +135,14 @@ impl Rounds<'_> {
         Ok(rates)
     }
 
-    fn fixed_rate(&mut self, round: usize, index: usize, pair: &Running, kind: Kind, rate: f64) {
+    fn fixed_rate(
+        &mut self,
+        round: usize,
+        index: usize,
+        pair: &Running,
+        kind: RequestKind,
+        rate: f64,
+    ) {
         let offer = Offer {
             rate: Some(rate),
             ..Offer::busy(kind)
@@ -151,7 +158,7 @@ impl Rounds<'_> {
         round: usize,
         index: usize,
         pair: &Running,
-        kind: Kind,
+        kind: RequestKind,
     ) -> anyhow::Result<()> {
         let Ok(groups) = &self.stage.groups else {
             return Ok(());
@@ -208,7 +215,7 @@ impl Rounds<'_> {
         let between = pair.between.expect("it is a pair");
         let plain = self.ways.ways[index] == Way::Http1Plain;
         let read = || {
-            let reading = Reading::take(pair.meter.as_ref(), between)?;
+            let reading = ByteReading::take(pair.meter.as_ref(), between)?;
             anyhow::Ok(if plain {
                 reading.in_the_clear()
             } else {
@@ -282,14 +289,14 @@ impl Rounds<'_> {
         self.sheet.add(name, way, cell, round, figure);
     }
 
-    fn problem(&mut self, index: usize, kind: Kind, round: usize, why: &anyhow::Error) {
+    fn problem(&mut self, index: usize, kind: RequestKind, round: usize, why: &anyhow::Error) {
         let way = self.ways.name(index);
         self.sheet.problem(way, &kind.to_string(), round, why);
     }
 }
 
 impl Offer {
-    fn busy(kind: Kind) -> Offer {
+    fn busy(kind: RequestKind) -> Offer {
         Offer {
             kind,
             connections: BUSY,
@@ -318,6 +325,6 @@ impl Offer {
 }
 
 /// What tables call the main kinds of requests on a pair that says little.
-pub(super) fn quiet_cell(kind: Kind) -> String {
+pub(super) fn quiet_cell(kind: RequestKind) -> String {
     format!("{kind}, {QUIET_RATE:.0}/s")
 }

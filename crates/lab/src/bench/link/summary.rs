@@ -1,6 +1,6 @@
 //! From figures to what is said of them: tables, ratios, and the bars that they are held against.
 
-use super::plan::{CHANGING, CONSTANT, Kind};
+use super::plan::{CHANGING, CONSTANT, RequestKind};
 use super::rounds::quiet_cell;
 use super::way::{Way, name_of_other};
 use crate::bench::findings::Findings;
@@ -16,7 +16,7 @@ enum Bar {
 }
 
 /// A ratio: its name, the figure, whose in whose, of which requests, and its bar.
-type Ratio = (&'static str, &'static str, [Way; 2], Kind, Bar);
+type Ratio = (&'static str, &'static str, [Way; 2], RequestKind, Bar);
 
 const RATIOS: [Ratio; 16] = {
     use Bar::{AtLeast, AtMost, None};
@@ -140,7 +140,7 @@ const RATIOS: [Ratio; 16] = {
 };
 
 /// Medians by name: of which way, which requests.
-const VALUES: [(&str, &str, Way, Kind); 8] = [
+const VALUES: [(&str, &str, Way, RequestKind); 8] = [
     ("http1_mtls_bytes", "bytes", Way::Http1Mtls, CONSTANT),
     ("link_mtls_bytes", "bytes", Way::LinkMtls, CONSTANT),
     ("link_mtls_bytes_changing", "bytes", Way::LinkMtls, CHANGING),

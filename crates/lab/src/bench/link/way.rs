@@ -8,9 +8,9 @@ use std::process::Command;
 use anyhow::Context;
 
 use crate::bench::authority::Authority;
-use crate::bench::child::Place;
+use crate::bench::child::Confinement;
 use crate::bench::findings::Findings;
-use crate::bench::systems::{Kind, Running, System, Work};
+use crate::bench::systems::{ProxyKind, Running, System, Work};
 
 /// How a request gets from the near proxy to the far one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ fn settings(between_nodes: &str) -> String {
 }
 
 /// What is measured.
-pub(super) struct Programs<'a> {
+pub(super) struct MeasuredPrograms<'a> {
     pub(super) heddle: &'a Path,
     pub(super) envoy: &'a Path,
     /// Other Heddles by name, of which only the links are measured.
@@ -99,7 +99,7 @@ impl Ways {
         &self,
         index: usize,
         work: &Work,
-        place: &Place,
+        place: &Confinement,
     ) -> anyhow::Result<Running> {
         let system = &self.systems[index];
         match self.ways[index] {
@@ -117,7 +117,7 @@ impl Ways {
 /// # Errors
 /// When a program cannot be run, or nothing is left to measure.
 pub(super) fn find(
-    programs: &Programs<'_>,
+    programs: &MeasuredPrograms<'_>,
     only: &[String],
     findings: &mut Findings,
 ) -> anyhow::Result<Ways> {
@@ -139,8 +139,8 @@ pub(super) fn find(
             continue;
         }
         let (kind, program) = match way {
-            Way::Envoy => (Kind::Envoy, programs.envoy),
-            _ => (Kind::Heddle, programs.heddle),
+            Way::Envoy => (ProxyKind::Envoy, programs.envoy),
+            _ => (ProxyKind::Heddle, programs.heddle),
         };
         let mut system = System::new(way.name(), kind, program)?;
         if let Some(between_nodes) = way.between_nodes() {
@@ -167,7 +167,7 @@ pub(super) fn find(
             "{name}: {} has no links",
             program.display()
         );
-        let system = System::new(&name_of_other(name), Kind::Heddle, program)?;
+        let system = System::new(&name_of_other(name), ProxyKind::Heddle, program)?;
         ways.push(Way::LinkMtls);
         systems.push(system.with_settings(&file));
     }

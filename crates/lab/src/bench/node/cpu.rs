@@ -3,8 +3,8 @@
 use super::figures::Figures;
 use super::kind::Kind;
 use super::rounds::{self, BESIDE};
-use super::scene::{PROXY, Scene, Shape};
-use super::{Experiment, Options};
+use super::scene::{PROXY, Scene, SceneShape};
+use super::{NodeBenchOptions, NodeExperiment};
 
 /// Requests per second.
 const RATES: [u32; 3] = [1000, 2000, 4000];
@@ -19,8 +19,8 @@ const TITLES: [&str; 2] = [
 ///
 /// # Errors
 /// Not root, something is missing, or a lab cannot be made.
-pub(in crate::bench) fn run(options: &Options) -> anyhow::Result<()> {
-    let mut experiment = Experiment::new(options, "node-cpu", &Kind::ALL)?;
+pub(in crate::bench) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
+    let mut experiment = NodeExperiment::new(options, "node-cpu", &Kind::ALL)?;
     let mut figures = Figures::default();
     let measured = measure(&experiment, &mut figures);
     report(&mut experiment, &figures);
@@ -29,10 +29,10 @@ pub(in crate::bench) fn run(options: &Options) -> anyhow::Result<()> {
     experiment.conclude(measured, &panels)
 }
 
-fn measure(experiment: &Experiment, figures: &mut Figures) -> anyhow::Result<()> {
-    let shape = Shape {
+fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result<()> {
+    let shape = SceneShape {
         near: 1,
-        ..Shape::default()
+        ..SceneShape::default()
     };
     let scenes = rounds::scenes(experiment, shape)?;
     let seconds = if experiment.options.quick { "2" } else { "4" };
@@ -76,7 +76,7 @@ fn one(
     Ok(())
 }
 
-fn report(experiment: &mut Experiment, figures: &Figures) {
+fn report(experiment: &mut NodeExperiment, figures: &Figures) {
     let findings = &mut experiment.findings;
     findings.say("\nCPU for a request of 1 KiB between two pods of a node (µs)");
     let columns = [

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::chart::{Line, Panel};
 use super::kind::Kind;
 use crate::bench::findings::Findings;
+use crate::bench::sheet::Column;
 use crate::bench::statistics::{self, Spread};
 
 /// Figures by name, system and place on the axis; round after round.
@@ -16,9 +17,6 @@ pub(super) struct Figures {
     /// Why rounds are left out.
     problems: Vec<String>,
 }
-
-/// A column of a table: its title, the figure, its decimals.
-pub(super) type Column = (&'static str, &'static str, usize);
 
 impl Figures {
     pub(super) fn add(

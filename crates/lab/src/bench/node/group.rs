@@ -12,7 +12,7 @@ const PERIOD_US: u64 = 20_000;
 
 /// A group, by its path below the root of any hierarchy.
 #[derive(Debug, Clone)]
-pub(super) struct Group(PathBuf);
+pub(super) struct LabGroup(PathBuf);
 
 /// Where a controller is.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,10 +21,10 @@ struct Hierarchy {
     is_v1: bool,
 }
 
-impl Group {
+impl LabGroup {
     /// That of a lab, or one within.
-    pub(super) fn of_lab(lab: &str, within: &str) -> Group {
-        Group(Path::new(&format!("heddle-lab-{lab}")).join(within))
+    pub(super) fn of_lab(lab: &str, within: &str) -> LabGroup {
+        LabGroup(Path::new(&format!("heddle-lab-{lab}")).join(within))
     }
 
     /// Lets its processes win over whatever else runs on the machine. Best effort: without it a busy machine

@@ -3,8 +3,8 @@
 use super::figures::Figures;
 use super::kind::Kind;
 use super::rounds::{self, BESIDE};
-use super::scene::{Scene, Shape};
-use super::{Experiment, Options};
+use super::scene::{Scene, SceneShape};
+use super::{NodeBenchOptions, NodeExperiment};
 
 /// Open connections, over all of which requests are spread.
 const FULL: [u32; 5] = [1, 4, 16, 64, 256];
@@ -14,7 +14,7 @@ const RATE: &str = "1000";
 
 /// Where the server is: what the figures are called there.
 #[derive(Clone, Copy)]
-struct Where {
+struct ServerLocation {
     server: &'static str,
     title: &'static str,
     p50: &'static str,
@@ -22,7 +22,7 @@ struct Where {
     ratios: [[&'static str; 2]; 2],
 }
 
-const NEAR: Where = Where {
+const NEAR: ServerLocation = ServerLocation {
     server: "near0",
     title: "on one node",
     p50: "near_p50_us",
@@ -32,7 +32,7 @@ const NEAR: Where = Where {
         ["latency_p99_node_vs_pod", "latency_p99_node_vs_envoy"],
     ],
 };
-const FAR: Where = Where {
+const FAR: ServerLocation = ServerLocation {
     server: "far0",
     title: "between two nodes",
     p50: "far_p50_us",
@@ -50,8 +50,8 @@ const FAR: Where = Where {
 ///
 /// # Errors
 /// Not root, something is missing, or a lab cannot be made.
-pub(in crate::bench) fn run(options: &Options) -> anyhow::Result<()> {
-    let mut experiment = Experiment::new(options, "node-latency", &Kind::ALL)?;
+pub(in crate::bench) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
+    let mut experiment = NodeExperiment::new(options, "node-latency", &Kind::ALL)?;
     let mut figures = Figures::default();
     let places = if options.quick { &QUICK[..] } else { &FULL[..] };
     let measured = measure(&experiment, places, &mut figures);
@@ -66,15 +66,19 @@ pub(in crate::bench) fn run(options: &Options) -> anyhow::Result<()> {
     experiment.conclude(measured, &panels)
 }
 
-fn measure(experiment: &Experiment, places: &[u32], figures: &mut Figures) -> anyhow::Result<()> {
-    let shape = Shape {
+fn measure(
+    experiment: &NodeExperiment,
+    places: &[u32],
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let shape = SceneShape {
         near: 1,
         far: 1,
-        ..Shape::default()
+        ..SceneShape::default()
     };
     let scenes = rounds::scenes(experiment, shape)?;
     let seconds = if experiment.options.quick { "1.5" } else { "4" };
-    let cells: Vec<(Where, u32)> = [NEAR, FAR]
+    let cells: Vec<(ServerLocation, u32)> = [NEAR, FAR]
         .into_iter()
         .flat_map(|place| places.iter().map(move |connections| (place, *connections)))
         .collect();
@@ -90,7 +94,7 @@ fn measure(experiment: &Experiment, places: &[u32], figures: &mut Figures) -> an
 
 fn one(
     scene: &Scene,
-    (place, connections): (Where, u32),
+    (place, connections): (ServerLocation, u32),
     round: usize,
     seconds: &str,
     figures: &mut Figures,
@@ -109,7 +113,7 @@ fn one(
     Ok(())
 }
 
-fn report(experiment: &mut Experiment, places: &[u32], figures: &Figures) {
+fn report(experiment: &mut NodeExperiment, places: &[u32], figures: &Figures) {
     let findings = &mut experiment.findings;
     for place in [NEAR, FAR] {
         findings.say(format!(

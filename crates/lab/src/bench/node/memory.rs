@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::figures::Figures;
 use super::kind::Kind;
-use super::scene::{self, Scene, Shape};
-use super::{Experiment, Options};
+use super::scene::{self, Scene, SceneShape};
+use super::{NodeBenchOptions, NodeExperiment};
 use held::Held;
 
 mod held;
@@ -25,8 +25,8 @@ const TITLE: &str = "memory of all proxies of a node (MiB)";
 ///
 /// # Errors
 /// Not root, something is missing, or a lab cannot be made.
-pub(in crate::bench) fn run(options: &Options) -> anyhow::Result<()> {
-    let mut experiment = Experiment::new(options, "node-memory", &Kind::CARRIED)?;
+pub(in crate::bench) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
+    let mut experiment = NodeExperiment::new(options, "node-memory", &Kind::CARRIED)?;
     let mut figures = Figures::default();
     let measured = measure(&experiment, &mut figures);
     let places = if options.quick { &QUICK[..] } else { &FULL[..] };
@@ -60,7 +60,7 @@ fn counts(kind: Kind, quick: bool) -> Vec<u32> {
     }
 }
 
-fn measure(experiment: &Experiment, figures: &mut Figures) -> anyhow::Result<()> {
+fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result<()> {
     for round in 0..experiment.rounds(1, 3) {
         for kind in &experiment.kinds {
             for at in counts(*kind, experiment.options.quick) {
@@ -82,10 +82,10 @@ fn measure(experiment: &Experiment, figures: &mut Figures) -> anyhow::Result<()>
 
 /// What is held in a lab with so many servers, each of which has answered: without a client's connection, and with
 /// one to each.
-fn hold(experiment: &Experiment, kind: Kind, servers: u32) -> anyhow::Result<(Held, Held)> {
-    let shape = Shape {
+fn hold(experiment: &NodeExperiment, kind: Kind, servers: u32) -> anyhow::Result<(Held, Held)> {
+    let shape = SceneShape {
         near: servers,
-        ..Shape::default()
+        ..SceneShape::default()
     };
     let scene = Scene::up(kind, shape, &experiment.tools)?;
     let targets = (0..servers).map(|index| scene.target(&format!("near{index}")));
@@ -128,7 +128,7 @@ fn estimate(figures: &mut Figures) -> Vec<Kind> {
     estimated
 }
 
-fn report(experiment: &mut Experiment, figures: &Figures, estimated: Vec<Kind>) {
+fn report(experiment: &mut NodeExperiment, figures: &Figures, estimated: Vec<Kind>) {
     let places = all_places(&FULL);
     let findings = &mut experiment.findings;
     findings

@@ -5,8 +5,8 @@
 use super::figures::Figures;
 use super::kind::Kind;
 use super::rounds::{self, BESIDE};
-use super::scene::{PROXY, Scene, Shape};
-use super::{Experiment, Options};
+use super::scene::{PROXY, Scene, SceneShape};
+use super::{NodeBenchOptions, NodeExperiment};
 
 /// What the pod has, in thousandths of a processor: little enough that the machine has time left for all
 /// other processes.
@@ -21,8 +21,8 @@ const CONNECTIONS: &str = "32";
 ///
 /// # Errors
 /// Not root, something is missing, or a lab cannot be made.
-pub(in crate::bench) fn run(options: &Options) -> anyhow::Result<()> {
-    let mut experiment = Experiment::new(options, "node-qps", &Kind::ALL)?;
+pub(in crate::bench) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
+    let mut experiment = NodeExperiment::new(options, "node-qps", &Kind::ALL)?;
     let mut figures = Figures::default();
     let measured = measure(&experiment, &mut figures);
     report(&mut experiment, &figures);
@@ -36,11 +36,11 @@ pub(in crate::bench) fn run(options: &Options) -> anyhow::Result<()> {
     experiment.conclude(measured, &[panel])
 }
 
-fn measure(experiment: &Experiment, figures: &mut Figures) -> anyhow::Result<()> {
-    let shape = Shape {
+fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result<()> {
+    let shape = SceneShape {
         near: 1,
         work_us: WORK_US,
-        ..Shape::default()
+        ..SceneShape::default()
     };
     let scenes = rounds::scenes(experiment, shape)?;
     for scene in &scenes {
@@ -95,7 +95,7 @@ fn one(
     Ok(())
 }
 
-fn report(experiment: &mut Experiment, figures: &Figures) {
+fn report(experiment: &mut NodeExperiment, figures: &Figures) {
     let findings = &mut experiment.findings;
     findings.say(format!(
         "\nHighest rate of an application whose answers cost {WORK_US} µs, its pod held to a share of a processor"

@@ -2,10 +2,10 @@
 
 use anyhow::Context;
 
-use super::Experiment;
+use super::NodeExperiment;
 use super::figures::Figures;
 use super::kind::Kind;
-use super::scene::{Scene, Shape};
+use super::scene::{Scene, SceneShape};
 use crate::bench::load::Outcome;
 
 /// The part of all processors that may be busy with something else where the whole machine is accounted for.
@@ -15,7 +15,7 @@ const OTHERS_SHARE: f64 = 0.15;
 ///
 /// # Errors
 /// One cannot be made; the others are removed.
-pub(super) fn scenes(experiment: &Experiment, shape: Shape) -> anyhow::Result<Vec<Scene>> {
+pub(super) fn scenes(experiment: &NodeExperiment, shape: SceneShape) -> anyhow::Result<Vec<Scene>> {
     let kinds = experiment.kinds.iter();
     let up = kinds.map(|kind| {
         eprintln!("a lab of {kind}");

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use heddle_lab::lab::{self, Family, Lab, LabName, Plan, Programs};
 
-use super::group::Group;
+use super::group::LabGroup;
 use super::kind::Kind;
-use super::sidecar::{Mesh, Sidecar};
+use super::sidecar::{Sidecar, SidecarMesh};
 use crate::bench::load::Outcome;
 use crate::bench::stage;
 
@@ -40,7 +40,7 @@ pub(super) struct Tools {
 
 /// What there is in a lab besides the client, which is on the first node.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Shape {
+pub(super) struct SceneShape {
     /// Servers on the client's node: `near0`, …
     pub(super) near: u32,
     /// Servers on a second node, if there is any: `far0`, …
@@ -58,7 +58,7 @@ pub(super) struct Scene {
     _folder: tempfile::TempDir,
 }
 
-impl Shape {
+impl SceneShape {
     /// Names of the servers, with their nodes.
     fn servers(self) -> impl Iterator<Item = (String, &'static str)> {
         let near = (0..self.near).map(|index| (format!("near{index}"), "one"));
@@ -96,12 +96,12 @@ impl Scene {
     ///
     /// # Errors
     /// Something cannot be made or does not get ready; what was made is removed.
-    pub(super) fn up(kind: Kind, shape: Shape, tools: &Tools) -> anyhow::Result<Scene> {
+    pub(super) fn up(kind: Kind, shape: SceneShape, tools: &Tools) -> anyhow::Result<Scene> {
         let made = Scene::make(kind, shape, tools);
         made.with_context(|| format!("the lab of {kind} with {} servers", shape.near + shape.far))
     }
 
-    fn make(kind: Kind, shape: Shape, tools: &Tools) -> anyhow::Result<Scene> {
+    fn make(kind: Kind, shape: SceneShape, tools: &Tools) -> anyhow::Result<Scene> {
         let folder = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
         fs::create_dir(folder.path().join("mesh"))?;
         let manifests = shape.manifests(&tools.lab);
@@ -121,7 +121,7 @@ impl Scene {
             keep: false,
         };
         let lab = Lab::up_with(&Plan::read(&file)?, &programs, &mut |_| {})?;
-        Group::of_lab(lab.plan().name.as_str(), "").favour();
+        LabGroup::of_lab(lab.plan().name.as_str(), "").favour();
         let mut scene = Scene {
             kind,
             sidecars: Vec::new(),
@@ -137,7 +137,7 @@ impl Scene {
     }
 
     fn start_sidecars(&mut self, tools: &Tools) -> anyhow::Result<()> {
-        let mesh = Mesh::new(tools, &self.lab)?;
+        let mesh = SidecarMesh::new(tools, &self.lab)?;
         let group = self.group("node-one/proxies");
         for pod in self.lab.pods() {
             let sidecar = mesh.start(&pod)?;
@@ -149,7 +149,7 @@ impl Scene {
         Ok(())
     }
 
-    fn wait_until_all_answer(&self, shape: Shape) -> anyhow::Result<()> {
+    fn wait_until_all_answer(&self, shape: SceneShape) -> anyhow::Result<()> {
         let end = Instant::now() + PATIENCE;
         for (name, _) in shape.servers() {
             let target = self.target(&name)?;
@@ -172,12 +172,12 @@ impl Scene {
     }
 
     /// A control group of it.
-    pub(super) fn group(&self, within: &str) -> Group {
-        Group::of_lab(self.lab.plan().name.as_str(), within)
+    pub(super) fn group(&self, within: &str) -> LabGroup {
+        LabGroup::of_lab(self.lab.plan().name.as_str(), within)
     }
 
     /// The control group of a pod's processes.
-    pub(super) fn pod_group(&self, name: &str, node: &str) -> Group {
+    pub(super) fn pod_group(&self, name: &str, node: &str) -> LabGroup {
         self.group(&format!("node-{node}/pods/{NAMESPACE}.{name}"))
     }
 
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn manifests_are_what_a_lab_takes() {
-        let shape = Shape {
+        let shape = SceneShape {
             near: 2,
             far: 1,
             work_us: 7,

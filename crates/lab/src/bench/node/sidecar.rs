@@ -18,17 +18,17 @@ use crate::bench::systems::render;
 const MARK: u32 = 1337;
 
 /// What all Envoys of a lab have in common.
-pub(super) struct Mesh<'m> {
+pub(super) struct SidecarMesh<'m> {
     envoy: &'m Path,
     nft: &'m Path,
     authority: Authority,
     folder: PathBuf,
-    services: Vec<Service>,
+    services: Vec<SidecarService>,
 }
 
 /// A server, as the others' Envoys know it.
 #[derive(Debug, Clone, Serialize)]
-struct Service {
+struct SidecarService {
     name: String,
     address: String,
     identity: String,
@@ -54,12 +54,12 @@ impl Drop for Sidecar {
     }
 }
 
-impl Mesh<'_> {
+impl SidecarMesh<'_> {
     /// Makes an authority, and a folder in the lab's.
     ///
     /// # Errors
     /// Envoy or nft is missing, or a file cannot be written.
-    pub(super) fn new<'m>(tools: &'m Tools, lab: &Lab) -> anyhow::Result<Mesh<'m>> {
+    pub(super) fn new<'m>(tools: &'m Tools, lab: &Lab) -> anyhow::Result<SidecarMesh<'m>> {
         let folder = lab.folder().join("envoy");
         fs::create_dir(&folder)?;
         let authority = Authority::new()?;
@@ -69,13 +69,13 @@ impl Mesh<'_> {
         let service = servers.map(|pod| {
             let name = pod.workload.name.to_string();
             let address = pod.address(Family::V4).context("an address")?;
-            Ok(Service {
+            Ok(SidecarService {
                 identity: authority::identity(&name)?.to_string(),
                 address: address.to_string(),
                 name,
             })
         });
-        Ok(Mesh {
+        Ok(SidecarMesh {
             envoy: tools.envoy.as_deref().context("no Envoy")?,
             nft: tools.nft.as_deref().context("no nft")?,
             services: service.collect::<anyhow::Result<_>>()?,
@@ -93,8 +93,8 @@ impl Mesh<'_> {
         let name = pod.plan().workload.name.to_string();
         self.authority.leaf(&name)?.write(&self.folder, &name)?;
         let is_server = pod.plan().command.is_some();
-        let known = |service: &&Service| !is_server || service.name == name;
-        let services: Vec<&Service> = self.services.iter().filter(known).collect();
+        let known = |service: &&SidecarService| !is_server || service.name == name;
+        let services: Vec<&SidecarService> = self.services.iter().filter(known).collect();
         let config = self.folder.join(format!("{name}.yaml"));
         let text = render(
             include_str!("../../../peers/envoy-sidecar.yaml.j2"),

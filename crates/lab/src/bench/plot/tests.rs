@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use super::*;
 use crate::bench::machine::Machine;
 use crate::bench::report::{Cell, Run};
-use crate::bench::systems::{Kind, System};
+use crate::bench::systems::{ProxyKind, System};
 
 const MAIN: Cell = Cell {
     connections: 64,
     body_bytes: 128,
 };
 
-fn report(systems: &[(&str, Kind)], runs: &[Run]) -> Report {
-    let system = |&(name, kind): &(&str, Kind)| System {
+fn report(systems: &[(&str, ProxyKind)], runs: &[Run]) -> Report {
+    let system = |&(name, kind): &(&str, ProxyKind)| System {
         name: name.to_owned(),
         kind,
         program: PathBuf::new(),
@@ -40,7 +40,10 @@ fn a_report_becomes_a_picture_with_every_system_named() {
         run(1, "heddle", 9.0),
         run(0, "nginx", 10.0),
     ];
-    let report = report(&[("heddle", Kind::Heddle), ("nginx", Kind::Nginx)], &runs);
+    let report = report(
+        &[("heddle", ProxyKind::Heddle), ("nginx", ProxyKind::Nginx)],
+        &runs,
+    );
     let mut text = String::new();
     drawing(&report, &mut text).expect("draws");
     assert!(text.starts_with("<svg"));
@@ -51,7 +54,7 @@ fn a_report_becomes_a_picture_with_every_system_named() {
 
 #[test]
 fn one_system_or_none_can_be_drawn() {
-    let one = report(&[("nginx", Kind::Nginx)], &[run(0, "nginx", 10.0)]);
+    let one = report(&[("nginx", ProxyKind::Nginx)], &[run(0, "nginx", 10.0)]);
     let none = report(&[], &[]);
     for (report, bars) in [(one, true), (none, false)] {
         let mut text = String::new();

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::plan::{OFFERED_SHARE, Plan};
+use super::plan::{OFFERED_SHARE, ProxyPlan};
 use super::proof;
 use crate::bench::account::Memory;
 use crate::bench::child::words;
@@ -12,7 +12,7 @@ use crate::bench::load::Outcome;
 use crate::bench::report::{Cell, Measure, Run};
 use crate::bench::stage::{self, Stage};
 use crate::bench::syscalls::Method;
-use crate::bench::systems::{Kind, Running, System, Traffic};
+use crate::bench::systems::{ProxyKind, Running, System, Traffic};
 use crate::bench::wire::Wire;
 
 /// Half a core: little enough that the proxy saturates before the load generator and the upstream.
@@ -37,7 +37,7 @@ struct Label {
 }
 
 struct Experiment<'a> {
-    plan: &'a Plan,
+    plan: &'a ProxyPlan,
     stage: Stage<'a>,
     method: Option<Method>,
     progress: ProgressBar,
@@ -50,7 +50,7 @@ struct Experiment<'a> {
 /// # Errors
 /// When something does not start. What goes wrong within a run makes that run invalid instead.
 pub(super) fn run(
-    plan: &Plan,
+    plan: &ProxyPlan,
     systems: &[System],
     notes: &mut Vec<String>,
 ) -> anyhow::Result<Vec<Run>> {
@@ -276,7 +276,7 @@ impl Experiment<'_> {
         let work = self.stage.work(1, 1);
         let cell = self.plan.main();
         for (index, system) in self.stage.systems.iter().enumerate() {
-            if system.kind != Kind::Heddle {
+            if system.kind != ProxyKind::Heddle {
                 continue;
             }
             self.say(index, "instructions");

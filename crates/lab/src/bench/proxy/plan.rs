@@ -7,7 +7,7 @@ use crate::bench::systems::Traffic;
 pub(super) const OFFERED_SHARE: f64 = 0.7;
 
 /// What is measured, and for how long. Times are in seconds.
-pub(super) struct Plan {
+pub(super) struct ProxyPlan {
     pub(super) rounds: usize,
     pub(super) cells: Vec<Cell>,
     pub(super) warm_up_s: f64,
@@ -26,16 +26,16 @@ const SMALL: u64 = 128;
 const MEDIUM: u64 = 4 << 10;
 const LARGE: u64 = 1 << 20;
 
-impl Plan {
+impl ProxyPlan {
     /// About a quarter of an hour.
-    pub(super) fn full() -> Plan {
+    pub(super) fn full() -> ProxyPlan {
         let cells = [SMALL, MEDIUM, LARGE].into_iter().flat_map(|body_bytes| {
             [64, 1, 256].map(|connections| Cell {
                 connections,
                 body_bytes,
             })
         });
-        Plan {
+        ProxyPlan {
             rounds: 5,
             cells: cells.collect(),
             warm_up_s: 0.4,
@@ -48,7 +48,7 @@ impl Plan {
     }
 
     /// A few minutes: the main cell in earnest, a look at the corners.
-    pub(super) fn quick() -> Plan {
+    pub(super) fn quick() -> ProxyPlan {
         let cells = [
             (64, SMALL),
             (1, SMALL),
@@ -56,7 +56,7 @@ impl Plan {
             (64, MEDIUM),
             (64, LARGE),
         ];
-        Plan {
+        ProxyPlan {
             rounds: 3,
             cells: cells
                 .map(|(connections, body_bytes)| Cell {
@@ -75,7 +75,7 @@ impl Plan {
 
     /// The same for other traffic. For opaque connections the main cell alone, since what a proxy does
     /// not read does not matter to it; for pairs each of the main cell's two sizes by itself.
-    pub(super) fn carrying(self, traffic: Traffic) -> Plan {
+    pub(super) fn carrying(self, traffic: Traffic) -> ProxyPlan {
         let main = self.main();
         let worth_it = |cell: &Cell| match traffic {
             Traffic::Http => true,
@@ -84,7 +84,7 @@ impl Plan {
                 cell.connections == main.connections || cell.body_bytes == main.body_bytes
             }
         };
-        Plan {
+        ProxyPlan {
             cells: self.cells.iter().copied().filter(worth_it).collect(),
             traffic,
             ..self

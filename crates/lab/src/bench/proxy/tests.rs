@@ -13,9 +13,9 @@ fn a_peer_needs_a_name_and_a_path() {
 
 #[test]
 fn plans_have_the_main_cell_and_enough_rounds() {
-    for (plan, rounds) in [(Plan::quick(), 3), (Plan::full(), 5)] {
+    for (plan, rounds) in [(ProxyPlan::quick(), 3), (ProxyPlan::full(), 5)] {
         assert!(plan.rounds >= rounds);
         assert!(plan.cells.contains(&plan.main()));
     }
-    assert_eq!(Plan::full().cells.len(), 9);
+    assert_eq!(ProxyPlan::full().cells.len(), 9);
 }

@@ -7,7 +7,7 @@ const MAIN: Cell = Cell {
     body_bytes: 128,
 };
 
-fn system(name: &str, kind: Kind) -> System {
+fn system(name: &str, kind: ProxyKind) -> System {
     System {
         name: name.to_owned(),
         kind,
@@ -30,7 +30,10 @@ fn run(round: usize, system: &str, cpu: f64) -> Run {
 }
 
 fn report(runs: &[Run]) -> Report {
-    let systems = [system("heddle", Kind::Heddle), system("nginx", Kind::Nginx)];
+    let systems = [
+        system("heddle", ProxyKind::Heddle),
+        system("nginx", ProxyKind::Nginx),
+    ];
     Report::new(Machine::default(), &systems, runs, MAIN, true, Vec::new())
 }
 

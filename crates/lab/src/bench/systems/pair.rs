@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use anyhow::bail;
 
 use super::{
-    Endpoint, Kind, READY_WITHIN, Running, Service, System, Work, configuration,
+    Endpoint, ProxyKind, READY_WITHIN, Running, Service, System, Work, configuration,
     targets_from_status,
 };
 use crate::bench::ask;
 use crate::bench::authority::Authority;
-use crate::bench::child::{Child, Place};
+use crate::bench::child::{Child, Confinement};
 use crate::bench::meter::Meter;
 use crate::bench::nodes::{self, NEAR, Nodes, Site, free_address};
 
@@ -31,21 +31,23 @@ impl System {
     pub(in crate::bench) fn start_pair(
         &self,
         work: &Work,
-        place: &Place,
+        place: &Confinement,
         root: &Authority,
     ) -> anyhow::Result<Running> {
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
         match self.kind {
-            Kind::Envoy => self.envoys(work, place, root, dir),
-            Kind::Heddle => self.heddles(work, place, root, dir),
-            Kind::Haproxy | Kind::Nginx => bail!("{} is not measured in pairs", self.name),
+            ProxyKind::Envoy => self.envoys(work, place, root, dir),
+            ProxyKind::Heddle => self.heddles(work, place, root, dir),
+            ProxyKind::Haproxy | ProxyKind::Nginx => {
+                bail!("{} is not measured in pairs", self.name)
+            }
         }
     }
 
     fn envoys(
         &self,
         work: &Work,
-        place: &Place,
+        place: &Confinement,
         authority: &Authority,
         dir: tempfile::TempDir,
     ) -> anyhow::Result<Running> {
@@ -98,7 +100,7 @@ impl System {
     fn heddles(
         &self,
         work: &Work,
-        place: &Place,
+        place: &Confinement,
         authority: &Authority,
         dir: tempfile::TempDir,
     ) -> anyhow::Result<Running> {

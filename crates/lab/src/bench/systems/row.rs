@@ -8,7 +8,7 @@ use anyhow::Context;
 use super::pair::comes_through;
 use super::{READY_WITHIN, Running, System, Work};
 use crate::bench::ask;
-use crate::bench::child::Place;
+use crate::bench::child::Confinement;
 
 impl System {
     /// Starts two and waits until a request comes through both.
@@ -18,7 +18,7 @@ impl System {
     pub(in crate::bench) fn start_row(
         &self,
         work: &Work,
-        place: &Place,
+        place: &Confinement,
     ) -> anyhow::Result<Running> {
         let far = self.start(work, place, &[])?;
         let target = far.targets.first().context("no target")?;

@@ -26,7 +26,7 @@ fn an_answer_has_the_length_it_declares() {
 
 #[test]
 fn answers_are_made_once_and_bounded() {
-    let mut answers = Answers::default();
+    let mut answers = ResponseCache::default();
     let first = answers.find(b"/items/7");
     assert_eq!(answers.find(b"/other/7"), first);
     for length in 0..1000 {
@@ -87,7 +87,7 @@ fn an_answer_bears_the_date_of_its_second() {
         "{text}"
     );
     assert_eq!(text.len(), length);
-    let mut answers = Answers::default();
+    let mut answers = ResponseCache::default();
     let which = answers.find(b"/items/5");
     assert!(
         !answers

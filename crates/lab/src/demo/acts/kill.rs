@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::demo::mesh::NODES;
 use crate::demo::shopper::Tally;
-use crate::demo::stage::Stage;
+use crate::demo::stage::DemoStage;
 
 /// How long pages may be missing.
 pub(in crate::demo) const LIMIT: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub(in crate::demo) struct Killed {
 ///
 /// # Errors
 /// The proxy cannot be killed, or no other takes its place.
-pub(in crate::demo) async fn kill(stage: &mut Stage<'_>) -> anyhow::Result<Option<Killed>> {
+pub(in crate::demo) async fn kill(stage: &mut DemoStage<'_>) -> anyhow::Result<Option<Killed>> {
     let Some(pods) = stage.mesh.pods() else {
         return Ok(None);
     };
@@ -71,7 +71,7 @@ pub(in crate::demo) async fn kill(stage: &mut Stage<'_>) -> anyhow::Result<Optio
 }
 
 /// Waits until pages come again and none has failed for a while, which ends in any case.
-async fn settle(stage: &Stage<'_>) {
+async fn settle(stage: &DemoStage<'_>) {
     let ready = Instant::now();
     let before = stage.shopper.tally().pages();
     while ready.elapsed() < LIMIT {

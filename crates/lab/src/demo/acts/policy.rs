@@ -9,10 +9,10 @@ use tokio::time::sleep;
 
 use super::INTRUDER;
 use crate::demo::caller::{Answers, Caller, ask, told};
-use crate::demo::manifests::{Extra, Manifests};
+use crate::demo::manifests::{Extra, ManifestFolder};
 use crate::demo::mesh::NODES;
 use crate::demo::metrics::{HANDSHAKES_REFUSED, REJECTED};
-use crate::demo::stage::Stage;
+use crate::demo::stage::DemoStage;
 use crate::demo::stranger::Stranger;
 
 /// What the intruder calls.
@@ -54,8 +54,8 @@ pub(in crate::demo) struct Turned {
 /// # Errors
 /// The intruder does not arrive, the policy does not take effect, or a node does not answer.
 pub(in crate::demo) async fn guard(
-    stage: &mut Stage<'_>,
-    manifests: &Manifests,
+    stage: &mut DemoStage<'_>,
+    manifests: &ManifestFolder,
     length: Duration,
 ) -> anyhow::Result<Guarded> {
     let began = Instant::now();
@@ -107,7 +107,7 @@ pub(in crate::demo) async fn guard(
 /// Ends the intruder, and says what it was told and what was counted: that is to be the same, and may take
 /// a moment to be published.
 async fn stop(
-    stage: &Stage<'_>,
+    stage: &DemoStage<'_>,
     intruder: Caller,
     refused_before: u64,
 ) -> anyhow::Result<(Answers, u64)> {
@@ -125,7 +125,7 @@ async fn stop(
 }
 
 /// Sends every stranger to the port where the second node takes connections of the first.
-async fn strangers(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Turned>> {
+async fn strangers(stage: &mut DemoStage<'_>) -> anyhow::Result<Vec<Turned>> {
     let back = NODES[1];
     let address = stage.mesh.check(back).await?.mesh_address;
     let address = address.context("the node says nothing of its mesh address")?;
@@ -149,7 +149,7 @@ async fn strangers(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Turned>> {
 }
 
 async fn turn_away(
-    stage: &Stage<'_>,
+    stage: &DemoStage<'_>,
     stranger: Stranger,
     address: SocketAddr,
 ) -> anyhow::Result<Turned> {

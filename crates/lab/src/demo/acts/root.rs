@@ -7,9 +7,9 @@ use anyhow::Context;
 use super::READER;
 use crate::demo::answers::Root;
 use crate::demo::caller::{Answers, Caller, ask, told};
-use crate::demo::manifests::{Extra, Manifests};
+use crate::demo::manifests::{Extra, ManifestFolder};
 use crate::demo::mesh::{Mesh, NODES};
-use crate::demo::stage::Stage;
+use crate::demo::stage::DemoStage;
 
 /// What the reader calls, on the other node.
 const REVIEWS: &str = "bookstore/reviews";
@@ -39,8 +39,8 @@ pub(in crate::demo) struct Rotated {
 /// # Errors
 /// The rotation does not succeed, the reader does not arrive, or a node does not answer.
 pub(in crate::demo) async fn rotate(
-    stage: &mut Stage<'_>,
-    manifests: &Manifests,
+    stage: &mut DemoStage<'_>,
+    manifests: &ManifestFolder,
     length: Duration,
 ) -> anyhow::Result<Rotated> {
     let began = Instant::now();

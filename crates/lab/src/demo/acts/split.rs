@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::demo::manifests::Manifests;
+use crate::demo::manifests::ManifestFolder;
 use crate::demo::mesh::NODES;
-use crate::demo::stage::Stage;
+use crate::demo::stage::DemoStage;
 use crate::demo::verdict::Phase;
 
 /// The share of readers that get reviews v2, before and after the edit.
@@ -19,8 +19,8 @@ const SETTLING: Duration = Duration::from_secs(1);
 /// # Errors
 /// The edit does not take effect, or a node does not answer.
 pub(in crate::demo) async fn share(
-    stage: &mut Stage<'_>,
-    manifests: &Manifests,
+    stage: &mut DemoStage<'_>,
+    manifests: &ManifestFolder,
     length: Duration,
 ) -> anyhow::Result<[Phase; 2]> {
     let half = length / 2;

@@ -1,8 +1,8 @@
-use super::{Extra, Manifests, addresses, with_weights};
+use super::{Extra, ManifestFolder, addresses, with_weights};
 
 #[test]
 fn every_workload_is_on_a_node_and_nothing_else_changes() {
-    let manifests = Manifests::write().unwrap();
+    let manifests = ManifestFolder::write().unwrap();
     let text = std::fs::read_to_string(manifests.dir().join("workloads.yaml")).unwrap();
     let mut placed = Vec::new();
     for document in text.split("\n---\n") {
@@ -29,7 +29,7 @@ fn every_workload_is_on_a_node_and_nothing_else_changes() {
 
 #[test]
 fn files_that_are_added_leave_nothing_beside_them() {
-    let manifests = Manifests::write().unwrap();
+    let manifests = ManifestFolder::write().unwrap();
     for extra in [Extra::Intruder, Extra::Policy, Extra::Reader] {
         manifests.add(extra).unwrap();
         let text = std::fs::read_to_string(manifests.dir().join(extra.file())).unwrap();
@@ -40,7 +40,7 @@ fn files_that_are_added_leave_nothing_beside_them() {
 
 #[test]
 fn the_weights_change_and_nothing_else() {
-    let manifests = Manifests::write().unwrap();
+    let manifests = ManifestFolder::write().unwrap();
     let before = std::fs::read_to_string(manifests.route()).unwrap();
     manifests.set_weights(50, 51).unwrap();
     let after = std::fs::read_to_string(manifests.route()).unwrap();
@@ -74,7 +74,7 @@ fn the_services_addresses_are_found() {
 
 #[test]
 fn pods_are_on_the_same_nodes_and_latecomers_are_among_them() {
-    let manifests = Manifests::write_for_pods().unwrap();
+    let manifests = ManifestFolder::write_for_pods().unwrap();
     let text = std::fs::read_to_string(manifests.dir().join("workloads.yaml")).unwrap();
     let nodes: Vec<_> = text
         .lines()
@@ -89,7 +89,7 @@ fn pods_are_on_the_same_nodes_and_latecomers_are_among_them() {
 
 #[test]
 fn in_the_labs_copy_latecomers_come_back_as_the_lab_has_them() {
-    let mut manifests = Manifests::write_for_pods().unwrap();
+    let mut manifests = ManifestFolder::write_for_pods().unwrap();
     let copy = tempfile::tempdir().unwrap();
     let dir = copy.path().to_owned();
     for extra in [Extra::Intruder, Extra::Reader] {

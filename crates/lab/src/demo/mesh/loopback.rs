@@ -12,15 +12,15 @@ use tokio::time::sleep;
 
 use super::{NODES, SETTINGS};
 use crate::demo::answers::ControlStatus;
-use crate::demo::process::Process;
+use crate::demo::process::LoggedProcess;
 use crate::demo::program::Program;
 
 /// The processes.
 pub(in crate::demo) struct Loopback {
     scratch: PathBuf,
-    control: Process,
+    control: LoggedProcess,
     pub(super) control_socket: PathBuf,
-    nodes: Vec<Process>,
+    nodes: Vec<LoggedProcess>,
 }
 
 impl Loopback {
@@ -47,7 +47,7 @@ impl Loopback {
         ] {
             arguments.extend([flag.into(), value]);
         }
-        let control = Process::start(heddle, "heddle control", arguments, at("control.log"))?;
+        let control = LoggedProcess::start(heddle, "heddle control", arguments, at("control.log"))?;
         Ok(Self {
             scratch: scratch.to_owned(),
             control,
@@ -115,7 +115,7 @@ impl Loopback {
             arguments.extend([flag.into(), value]);
         }
         let what = format!("heddle node {name}");
-        let process = Process::start(heddle, &what, arguments, at(".log"))?;
+        let process = LoggedProcess::start(heddle, &what, arguments, at(".log"))?;
         let socket = at(".sock");
         self.nodes.push(process);
         Ok(socket)
@@ -125,12 +125,14 @@ impl Loopback {
     /// A process has ended.
     pub(super) fn are_there(&mut self) -> anyhow::Result<()> {
         let mut all = self.nodes.iter_mut().chain([&mut self.control]);
-        all.try_for_each(Process::is_there)
+        all.try_for_each(LoggedProcess::is_there)
     }
 
     pub(super) fn last_words(&mut self) -> String {
         let all = self.nodes.iter_mut().chain([&mut self.control]);
-        all.map(Process::last_words).collect::<Vec<_>>().join("\n")
+        all.map(LoggedProcess::last_words)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// Asks every process to finish, the nodes first, and waits until they have.

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{Edge, HANDSHAKES_REFUSED, History, REJECTED, Reading, Sample};
+use super::{Edge, HANDSHAKES_REFUSED, History, MetricsReading, REJECTED, Sample};
 
 const PAGE: &str = r#"# HELP heddle_http_requests_total Finished HTTP requests.
 # TYPE heddle_http_requests_total counter
@@ -17,8 +17,8 @@ heddle_handshakes_refused_total{worker="0",reason="anonymous"} 1
 some_other_metric 3
 "#;
 
-fn read(page: &str) -> Reading {
-    let mut reading = Reading::default();
+fn read(page: &str) -> MetricsReading {
+    let mut reading = MetricsReading::default();
     reading.add("edge-1", page, |_| true);
     reading
 }

@@ -3,8 +3,8 @@ use super::*;
 #[test]
 fn a_second_demo_is_told_of_the_first() {
     let name = format!("heddle-demo-test-{}", std::process::id());
-    let first = Place::take_as(name.as_bytes(), &[]).unwrap();
-    let refused = Place::take_as(name.as_bytes(), &[]).unwrap_err();
+    let first = DemoLock::take_as(name.as_bytes(), &[]).unwrap();
+    let refused = DemoLock::take_as(name.as_bytes(), &[]).unwrap_err();
     assert!(
         refused.to_string().contains("another demo runs"),
         "{refused}"
@@ -13,7 +13,7 @@ fn a_second_demo_is_told_of_the_first() {
 
     let service = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = service.local_addr().unwrap();
-    let refused = Place::take_as(name.as_bytes(), &[address]).unwrap_err();
+    let refused = DemoLock::take_as(name.as_bytes(), &[address]).unwrap_err();
     assert!(
         refused
             .to_string()
@@ -21,5 +21,5 @@ fn a_second_demo_is_told_of_the_first() {
         "{refused}"
     );
     drop(service);
-    Place::take_as(name.as_bytes(), &[address]).unwrap();
+    DemoLock::take_as(name.as_bytes(), &[address]).unwrap();
 }

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::table;
-use crate::demo::metrics::{History, Reading};
+use crate::demo::metrics::{History, MetricsReading};
 
 #[test]
 fn each_edge_that_is_used_has_a_line_and_the_split_a_bar() {
@@ -18,7 +18,7 @@ fn each_edge_that_is_used_has_a_line_and_the_split_a_bar() {
             + &sample("shopper", "productpage", "", count)
     };
     let read = |count| {
-        let mut reading = Reading::default();
+        let mut reading = MetricsReading::default();
         reading.add("edge-1", &page(count), |_| true);
         reading
     };

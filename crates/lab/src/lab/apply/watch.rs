@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// What `heddle-lab apply` is told.
 #[derive(Args)]
-pub struct Options {
+pub struct ApplyOptions {
     /// The file of the lab, which is up
     file: PathBuf,
     /// Follow the file and its manifests, and take over each change, until Ctrl-C or until the lab is down
@@ -29,7 +29,7 @@ pub struct Options {
 ///
 /// # Errors
 /// The first time, as [`Lab::apply`]. What is wrong later is said, and mended by the next change.
-pub(in crate::lab) fn run(options: &Options) -> anyhow::Result<()> {
+pub(in crate::lab) fn run(options: &ApplyOptions) -> anyhow::Result<()> {
     let file = &options.file;
     let mut seen = look(file);
     let mut lab = Lab::open(&Plan::name_in(file)?)?;

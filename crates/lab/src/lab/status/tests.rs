@@ -1,6 +1,6 @@
 use super::*;
 
-fn process(state: State, restarts: u32) -> ProcessStatus {
+fn process(state: ProcessState, restarts: u32) -> ProcessStatus {
     ProcessStatus {
         name: "heddle-one".to_owned(),
         what: "heddle node one".to_owned(),
@@ -11,8 +11,8 @@ fn process(state: State, restarts: u32) -> ProcessStatus {
         log: PathBuf::from("/logs/heddle-one.log"),
         last_wrote: Some(1_700_000_060),
         last_words: match state {
-            State::Running => Vec::new(),
-            State::Ended => vec!["heddle: it is over".to_owned()],
+            ProcessState::Running => Vec::new(),
+            ProcessState::Ended => vec!["heddle: it is over".to_owned()],
         },
     }
 }
@@ -20,7 +20,10 @@ fn process(state: State, restarts: u32) -> ProcessStatus {
 #[test]
 fn a_process_says_since_when_it_runs_or_what_it_said_last() {
     let mut out = String::new();
-    let all = [process(State::Running, 2), process(State::Ended, 0)];
+    let all = [
+        process(ProcessState::Running, 2),
+        process(ProcessState::Ended, 0),
+    ];
     processes(&mut out, "  ", &all).unwrap();
     assert_eq!(
         out,
@@ -40,11 +43,11 @@ fn the_kernels_clock_is_read_as_that_of_the_day() {
         log: PathBuf::from("/no/such/place/test.log"),
         restarts: 0,
     };
-    let status = Clock::read().unwrap().process(&note);
+    let status = ProcessClock::read().unwrap().process(&note);
     let now = since_1970(SystemTime::now()).unwrap();
     assert_eq!(
         (status.state, status.name.as_str()),
-        (State::Running, "test")
+        (ProcessState::Running, "test")
     );
     // The kernel rounds, and its boot time moves with the clock.
     assert!(status.started <= now + 2 && now - 3_600 < status.started);

@@ -13,7 +13,7 @@ pub(crate) struct Band(u64);
 
 /// What a task is in its band.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Member {
+pub(crate) struct BandMember {
     pub(crate) band: Band,
     pub(crate) part: Part,
 }

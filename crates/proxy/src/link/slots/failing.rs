@@ -4,20 +4,20 @@ use heddle_wire::link::{Code, Opened, Serial, Streams};
 
 use super::Slots;
 use crate::failure::Reason;
-use crate::link::failure::Failed;
+use crate::link::failure::StreamFailure;
 
 impl Slots {
     /// The other end has given the stream up. At the end that calls, what it has answered before is heard.
-    pub(in crate::link) fn reset(&mut self, serial: Serial, failure: Failed) {
+    pub(in crate::link) fn reset(&mut self, serial: Serial, failure: StreamFailure) {
         self.broke(serial, failure, true);
     }
 
     /// The stream broke here, or with its link.
-    pub(in crate::link) fn failed(&mut self, serial: Serial, failure: Failed) {
+    pub(in crate::link) fn failed(&mut self, serial: Serial, failure: StreamFailure) {
         self.broke(serial, failure, false);
     }
 
-    fn broke(&mut self, serial: Serial, failure: Failed, is_heard: bool) {
+    fn broke(&mut self, serial: Serial, failure: StreamFailure, is_heard: bool) {
         let Some(index) = self.by_serial.remove(&serial) else {
             return;
         };
@@ -40,12 +40,12 @@ impl Slots {
     }
 
     /// The slot's stream cannot be opened.
-    pub(in crate::link) fn refuse(&mut self, slot: usize, failure: Failed) {
+    pub(in crate::link) fn refuse(&mut self, slot: usize, failure: StreamFailure) {
         self.all[slot].failure = Some(failure);
     }
 
     /// The link is over: what is not open by now never will be.
-    pub(in crate::link) fn refuse_unopened(&mut self, failure: Failed) {
+    pub(in crate::link) fn refuse_unopened(&mut self, failure: StreamFailure) {
         for (_, slot) in self.all.iter_mut().filter(|(_, slot)| slot.is_unopened()) {
             slot.failure = Some(failure);
             slot.wake();
@@ -58,7 +58,7 @@ impl Slots {
     }
 
     /// The other end is heard, or, for a reason, will not be for now: those that wait for it go on, or go another way.
-    pub(in crate::link) fn linked(&mut self, failure: Option<Failed>) {
+    pub(in crate::link) fn linked(&mut self, failure: Option<StreamFailure>) {
         let waiting = self.all.iter_mut().filter(|(_, slot)| slot.is_linking);
         for (_, slot) in waiting {
             slot.failure = slot.failure.or(failure);
@@ -67,7 +67,7 @@ impl Slots {
     }
 
     /// Breaks all streams that are open. Returns which those are.
-    pub(in crate::link) fn fail_all(&mut self, failure: Failed) -> Vec<Serial> {
+    pub(in crate::link) fn fail_all(&mut self, failure: StreamFailure) -> Vec<Serial> {
         let open: Vec<Serial> = self.by_serial.keys().copied().collect();
         for serial in &open {
             self.failed(*serial, failure);
@@ -94,7 +94,7 @@ impl Streams for Failing<'_> {
     fn lost(&mut self, serial: Serial, was_sent: bool) {
         self.slots.failed(
             serial,
-            Failed {
+            StreamFailure {
                 reason: self.reason,
                 was_sent,
             },
@@ -102,7 +102,7 @@ impl Streams for Failing<'_> {
     }
 
     fn reset(&mut self, serial: Serial, code: Code) {
-        self.slots.failed(serial, Failed::by(code));
+        self.slots.failed(serial, StreamFailure::by(code));
     }
 }
 
@@ -115,14 +115,14 @@ mod tests {
     use super::*;
     use crate::failure::Reason;
     use crate::link::hold::Holds;
-    use crate::link::{End, Key};
+    use crate::link::{Key, LinkEnd};
 
     const ANSWER: &[u8] = b"HTTP/1.1 405 No\r\n\r\n";
 
     /// What the end that calls finds of a stream that had an answer before it failed in this way.
-    fn found(fails: impl FnOnce(&mut Slots, Serial, Failed)) -> usize {
+    fn found(fails: impl FnOnce(&mut Slots, Serial, StreamFailure)) -> usize {
         let pool = Pool::new(64, 16);
-        let end = End::Caller(Key {
+        let end = LinkEnd::Caller(Key {
             caller: None,
             called: heddle_model::ServiceAccountName::new("test", "echo").unwrap(),
             node: ([127, 0, 0, 1], 1).into(),
@@ -132,7 +132,7 @@ mod tests {
         let slot = slots.vacant();
         slots.opened(slot, serial);
         slots.head(serial, &pool, ANSWER).unwrap();
-        let failed = Failed {
+        let failed = StreamFailure {
             reason: Reason::UpstreamReset,
             was_sent: true,
         };

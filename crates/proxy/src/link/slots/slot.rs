@@ -5,13 +5,13 @@ use std::mem;
 use std::task::Waker;
 
 use heddle_wire::buffer::{Chain, Pool};
-use heddle_wire::link::{Limits, Serial};
+use heddle_wire::link::{LinkLimits, Serial};
 
-use crate::link::failure::Failed;
+use crate::link::failure::StreamFailure;
 use crate::link::hold::Held;
 
 /// Bytes after which a stream's window may grow for the first time.
-const HALF_WINDOW: usize = Limits::INITIAL.stream_window as usize / 2;
+const HALF_WINDOW: usize = LinkLimits::INITIAL.stream_window as usize / 2;
 
 /// A place for a stream, or for one after the other.
 #[derive(Debug)]
@@ -37,9 +37,9 @@ pub(super) struct Slot {
     pub(super) is_fresh: bool,
     /// The request was answered, at least for the time being.
     pub(super) answered: bool,
-    pub(super) failure: Option<Failed>,
+    pub(super) failure: Option<StreamFailure>,
     /// The other end takes no more, though all that it said has come.
-    pub(super) deaf: Option<Failed>,
+    pub(super) deaf: Option<StreamFailure>,
     pub(super) waker: Option<Waker>,
     /// No task has it any more: it is there until the other end has ended.
     pub(super) detached: bool,

@@ -6,7 +6,7 @@ const MIB: usize = 1024 * 1024;
 /// How often memory is given back while so much is resident, and so many connections are there, for so long.
 fn over(ebb: &mut Ebb, resident: usize, connections: usize, seconds: u64) -> usize {
     let looks = 0..seconds * 10;
-    let now = Held::new(resident * MIB, connections, 0);
+    let now = MemoryUse::new(resident * MIB, connections, 0);
     looks.filter(|_| ebb.observe(TICK, now)).count()
 }
 
@@ -57,7 +57,7 @@ fn what_comes_and_goes_is_kept() {
 #[test]
 fn blocks_explain_memory_as_connections_do() {
     let mut ebb = Ebb::default();
-    let now = |resident: usize, blocks: usize| Held::new(resident * MIB, 100, blocks * MIB);
+    let now = |resident: usize, blocks: usize| MemoryUse::new(resident * MIB, 100, blocks * MIB);
     assert!(!ebb.observe(TICK, now(20, 0)));
     assert!(!ebb.observe(SETTLED, now(84, 64)));
     assert!(ebb.observe(SETTLED, now(84, 0)));

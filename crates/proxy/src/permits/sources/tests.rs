@@ -31,7 +31,7 @@ fn one_address_leaves_as_much_as_it_takes_to_the_others() {
     );
     assert_eq!(
         sources.take(address("192.0.2.1")).unwrap_err(),
-        Spent::Address
+        PermitRefusal::Address
     );
     let second = flood(&sources, "192.0.2.2");
     assert!(second.len() >= SHARE / 2, "{}", second.len());
@@ -92,7 +92,10 @@ fn what_is_refused_takes_nothing() {
     let held = flood(&sources, "192.0.2.1");
     assert_eq!(held.len(), 1, "the other is for others");
     let other = sources.take(address("192.0.2.2")).unwrap();
-    assert_eq!(sources.take(address("192.0.2.3")).unwrap_err(), Spent::All);
+    assert_eq!(
+        sources.take(address("192.0.2.3")).unwrap_err(),
+        PermitRefusal::All
+    );
     assert_eq!(sources.held().len(), 2);
     drop((held, other));
     assert!(sources.held().is_empty());

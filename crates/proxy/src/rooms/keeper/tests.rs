@@ -76,7 +76,7 @@ fn what_is_taken_stays_taken_and_what_changes_nothing_is_the_same() {
     let mut keeper = Keeper::new(Instant::now());
     let before = service(&[(1, Some(1)), (2, None)], Balancing::default());
     let rooms = kept(&mut keeper, &before, 0).unwrap();
-    let seat = rooms.at(0).unwrap().take().unwrap();
+    let permit = rooms.at(0).unwrap().take().unwrap();
     let again = kept(&mut keeper, &before, 1).unwrap();
     assert!(Arc::ptr_eq(&rooms, &again));
     // While it is away a request is still in it.
@@ -89,7 +89,7 @@ fn what_is_taken_stays_taken_and_what_changes_nothing_is_the_same() {
     assert_eq!(without.each.len(), 1);
     let back = kept(&mut keeper, &before, 3).unwrap();
     assert!(back.at(0).unwrap().take().is_none());
-    drop(seat);
+    drop(permit);
     assert!(back.at(0).unwrap().take().is_some());
     // One that is away and empty is forgotten.
     kept(
@@ -112,7 +112,7 @@ fn a_request_that_waits_gets_what_a_higher_limit_gives() {
         0,
     )
     .unwrap();
-    let _seat = rooms.at(0).unwrap().take().unwrap();
+    let _permit = rooms.at(0).unwrap().take().unwrap();
     let Joined::Waiting(waiting) = join(Wants::Any(rooms), Waker::noop(), 1) else {
         panic!("it is full");
     };

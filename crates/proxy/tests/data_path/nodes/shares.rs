@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use heddle_model::AppProtocol;
 use heddle_proxy::{Peer, Protocol, Settings};
 use heddle_transport::fixture::{DAY, NOW};
-use heddle_wire::link::{Code, Limits, Opened, Serial, Session, Streams};
+use heddle_wire::link::{Code, LinkLimits, Opened, Serial, Session, Streams};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use super::pair::{Pair, id};
@@ -73,7 +73,7 @@ impl Caller {
     fn named(pair: &Pair, who: &str) -> Option<Caller> {
         let mut caller = Caller {
             intruder: intruder(pair, who, Protocol::Link),
-            session: Session::client(Limits::INITIAL),
+            session: Session::client(LinkLimits::INITIAL),
             told: Told::default(),
         };
         caller.session.connected(0);

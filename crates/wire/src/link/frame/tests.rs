@@ -16,7 +16,7 @@ fn heads_are_these_bytes() {
                 wanted: true,
                 more: true,
                 length: 513,
-                ..at_rest(Kind::Message, 1)
+                ..at_rest(FrameKind::Message, 1)
             },
             [0xb7, 0x50, 0, 0, 0, 1, 2, 1],
         ),
@@ -26,7 +26,7 @@ fn heads_are_these_bytes() {
                 response: true,
                 code: Code::LOCAL,
                 length: 1,
-                ..at_rest(Kind::Message, 1)
+                ..at_rest(FrameKind::Message, 1)
             },
             [0xb7, 0x20, 11, 0, 0, 1, 0, 1],
         ),
@@ -34,23 +34,23 @@ fn heads_are_these_bytes() {
             Head {
                 more: true,
                 length: 2,
-                ..at_rest(Kind::Data, 0xff_ffff)
+                ..at_rest(FrameKind::Data, 0xff_ffff)
             },
             [0xb7, 0x11, 0, 0xff, 0xff, 0xff, 0, 2],
         ),
-        (at_rest(Kind::Data, 2), [0xb7, 0x01, 0, 0, 0, 2, 0, 0]),
+        (at_rest(FrameKind::Data, 2), [0xb7, 0x01, 0, 0, 0, 2, 0, 0]),
         (
             Head {
                 more: true,
                 length: 4,
-                ..at_rest(Kind::Window, 2)
+                ..at_rest(FrameKind::Window, 2)
             },
             [0xb7, 0x12, 0, 0, 0, 2, 0, 4],
         ),
         (
             Head {
                 code: Code::CANCELLED,
-                ..at_rest(Kind::Reset, 2)
+                ..at_rest(FrameKind::Reset, 2)
             },
             [0xb7, 0x03, 1, 0, 0, 2, 0, 0],
         ),
@@ -59,7 +59,7 @@ fn heads_are_these_bytes() {
                 wanted: true,
                 more: true,
                 length: 2,
-                ..at_rest(Kind::Open, 3)
+                ..at_rest(FrameKind::Open, 3)
             },
             [0xb7, 0x54, 0, 0, 0, 3, 0, 2],
         ),
@@ -67,30 +67,30 @@ fn heads_are_these_bytes() {
             Head {
                 more: true,
                 length: 9,
-                ..at_rest(Kind::Part, 3)
+                ..at_rest(FrameKind::Part, 3)
             },
             [0xb7, 0x15, 0, 0, 0, 3, 0, 9],
         ),
-        (at_rest(Kind::Hello, 0), [0xb7, 0x80, 0, 0, 0, 0, 0, 0]),
+        (at_rest(FrameKind::Hello, 0), [0xb7, 0x80, 0, 0, 0, 0, 0, 0]),
         (
             Head {
                 wanted: true,
-                ..at_rest(Kind::Heartbeat, 5)
+                ..at_rest(FrameKind::Heartbeat, 5)
             },
             [0xb7, 0xc1, 0, 0, 0, 5, 0, 0],
         ),
         (
             Head {
                 response: true,
-                ..at_rest(Kind::Heartbeat, 5)
+                ..at_rest(FrameKind::Heartbeat, 5)
             },
             [0xb7, 0xa1, 0, 0, 0, 5, 0, 0],
         ),
-        (at_rest(Kind::Ack, 0), [0xb7, 0x82, 0, 0, 0, 0, 0, 0]),
+        (at_rest(FrameKind::Ack, 0), [0xb7, 0x82, 0, 0, 0, 0, 0, 0]),
         (
             Head {
                 code: Code::EXPIRED,
-                ..at_rest(Kind::GoAway, 7)
+                ..at_rest(FrameKind::GoAway, 7)
             },
             [0xb7, 0x83, 10, 0, 0, 7, 0, 0],
         ),

@@ -3,7 +3,7 @@
 use memchr::{memchr, memchr_iter};
 
 use super::HeadError;
-use super::template::{Kind, Slot};
+use super::template::{Slot, SlotKind};
 use crate::http1::FieldKind;
 
 /// RFC 9110 section 5.6.2.
@@ -121,10 +121,10 @@ pub(super) fn template(text: &[u8], slots: &mut [Slot]) -> Result<(), HeadError>
                 return Err("a slot outside a target or value");
             }
             slot.in_target = start == 0;
-            if secret && slot.kind != Kind::Secret {
+            if secret && slot.kind != SlotKind::Secret {
                 return Err("a secret would be remembered");
             }
-            if slot.in_target && slot.kind == Kind::Date {
+            if slot.in_target && slot.kind == SlotKind::Date {
                 return Err("a date in a target");
             }
         }

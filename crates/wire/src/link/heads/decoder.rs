@@ -1,7 +1,7 @@
 //! Blocks to heads.
 
 use super::number::Reader;
-use super::template::{Kind, Slot, Template};
+use super::template::{Slot, SlotKind, Template};
 use super::{HeadError, HeadLimits, check, instruction};
 
 /// Turns blocks into heads.
@@ -268,7 +268,7 @@ fn pieces(
                     .ok_or(HeadError::Template("a copy of what is not there"))?
             }
             instruction::SLOT => {
-                slots.push(Slot::new(text.len() as u32, Kind::from_number(number)?));
+                slots.push(Slot::new(text.len() as u32, SlotKind::from_number(number)?));
                 &[]
             }
             _ if number == 0 => return Ok((text, slots)),

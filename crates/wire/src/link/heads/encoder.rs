@@ -1,9 +1,9 @@
 //! Heads to blocks.
 
 use super::define::define;
-use super::learn::{Draft, End, Kin, has_parts};
+use super::learn::{Draft, Kin, SlotEnd, has_parts};
 use super::lines::{Lines, is_separator};
-use super::table::{Entry, Table};
+use super::table::{Entry, TemplateTable};
 use super::template::{Slot, Template};
 use super::{HeadLimits, check, instruction, number};
 
@@ -31,12 +31,12 @@ const KEPT_BYTES: usize = 4096;
 pub struct Encoder {
     limits: HeadLimits,
     /// There from the first template on.
-    state: Option<Box<State>>,
+    state: Option<Box<EncoderState>>,
 }
 
 #[derive(Debug)]
-struct State {
-    table: Table,
+struct EncoderState {
+    table: TemplateTable,
     draft: Draft,
     /// The head that is looked at.
     lines: Lines,
@@ -108,8 +108,8 @@ impl Encoder {
         }
         let Self { limits, state } = self;
         let state = state.get_or_insert_with(|| {
-            Box::new(State {
-                table: Table::new(limits),
+            Box::new(EncoderState {
+                table: TemplateTable::new(limits),
                 draft: Draft::default(),
                 lines: Lines::default(),
                 kin_lines: Lines::default(),
@@ -119,7 +119,7 @@ impl Encoder {
         let call = Call {
             scope,
             destination,
-            group: Table::group(scope, destination),
+            group: TemplateTable::group(scope, destination),
             head,
         };
         state.table.begin(out);
@@ -160,7 +160,7 @@ struct Plan {
     new_target: bool,
 }
 
-impl State {
+impl EncoderState {
     /// The template that fits; `values` says then where its slots' values are.
     fn find(&mut self, call: &Call<'_>) -> Option<u16> {
         let Self { table, values, .. } = self;
@@ -327,11 +327,13 @@ fn fits(entry: &Entry, head: &[u8], values: &mut Vec<(u32, u32)>) -> bool {
             return false;
         };
         let length = match end {
-            End::Line => memchr(b'\r', rest),
-            End::Part => rest
+            SlotEnd::Line => memchr(b'\r', rest),
+            SlotEnd::Part => rest
                 .iter()
                 .position(|&byte| byte == b' ' || is_separator(byte)),
-            End::Target(tail) => memchr(b' ', rest).and_then(|end| end.checked_sub(tail as usize)),
+            SlotEnd::Target(tail) => {
+                memchr(b' ', rest).and_then(|end| end.checked_sub(tail as usize))
+            }
         };
         let Some(length) = length else {
             return false;

@@ -14,8 +14,8 @@
 //! the length whether all of it was right, never that it begins well.
 
 use super::check::is_secret;
-use super::lines::{Line, Lines, behind_blanks, is_separator};
-use super::template::{Kind, Slot, Template};
+use super::lines::{LineSpan, Lines, behind_blanks, is_separator};
+use super::template::{Slot, SlotKind, Template};
 use super::value::kind_of;
 
 /// Slots in a target before it becomes one slot.
@@ -23,7 +23,7 @@ const TARGET_SLOTS: usize = 6;
 
 /// How the encoder finds where the value in a slot ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum SlotEnd {
     /// With its line.
     Line,
     /// With the part of the target.
@@ -37,7 +37,7 @@ pub(super) enum End {
 pub(super) struct Draft {
     pub(super) text: Vec<u8>,
     /// Offset in the text, kind, end.
-    pub(super) slots: Vec<(u32, Kind, End)>,
+    pub(super) slots: Vec<(u32, SlotKind, SlotEnd)>,
     /// Where in the head the values of the slots are.
     pub(super) values: Vec<(u32, u32)>,
     /// Up to where the head has been taken over.
@@ -48,7 +48,7 @@ pub(super) struct Draft {
 #[derive(Clone, Copy)]
 pub(super) struct Kin<'a> {
     pub(super) template: &'a Template,
-    pub(super) ends: &'a [End],
+    pub(super) ends: &'a [SlotEnd],
     pub(super) lines: &'a Lines,
 }
 
@@ -80,7 +80,7 @@ impl Draft {
         let mut slots = kin.template.slots.iter().zip(kin.ends).peekable();
         let text = &*kin.template.text;
         let target = kin.lines.all[0];
-        let mut of_target: [Option<(u32, End)>; TARGET_SLOTS] = [None; TARGET_SLOTS];
+        let mut of_target: [Option<(u32, SlotEnd)>; TARGET_SLOTS] = [None; TARGET_SLOTS];
         let mut known = of_target.iter_mut();
         while let Some((slot, &end)) = slots.next_if(|(slot, _)| slot.at <= target.end) {
             match known.next() {
@@ -118,24 +118,32 @@ impl Draft {
     }
 
     /// What stands between `start` and `end` goes into a slot.
-    fn slot(&mut self, head: &[u8], start: usize, end: usize, kind: Kind, how: End) {
+    fn slot(&mut self, head: &[u8], start: usize, end: usize, kind: SlotKind, how: SlotEnd) {
         self.text.extend_from_slice(&head[self.done..start]);
         self.slots.push((self.text.len() as u32, kind, how));
         self.values.push((start as u32, end as u32));
         self.done = end;
     }
 
-    fn fresh_field(&mut self, head: &[u8], line: Line) {
+    fn fresh_field(&mut self, head: &[u8], line: LineSpan) {
         let name = &head[line.start as usize..line.value as usize - 1];
         let (start, end) = (behind_blanks(head, line), line.end as usize);
         if is_secret(name) {
-            self.slot(head, start, end, Kind::Secret, End::Line);
-        } else if name.eq_ignore_ascii_case(b"date") && kind_of(&head[start..end]) == Kind::Date {
-            self.slot(head, start, end, Kind::Date, End::Line);
+            self.slot(head, start, end, SlotKind::Secret, SlotEnd::Line);
+        } else if name.eq_ignore_ascii_case(b"date") && kind_of(&head[start..end]) == SlotKind::Date
+        {
+            self.slot(head, start, end, SlotKind::Date, SlotEnd::Line);
         }
     }
 
-    fn field(&mut self, head: &[u8], line: Line, text: &[u8], old: Line, slot: Option<&Slot>) {
+    fn field(
+        &mut self,
+        head: &[u8],
+        line: LineSpan,
+        text: &[u8],
+        old: LineSpan,
+        slot: Option<&Slot>,
+    ) {
         let constant = &text[old.start as usize..old.end as usize];
         let whole = &head[line.start as usize..line.end as usize];
         let Some(slot) = slot else {
@@ -145,11 +153,17 @@ impl Draft {
                 if text[old.start as usize..before] == head[line.start as usize..now] {
                     let kind = kind_of(&head[now..end]);
                     let same = kind_of(&text[before..old.end as usize]) == kind;
-                    let kind = if same { kind } else { Kind::Text };
-                    self.slot(head, now, end, kind, End::Line);
+                    let kind = if same { kind } else { SlotKind::Text };
+                    self.slot(head, now, end, kind, SlotEnd::Line);
                 } else {
                     // The blanks differ, too.
-                    self.slot(head, line.value as usize, end, Kind::Text, End::Line);
+                    self.slot(
+                        head,
+                        line.value as usize,
+                        end,
+                        SlotKind::Text,
+                        SlotEnd::Line,
+                    );
                 }
             }
             return;
@@ -158,22 +172,22 @@ impl Draft {
         if whole.starts_with(constant) {
             let start = line.start as usize + constant.len();
             let kind = match slot.kind {
-                Kind::Text | Kind::Secret => slot.kind,
+                SlotKind::Text | SlotKind::Secret => slot.kind,
                 typed if kind_of(&head[start..end]) == typed => typed,
-                _ => Kind::Text,
+                _ => SlotKind::Text,
             };
-            self.slot(head, start, end, kind, End::Line);
+            self.slot(head, start, end, kind, SlotEnd::Line);
         } else {
             let kind = match slot.kind {
-                Kind::Secret => Kind::Secret,
-                _ => Kind::Text,
+                SlotKind::Secret => SlotKind::Secret,
+                _ => SlotKind::Text,
             };
-            self.slot(head, line.value as usize, end, kind, End::Line);
+            self.slot(head, line.value as usize, end, kind, SlotEnd::Line);
         }
     }
 
     /// Takes over the target as far as it is that of `old`. `false` when not even the first byte is.
-    fn target(&mut self, head: &[u8], line: Line, old: &Target<'_>) -> bool {
+    fn target(&mut self, head: &[u8], line: LineSpan, old: &Target<'_>) -> bool {
         let start = line.value as usize;
         let new = &head[start..line.end as usize];
         if old.slots[0].is_none() && old.text == new {
@@ -197,7 +211,7 @@ impl Draft {
             return false;
         };
         let after = match old.slots[0] {
-            Some((_, End::Target(tail))) => &old.text[old.text.len() - tail as usize..],
+            Some((_, SlotEnd::Target(tail))) => &old.text[old.text.len() - tail as usize..],
             Some(_) => &[],
             None => &old.text[first..],
         };
@@ -207,7 +221,7 @@ impl Draft {
         let tail = tail.iter().position(|&byte| is_separator(byte));
         let tail = tail.map_or(0, |at| equal - at);
         let (from, to) = (start + first, start + new.len() - tail);
-        self.slot(head, from, to, Kind::Text, End::Target(tail as u32));
+        self.slot(head, from, to, SlotKind::Text, SlotEnd::Target(tail as u32));
         true
     }
 
@@ -229,7 +243,7 @@ impl Draft {
             }
             let at = old.start + old_part.start as u32;
             let slot = known.next_if(|(slot, _)| *slot == at);
-            if slot.is_some_and(|(_, end)| *end != End::Part) {
+            if slot.is_some_and(|(_, end)| *end != SlotEnd::Part) {
                 return false;
             }
             if slot.is_some() || part.text != old_part.text {
@@ -239,7 +253,7 @@ impl Draft {
                 }
                 let from = start + part.start;
                 let to = from + part.text.len();
-                self.slot(head, from, to, Kind::Text, End::Part);
+                self.slot(head, from, to, SlotKind::Text, SlotEnd::Part);
             }
         }
     }
@@ -250,7 +264,7 @@ struct Target<'a> {
     text: &'a [u8],
     /// Where it begins in the template's text.
     start: u32,
-    slots: [Option<(u32, End)>; TARGET_SLOTS],
+    slots: [Option<(u32, SlotEnd)>; TARGET_SLOTS],
 }
 
 /// The parts of a target, each with the separator before it.
@@ -287,7 +301,7 @@ pub(super) fn has_parts(head: &[u8], lines: &Lines, kin: &Kin<'_>) -> bool {
     let old = kin.lines.all[0];
     let mut slots = kin.template.slots.iter().zip(kin.ends);
     let first = slots.next().filter(|(slot, _)| slot.at <= old.end);
-    if first.is_some_and(|(_, end)| matches!(end, End::Target(_))) {
+    if first.is_some_and(|(_, end)| matches!(end, SlotEnd::Target(_))) {
         return true;
     }
     let separators = |text: &[u8]| {
@@ -302,7 +316,7 @@ pub(super) fn has_parts(head: &[u8], lines: &Lines, kin: &Kin<'_>) -> bool {
 /// Whether the head has the method, the version and the names of a template.
 fn has_shape(head: &[u8], lines: &Lines, kin: &Kin<'_>) -> bool {
     let text = &*kin.template.text;
-    let name = |line: &Line| line.start as usize..line.value as usize;
+    let name = |line: &LineSpan| line.start as usize..line.value as usize;
     lines.all.len() == kin.lines.all.len()
         && around_target(head, lines) == around_target(text, kin.lines)
         && (lines.all.iter().zip(&kin.lines.all).skip(1))

@@ -7,7 +7,7 @@ use memchr::{memchr, memchr_iter};
 
 /// Where one line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct LineSpan {
     pub(super) start: u32,
     /// Behind the name and its colon; in the first line the begin of a request's target.
     pub(super) value: u32,
@@ -21,7 +21,7 @@ const MAX_LINES: usize = 256;
 /// The lines of a head without the empty one.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    pub(super) all: Vec<Line>,
+    pub(super) all: Vec<LineSpan>,
     /// Where the first line's CR LF is.
     pub(super) first_end: u32,
     /// Stands for method and version, or the status line, and all names in their order.
@@ -47,7 +47,7 @@ impl Lines {
             if start > 0 {
                 let colon = memchr(b':', line)?;
                 hasher.write(&line[..=colon]);
-                self.all.push(Line {
+                self.all.push(LineSpan {
                     start: start as u32,
                     value: (start + colon + 1) as u32,
                     end: end as u32,
@@ -62,7 +62,7 @@ impl Lines {
                 };
                 hasher.write(&line[..value]);
                 hasher.write(&line[target_end..]);
-                self.all.push(Line {
+                self.all.push(LineSpan {
                     start: 0,
                     value: value as u32,
                     end: target_end as u32,
@@ -82,7 +82,7 @@ impl Lines {
 }
 
 /// Where the value of a field begins: behind the blanks that follow its colon.
-pub(super) fn behind_blanks(head: &[u8], line: Line) -> usize {
+pub(super) fn behind_blanks(head: &[u8], line: LineSpan) -> usize {
     let value = &head[line.value as usize..line.end as usize];
     let blanks = value
         .iter()

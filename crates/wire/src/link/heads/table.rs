@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::FixedState;
 
-use super::learn::End;
+use super::learn::SlotEnd;
 use super::template::Template;
 use super::{HeadLimits, instruction, number};
 
@@ -19,7 +19,7 @@ const NONE: u16 = u16::MAX;
 pub(super) struct Entry {
     pub(super) template: Template,
     /// How the values of its slots end.
-    pub(super) ends: Box<[End]>,
+    pub(super) ends: Box<[SlotEnd]>,
     scope: u32,
     /// Stands for scope and destination.
     group: u64,
@@ -34,7 +34,7 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) fn new(
         template: Template,
-        ends: Box<[End]>,
+        ends: Box<[SlotEnd]>,
         scope: u32,
         group: u64,
         shape: u64,
@@ -58,7 +58,7 @@ impl Entry {
 
 /// All of them.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct TemplateTable {
     /// By their ids.
     entries: Vec<Option<Box<Entry>>>,
     /// The id of the one used last of each bucket of groups; the others follow by `next`.
@@ -73,7 +73,7 @@ pub(super) struct Table {
     drop_before: Option<u64>,
 }
 
-impl Table {
+impl TemplateTable {
     pub(super) fn new(limits: &HeadLimits) -> Self {
         let buckets = usize::from(limits.templates).clamp(1, MAX_BUCKETS);
         Self {

@@ -12,7 +12,7 @@ pub(super) const SLOT_COST: u32 = 64;
 /// What stands in a slot, and how it is written in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum SlotKind {
     /// Any value; values may be remembered.
     Text = 0,
     /// Any value, never remembered.
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Trace = 5,
 }
 
-impl Kind {
+impl SlotKind {
     pub(super) fn from_number(number: u64) -> Result<Self, HeadError> {
         Ok(match number {
             0 => Self::Text,
@@ -46,7 +46,7 @@ impl Kind {
 pub(super) struct Slot {
     /// Before which byte of the text.
     pub(super) at: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: SlotKind,
     /// Within the request line, where there are no blanks.
     pub(super) in_target: bool,
     /// How much it was worth to remember values; at the encoder alone.
@@ -55,9 +55,9 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(at: u32, kind: Kind) -> Self {
+    pub(super) fn new(at: u32, kind: SlotKind) -> Self {
         let memory = match kind {
-            Kind::Date => Memory::epoch(),
+            SlotKind::Date => Memory::epoch(),
             _ => Memory::None,
         };
         Self {

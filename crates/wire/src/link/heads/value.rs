@@ -2,7 +2,7 @@
 
 use super::digits::{self, Alphabet, Classes};
 use super::number::{self, Reader};
-use super::template::{Kind, Slot};
+use super::template::{Slot, SlotKind};
 use super::{HeadError, check, date};
 
 /// Values that a slot remembers at most.
@@ -136,13 +136,13 @@ impl Memory {
 }
 
 /// The kind of slot that takes `value` in the fewest bytes.
-pub(super) fn kind_of(value: &[u8]) -> Kind {
+pub(super) fn kind_of(value: &[u8]) -> SlotKind {
     match value.len() {
-        digits::UUID_LENGTH if digits::pack_uuid(value).is_some() => Kind::Uuid,
-        digits::TRACE_LENGTH if digits::pack_trace(value).is_some() => Kind::Trace,
-        date::LENGTH if date::parse(value).is_some() => Kind::Date,
-        1..=20 if digits::parse_decimal(value).is_some() => Kind::Number,
-        _ => Kind::Text,
+        digits::UUID_LENGTH if digits::pack_uuid(value).is_some() => SlotKind::Uuid,
+        digits::TRACE_LENGTH if digits::pack_trace(value).is_some() => SlotKind::Trace,
+        date::LENGTH if date::parse(value).is_some() => SlotKind::Date,
+        1..=20 if digits::parse_decimal(value).is_some() => SlotKind::Number,
+        _ => SlotKind::Text,
     }
 }
 
@@ -158,18 +158,18 @@ impl Slot {
         now: u32,
     ) -> bool {
         match self.kind {
-            Kind::Text => self.put_remembering(value, out, room, now),
-            Kind::Secret => put_text(value, out),
-            Kind::Number => match digits::parse_decimal(value) {
+            SlotKind::Text => self.put_remembering(value, out, room, now),
+            SlotKind::Secret => put_text(value, out),
+            SlotKind::Number => match digits::parse_decimal(value) {
                 Some(number) => number::put(out, 0, 8, number),
                 None => return false,
             },
-            Kind::Date => return self.put_date(value, out),
-            Kind::Uuid => match digits::pack_uuid(value) {
+            SlotKind::Date => return self.put_date(value, out),
+            SlotKind::Uuid => match digits::pack_uuid(value) {
                 Some(bytes) => self.put_packed(&bytes, out),
                 None => return false,
             },
-            Kind::Trace => match digits::pack_trace(value) {
+            SlotKind::Trace => match digits::pack_trace(value) {
                 Some(bytes) => self.put_packed(&bytes, out),
                 None => return false,
             },
@@ -245,22 +245,22 @@ impl Slot {
         room: &mut u32,
     ) -> Result<(), HeadError> {
         match self.kind {
-            Kind::Text => self.take_remembering(block, head, end, room),
-            Kind::Secret => {
+            SlotKind::Text => self.take_remembering(block, head, end, room),
+            SlotKind::Secret => {
                 let first = block.byte()?;
                 take_text(first, block, head, end, self.in_target)
             }
-            Kind::Number => {
+            SlotKind::Number => {
                 digits::put_decimal(block.whole()?, head);
                 Ok(())
             }
-            Kind::Date => self.take_date(block, head),
-            Kind::Uuid => {
+            SlotKind::Date => self.take_date(block, head),
+            SlotKind::Uuid => {
                 let packed = self.take_packed(block)?;
                 head.extend_from_slice(&digits::unpack_uuid(&packed));
                 Ok(())
             }
-            Kind::Trace => {
+            SlotKind::Trace => {
                 let packed = self.take_packed(block)?;
                 head.extend_from_slice(&digits::unpack_trace(&packed));
                 Ok(())

@@ -9,9 +9,9 @@ fn hello() -> Hello {
         oldest: 1,
         token: Token::NONE,
         received: 0,
-        limits: Limits {
+        limits: LinkLimits {
             grown_window: 0,
-            ..Limits::INITIAL
+            ..LinkLimits::INITIAL
         },
         beside: false,
     }
@@ -124,20 +124,20 @@ proptest! {
         numbers in any::<[u32; 5]>(),
         more in any::<Vec<u8>>(),
     ) {
-        let limits = Limits {
+        let limits = LinkLimits {
             stream_window: numbers[0],
             link_window: numbers[1],
             max_frame: numbers[2],
             max_streams: numbers[3] as u16,
             max_head: numbers[4],
-            ..Limits::INITIAL
+            ..LinkLimits::INITIAL
         }
         .for_server();
         let hello = Hello {
             server: true,
             token: Token(token),
             received,
-            limits: Limits { grown_window: 0, ..limits },
+            limits: LinkLimits { grown_window: 0, ..limits },
             ..hello()
         };
         prop_assume!(hello.token != Token::NONE);

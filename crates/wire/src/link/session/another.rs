@@ -11,7 +11,7 @@
 //! Unlike [`go_away`](Session::go_away) it refuses nothing: no stream has to be sent again. A client that knows nothing
 //! of this takes it for a farewell and opens nothing more, which is right for [`Another::Instead`].
 
-use super::super::frame::{Code, Head, Kind, Serial};
+use super::super::frame::{Code, FrameKind, Head, Serial};
 use super::{End, Session};
 
 /// The last serial there is: in GOAWAY of a server it says that streams are taken as before.
@@ -80,7 +80,7 @@ impl Session {
         let (code, number) = leaving.or(asks)?;
         Some(Head {
             code,
-            ..Head::new(Kind::GoAway, number)
+            ..Head::new(FrameKind::GoAway, number)
         })
     }
 }

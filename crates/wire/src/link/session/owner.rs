@@ -1,6 +1,6 @@
 //! What the owner of the streams does with them.
 
-use super::super::frame::{Code, Kind, Serial};
+use super::super::frame::{Code, FrameKind, Serial};
 use super::streams::Waiting;
 use super::{End, MAX_DESTINATION_BYTES, MAX_HEADS, NoStream, Session, block};
 
@@ -69,7 +69,7 @@ impl Session {
             return Err(NoStream::TooLong);
         }
         let serial = self.next_serial();
-        let mut head = self.frame(Kind::Open, serial);
+        let mut head = self.frame(FrameKind::Open, serial);
         (head.wanted, head.more) = (true, true);
         let length = (destination.len() as u16).to_be_bytes();
         let mut stream = self.new_stream(serial);
@@ -123,7 +123,7 @@ impl Session {
     pub fn send(&mut self, serial: Serial, bytes: &[u8]) -> usize {
         let mut room = self.body_room();
         let longest = self.longest_payload();
-        let head = self.frame(Kind::Data, serial);
+        let head = self.frame(FrameKind::Data, serial);
         let Some(stream) = self.streams.get_mut(serial) else {
             return 0;
         };
@@ -173,7 +173,7 @@ impl Session {
     ///
     /// A response that has no head is [reset](Self::reset) instead.
     pub fn end(&mut self, serial: Serial) -> bool {
-        let head = self.frame(Kind::Data, serial);
+        let head = self.frame(FrameKind::Data, serial);
         let Some(stream) = self.streams.get_mut(serial) else {
             return false;
         };
@@ -198,7 +198,7 @@ impl Session {
     /// Gives a stream up, in both directions. Returns whether the stream is over with that: then nothing more is
     /// told of it. Otherwise only that it is over, later.
     pub fn reset(&mut self, serial: Serial, code: Code) -> bool {
-        let mut head = self.frame(Kind::Reset, serial);
+        let mut head = self.frame(FrameKind::Reset, serial);
         head.code = code;
         let Some(stream) = self.streams.get_mut(serial) else {
             return false;
@@ -221,7 +221,7 @@ impl Session {
     /// other end when they are half a window. Whose reader leaves nothing behind is trusted with more.
     pub fn consumed(&mut self, serial: Serial, bytes: usize) {
         let most = self.ours.grown_window;
-        let mut head = self.frame(Kind::Window, serial);
+        let mut head = self.frame(FrameKind::Window, serial);
         let Some(stream) = self.streams.get_mut(serial) else {
             return;
         };
@@ -265,7 +265,7 @@ impl Session {
     /// Adds the frames of the header block in `block`, one behind the other. Returns the offset of the last one.
     fn push_block(&mut self, serial: Serial, wanted: bool, code: Code) -> u64 {
         let longest = self.longest_payload();
-        let mut head = self.frame(Kind::Part, serial);
+        let mut head = self.frame(FrameKind::Part, serial);
         (head.wanted, head.more) = (wanted, true);
         let mut rest = &self.block[..];
         while block::MAX_BYTES + rest.len() > longest {
@@ -275,7 +275,7 @@ impl Session {
             rest = more;
         }
         let (length, used) = block::put(rest.len() as u16);
-        (head.kind, head.code) = (Kind::Message, code);
+        (head.kind, head.code) = (FrameKind::Message, code);
         self.out.push(head, &[&length[..used], rest])
     }
 }

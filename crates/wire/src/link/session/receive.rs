@@ -15,7 +15,7 @@ mod greeting;
 mod messages;
 
 use super::super::LinkError;
-use super::super::frame::{HEAD_BYTES, Head, Kind, Serial};
+use super::super::frame::{FrameKind, HEAD_BYTES, Head, Serial};
 use super::super::hello::MAX_HELLO_BYTES;
 use super::{End, Path, Session, Streams};
 
@@ -106,19 +106,19 @@ impl Session {
     fn expected(&self, head: &[u8; HEAD_BYTES]) -> Result<Head, LinkError> {
         let head = Head::parse(head)?;
         let most = match head.kind {
-            Kind::Hello => MAX_HELLO_BYTES,
+            FrameKind::Hello => MAX_HELLO_BYTES,
             _ => self.ours.max_frame as usize,
         };
         if usize::from(head.length) > most {
             return Err(LinkError::Rule("a frame is longer than agreed"));
         }
-        if (head.kind == Kind::Hello) != (self.path != Path::Up) {
+        if (head.kind == FrameKind::Hello) != (self.path != Path::Up) {
             return Err(LinkError::Rule(
                 "a connection begins with one HELLO, and has no other",
             ));
         }
         let from_server = self.end == End::Client;
-        let says_its_end = !head.kind.is_event() || head.kind == Kind::Hello;
+        let says_its_end = !head.kind.is_event() || head.kind == FrameKind::Hello;
         if says_its_end && head.response != from_server {
             return Err(LinkError::Rule("a frame is of the wrong direction"));
         }
@@ -133,9 +133,9 @@ impl Session {
         streams: &mut impl Streams,
     ) -> Result<(), LinkError> {
         match (head.kind, Serial::new(head.number)) {
-            (Kind::Hello, _) => return self.hello(head, payload, now_ms, streams),
-            (Kind::Heartbeat, _) => return self.heartbeat(head, now_ms),
-            (Kind::Ack, _) => {
+            (FrameKind::Hello, _) => return self.hello(head, payload, now_ms, streams),
+            (FrameKind::Heartbeat, _) => return self.heartbeat(head, now_ms),
+            (FrameKind::Ack, _) => {
                 if self.out.acknowledge_low(head.number)? {
                     self.wake(streams);
                 } else {
@@ -143,7 +143,7 @@ impl Session {
                 }
                 return Ok(());
             }
-            (Kind::GoAway, last) => {
+            (FrameKind::GoAway, last) => {
                 self.clock.stray(now_ms)?;
                 match self.asked_by(&head) {
                     Some(what) => streams.asked(what),
@@ -178,7 +178,7 @@ impl Session {
         streams: &mut impl Streams,
     ) -> Result<(), LinkError> {
         if let Some((whose, _)) = self.parts_of {
-            let goes_on = matches!(head.kind, Kind::Part | Kind::Message);
+            let goes_on = matches!(head.kind, FrameKind::Part | FrameKind::Message);
             if !goes_on || serial != whose || head.wanted {
                 return Err(LinkError::Rule("a header block does not go on"));
             }
@@ -186,20 +186,20 @@ impl Session {
             return Err(LinkError::Rule("a response wants one"));
         }
         match head.kind {
-            Kind::Part => {
+            FrameKind::Part => {
                 let wanted = head.wanted;
                 self.parts_of.get_or_insert((serial, wanted));
                 self.add_part(payload)
             }
-            Kind::Message => self.message(head, serial, payload, streams),
-            Kind::Open => self.flow(head, serial, payload, streams),
-            Kind::Data => self.data(head, serial, payload, streams),
-            Kind::Window => self.credit(serial, payload, streams),
-            Kind::Reset => {
+            FrameKind::Message => self.message(head, serial, payload, streams),
+            FrameKind::Open => self.flow(head, serial, payload, streams),
+            FrameKind::Data => self.data(head, serial, payload, streams),
+            FrameKind::Window => self.credit(serial, payload, streams),
+            FrameKind::Reset => {
                 self.reset_came(head, serial, streams);
                 Ok(())
             }
-            Kind::Hello | Kind::Heartbeat | Kind::Ack | Kind::GoAway => Ok(()),
+            FrameKind::Hello | FrameKind::Heartbeat | FrameKind::Ack | FrameKind::GoAway => Ok(()),
         }
     }
 }

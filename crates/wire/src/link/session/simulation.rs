@@ -21,7 +21,7 @@ mod rest;
 #[cfg(test)]
 mod tests;
 
-use super::super::hello::Limits;
+use super::super::hello::LinkLimits;
 use super::{End, Session};
 pub use choices::Choices;
 use ledger::{Ledger, Side, Teller};
@@ -63,7 +63,7 @@ pub struct Tally {
 pub struct World<'a> {
     choices: Choices<'a>,
     now_ms: u64,
-    limits: [Limits; 2],
+    limits: [LinkLimits; 2],
     /// Bytes that a direction of the network holds.
     capacity: usize,
     /// Nothing fails but by itself.
@@ -100,7 +100,7 @@ impl<'a> World<'a> {
 
     fn new(mut choices: Choices<'a>) -> Self {
         let small = choices.one_in(2);
-        let client = Limits {
+        let client = LinkLimits {
             stream_window: choices.of(&[65_536, 1024, 5000]),
             link_window: if small {
                 choices.of(&[8192, 20_000])
@@ -115,12 +115,12 @@ impl<'a> World<'a> {
             retention_ms: choices.of(&[30_000, 30_000, 30_000, 2000, 0]),
             grown_window: choices.of(&[262_144, 0]),
         };
-        let server = Limits {
+        let server = LinkLimits {
             stream_window: choices.of(&[65_536, 100_000]),
             max_streams: choices.of(&[1024, 1, 3]) as u16,
             retention_ms: choices.of(&[30_000, 30_000, 30_000, 3000, 0]),
             grown_window: choices.of(&[262_144, 0]),
-            ..Limits::INITIAL
+            ..LinkLimits::INITIAL
         };
         Self {
             now_ms: 1000,
@@ -190,7 +190,7 @@ impl<'a> World<'a> {
             let about_streams = 64 * 1024;
             let most = session.window() + session.theirs.max_head as usize + about_streams;
             assert!(kept <= most, "{side:?}: {kept} bytes are kept");
-            assert!(session.blocked.len() <= 2 * usize::from(Limits::INITIAL.max_streams) + 1);
+            assert!(session.blocked.len() <= 2 * usize::from(LinkLimits::INITIAL.max_streams) + 1);
             assert_eq!(session.end == End::Server, side == Side::Server);
             for stream in session.streams.iter().filter(|stream| !stream.refused) {
                 let serial = stream.serial().expect("an open stream");

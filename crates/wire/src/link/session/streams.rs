@@ -103,7 +103,7 @@ const FEWEST_SLOTS: usize = 8;
 
 /// The streams that are open.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct StreamTable {
     /// A power of two, at least twice as many as are taken; or none at all.
     slots: Vec<Stream>,
     len: usize,
@@ -113,7 +113,7 @@ pub(super) struct Table {
     seeds: [u64; 2],
 }
 
-impl Table {
+impl StreamTable {
     pub(super) fn len(&self) -> usize {
         self.len
     }

@@ -77,14 +77,14 @@ struct Pair {
 
 impl Pair {
     /// Both ends, connected, with both HELLOs said.
-    fn new(client: Limits, server: Limits) -> Self {
+    fn new(client: LinkLimits, server: LinkLimits) -> Self {
         let mut pair = Self::unconnected(client, server);
         pair.connect();
         pair.pass();
         pair
     }
 
-    fn unconnected(client: Limits, server: Limits) -> Self {
+    fn unconnected(client: LinkLimits, server: LinkLimits) -> Self {
         Self {
             client: Session::client(client),
             server: Session::server(TOKEN, server),
@@ -153,7 +153,7 @@ fn sent(session: &mut Session, now_ms: u64) -> Vec<u8> {
 }
 
 fn pair() -> Pair {
-    Pair::new(Limits::INITIAL, Limits::INITIAL)
+    Pair::new(LinkLimits::INITIAL, LinkLimits::INITIAL)
 }
 
 const EXCHANGE: Opened = Opened::Exchange { wants_answer: true };

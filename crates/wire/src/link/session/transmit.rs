@@ -1,6 +1,6 @@
 //! Bytes that go.
 
-use super::super::frame::{Head, Kind};
+use super::super::frame::{FrameKind, Head};
 use super::super::hello::{Hello, VERSION};
 use super::{End, Path, Session};
 
@@ -65,17 +65,17 @@ impl Session {
         let pending = std::mem::take(&mut self.pending);
         if pending.ack || self.received - self.acknowledged >= ACK_ALONG_BYTES {
             // The low 24 bits are what a head has.
-            let head = Head::new(Kind::Ack, self.received as u32);
+            let head = Head::new(FrameKind::Ack, self.received as u32);
             out.extend_from_slice(&head.bytes());
             self.acknowledged();
         }
         if let Some(number) = pending.heartbeat_answer {
-            let mut head = Head::new(Kind::Heartbeat, number);
+            let mut head = Head::new(FrameKind::Heartbeat, number);
             head.response = true;
             out.extend_from_slice(&head.bytes());
         }
         if pending.heartbeat {
-            let mut head = Head::new(Kind::Heartbeat, self.clock.heartbeat_goes());
+            let mut head = Head::new(FrameKind::Heartbeat, self.clock.heartbeat_goes());
             head.wanted = true;
             out.extend_from_slice(&head.bytes());
         }

@@ -1,10 +1,10 @@
 use super::*;
 use crate::demo::acts::{INTRUDER, READER};
-use crate::demo::manifests::Manifests;
+use crate::demo::manifests::ManifestFolder;
 
 #[test]
 fn the_lab_is_what_the_story_needs() {
-    let manifests = Manifests::write_for_pods().unwrap();
+    let manifests = ManifestFolder::write_for_pods().unwrap();
     let [file, settings] = ["lab.yaml", "control.yaml"].map(|name| manifests.scratch().join(name));
     fs::write(&settings, SETTINGS).unwrap();
     fs::write(&file, text(manifests.dir(), &settings, &[INTRUDER, READER])).unwrap();

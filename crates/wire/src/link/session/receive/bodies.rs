@@ -1,7 +1,7 @@
 //! Bytes of streams, room for more, and how streams end.
 
 use super::super::super::LinkError;
-use super::super::super::frame::{Head, Kind, Serial};
+use super::super::super::frame::{FrameKind, Head, Serial};
 use super::super::streams::Waiting;
 use super::super::{End, Session, Streams};
 use super::{MAX_CREDIT, NO_STREAM};
@@ -140,7 +140,7 @@ impl Session {
         };
         let (answers, told) = (stream.sending, !stream.dropped);
         if answers {
-            let mut answer = self.frame(Kind::Reset, serial);
+            let mut answer = self.frame(FrameKind::Reset, serial);
             answer.code = head.code;
             self.out.push(answer, &[]);
         }

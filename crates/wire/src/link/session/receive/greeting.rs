@@ -3,7 +3,7 @@
 use super::super::super::LinkError;
 use super::super::super::frame::Head;
 use super::super::super::heads::Encoder;
-use super::super::super::hello::{Hello, Limits};
+use super::super::super::hello::{Hello, LinkLimits};
 use super::super::streams::Waiting;
 use super::super::{End, Path, Session, Streams, head_limits};
 use super::MAX_CREDIT;
@@ -78,7 +78,7 @@ impl Session {
         }
         self.out.acknowledge(hello.received)?;
         // What was opened on trust has a wider window, too.
-        let wider = hello.limits.stream_window - Limits::INITIAL.stream_window;
+        let wider = hello.limits.stream_window - LinkLimits::INITIAL.stream_window;
         self.theirs = hello.limits;
         if wider == 0 {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Streams that begin, and heads.
 
 use super::super::super::LinkError;
-use super::super::super::frame::{Code, Head, Kind, Serial};
-use super::super::super::hello::Limits;
+use super::super::super::frame::{Code, FrameKind, Head, Serial};
+use super::super::super::hello::LinkLimits;
 use super::super::streams::Stream;
 use super::super::{End, MAX_DESTINATION_BYTES, MAX_HEADS, Opened, Session, Streams, block};
 use super::NO_STREAM;
@@ -119,7 +119,7 @@ impl Session {
     /// What is refused stays in the table until the other end has ended it. No more can come than before it has
     /// heard of the limit.
     pub(super) fn check_refused(&self, code: Code) -> Result<Option<Code>, LinkError> {
-        if self.refused >= usize::from(Limits::INITIAL.max_streams.max(self.ours.max_streams)) {
+        if self.refused >= usize::from(LinkLimits::INITIAL.max_streams.max(self.ours.max_streams)) {
             return Err(LinkError::Rule("too many streams are open"));
         }
         Ok(Some(code))
@@ -128,7 +128,7 @@ impl Session {
     /// A stream is there that the other end has opened.
     pub(super) fn begin(&mut self, serial: Serial, what: Opened, refusal: Option<Code>) {
         if let Some(code) = refusal {
-            let mut head = self.frame(Kind::Reset, serial);
+            let mut head = self.frame(FrameKind::Reset, serial);
             head.code = code;
             self.out.push(head, &[]);
             self.refused += 1;

@@ -1,8 +1,8 @@
-use super::super::super::frame::Kind;
+use super::super::super::frame::FrameKind;
 use super::*;
 
 fn push(replay: &mut Replay, number: u32, payload: &[u8]) -> u64 {
-    let mut head = Head::new(Kind::Data, number);
+    let mut head = Head::new(FrameKind::Data, number);
     head.more = true;
     replay.push(head, &[payload])
 }

@@ -11,7 +11,7 @@ fn serial(number: u32) -> Serial {
 proptest! {
     #[test]
     fn a_table_holds_what_a_map_does(steps in prop::collection::vec((0..3u8, 1..40u32, 0..3u32), 0..400)) {
-        let mut table = Table::default();
+        let mut table = StreamTable::default();
         let mut map = BTreeMap::new();
         for (step, low, high) in steps {
             // Many of them belong into the same few slots.

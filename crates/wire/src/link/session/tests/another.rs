@@ -3,7 +3,7 @@
 use super::*;
 
 fn asking(what: Another, keeps_two: bool) -> Pair {
-    let mut pair = Pair::unconnected(Limits::INITIAL, Limits::INITIAL);
+    let mut pair = Pair::unconnected(LinkLimits::INITIAL, LinkLimits::INITIAL);
     if keeps_two {
         pair.client = pair.client.keeping_two();
     }

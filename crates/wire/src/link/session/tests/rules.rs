@@ -5,7 +5,7 @@ use super::super::super::hello::{Hello, VERSION};
 use super::*;
 
 /// A frame that a test makes up.
-fn frame(kind: Kind, number: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+fn frame(kind: FrameKind, number: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut head = Head::new(kind, number);
     head.wanted = flags & 4 != 0;
     head.response = flags & 2 != 0;
@@ -28,18 +28,18 @@ fn block(destination: &[u8], head: &[u8]) -> Vec<u8> {
 
 fn request(number: u32) -> Vec<u8> {
     let block = block(DESTINATION, REQUEST);
-    frame(Kind::Message, number, WANTED | MORE, &block)
+    frame(FrameKind::Message, number, WANTED | MORE, &block)
 }
 
 fn flow(number: u32) -> Vec<u8> {
-    frame(Kind::Open, number, WANTED | MORE, b"\0\x02db")
+    frame(FrameKind::Open, number, WANTED | MORE, b"\0\x02db")
 }
 
 fn data(number: u32, flags: u8, length: usize) -> Vec<u8> {
-    frame(Kind::Data, number, flags, &vec![7; length])
+    frame(FrameKind::Data, number, flags, &vec![7; length])
 }
 
-fn hello_of(server: bool, token: Token, received: u64, limits: Limits) -> Vec<u8> {
+fn hello_of(server: bool, token: Token, received: u64, limits: LinkLimits) -> Vec<u8> {
     let hello = Hello {
         server,
         version: VERSION,
@@ -56,19 +56,19 @@ fn hello_of(server: bool, token: Token, received: u64, limits: Limits) -> Vec<u8
 
 #[test]
 fn a_client_that_breaks_the_rules_is_given_up() {
-    let window = |bytes: u32| frame(Kind::Window, 1, MORE, &bytes.to_be_bytes());
+    let window = |bytes: u32| frame(FrameKind::Window, 1, MORE, &bytes.to_be_bytes());
     let overrun = |first: Vec<u8>| {
         let mut frames = vec![first];
         frames.extend((0..5).map(|_| data(1, MORE, 16_000)));
         frames.concat()
     };
-    let part = |number, flags| frame(Kind::Part, number, flags | MORE, &[0x20; 10]);
+    let part = |number, flags| frame(FrameKind::Part, number, flags | MORE, &[0x20; 10]);
     let long_parts = [part(1, WANTED)]
         .into_iter()
-        .chain((0..5).map(|_| frame(Kind::Part, 1, MORE, &[0x20; 16_000])))
+        .chain((0..5).map(|_| frame(FrameKind::Part, 1, MORE, &[0x20; 16_000])))
         .collect::<Vec<_>>()
         .concat();
-    let hello = hello_of(false, Token::NONE, 0, Limits::INITIAL);
+    let hello = hello_of(false, Token::NONE, 0, LinkLimits::INITIAL);
     let cases: Vec<(&str, Vec<u8>)> = vec![
         ("a second HELLO", hello),
         ("data of no stream", data(1, MORE, 1)),
@@ -80,9 +80,9 @@ fn a_client_that_breaks_the_rules_is_given_up() {
             "bytes after the end",
             [flow(1), data(1, 0, 1), data(1, 0, 1)].concat(),
         ),
-        ("a response", frame(Kind::Data, 1, RESPONSE_BIT, b"")),
+        ("a response", frame(FrameKind::Data, 1, RESPONSE_BIT, b"")),
         ("a frame that is too long", {
-            let mut head = Head::new(Kind::Data, 1);
+            let mut head = Head::new(FrameKind::Data, 1);
             head.length = 16_385;
             head.bytes().to_vec()
         }),
@@ -101,50 +101,56 @@ fn a_client_that_breaks_the_rules_is_given_up() {
         ("parts without an end", long_parts),
         (
             "a block beyond its frame",
-            frame(Kind::Message, 1, WANTED, &[9, 0x20]),
+            frame(FrameKind::Message, 1, WANTED, &[9, 0x20]),
         ),
         (
             "an unknown block",
-            frame(Kind::Message, 1, WANTED, &[1, 0xff]),
+            frame(FrameKind::Message, 1, WANTED, &[1, 0xff]),
         ),
         (
             "no destination",
-            frame(Kind::Message, 1, WANTED, &block(b"", REQUEST)),
+            frame(FrameKind::Message, 1, WANTED, &block(b"", REQUEST)),
         ),
         (
             "no destination of a flow",
-            frame(Kind::Open, 1, WANTED, &[0, 0]),
+            frame(FrameKind::Open, 1, WANTED, &[0, 0]),
         ),
         (
             "a destination beyond its frame",
-            frame(Kind::Open, 1, WANTED, &[0, 2, 7]),
+            frame(FrameKind::Open, 1, WANTED, &[0, 2, 7]),
         ),
         ("a long destination", {
             let mut payload = vec![0x10, 0];
             payload.extend([7; 0x1000]);
-            frame(Kind::Open, 1, WANTED, &payload)
+            frame(FrameKind::Open, 1, WANTED, &payload)
         }),
         ("more than a flow's window", overrun(flow(1))),
         ("more than an exchange's window", overrun(request(1))),
         ("a window of nothing", [flow(1), window(0)].concat()),
         ("a window too wide", [flow(1), window(0x7fff_ffff)].concat()),
-        ("an ACK of what was never sent", frame(Kind::Ack, 1, 0, b"")),
-        ("an ACK that goes back", frame(Kind::Ack, 0xff_ffff, 0, b"")),
+        (
+            "an ACK of what was never sent",
+            frame(FrameKind::Ack, 1, 0, b""),
+        ),
+        (
+            "an ACK that goes back",
+            frame(FrameKind::Ack, 0xff_ffff, 0, b""),
+        ),
         (
             "an answer to no heartbeat",
-            frame(Kind::Heartbeat, 1, RESPONSE_BIT, b""),
+            frame(FrameKind::Heartbeat, 1, RESPONSE_BIT, b""),
         ),
         (
             "ACKs that say nothing",
-            frame(Kind::Ack, 0, 0, b"").repeat(101),
+            frame(FrameKind::Ack, 0, 0, b"").repeat(101),
         ),
         (
             "heartbeats without a pause",
-            frame(Kind::Heartbeat, 1, WANTED, b"").repeat(101),
+            frame(FrameKind::Heartbeat, 1, WANTED, b"").repeat(101),
         ),
         (
             "farewells without an end",
-            frame(Kind::GoAway, 1, 0, b"").repeat(101),
+            frame(FrameKind::GoAway, 1, 0, b"").repeat(101),
         ),
     ];
     for (what, bytes) in cases {
@@ -167,7 +173,7 @@ fn a_client_that_breaks_the_rules_is_given_up() {
 fn a_server_that_breaks_the_rules_is_given_up() {
     let response = |number, destination| {
         let block = block(destination, RESPONSE);
-        frame(Kind::Message, number, RESPONSE_BIT | MORE, &block)
+        frame(FrameKind::Message, number, RESPONSE_BIT | MORE, &block)
     };
     let head = |number| response(number, b"");
     let bytes = |number| data(number, RESPONSE_BIT | MORE, 3);
@@ -212,26 +218,26 @@ fn a_server_that_breaks_the_rules_is_given_up() {
 
 #[test]
 fn greetings_are_looked_at() {
-    let less = Limits {
+    let less = LinkLimits {
         stream_window: 65_535,
-        ..Limits::INITIAL
+        ..LinkLimits::INITIAL
     };
     let token = Token([3; 16]);
     let to_client = [
-        ("a client's", hello_of(false, token, 0, Limits::INITIAL)),
+        ("a client's", hello_of(false, token, 0, LinkLimits::INITIAL)),
         (
             "without a token",
-            hello_of(true, Token::NONE, 0, Limits::INITIAL),
+            hello_of(true, Token::NONE, 0, LinkLimits::INITIAL),
         ),
         ("with less than is granted", hello_of(true, token, 0, less)),
         (
             "with what was never sent",
-            hello_of(true, token, 1, Limits::INITIAL),
+            hello_of(true, token, 1, LinkLimits::INITIAL),
         ),
-        ("not at all", frame(Kind::Ack, 0, 0, b"")),
+        ("not at all", frame(FrameKind::Ack, 0, 0, b"")),
     ];
     for (what, bytes) in to_client {
-        let mut pair = Pair::unconnected(Limits::INITIAL, Limits::INITIAL);
+        let mut pair = Pair::unconnected(LinkLimits::INITIAL, LinkLimits::INITIAL);
         pair.connect();
         pair.client_bytes();
         assert!(pair.client_takes(&bytes).is_err(), "{what}");
@@ -239,15 +245,15 @@ fn greetings_are_looked_at() {
     let resumed = [
         (
             "another session",
-            hello_of(false, token, 0, Limits::INITIAL),
+            hello_of(false, token, 0, LinkLimits::INITIAL),
         ),
         (
             "a new session",
-            hello_of(false, Token::NONE, 0, Limits::INITIAL),
+            hello_of(false, Token::NONE, 0, LinkLimits::INITIAL),
         ),
         (
             "what was never sent",
-            hello_of(false, TOKEN, 9, Limits::INITIAL),
+            hello_of(false, TOKEN, 9, LinkLimits::INITIAL),
         ),
         ("other limits", hello_of(false, TOKEN, 0, less)),
     ];
@@ -264,8 +270,8 @@ fn what_crosses_the_end_of_a_stream_is_no_violation() {
     let mut pair = pair();
     let credit = 9u32.to_be_bytes();
     let late = [
-        frame(Kind::Window, 7, MORE, &credit),
-        frame(Kind::Reset, 7, 0, b""),
+        frame(FrameKind::Window, 7, MORE, &credit),
+        frame(FrameKind::Reset, 7, 0, b""),
     ];
     assert_eq!(pair.server_takes(&late.concat()), Ok(()));
     assert_eq!(pair.told_server(), []);
@@ -274,11 +280,11 @@ fn what_crosses_the_end_of_a_stream_is_no_violation() {
 
 #[test]
 fn streams_beyond_the_limit_are_refused_and_forgotten() {
-    let one_stream = Limits {
+    let one_stream = LinkLimits {
         max_streams: 1,
-        ..Limits::INITIAL
+        ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::unconnected(Limits::INITIAL, one_stream);
+    let mut pair = Pair::unconnected(LinkLimits::INITIAL, one_stream);
     pair.connect();
     for _ in 0..3 {
         let opened = pair.client.open(0, DESTINATION, REQUEST, true);
@@ -298,11 +304,11 @@ fn streams_beyond_the_limit_are_refused_and_forgotten() {
 
 #[test]
 fn a_client_that_keeps_opening_what_is_refused_is_given_up() {
-    let one_stream = Limits {
+    let one_stream = LinkLimits {
         max_streams: 1,
-        ..Limits::INITIAL
+        ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::new(Limits::INITIAL, one_stream);
+    let mut pair = Pair::new(LinkLimits::INITIAL, one_stream);
     let taken = (1..3000).try_for_each(|number| pair.server_takes(&flow(number)));
     assert!(taken.is_err());
     assert_eq!(pair.server.streams.len(), 1025);
@@ -310,15 +316,15 @@ fn a_client_that_keeps_opening_what_is_refused_is_given_up() {
 
 #[test]
 fn who_never_acknowledges_is_given_up() {
-    let small = Limits {
+    let small = LinkLimits {
         link_window: 8192,
-        ..Limits::INITIAL
+        ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::new(small, Limits::INITIAL);
+    let mut pair = Pair::new(small, LinkLimits::INITIAL);
     let mut number = 0;
     let taken = loop {
         number += 1;
-        let visit = [flow(number), frame(Kind::Reset, number, 0, b"")].concat();
+        let visit = [flow(number), frame(FrameKind::Reset, number, 0, b"")].concat();
         let taken = pair.server_takes(&visit);
         if taken.is_err() || number == 100_000 {
             break taken;
@@ -438,7 +444,7 @@ fn what_was_never_sent_is_told_apart() {
 
 #[test]
 fn of_a_session_that_the_server_has_not_heard_nothing_is_lost() {
-    let mut pair = Pair::unconnected(Limits::INITIAL, Limits::INITIAL);
+    let mut pair = Pair::unconnected(LinkLimits::INITIAL, LinkLimits::INITIAL);
     pair.client
         .open_flow(DESTINATION)
         .expect("before there is a connection");
@@ -457,11 +463,11 @@ fn of_a_session_that_the_server_has_not_heard_nothing_is_lost() {
 
 #[test]
 fn a_stream_has_its_share_of_the_links_window() {
-    let small = Limits {
+    let small = LinkLimits {
         link_window: 8192,
-        ..Limits::INITIAL
+        ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::new(small, Limits::INITIAL);
+    let mut pair = Pair::new(small, LinkLimits::INITIAL);
     let one = pair.client.open_flow(DESTINATION).expect("one");
     let two = pair.client.open_flow(DESTINATION).expect("two");
     let sent = pair.client.send(one, &[7; 20_000]);
@@ -484,11 +490,11 @@ fn a_stream_has_its_share_of_the_links_window() {
 
 #[test]
 fn however_much_is_sent_answers_begin() {
-    let small = Limits {
+    let small = LinkLimits {
         link_window: 8192,
-        ..Limits::INITIAL
+        ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::new(small, Limits::INITIAL);
+    let mut pair = Pair::new(small, LinkLimits::INITIAL);
     let one = pair
         .client
         .open(0, DESTINATION, REQUEST, true)
@@ -506,20 +512,21 @@ fn however_much_is_sent_answers_begin() {
 #[test]
 fn the_other_end_does_not_decide_how_much_is_kept() {
     // Given a client that takes heads of any length …
-    let greedy = Limits {
+    let greedy = LinkLimits {
         max_head: u32::MAX,
         max_templates: u16::MAX,
         template_bytes: u32::MAX,
-        ..Limits::INITIAL
+        ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::new(greedy, Limits::INITIAL);
-    assert_eq!(pair.server.theirs.max_head, Limits::INITIAL.max_head);
+    let mut pair = Pair::new(greedy, LinkLimits::INITIAL);
+    assert_eq!(pair.server.theirs.max_head, LinkLimits::INITIAL.max_head);
     // … and makes the server answer, and acknowledges nothing, then it is given up before much is kept.
     for number in 1..1_000_000 {
         let opened = pair.server_takes(&flow(number));
         let serial = Serial::new(number).expect("a serial");
         pair.server.reset(serial, Code::CANCELLED);
-        let ended = opened.and_then(|()| pair.server_takes(&frame(Kind::Reset, number, 0, b"")));
+        let ended =
+            opened.and_then(|()| pair.server_takes(&frame(FrameKind::Reset, number, 0, b"")));
         if ended.is_err() {
             assert!(
                 number > 1000 && pair.server.heap_bytes() < 8 << 20,
@@ -535,7 +542,7 @@ fn the_other_end_does_not_decide_how_much_is_kept() {
 fn silent_connections_make_a_session_no_younger() {
     let mut pair = pair();
     pair.client.open_flow(DESTINATION).expect("a flow");
-    let retention = u64::from(Limits::INITIAL.retention_ms);
+    let retention = u64::from(LinkLimits::INITIAL.retention_ms);
     let mut now = 5000;
     pair.client.disconnected(now);
     let mut told = Owner::default();

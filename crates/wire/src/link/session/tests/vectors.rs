@@ -18,7 +18,7 @@ struct Script {
 }
 
 impl Script {
-    fn new(client: Limits, server: Limits) -> Self {
+    fn new(client: LinkLimits, server: LinkLimits) -> Self {
         Self {
             pair: Pair::unconnected(client, server),
             said: Vec::new(),
@@ -27,8 +27,8 @@ impl Script {
     }
 
     /// With both HELLOs said.
-    fn greeted(client: Limits) -> Self {
-        let mut script = Self::new(client, Limits::INITIAL);
+    fn greeted(client: LinkLimits) -> Self {
+        let mut script = Self::new(client, LinkLimits::INITIAL);
         script.pair.connect();
         script.client();
         script.server();
@@ -109,17 +109,17 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn small() -> Limits {
-    Limits {
+fn small() -> LinkLimits {
+    LinkLimits {
         stream_window: 1024,
         grown_window: 0,
         max_frame: 1024,
-        ..Limits::INITIAL
+        ..LinkLimits::INITIAL
     }
 }
 
 fn hello() -> Script {
-    let mut script = Script::new(Limits::INITIAL, Limits::INITIAL);
+    let mut script = Script::new(LinkLimits::INITIAL, LinkLimits::INITIAL);
     script.pair.connect();
     script.note("A client begins a session.");
     script.client();
@@ -129,7 +129,7 @@ fn hello() -> Script {
 }
 
 fn exchange() -> Script {
-    let mut script = Script::greeted(Limits::INITIAL);
+    let mut script = Script::greeted(LinkLimits::INITIAL);
     script.note("The request has no body: it is one frame.");
     let one = script.open(true);
     script.pair.client.end(one);
@@ -164,7 +164,7 @@ fn exchange() -> Script {
 }
 
 fn one_way() -> Script {
-    let mut script = Script::greeted(Limits::INITIAL);
+    let mut script = Script::greeted(LinkLimits::INITIAL);
     script.note("This message wants no answer.");
     let one = script.open(false);
     script.pair.client.send(one, b"news");
@@ -174,7 +174,7 @@ fn one_way() -> Script {
 }
 
 fn flow() -> Script {
-    let mut script = Script::greeted(Limits::INITIAL);
+    let mut script = Script::greeted(LinkLimits::INITIAL);
     script.note("A flow with its first bytes.");
     let flow = script.pair.client.open_flow(DESTINATION).expect("a flow");
     script.pair.client.send(flow, b"EHLO");
@@ -228,7 +228,7 @@ fn windows() -> Script {
 }
 
 fn reset() -> Script {
-    let mut script = Script::greeted(Limits::INITIAL);
+    let mut script = Script::greeted(LinkLimits::INITIAL);
     script.note("A client wants no answer any more. The server's side was open: it says the same.");
     let one = script.open(true);
     script.client();
@@ -258,11 +258,11 @@ fn reset() -> Script {
 }
 
 fn refused() -> Script {
-    let one_stream = Limits {
+    let one_stream = LinkLimits {
         max_streams: 1,
-        ..Limits::INITIAL
+        ..LinkLimits::INITIAL
     };
-    let mut script = Script::new(Limits::INITIAL, one_stream);
+    let mut script = Script::new(LinkLimits::INITIAL, one_stream);
     script.pair.connect();
     script.note("A client prepares two streams before it knows that the server takes one.");
     let one = script.open(true);
@@ -278,7 +278,7 @@ fn refused() -> Script {
 }
 
 fn going_away() -> Script {
-    let mut script = Script::greeted(Limits::INITIAL);
+    let mut script = Script::greeted(LinkLimits::INITIAL);
     let one = script.open(true);
     script.pair.client.end(one);
     script.client();
@@ -298,7 +298,7 @@ fn going_away() -> Script {
 }
 
 fn another() -> Script {
-    let mut script = Script::greeted(Limits::INITIAL);
+    let mut script = Script::greeted(LinkLimits::INITIAL);
     script.note(
         "A server asks for another link instead of this one. What comes meanwhile is served.",
     );
@@ -317,7 +317,7 @@ fn another() -> Script {
 }
 
 fn heartbeat() -> Script {
-    let mut script = Script::greeted(Limits::INITIAL);
+    let mut script = Script::greeted(LinkLimits::INITIAL);
     let one = script.open(true);
     script.pair.client.end(one);
     script.client();
@@ -335,7 +335,7 @@ fn heartbeat() -> Script {
 }
 
 fn resumed() -> Script {
-    let mut script = Script::greeted(Limits::INITIAL);
+    let mut script = Script::greeted(LinkLimits::INITIAL);
     let one = script.open(true);
     script.pair.client.end(one);
     script.client();
@@ -360,14 +360,14 @@ fn resumed() -> Script {
 }
 
 fn forgotten() -> Script {
-    let mut script = Script::greeted(Limits::INITIAL);
+    let mut script = Script::greeted(LinkLimits::INITIAL);
     let one = script.open(true);
     script.pair.client.end(one);
     script.client();
     script
         .note("The server starts anew. The client asks for its session and is given another one.");
     script.pair.disconnect();
-    let anew = Session::server(Token([8; 16]), Limits::INITIAL);
+    let anew = Session::server(Token([8; 16]), LinkLimits::INITIAL);
     script.pair.server = anew;
     script.pair.connect();
     script.client();

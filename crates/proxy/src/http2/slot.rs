@@ -18,13 +18,13 @@ use super::Shared;
 const MAX_WAITING: usize = 64;
 
 /// A request that has come, and the way to answer it.
-pub(super) type Arrived = (http::Request<RecvStream>, SendResponse<Bytes>);
+pub(super) type PendingRequest = (http::Request<RecvStream>, SendResponse<Bytes>);
 
-/// One Collaborator's.
+/// Where one Collaborator gets its next request.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct ExchangeSlot {
     destination: HeaderValue,
-    next: RefCell<Option<Arrived>>,
+    next: RefCell<Option<PendingRequest>>,
     waker: RefCell<Option<Waker>>,
     waits: Cell<bool>,
     dismissed: Cell<bool>,
@@ -32,22 +32,26 @@ pub(super) struct Seat {
 
 /// Those of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Seats {
-    waiting: RefCell<HashMap<HeaderValue, Vec<Rc<Seat>>, RandomState>>,
+pub(super) struct ExchangeSlots {
+    waiting: RefCell<HashMap<HeaderValue, Vec<Rc<ExchangeSlot>>, RandomState>>,
     count: Cell<usize>,
 }
 
-impl Seats {
+impl ExchangeSlots {
     /// Gives a request to a Collaborator that waits for one like it. It comes back when none does.
-    pub(super) fn give(&self, destination: &HeaderValue, arrived: Arrived) -> Option<Arrived> {
+    pub(super) fn give(
+        &self,
+        destination: &HeaderValue,
+        arrived: PendingRequest,
+    ) -> Option<PendingRequest> {
         let mut waiting = self.waiting.borrow_mut();
-        let Some(seat) = waiting.get_mut(destination).and_then(Vec::pop) else {
+        let Some(slot) = waiting.get_mut(destination).and_then(Vec::pop) else {
             return Some(arrived);
         };
         self.count.set(self.count.get() - 1);
-        seat.waits.set(false);
-        *seat.next.borrow_mut() = Some(arrived);
-        seat.wake();
+        slot.waits.set(false);
+        *slot.next.borrow_mut() = Some(arrived);
+        slot.wake();
         None
     }
 
@@ -55,10 +59,10 @@ impl Seats {
     pub(super) fn dismiss(&self) {
         let waiting = self.waiting.take();
         self.count.set(0);
-        for seat in waiting.into_values().flatten() {
-            seat.waits.set(false);
-            seat.dismissed.set(true);
-            seat.wake();
+        for slot in waiting.into_values().flatten() {
+            slot.waits.set(false);
+            slot.dismissed.set(true);
+            slot.wake();
         }
     }
 
@@ -68,35 +72,35 @@ impl Seats {
     }
 
     /// False if there are enough.
-    fn add(&self, seat: &Rc<Seat>) -> bool {
+    fn add(&self, slot: &Rc<ExchangeSlot>) -> bool {
         if self.count.get() >= MAX_WAITING {
             return false;
         }
         self.count.set(self.count.get() + 1);
         let mut waiting = self.waiting.borrow_mut();
-        let like = waiting.entry(seat.destination.clone()).or_default();
-        like.push(Rc::clone(seat));
+        let like = waiting.entry(slot.destination.clone()).or_default();
+        like.push(Rc::clone(slot));
         true
     }
 
-    fn remove(&self, seat: &Rc<Seat>) {
+    fn remove(&self, slot: &Rc<ExchangeSlot>) {
         let mut waiting = self.waiting.borrow_mut();
-        let Some(like) = waiting.get_mut(&seat.destination) else {
+        let Some(like) = waiting.get_mut(&slot.destination) else {
             return;
         };
         let before = like.len();
-        like.retain(|other| !Rc::ptr_eq(other, seat));
+        like.retain(|other| !Rc::ptr_eq(other, slot));
         self.count.set(self.count.get() + like.len() - before);
         if like.is_empty() {
-            waiting.remove(&seat.destination);
+            waiting.remove(&slot.destination);
         }
     }
 }
 
-impl Seat {
+impl ExchangeSlot {
     /// One for the Collaborator of a request that has come.
-    pub(super) fn of(destination: HeaderValue, arrived: Arrived) -> Rc<Self> {
-        Rc::new(Seat {
+    pub(super) fn of(destination: HeaderValue, arrived: PendingRequest) -> Rc<Self> {
+        Rc::new(ExchangeSlot {
             destination,
             next: RefCell::new(Some(arrived)),
             waker: RefCell::default(),
@@ -109,9 +113,9 @@ impl Seat {
     pub(super) fn poll_next(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
-        seats: &Seats,
+        slots: &ExchangeSlots,
         shared: &Shared,
-    ) -> Poll<Option<Arrived>> {
+    ) -> Poll<Option<PendingRequest>> {
         if let Some(arrived) = self.next.take() {
             return Poll::Ready(Some(arrived));
         }
@@ -119,7 +123,7 @@ impl Seat {
             return Poll::Ready(None);
         }
         if !self.waits.get() {
-            if !seats.add(self) {
+            if !slots.add(self) {
                 return Poll::Ready(None);
             }
             self.waits.set(true);
@@ -132,9 +136,9 @@ impl Seat {
     }
 
     /// Its Collaborator leaves. A request that was just given to it was not looked at: it may be sent again.
-    pub(super) fn leave(self: &Rc<Self>, seats: &Seats, shared: &Shared) {
+    pub(super) fn leave(self: &Rc<Self>, slots: &ExchangeSlots, shared: &Shared) {
         if self.waits.get() {
-            seats.remove(self);
+            slots.remove(self);
         }
         if let Some((_, mut respond)) = self.next.take() {
             respond.send_reset(Reason::REFUSED_STREAM);
