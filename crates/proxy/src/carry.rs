@@ -18,7 +18,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -110,7 +110,8 @@ fn admit_link(worker: Rc<Worker>, permit: Permit, called: InboundLink) {
                 admit_stream(&worker, door, permit, stream, peer);
             }
         };
-        let outcome = with_each_turn(called.run(band), arrived).await;
+        let driver = pin!(called.run(band));
+        let outcome = with_each_turn(driver, arrived).await;
         worker.gate.disband(band);
         if let Outcome::Leave(contents, to) = outcome {
             let contents = *contents;
@@ -133,18 +134,20 @@ async fn carry_http2(worker: Rc<Worker>, called: InboundHttp2) {
             admit_stream(&worker, door, permit, (Side::from(exchange), None), peer);
         }
     };
-    with_each_turn(called.run(), arrived).await;
+    with_each_turn(pin!(called.run()), arrived).await;
 }
 
-/// Drives what others begin streams on, and takes in what has begun after each of its turns.
-async fn with_each_turn<T>(driver: impl Future<Output = T>, mut arrived: impl FnMut()) -> T {
-    let mut driver = pin!(driver);
-    poll_fn(|cx| {
+/// Drives what others begin streams on, and takes in what has begun after each of its turns. By reference: a copy of the
+/// driver would take room in every link.
+fn with_each_turn<'a, T>(
+    mut driver: Pin<&'a mut (impl Future<Output = T> + 'a)>,
+    mut arrived: impl FnMut() + 'a,
+) -> impl Future<Output = T> + 'a {
+    poll_fn(move |cx| {
         let driven = driver.as_mut().poll(cx);
         arrived();
         driven
     })
-    .await
 }
 
 /// Begins to carry a stream from another node, by a door of its own.

@@ -87,6 +87,8 @@ impl Task {
 pub(crate) struct Gate {
     local: Rc<Local>,
     remote: Arc<Remote>,
+    /// The root's waker as other threads know it.
+    registered: RefCell<Option<Waker>>,
     tasks: RefCell<Slab<Task>>,
     generation: Cell<u64>,
     /// The task that runs.
@@ -119,6 +121,7 @@ impl Gate {
         Gate {
             local,
             remote: Arc::default(),
+            registered: RefCell::default(),
             tasks: RefCell::new(Slab::new()),
             generation: Cell::new(0),
             current: Cell::new(None),
@@ -254,17 +257,19 @@ impl Gate {
     /// Leaves the root's waker where the next signal finds it.
     fn rest(&self, cx: &Context<'_>) {
         *self.local.root.borrow_mut() = Some(cx.waker().clone());
+        let mut registered = self.registered.borrow_mut();
+        let knows = |root: &Waker| root.will_wake(cx.waker());
+        // The lock is for other threads: it is taken when there is something new for them, not at each rest.
+        if registered.as_ref().is_some_and(knows) {
+            return;
+        }
+        *registered = Some(cx.waker().clone());
         let mut remote = self.remote.root.lock().unwrap_or_else(|e| e.into_inner());
-        if !remote
-            .as_ref()
-            .is_some_and(|root| root.will_wake(cx.waker()))
-        {
-            *remote = Some(cx.waker().clone());
-            drop(remote);
-            // A signal between the last look and the registration would not have woken the Worker.
-            if self.remote.pending.load(Ordering::Acquire) {
-                cx.waker().wake_by_ref();
-            }
+        *remote = Some(cx.waker().clone());
+        drop(remote);
+        // A signal between the last look and the registration would not have woken the Worker.
+        if self.remote.pending.load(Ordering::Acquire) {
+            cx.waker().wake_by_ref();
         }
     }
 
