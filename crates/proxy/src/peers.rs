@@ -115,10 +115,15 @@ impl Peers {
 
     /// A node takes no connections any more: what is for one of its endpoints goes elsewhere while there are others,
     /// and waits for the node where there are none.
-    pub(crate) fn is_away(&self, node: SocketAddr, now: Millis) {
+    pub(crate) fn went_away(&self, node: SocketAddr, now: Millis) {
         let mut away = self.away.borrow_mut();
         away.retain(|&(other, until)| other != node && now < until);
         away.push((node, now.saturating_add(AWAY_MS)));
+    }
+
+    /// It takes connections again.
+    pub(crate) fn came_back(&self, node: SocketAddr) {
+        self.away.borrow_mut().retain(|&(other, _)| other != node);
     }
 
     /// For how long its endpoints are passed over, in milliseconds; 0 for a node that takes connections.
@@ -195,14 +200,16 @@ mod tests {
     fn a_node_that_is_away_is_passed_over_for_a_while() {
         let peers = Peers::default();
         let node = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        peers.is_away(node(1), 0);
-        peers.is_away(node(2), 1_000);
+        peers.went_away(node(1), 0);
+        peers.went_away(node(2), 1_000);
         let passed_over = |now| [1, 2, 3].map(|port| peers.away_for(node(port), now) > 0);
         assert_eq!(passed_over(AWAY_MS - 1), [true, true, false]);
         assert_eq!(passed_over(AWAY_MS), [false, true, false]);
-        peers.is_away(node(2), AWAY_MS);
+        peers.went_away(node(2), AWAY_MS);
         assert_eq!(passed_over(2 * AWAY_MS - 1), [false, true, false]);
         assert_eq!(peers.away.borrow().len(), 1);
+        peers.came_back(node(2));
+        assert_eq!(passed_over(AWAY_MS), [false; 3]);
     }
 
     #[test]

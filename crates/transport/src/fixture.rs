@@ -107,10 +107,11 @@ impl Authority {
 
     pub fn leaf(&self, id: &SpiffeId, from: u64, until: u64) -> Arc<Leaf> {
         let node = match &id.subject {
-            Subject::Node(node) => node.as_str(),
-            Subject::Workload(_) | Subject::Control => NODE,
+            Subject::Node(node) => Some(node.as_str()),
+            Subject::Workload(_) => Some(NODE),
+            Subject::Control => None,
         };
-        self.leaf_for(Some(node), id, from, until)
+        self.leaf_for(node, id, from, until)
     }
 
     /// A leaf for a node, or for a program that is none.

@@ -119,7 +119,7 @@ async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                 };
             }
             Err(reason) => {
-                env.peers.is_away(key.node, env.clock.now_ms());
+                env.peers.went_away(key.node, env.clock.now_ms());
                 // Nothing was sent of these: they find another endpoint if there is one.
                 let mut slots = link.slots.borrow_mut();
                 slots.linked(Some(unopened(Reason::ConnectFailed)));
@@ -177,6 +177,9 @@ async fn serve(
         let carried = link.poll_carry(cx, links, side, alarm);
         if !is_there && link.session.borrow().is_up() {
             is_there = true;
+            if let LinkEnd::Caller(key) = &link.end {
+                env.peers.came_back(key.node);
+            }
             link.of_pair.settle();
             link.slots.borrow_mut().linked(None);
         }
