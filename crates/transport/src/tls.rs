@@ -18,8 +18,8 @@ use crate::Refusal;
 
 /// Most plaintext that is sealed at once, in bytes: four records.
 pub const MAX_PLAINTEXT: usize = 64 * 1024;
-/// Room for what [`Tls::seal`] makes of that much: head, content type and tag for each record, and
-/// what a change of keys takes.
+/// Room for what [`Session::seal`](crate::Session::seal) makes of that much: head, content type and tag for each
+/// record, and what a change of keys takes.
 pub const MAX_SEALED: usize = MAX_PLAINTEXT + 4 * 22 + 1024;
 /// Ciphertext that may wait for the rest of a record, or a handshake message for its other records
 /// (RFC 8446 section 5.1; the library's own bound for such a message), in bytes.
