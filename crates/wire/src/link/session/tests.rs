@@ -5,6 +5,7 @@ mod another;
 mod exchanges;
 mod rules;
 mod vectors;
+mod windows;
 
 /// What an owner was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
