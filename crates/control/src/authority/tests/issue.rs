@@ -9,12 +9,20 @@ fn a_leaf_is_an_x509_svid() {
     let place = Place::new();
     let authority = place.open();
     let id = workload("shop", "cart");
-    for key in [
-        KeyPair::generate().unwrap(),
-        KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap(),
+    let node = NodeName::parse("edge-1").unwrap();
+    let ed25519 = || KeyPair::generate_for(&rcgen::PKCS_ED25519);
+    for (key, holder) in [
+        (KeyPair::generate(), None),
+        (ed25519(), None),
+        (KeyPair::generate(), Some(&node)),
+        (ed25519(), Some(&node)),
     ] {
-        let wanted = request_of(&key);
-        let issued = authority.issue(&id, &wanted, at(NOW)).unwrap();
+        let wanted = request_of(&key.unwrap());
+        let issued = match holder {
+            None => authority.issue(&id, &wanted, at(NOW)),
+            Some(node) => authority.issue_to(node, &id, &wanted, at(NOW)),
+        };
+        let issued = issued.unwrap();
         assert_eq!(issued.chain.len(), 1);
         assert!(!issued.shortened);
         assert_eq!(issued.not_after, NOW + DAY);
@@ -28,6 +36,8 @@ fn a_leaf_is_an_x509_svid() {
         );
         assert_eq!(leaf.validity().not_before.timestamp(), (NOW - HOUR) as i64);
         assert_eq!(leaf.validity().not_after.timestamp(), (NOW + DAY) as i64);
+        let subject = holder.map_or("", |_| "OU=heddle node, uid=edge-1");
+        assert_eq!(leaf.subject().to_string(), subject);
         let serial = Serial::from_be_bytes(leaf.raw_serial()).unwrap();
         assert_eq!(serial, issued.serial);
         assert!(leaf.raw_serial()[0] < 0x80, "a serial number is positive");
@@ -37,7 +47,11 @@ fn a_leaf_is_an_x509_svid() {
                 ParsedExtension::SubjectAlternativeName(names) => {
                     let uri = id.to_string();
                     assert_eq!(names.general_names, [GeneralName::URI(&uri)]);
-                    assert!(extension.critical, "the subject is empty");
+                    assert_eq!(
+                        extension.critical,
+                        holder.is_none(),
+                        "unless there is a subject"
+                    );
                     seen.push("names");
                 }
                 ParsedExtension::KeyUsage(usage) => {
