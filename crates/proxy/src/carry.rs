@@ -94,8 +94,8 @@ fn admit_link(worker: Rc<Worker>, permit: Permit, called: InboundLink) {
         band,
         part: Part::Driver,
     };
-    let gate = Rc::clone(&worker.env);
-    gate.gate.spawn_as(key, Some(driver), async move {
+    let env = Rc::clone(&worker.env);
+    env.gate.spawn_as(key, Some(driver), async move {
         let links = Rc::clone(&worker.links);
         let arrived = || {
             while let Some(arrived) = links.take_arrived() {

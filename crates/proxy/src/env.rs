@@ -89,7 +89,7 @@ pub(crate) struct Env {
 }
 
 /// What an environment is made from.
-pub(crate) struct Made {
+pub(crate) struct EnvParts {
     pub(crate) settings: Settings,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) sessions: Sessions,
@@ -100,15 +100,15 @@ pub(crate) struct Made {
 }
 
 impl Env {
-    pub(crate) fn new(made: Made) -> Self {
-        let Made {
+    pub(crate) fn new(parts: EnvParts) -> Self {
+        let EnvParts {
             settings,
             stats,
             sessions,
             intake,
             called_links,
             seed,
-        } = made;
+        } = parts;
         let Bounds {
             block_bytes,
             blocks,

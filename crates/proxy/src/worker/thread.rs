@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use super::timer::Timer;
 use super::{Bound, Command, Listener, Looks, Receive, Scratch, Shown, Unproven, Worker};
 use crate::clock::Millis;
-use crate::env::{Env, Made, SWEEP_MS, WorkKey, proof_holds};
+use crate::env::{Env, EnvParts, SWEEP_MS, WorkKey, proof_holds};
 use crate::http2::Connections;
 use crate::intake::{INTAKE_BOUND, Intake, Sessions};
 use crate::io::{count_in, leave_out_reset};
@@ -162,7 +162,7 @@ impl Worker {
         let idle_ms = u64::try_from(settings.timeouts.upstream_idle.as_millis()).unwrap_or(0);
         let upstreams = Upstreams::new(bounds, idle_ms, Arc::clone(&stats));
         let log = log.map(|log| RefCell::new(log.sink(Arc::clone(&stats))));
-        let env = Rc::new(Env::new(Made {
+        let env = Rc::new(Env::new(EnvParts {
             settings,
             stats,
             sessions,
