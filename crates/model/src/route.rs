@@ -177,21 +177,21 @@ pub enum PathRewrite {
 }
 
 impl PathRewrite {
-    /// The path that takes the place of `path`, which `matched` matched.
+    /// Writes the path that takes the place of `path`, which `matched` matched.
     ///
-    /// The result starts with a slash whatever is replaced: `/foo` by nothing in `/foo` is `/`.
-    pub fn apply(&self, matched: &PathMatch, path: &str) -> String {
+    /// It starts with a slash whatever is replaced: `/foo` by nothing in `/foo` is `/`.
+    pub fn write_to(&self, matched: &PathMatch, path: &[u8], out: &mut Vec<u8>) {
         match (self, matched) {
-            (Self::ReplaceFull(full), _) => full.clone(),
+            (Self::ReplaceFull(full), _) => out.extend_from_slice(full.as_bytes()),
             (Self::ReplacePrefix(new), PathMatch::Prefix(old)) => {
-                let rest = path.strip_prefix(old.as_str()).unwrap_or(path);
+                let rest = path.strip_prefix(old.as_bytes()).unwrap_or(path);
+                out.extend_from_slice(new.as_bytes());
+                out.extend_from_slice(rest);
                 if new.is_empty() && rest.is_empty() {
-                    "/".to_owned()
-                } else {
-                    format!("{new}{rest}")
+                    out.push(b'/');
                 }
             }
-            (Self::ReplacePrefix(_), PathMatch::Exact(_)) => path.to_owned(),
+            (Self::ReplacePrefix(_), PathMatch::Exact(_)) => out.extend_from_slice(path),
         }
     }
 }

@@ -2,10 +2,27 @@
 //! no further look.
 
 use std::cell::Cell;
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Milliseconds since the Worker started. Deadlines are kept in this unit.
 pub(crate) type Millis = u64;
+
+/// When something must be over, by a Worker's clock. Where there may be no such time an `Option` takes no more room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Due(NonZeroU64);
+
+impl Due {
+    /// At so many milliseconds of the clock.
+    pub(crate) fn at(ms: Millis) -> Self {
+        Due(NonZeroU64::MIN.saturating_add(ms))
+    }
+
+    /// In milliseconds of the clock.
+    pub(crate) fn ms(self) -> Millis {
+        self.0.get() - 1
+    }
+}
 
 /// The time as of the current piece of work.
 pub(crate) struct Clock {

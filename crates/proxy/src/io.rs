@@ -5,6 +5,7 @@
 
 mod about;
 mod gather;
+mod message;
 mod packed;
 mod reset;
 mod secured;
@@ -19,11 +20,12 @@ use rustix::net::RecvFlags;
 use tokio::net::TcpStream;
 
 pub(crate) use gather::keep;
+pub(crate) use message::Message;
 pub(crate) use packed::Packed;
 pub(crate) use reset::{is_reset, leave_out_reset};
 pub(crate) use secured::{Proof, Secured, count_in, count_received};
 pub(crate) use socket::{once, poll_send};
-pub(crate) use wire::{Carrier, Wire};
+pub(crate) use wire::{COPY_BYTES, Carrier, Wire};
 
 /// One side of the proxy: what carries its bytes, what was read and not yet used, what was not yet written.
 #[derive(Debug)]
@@ -163,8 +165,8 @@ impl<C: Carrier> SideOf<C> {
         self.carrier.poll_end(cx)
     }
 
-    /// Sends `head` and then the first `body` bytes of `from` at once, as far as the socket takes
-    /// them; keeps what is left of `head` in the outbox. Returns how many bytes of `from` went.
+    /// Sends a message and then the first `body` bytes of `from` at once, as far as the socket takes
+    /// them; keeps what is left of the message in the outbox. Returns how many bytes of `from` went.
     ///
     /// # Errors
     /// [`io::ErrorKind::OutOfMemory`] when the rest finds no block, else what the socket says.
@@ -172,11 +174,11 @@ impl<C: Carrier> SideOf<C> {
         &mut self,
         cx: &mut Context<'_>,
         pool: &Pool,
-        head: &mut Vec<u8>,
+        message: &mut Message,
         from: &Chain,
         body: usize,
     ) -> io::Result<usize> {
         let kept = (pool, &mut self.outbox);
-        self.carrier.send(cx, kept, head, from, body)
+        self.carrier.send(cx, kept, message, from, body)
     }
 }

@@ -123,6 +123,46 @@ impl Pump {
         Ok(self.approved)
     }
 
+    /// Copies the whole body to the end of `out`, if it is among the first `behind` bytes after `start` of the inbox and
+    /// passes as it is. Returns its length, which is to be consumed; 0 when it is not, and nothing was done.
+    ///
+    /// # Errors
+    /// What stands there is no body.
+    pub(crate) fn load(
+        &mut self,
+        inbox: &Chain,
+        start: usize,
+        behind: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, Reject> {
+        let left = self.tracker.remaining_hint();
+        if left.is_some_and(|left| left > behind as u64) {
+            return Ok(0);
+        }
+        let (mut tracker, before) = (self.tracker.clone(), out.len());
+        let (mut skip, mut left) = (start, behind);
+        for run in inbox.runs() {
+            let skipped = skip.min(run.len());
+            skip -= skipped;
+            let run = &run[skipped..];
+            let run = &run[..run.len().min(left)];
+            let step = tracker.forward(run)?;
+            out.extend_from_slice(&run[..step.pass]);
+            left -= step.pass;
+            if tracker.is_done() && step.skip == 0 {
+                let length = out.len() - before;
+                self.tracker = tracker;
+                self.bytes += length as u64;
+                return Ok(length);
+            }
+            if step.pass < run.len() {
+                break;
+            }
+        }
+        out.truncate(before);
+        Ok(0)
+    }
+
     /// What stands in the inbox already belongs to a body without framing, all of it.
     pub(crate) fn take_over(&mut self, inbox: &Chain) {
         debug_assert!(self.until_close);

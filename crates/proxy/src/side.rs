@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::failure::Reason;
 use crate::http2::Http2Exchange;
-use crate::io::{Carrier, Proof, SideOf, Wire, WireSide};
+use crate::io::{Carrier, Message, Proof, SideOf, Wire, WireSide};
 use crate::link::Stream;
 
 /// One side, whatever carries it.
@@ -184,14 +184,14 @@ impl Carrier for Any {
         &mut self,
         cx: &mut Context<'_>,
         kept: (&Pool, &mut Chain),
-        head: &mut Vec<u8>,
+        message: &mut Message,
         from: &Chain,
         body: usize,
     ) -> io::Result<usize> {
         match self {
-            Any::Own(wire) => wire.send(cx, kept, head, from, body),
-            Any::Stream(stream) => stream.send(cx, kept, head, from, body),
-            Any::Exchange(exchange) => exchange.send(cx, kept, head, from, body),
+            Any::Own(wire) => wire.send(cx, kept, message, from, body),
+            Any::Stream(stream) => stream.send(cx, kept, message, from, body),
+            Any::Exchange(exchange) => exchange.send(cx, kept, message, from, body),
         }
     }
 

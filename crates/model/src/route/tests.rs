@@ -37,12 +37,16 @@ fn a_replaced_prefix_is_what_the_specification_tabulates() {
         ("/bar", "", "/xyz", "/xyz/bar"),
     ] {
         let rewrite = PathRewrite::ReplacePrefix(replacement.into());
-        assert_eq!(
-            rewrite.apply(&PathMatch::Prefix(prefix.into()), path),
-            expected,
-            "{path}"
-        );
+        let matched = PathMatch::Prefix(prefix.into());
+        assert_eq!(rewritten(&rewrite, &matched, path), expected, "{path}");
     }
     let full = PathRewrite::ReplaceFull("/new".into());
-    assert_eq!(full.apply(&PathMatch::Exact("/old".into()), "/old"), "/new");
+    let matched = PathMatch::Exact("/old".into());
+    assert_eq!(rewritten(&full, &matched, "/old"), "/new");
+}
+
+fn rewritten(rewrite: &PathRewrite, matched: &PathMatch, path: &str) -> String {
+    let mut out = Vec::new();
+    rewrite.write_to(matched, path.as_bytes(), &mut out);
+    String::from_utf8(out).unwrap()
 }

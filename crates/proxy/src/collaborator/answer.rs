@@ -5,10 +5,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::Chain;
-use heddle_wire::http1::{FieldKind, Framing, REJECTS, ResponseHead, protocols};
+use heddle_wire::http1::{Framing, ResponseHead, protocols};
 
 use super::Connection;
-use super::encode::cut_reason;
+use super::attempt::Attempt;
+use super::edits::{cut_reason, encode_response, write};
 use super::exchange::Exchange;
 use crate::clock::Millis;
 use crate::connect::{link_failed, refused};
@@ -33,12 +34,13 @@ impl Connection {
         &mut self,
         cx: &mut Context<'_>,
         exchange: &mut Exchange,
+        attempt: &mut Attempt,
         upstream: &mut Upstream,
     ) -> Poll<Result<usize, Failure>> {
-        let turn_ends = exchange.interim + TURN_INTERIM;
+        let turn_ends = exchange.response.interim + TURN_INTERIM;
         loop {
             if self.alarm.rang() {
-                return Poll::Ready(Err(self.late(exchange, upstream).into()));
+                return Poll::Ready(Err(self.late(exchange, attempt, upstream).into()));
             }
             if !upstream.side.inbox.is_empty()
                 && let Some(head_bytes) = self.parse_response(exchange, upstream)?
@@ -46,14 +48,14 @@ impl Connection {
                 if !self.worker.scratch.borrow().response.is_interim() {
                     return Poll::Ready(Ok(head_bytes));
                 }
-                self.pass_interim(cx, exchange, upstream, head_bytes)?;
-                if exchange.interim == turn_ends {
+                self.pass_interim(cx, exchange, attempt, upstream, head_bytes)?;
+                if exchange.response.interim == turn_ends {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 continue;
             }
-            self.push(cx, exchange, upstream)?;
+            self.push(cx, exchange, attempt, upstream)?;
             // A client that does not take interim responses gets no more of them to keep.
             match self.client.poll_flush(cx) {
                 Poll::Ready(Ok(())) => {}
@@ -70,7 +72,7 @@ impl Connection {
                     };
                     let reason = match ended {
                         Ok(_) => theirs,
-                        Err(error) => self.upstream_error(exchange, error, theirs),
+                        Err(error) => self.upstream_error(attempt, error, theirs),
                     };
                     let reason = reason.without_answer(upstream.side.is_to_node());
                     return Poll::Ready(Err(reason.into()));
@@ -86,21 +88,19 @@ impl Connection {
     /// What an error of the endpoint's connection means: another node says late that it does not believe us.
     pub(super) fn upstream_error(
         &self,
-        exchange: &Exchange,
+        attempt: &Attempt,
         error: io::Error,
         theirs: Reason,
     ) -> Reason {
         if let Some(reason) = reason_of(&error) {
-            if let Some(lease) = &exchange.lease {
-                link_failed(&self.worker, lease.endpoint(), &self.door, reason);
-            }
+            link_failed(&self.worker, attempt.lease.endpoint(), &self.door, reason);
             return reason;
         }
-        match (HandshakeError::of(error), &exchange.lease) {
-            (broken @ HandshakeError::Refused(_), Some(lease)) => {
-                refused(&self.worker, lease.endpoint(), &self.door, &broken)
+        match HandshakeError::of(error) {
+            broken @ HandshakeError::Refused(_) => {
+                refused(&self.worker, attempt.lease.endpoint(), &self.door, &broken)
             }
-            (HandshakeError::Memory, _) => Reason::Memory,
+            HandshakeError::Memory => Reason::Memory,
             _ => theirs,
         }
     }
@@ -110,9 +110,11 @@ impl Connection {
         &mut self,
         cx: &mut Context<'_>,
         exchange: &mut Exchange,
+        attempt: &mut Attempt,
         upstream: &mut Upstream,
     ) -> Result<(), Failure> {
-        if exchange.upload_broken || (exchange.upload.is_done() && upstream.side.outbox.is_empty())
+        if attempt.upload_broken
+            || (exchange.request.upload.is_done() && upstream.side.outbox.is_empty())
         {
             return Ok(());
         }
@@ -134,13 +136,13 @@ impl Connection {
             }
             Poll::Ready(Err(PumpError::Memory)) => return Err(Reason::Memory.into()),
             // An endpoint may answer before it has the whole body, and close its ears.
-            Poll::Ready(Err(PumpError::Sink)) => exchange.upload_broken = true,
+            Poll::Ready(Err(PumpError::Sink)) => attempt.upload_broken = true,
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
         if progress {
-            self.alarm.set(self.response_due(exchange));
+            self.alarm.set(self.response_due(exchange, attempt));
         }
-        self.end_upload(exchange, upstream);
+        self.end_upload(&exchange.request, upstream);
         Ok(())
     }
 
@@ -155,12 +157,15 @@ impl Connection {
     ) -> Result<(), Failure> {
         let pool = &self.worker.pool;
         // A client that sends its next requests early is read up to a bound, then left waiting.
-        let bound = exchange.head_bytes + 2 * pool.block_size();
+        let bound = exchange.request.sent_bytes() + 2 * pool.block_size();
         // That a stream is given up may follow its end.
         if !self.client.may_move() && self.client.has_failed() {
             return Err(Reason::ClientGone.into());
         }
-        if self.client_ended || !exchange.upload.is_read() || self.client.inbox.len() >= bound {
+        if self.client_ended
+            || !exchange.request.upload.is_read()
+            || self.client.inbox.len() >= bound
+        {
             return Ok(());
         }
         match self.client.poll_fill(cx, pool, pool.block_size()) {
@@ -190,7 +195,7 @@ impl Connection {
         let inbox = &upstream.side.inbox;
         let bytes = inbox.contiguous(inbox.len().min(limits.max_head_bytes + 1), linear);
         let parsed = response
-            .parse(bytes, limits, exchange.method)
+            .parse(bytes, limits, exchange.request.method)
             .map_err(Failure::response)?;
         if parsed.is_some() && response.status == 101 {
             switch(&self.offer, response, bytes)?;
@@ -203,11 +208,12 @@ impl Connection {
         &mut self,
         cx: &mut Context<'_>,
         exchange: &mut Exchange,
+        attempt: &mut Attempt,
         upstream: &mut Upstream,
         head_bytes: usize,
     ) -> Result<(), Failure> {
-        exchange.interim += 1;
-        if exchange.interim > MAX_INTERIM {
+        exchange.response.interim += 1;
+        if exchange.response.interim > MAX_INTERIM {
             return Err(Reason::UpstreamMalformed.into());
         }
         let worker = Rc::clone(&self.worker);
@@ -218,14 +224,13 @@ impl Connection {
             out,
             ..
         } = &mut *worker.scratch.borrow_mut();
-        exchange.reuse_upstream &= response.keep_alive;
-        if !exchange.http10 {
+        attempt.reuse_upstream &= response.keep_alive;
+        if !exchange.request.http10 {
             let buf = upstream.side.inbox.contiguous(head_bytes, linear);
             edits.clear();
             response.strip_hop_by_hop(buf, edits);
             cut_reason(response, edits);
-            out.clear();
-            edits.write_to(buf, out);
+            write(edits, buf, out);
             self.client
                 .send(cx, &worker.pool, out, &Chain::new(), 0)
                 .map_err(|error| blame(&error, Reason::ClientGone))?;
@@ -234,50 +239,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks whether another node has answered itself, since it could not connect the endpoint: that one is passed
-    /// over, and the request may go to another.
-    ///
-    /// # Errors
-    /// The reason, if so and it may.
-    pub(super) fn heed(
-        &self,
-        exchange: &mut Exchange,
-        upstream: &mut Upstream,
-        head_bytes: usize,
-    ) -> Result<(), Failure> {
-        exchange.refused_there = None;
-        exchange.from_node = upstream.side.is_to_node();
-        if !exchange.from_node {
-            return Ok(());
-        }
-        let Scratch {
-            response, linear, ..
-        } = &mut *self.worker.scratch.borrow_mut();
-        if response.status < 400 {
-            return Ok(());
-        }
-        let buf = upstream.side.inbox.contiguous(head_bytes, linear);
-        exchange.refused_there = refused_there(response, buf);
-        let (Some(reason), Some(lease)) = (exchange.refused_there, &exchange.lease) else {
-            return Ok(());
-        };
-        if !reason.is_safe_to_retry() {
-            return Ok(());
-        }
-        let failure = Failure::from(reason);
-        let (now, detail) = (self.worker.clock.now_ms(), failure.detail());
-        self.worker.upstreams.failed(lease.endpoint(), now, &detail);
-        match self.may_retry(exchange, &failure) {
-            true => Err(failure),
-            false => Ok(()),
-        }
-    }
-
     /// Sends the head of the response, and with it what has arrived of the body.
     pub(super) fn begin(
         &mut self,
         cx: &mut Context<'_>,
         exchange: &mut Exchange,
+        attempt: &mut Attempt,
         upstream: &mut Upstream,
         head_bytes: usize,
     ) -> Result<(), Failure> {
@@ -289,61 +256,63 @@ impl Connection {
             out,
             ..
         } = &mut *worker.scratch.borrow_mut();
-        let decode = exchange.http10 && response.framing == Framing::Chunked;
+        let decode = exchange.request.http10 && response.framing == Framing::Chunked;
         // A client that is still sending its body would have to be listened to before its next
         // request: simpler to part.
-        exchange.keep_alive = exchange.keep_alive
-            && exchange.upload.is_done()
-            && !exchange.upload_broken
+        exchange.request.keep_alive = exchange.request.keep_alive
+            && exchange.request.upload.is_done()
+            && !attempt.upload_broken
             && response.framing != Framing::UntilClose
             && !decode
             && !worker.is_draining()
             && !self.client.is_ending(worker.clock.now())
             && self.served + 1 < worker.settings.bounds.requests_per_connection;
         let buf = upstream.side.inbox.contiguous(head_bytes, linear);
-        self.encode_response(exchange, response, buf, !exchange.keep_alive, edits, out);
-        exchange.reuse_upstream &= response.keep_alive && exchange.is_over_after(response);
+        encode_response(exchange, attempt, response, buf, edits, out);
+        attempt.reuse_upstream &=
+            response.keep_alive && (attempt.from_node || exchange.request.is_over_after(response));
         upstream.side.inbox.consume(head_bytes);
         // As long as nothing is sent, an answer that turns out malformed can still be replaced.
-        exchange.download = Pump::new(response.framing);
+        exchange.response.download = Pump::new(response.framing);
         let mut approved = exchange
+            .response
             .download
             .approve(&upstream.side.inbox)
             .map_err(Failure::response)?;
         if decode {
             // That was a look only: they are taken apart once the head is out.
-            exchange.download = Pump::new(response.framing).decoding();
+            exchange.response.download = Pump::new(response.framing).decoding();
             approved = 0;
         }
-        exchange.status = response.status;
-        exchange.ends_at_close = decode || response.framing == Framing::UntilClose;
-        if exchange.ends_at_close {
+        exchange.response.status = Some(response.status);
+        exchange.response.ends_at_close = decode || response.framing == Framing::UntilClose;
+        if exchange.response.ends_at_close {
             self.client.reset_on_close(true);
         }
-        if !exchange.head_taken {
-            self.client.inbox.consume(exchange.head_bytes);
-            exchange.head_taken = true;
-        }
+        exchange.request.take(&mut self.client.inbox);
         let sent = self
             .client
             .send(cx, &worker.pool, out, &upstream.side.inbox, approved)
             .map_err(|error| blame(&error, Reason::ClientGone))?;
-        exchange.download.sent(&mut upstream.side.inbox, sent);
+        exchange
+            .response
+            .download
+            .sent(&mut upstream.side.inbox, sent);
         if decode {
             let Side { inbox, .. } = &mut upstream.side;
             exchange
+                .response
                 .download
                 .decode(&worker.pool, inbox, &mut self.client.outbox)
                 .map_err(|broken| upstream_failure(&broken))?;
         }
-        self.alarm.set(self.stream_due(exchange));
+        self.alarm.set(self.stream_due(attempt));
         Ok(())
     }
 
-    fn stream_due(&self, exchange: &Exchange) -> Millis {
-        self.worker
-            .after(self.worker.settings.timeouts.stream_idle)
-            .min(exchange.due)
+    fn stream_due(&self, attempt: &Attempt) -> Millis {
+        let idle = self.worker.settings.timeouts.stream_idle;
+        attempt.at_most(self.worker.after(idle))
     }
 
     /// Moves both bodies until the response is through.
@@ -351,12 +320,13 @@ impl Connection {
         &mut self,
         cx: &mut Context<'_>,
         exchange: &mut Exchange,
+        attempt: &mut Attempt,
         upstream: &mut Upstream,
     ) -> Poll<Result<(), Failure>> {
         if self.alarm.rang() {
-            return Poll::Ready(Err(self.late(exchange, upstream).into()));
+            return Poll::Ready(Err(self.late(exchange, attempt, upstream).into()));
         }
-        self.push(cx, exchange, upstream)?;
+        self.push(cx, exchange, attempt, upstream)?;
         let mut progress = false;
         let blocks = self.worker.stream_blocks();
         let (download, trailers) = exchange.download(&self.door);
@@ -369,23 +339,23 @@ impl Connection {
             &mut progress,
         );
         if progress {
-            self.alarm.set(self.stream_due(exchange));
+            self.alarm.set(self.stream_due(attempt));
         }
         ready!(pulled).map_err(|broken| upstream_failure(&broken))?;
         Poll::Ready(Ok(()))
     }
 
     /// What ran out when the alarm rang, as the fault of the side that was waited for.
-    fn late(&self, exchange: &Exchange, upstream: &Upstream) -> Reason {
-        let ran_out = if self.worker.clock.now_ms() >= exchange.due {
+    fn late(&self, exchange: &Exchange, attempt: &Attempt, upstream: &Upstream) -> Reason {
+        let ran_out = if attempt.is_late(&self.worker.clock) {
             Reason::RequestTimeout
-        } else if exchange.download.waits_for(&self.client) {
+        } else if exchange.response.download.waits_for(&self.client) {
             Reason::ClientStalled
-        } else if exchange.status > 0 {
+        } else if exchange.response.status.is_some() {
             Reason::StreamIdle
-        } else if exchange.upload.is_done() || exchange.upload_broken {
+        } else if exchange.request.upload.is_done() || attempt.upload_broken {
             Reason::ResponseTimeout
-        } else if exchange.upload.waits_for(&upstream.side) {
+        } else if exchange.request.upload.waits_for(&upstream.side) {
             Reason::UpstreamStalled
         } else {
             Reason::BodyTimeout
@@ -413,23 +383,6 @@ fn switch(offer: &[u8], response: &ResponseHead, buf: &[u8]) -> Result<(), Reaso
         true => Ok(()),
         false => Err(Reason::UpstreamSwitched),
     }
-}
-
-/// Why another node has answered itself instead of the endpoint, as far as it says.
-fn refused_there(response: &ResponseHead, buf: &[u8]) -> Option<Reason> {
-    let mut fields = response.fields.iter();
-    let said = fields.find(|field| field.kind == FieldKind::HeddleReason)?;
-    let code = said.value.of(buf);
-    Reason::from_code(code).or_else(|| {
-        // What the codec refuses has a code of its own: of an answer it is a 502.
-        let mut codes = REJECTS.iter().map(|reject| reject.code.as_bytes());
-        codes
-            .any(|known| known == code)
-            .then_some(match response.status {
-                502 => Reason::UpstreamMalformed,
-                _ => Reason::Malformed,
-            })
-    })
 }
 
 /// What an error of one side means: that side's reason, or that we have no buffer left for it.

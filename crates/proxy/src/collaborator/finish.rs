@@ -8,7 +8,6 @@ use super::Connection;
 use super::exchange::Exchange;
 use crate::entry::Entry;
 use crate::failure::Failure;
-use crate::upstream::Lease;
 use crate::worker::SeriesKey;
 
 /// The destination of requests that named no Service of the mesh.
@@ -28,19 +27,23 @@ impl Connection {
             .worker
             .clock
             .now()
-            .saturating_duration_since(exchange.started);
+            .saturating_duration_since(exchange.request.started);
         let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let (request_bytes, response_bytes) = (exchange.upload.bytes(), exchange.download.bytes());
-        let snapshot = &exchange.bound.snapshot;
+        let (request_bytes, response_bytes) = (
+            exchange.request.upload.bytes(),
+            exchange.response.download.bytes(),
+        );
+        let snapshot = &exchange.decision.bound.snapshot;
         // What could not be understood was meant for the Service whose listener it came to.
-        let port = exchange.port;
+        let port = exchange.decision.port;
         let port = port.or_else(|| snapshot.port_of(&self.door.entry));
         let key = SeriesKey {
             source: self.key.0,
             port: port.map_or(u32::MAX, |port| port.number()),
-            rule: exchange.rule,
+            rule: exchange.decision.rule,
         };
         exchange
+            .decision
             .bound
             .series(key, &self.worker.registry, || HttpLabels {
                 source: Arc::clone(&self.door.source),
@@ -49,13 +52,19 @@ impl Connection {
                     |port| Arc::clone(&snapshot.port(port).label),
                 ),
                 route: exchange
+                    .decision
                     .rule()
                     .map_or_else(|| "".into(), |rule| Arc::clone(&rule.label)),
             })
-            .record(exchange.status, duration_us, request_bytes, response_bytes);
+            .record(
+                exchange.response.status.unwrap_or(0),
+                duration_us,
+                request_bytes,
+                response_bytes,
+            );
 
         let Some(log) = &self.worker.log else { return };
-        let there = exchange.refused_there.map(Failure::from);
+        let there = exchange.response.refused_there.map(Failure::from);
         let blame = match (failure, there) {
             (Some(failure), _) => failure.blame().as_str(),
             (None, Some(there)) => there.blame().of_another_node().as_str(),
@@ -68,20 +77,17 @@ impl Connection {
             _ => String::new(),
         };
         log.borrow_mut().record(&Record {
-            unix_ms: self.worker.clock.unix_ms(exchange.started),
+            unix_ms: self.worker.clock.unix_ms(exchange.request.started),
             source: &self.door.source,
             destination_service: port.map_or(&*gone, |port| &snapshot.port(port).label),
-            route: exchange.rule().map_or("", |rule| &rule.label),
+            route: exchange.decision.rule().map_or("", |rule| &rule.label),
             method: &self.shown.method,
             path: &self.shown.path,
-            status: exchange.status,
+            status: exchange.response.status.unwrap_or(0),
             reason: failure.map_or("ok", |failure| failure.code()),
             blame,
             duration_us,
-            upstream: exchange
-                .lease
-                .as_ref()
-                .map(|lease| Lease::endpoint(lease).address),
+            upstream: exchange.tried.as_ref().map(|endpoint| endpoint.address),
             request_bytes,
             response_bytes,
             attempts: exchange.attempts,

@@ -12,144 +12,164 @@ use heddle_transport::Protocol;
 use heddle_wire::buffer::Chain;
 use heddle_wire::preface::Kind;
 
-use super::exchange::Exchange;
-use super::observe::has_choice;
-use super::prepare::Prepared;
+use super::attempt::Attempt;
+use super::exchange::{ClientRequest, Exchange};
+use super::steps::Reply;
 use super::{After, Connection, Upgraded};
 use crate::authorize::Guards;
 use crate::authorize::Live;
 use crate::clock::Millis;
 use crate::connect::{Call, connect, is_refused};
-use crate::failure::{Failure, Reason, Retry};
+use crate::failure::{Failure, Reason};
+use crate::io::COPY_BYTES;
 use crate::link::{reason_of, unsent};
 use crate::parcel::Origin;
-use crate::upstream::{Asking, Endpoint, Lease, MAX_ATTEMPTS, Upstream, UpstreamPermit};
+use crate::upstream::{Asking, Endpoint, Upstream, UpstreamPermit};
 use crate::worker::Scratch;
+
+/// A message that waits to be sent.
+pub(super) struct Kept {
+    bytes: Chain,
+    head_bytes: usize,
+}
 
 impl Connection {
     /// Forwards the request that stands in `scratch.out` and delivers the answer.
     ///
     /// A failure after which nothing was told to the client comes back as an error; the caller
     /// answers. Once an answer has begun there is nothing left to say: the connection is closed.
-    pub(super) async fn forward(&mut self, exchange: &mut Exchange) -> Result<After, Failure> {
+    pub(super) async fn forward(&mut self, exchange: &mut Exchange) -> Result<After, Reply> {
         self.count_request(exchange);
-        let mut upstream = loop {
-            let outcome = match self.start(exchange).await {
-                Ok(mut upstream) => {
-                    let head = poll_fn(|cx| self.poll_head(cx, exchange, &mut upstream)).await;
-                    head.map(|head_bytes| (upstream, head_bytes))
-                }
-                Err(failure) => Err(failure),
+        let (mut attempt, mut upstream) = loop {
+            let (attempt, failure) = match self.place(exchange).await? {
+                Err(failure) => (None, failure),
+                Ok(mut attempt) => match self.send(exchange, &mut attempt).await {
+                    Err(failure) => (Some(attempt), failure),
+                    Ok(mut upstream) => {
+                        let heard = |cx: &mut Context<'_>| {
+                            self.poll_heard(cx, exchange, &mut attempt, &mut upstream)
+                        };
+                        match poll_fn(heard).await {
+                            Ok(()) => break (attempt, upstream),
+                            Err(failure) => (Some(attempt), failure),
+                        }
+                    }
+                },
             };
-            let outcome = outcome.and_then(|(mut upstream, head_bytes)| {
-                self.heed(exchange, &mut upstream, head_bytes)?;
-                Ok((upstream, head_bytes))
-            });
-            match outcome {
-                Ok((mut upstream, head_bytes)) => {
-                    let begin = |cx: &mut Context<'_>| {
-                        let begun = self.begin(cx, exchange, &mut upstream, head_bytes);
-                        Poll::Ready(self.observe(exchange, begun))
-                    };
-                    poll_fn(begin).await?;
-                    break upstream;
-                }
-                Err(failure) => {
-                    self.attempt_failed(exchange, failure)?;
-                    self.prepare_again(exchange)?;
-                }
-            }
+            self.attempt_failed(exchange, attempt.as_ref(), failure)?;
+            // A request that is tried again holds no permit while it looks for another endpoint.
+            drop(attempt);
+            self.decide_again(exchange).await?;
         };
-        if !exchange.upload.is_done()
-            || !exchange.download.is_done()
-            || !self.client.outbox.is_empty()
-        {
-            let moved = poll_fn(|cx| self.poll_bodies(cx, exchange, &mut upstream)).await;
-            moved.inspect_err(|failure| self.observe_failure(exchange, failure))?;
+        let is_moved = exchange.request.upload.is_done() && exchange.response.download.is_done();
+        if !is_moved || !self.client.outbox.is_empty() {
+            let moved =
+                |cx: &mut Context<'_>| self.poll_bodies(cx, exchange, &mut attempt, &mut upstream);
+            let moved = poll_fn(moved).await;
+            moved.inspect_err(|failure| self.observe_failure(exchange, &attempt, failure))?;
         }
-        if exchange.status == 101 {
-            return self.upgraded(exchange, upstream);
+        if exchange.response.status == Some(101) {
+            return Ok(self.upgraded(exchange, attempt, upstream)?);
         }
-        Ok(self.settle(exchange, upstream))
+        Ok(self.settle(exchange, &attempt, upstream))
+    }
+
+    /// Chooses the endpoint of an attempt, which may be asked. That there is none may be tried once more; what else
+    /// there is to say is said to the client.
+    async fn place(&mut self, exchange: &mut Exchange) -> Result<Result<Attempt, Failure>, Reply> {
+        let lease = match self.choose_endpoint(exchange) {
+            Ok(Some(lease)) => lease,
+            // In a box: it would take room in every connection.
+            Ok(None) => Box::pin(self.wait_for_room(exchange)).await?,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        self.authorize(exchange, lease.endpoint().address)?;
+        Ok(Ok(Attempt::begin(exchange, lease, &self.worker.clock)))
+    }
+
+    /// Waits for the head of the response, and begins to pass it on.
+    ///
+    /// # Errors
+    /// Why another attempt may be needed; nothing was told to the client if one may be made.
+    fn poll_heard(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: &mut Exchange,
+        attempt: &mut Attempt,
+        upstream: &mut Upstream,
+    ) -> Poll<Result<(), Failure>> {
+        let head_bytes = ready!(self.poll_head(cx, exchange, attempt, upstream))?;
+        self.judge(exchange, attempt, upstream, head_bytes)?;
+        let begun = self.begin(cx, exchange, attempt, upstream, head_bytes);
+        Poll::Ready(begun.inspect(|()| self.observe(exchange, attempt)))
     }
 
     /// Sends the request over a pooled connection, or a new one.
-    async fn start(&mut self, exchange: &mut Exchange) -> Result<Upstream, Failure> {
-        let lease = match self.choose_endpoint(exchange)? {
-            Some(lease) => lease,
-            // In a box: it would take room in every connection.
-            None => Box::pin(self.wait_for_room(exchange)).await?,
-        };
-        let endpoint = Rc::clone(lease.endpoint());
-        self.authorize(exchange, endpoint.address)?;
-        exchange.reuse_upstream = true;
-        exchange.lease = Some(lease);
-        if exchange.attempt_ms > 0 {
-            let by = self
-                .worker
-                .clock
-                .now_ms()
-                .saturating_add(exchange.attempt_ms);
-            exchange.due = exchange.request_due.min(by);
-        }
-        exchange.attempts += 1;
-        self.attempt_begins(exchange);
+    async fn send(
+        &mut self,
+        exchange: &mut Exchange,
+        attempt: &mut Attempt,
+    ) -> Result<Upstream, Failure> {
+        let endpoint = Rc::clone(attempt.lease.endpoint());
+        self.load_body(&mut exchange.request)?;
         let idle = match self.stream(exchange, &endpoint)? {
             Some(stream) => Some(stream),
             None => self.take_idle(exchange, &endpoint),
         };
         // One that was made for this client has just been made.
-        exchange.reused = idle
+        attempt.reused = idle
             .as_ref()
             .is_some_and(|idle| !idle.side.is_one_clients() && idle.side.may_move());
         if let Some(mut upstream) = idle {
             self.alarm.rests_on(&upstream.side);
-            let waits = self.needs_link_first(exchange);
-            if waits {
-                let by = self.worker.after(self.worker.settings.timeouts.connect);
-                self.alarm.set(by.min(exchange.due));
+            if self.needs_link_first(exchange) {
+                // In a box: it would take room in every connection.
+                Box::pin(self.wait_for_link(attempt, &upstream)).await?;
             }
-            let mut has_waited = false;
             let send = |cx: &mut Context<'_>| {
-                if waits {
-                    let linked = self.poll_linked(cx, exchange, &upstream);
-                    has_waited |= linked.is_pending();
-                    ready!(linked)?;
-                }
-                // Others have used the scratch meanwhile.
-                if has_waited {
-                    self.prepare_again(exchange)?;
-                }
-                Poll::Ready(self.send_request(cx, exchange, &mut upstream))
+                Poll::Ready(self.send_request(cx, exchange, attempt, &mut upstream))
             };
             poll_fn(send).await?;
             return Ok(upstream);
         }
-        let permit = self
-            .worker
-            .upstreams
-            .reserve(&endpoint)
-            .ok_or(Reason::UpstreamOverflow)?;
-        // Others will use the scratch while this one waits.
-        let mut request = Chain::new();
-        request
-            .extend_from_slice(&self.worker.pool, &self.worker.scratch.borrow().out)
-            .map_err(|_| Reason::Memory)?;
-        let mut upstream = self.connect(exchange, &endpoint, permit).await?;
+        let permit = self.worker.upstreams.reserve(&endpoint);
+        let permit = permit.ok_or(Reason::UpstreamOverflow)?;
+        let mut request = self.keep()?;
+        let mut upstream = self.connect(attempt, &endpoint, permit).await?;
         self.alarm.rests_on(&upstream.side);
         // Behind what another node is told first.
-        request.move_to(usize::MAX, &mut upstream.side.outbox);
-        if exchange.upload.is_read() {
+        request.bytes.move_to(usize::MAX, &mut upstream.side.outbox);
+        if exchange.request.upload.is_read() {
             let flushed = poll_fn(|cx| Poll::Ready(upstream.side.poll_flush(cx))).await;
             if let Poll::Ready(Err(_)) = flushed {
                 let is_to_node = upstream.side.is_to_node();
                 return Err(Reason::UpstreamReset.without_answer(is_to_node).into());
             }
         } else {
-            self.take_head(exchange)?;
+            self.take_head(&mut exchange.request)?;
         }
-        self.alarm.set(self.response_due(exchange));
+        self.alarm.set(self.response_due(exchange, attempt));
         Ok(upstream)
+    }
+
+    /// Keeps what stands in `scratch.out` while others use the scratch.
+    pub(super) fn keep(&self) -> Result<Kept, Failure> {
+        let mut bytes = Chain::new();
+        let out = &self.worker.scratch.borrow().out;
+        let put = bytes.extend_from_slice(&self.worker.pool, &out.bytes);
+        put.map_err(|_| Reason::Memory)?;
+        let head_bytes = out.head().len();
+        Ok(Kept { bytes, head_bytes })
+    }
+
+    /// Puts it back.
+    pub(super) fn restore(&self, kept: &Kept) {
+        let out = &mut self.worker.scratch.borrow_mut().out;
+        let bytes = out.begin();
+        kept.bytes
+            .runs()
+            .for_each(|run| bytes.extend_from_slice(run));
+        out.head_ends_at(kept.head_bytes);
     }
 
     /// A stream to the endpoint's node, of a link or over HTTP/2, where that is how it is reached.
@@ -171,14 +191,14 @@ impl Connection {
         if is_refused(worker, endpoint, &self.door) {
             return Err(Reason::PeerRefused.into());
         }
-        let caller = exchange.bound.snapshot.guards.account(&self.door);
+        let caller = exchange.decision.bound.snapshot.guards.account(&self.door);
         let permit = worker.upstreams.reserve(endpoint);
         let permit = permit.ok_or(Reason::UpstreamOverflow)?;
         let far = endpoint.far(via);
         if worker.settings.between_nodes == Protocol::Http2 {
             let head = &worker.scratch.borrow().out;
             let reached = (far, &endpoint.reached);
-            let side = worker.http2.exchange(reached, caller, head)?;
+            let side = worker.http2.exchange(reached, caller, head.head())?;
             return Ok(side.map(|side| Upstream::of_link(side.into(), permit)));
         }
         let links = &worker.links;
@@ -189,27 +209,45 @@ impl Connection {
     /// Whether a request is sent only when its link is there: as long as nothing of it was sent it can go elsewhere.
     /// One that has no other way waits within the link, which keeps it for longer.
     fn needs_link_first(&self, exchange: &Exchange) -> bool {
-        !exchange.upload.is_read() && !self.door.is_fixed() && has_choice(exchange)
+        !exchange.request.upload.is_read()
+            && !self.door.is_fixed()
+            && exchange.decision.has_choice()
     }
 
-    /// Waits until the link of a stream is there, or the alarm rings.
+    /// Waits until the link of a stream is there, or the alarm rings. The request is kept meanwhile.
+    async fn wait_for_link(&self, attempt: &Attempt, upstream: &Upstream) -> Result<(), Failure> {
+        let by = self.worker.after(self.worker.settings.timeouts.connect);
+        self.alarm.set(attempt.at_most(by));
+        let mut kept = None;
+        poll_fn(|cx| {
+            let linked = self.poll_linked(cx, attempt, upstream);
+            if linked.is_pending() && kept.is_none() {
+                kept = Some(self.keep()?);
+            }
+            linked
+        })
+        .await?;
+        kept.inspect(|kept| self.restore(kept));
+        Ok(())
+    }
+
     fn poll_linked(
         &self,
         cx: &Context<'_>,
-        exchange: &Exchange,
+        attempt: &Attempt,
         upstream: &Upstream,
     ) -> Poll<Result<(), Failure>> {
         let linked = match self.alarm.rang() {
             false => ready!(upstream.side.poll_linked(cx)),
             true => {
-                let ran_out = match self.worker.clock.now_ms() >= exchange.due {
+                let ran_out = match attempt.is_late(&self.worker.clock) {
                     true => Reason::RequestTimeout,
                     false => Reason::ConnectTimeout,
                 };
                 Err(unsent(self.worker.rang_for(&self.alarm, ran_out)))
             }
         };
-        let why = |error| self.upstream_error(exchange, error, Reason::ConnectFailed);
+        let why = |error| self.upstream_error(attempt, error, Reason::ConnectFailed);
         Poll::Ready(linked.map_err(|error| why(error).into()))
     }
 
@@ -223,8 +261,13 @@ impl Connection {
                 return Some(upstream);
             }
         }
-        let may_repeat = exchange.upload.is_read() && exchange.method.is_idempotent();
-        let asking = self.asking(&exchange.bound.snapshot.guards, endpoint, may_repeat);
+        let request = &exchange.request;
+        let may_repeat = request.upload.is_read() && request.method.is_idempotent();
+        let asking = self.asking(
+            &exchange.decision.bound.snapshot.guards,
+            endpoint,
+            may_repeat,
+        );
         let worker = &self.worker;
         worker.upstreams.take_idle(endpoint, &asking, &worker.clock)
     }
@@ -251,27 +294,25 @@ impl Connection {
             endpoint,
             bytes: false,
         });
-        let guards = &exchange.bound.snapshot.guards;
+        let guards = &exchange.decision.bound.snapshot.guards;
         if guards.is_empty() {
             return Ok(());
         }
         let Scratch { out, judged, .. } = &mut *self.worker.scratch.borrow_mut();
         let dry_runs = &self.worker.stats.policy_dry_run_differences;
-        guards.allow_request(&self.door, endpoint, out, judged, dry_runs)
+        guards.allow_request(&self.door, endpoint, out.head(), judged, dry_runs)
     }
 
     async fn connect(
         &mut self,
-        exchange: &mut Exchange,
+        attempt: &Attempt,
         endpoint: &Endpoint,
         permit: UpstreamPermit,
     ) -> Result<Upstream, Failure> {
         let by = self.worker.after(self.worker.settings.timeouts.connect);
         // An endpoint that did not accept in what was left to the request is not to blame for that.
-        let due = (
-            by.min(exchange.due),
-            by <= exchange.due || exchange.has_fair_time,
-        );
+        let sooner = attempt.at_most(by);
+        let due = (sooner, by <= sooner || attempt.has_fair_time);
         let call = Call {
             door: &self.door,
             kind: Kind::Http,
@@ -279,7 +320,7 @@ impl Connection {
         };
         let connected = connect(&self.worker, &self.alarm, due, endpoint, permit, &call).await;
         connected.map_err(|reason| match reason {
-            Reason::ConnectTimeout if self.worker.clock.now_ms() >= exchange.due => {
+            Reason::ConnectTimeout if attempt.is_late(&self.worker.clock) => {
                 Reason::RequestTimeout.into()
             }
             reason => reason.into(),
@@ -291,12 +332,14 @@ impl Connection {
         &mut self,
         cx: &mut Context<'_>,
         exchange: &mut Exchange,
+        attempt: &Attempt,
         upstream: &mut Upstream,
     ) -> Result<(), Failure> {
         let worker = Rc::clone(&self.worker);
+        let request = &mut exchange.request;
         let mut approved = 0;
-        if !exchange.upload.is_read() {
-            approved = self.take_head(exchange)?;
+        if !request.upload.is_read() {
+            approved = self.take_head(request)?;
         }
         let out = &mut worker.scratch.borrow_mut().out;
         let sent = upstream
@@ -308,105 +351,89 @@ impl Connection {
                 _ => Reason::UpstreamReset,
             })
             .map_err(|reason| reason.without_answer(upstream.side.is_to_node()))?;
-        exchange.upload.sent(&mut self.client.inbox, sent);
-        self.end_upload(exchange, upstream);
-        self.alarm.set(self.response_due(exchange));
+        request.upload.sent(&mut self.client.inbox, sent);
+        self.end_upload(request, upstream);
+        self.alarm.set(self.response_due(exchange, attempt));
         Ok(())
     }
 
     /// Tells a stream that the request is whole, unless the connection may speak something else after it.
-    pub(super) fn end_upload(&self, exchange: &Exchange, upstream: &mut Upstream) {
-        if exchange.upload.is_done() && upstream.side.outbox.is_empty() && self.offer.is_empty() {
+    pub(super) fn end_upload(&self, request: &ClientRequest, upstream: &mut Upstream) {
+        if request.upload.is_done() && upstream.side.outbox.is_empty() && self.offer.is_empty() {
             upstream.side.end_message();
         }
     }
 
-    /// Drops the request's head from the inbox, so that the body is at its front. Returns how many
-    /// bytes of the body are there.
-    fn take_head(&mut self, exchange: &mut Exchange) -> Result<usize, Failure> {
-        if !exchange.head_taken {
-            self.client.inbox.consume(exchange.head_bytes);
-            exchange.head_taken = true;
+    /// Appends the body to the head in `scratch.out` if all of it is there and it is short: it goes out along with it,
+    /// and stands in the inbox to be sent again until an answer begins. Sending would copy it anyway.
+    fn load_body(&self, request: &mut ClientRequest) -> Result<(), Failure> {
+        if request.upload.is_read() {
+            return Ok(());
         }
-        exchange
-            .upload
-            .approve(&self.client.inbox)
-            .map_err(Failure::request)
-    }
-
-    /// When to give up on what the exchange waits for now.
-    pub(super) fn response_due(&self, exchange: &Exchange) -> Millis {
-        let wait = match exchange.upload.is_done() {
-            true => Duration::from_millis(exchange.response_head_ms),
-            false => self.worker.settings.timeouts.stream_idle,
-        };
-        self.worker.after(wait).min(exchange.due)
-    }
-
-    pub(super) fn may_retry(&self, exchange: &Exchange, failure: &Failure) -> bool {
-        exchange.attempts < MAX_ATTEMPTS
-            && exchange.status == 0
-            && !exchange.head_taken
-            && match failure.retry() {
-                // There is no other endpoint than the one that the client or another node has chosen.
-                Retry::Safe => !self.door.is_fixed(),
-                Retry::IfIdempotent => exchange.is_replayable(),
-                Retry::Never => false,
-            }
-    }
-
-    /// Brings the request into the scratch once more, as it stands in the inbox.
-    pub(super) fn prepare_again(&mut self, exchange: &mut Exchange) -> Result<(), Failure> {
-        self.parse_again()?;
-        match self.prepare(exchange)? {
-            Prepared::Forward => {}
-            // The configuration that it is served by has not changed.
-            Prepared::Redirect { .. } => return Err(Reason::NoRoute.into()),
-        }
+        let inbox = &self.client.inbox;
+        let out = &mut self.worker.scratch.borrow_mut().out;
+        let room = COPY_BYTES.saturating_sub(out.bytes.len());
+        let behind = (inbox.len() - request.head_bytes).min(room);
+        let out = &mut out.bytes;
+        let loaded = request.upload.load(inbox, request.head_bytes, behind, out);
+        request.replay_bytes = loaded.map_err(Failure::request)?;
         Ok(())
     }
 
+    /// Drops the request's head from the inbox, so that the body is at its front. Returns how many
+    /// bytes of the body are there.
+    fn take_head(&mut self, request: &mut ClientRequest) -> Result<usize, Failure> {
+        request.take(&mut self.client.inbox);
+        let approved = request.upload.approve(&self.client.inbox);
+        approved.map_err(Failure::request)
+    }
+
+    /// When to give up on what the exchange waits for now.
+    pub(super) fn response_due(&self, exchange: &Exchange, attempt: &Attempt) -> Millis {
+        let wait = match exchange.request.upload.is_done() {
+            true => Duration::from_millis(exchange.decision.response_head_ms.unwrap_or(0)),
+            false => self.worker.settings.timeouts.stream_idle,
+        };
+        attempt.at_most(self.worker.after(wait))
+    }
+
     /// The end of HTTP on this connection.
-    fn upgraded(&self, exchange: &mut Exchange, upstream: Upstream) -> Result<After, Failure> {
-        // The request keeps its own until it is logged, but for what it takes of the endpoint's room.
-        let lease = exchange.lease.as_mut().ok_or(Reason::NoEndpoint)?;
-        let lease = Lease::with(Rc::clone(lease.endpoint()), lease.take_permit());
-        let port = exchange.port.ok_or(Reason::NoBackend)?;
+    fn upgraded(
+        &self,
+        exchange: &Exchange,
+        attempt: Attempt,
+        upstream: Upstream,
+    ) -> Result<After, Failure> {
+        let port = exchange.decision.port.ok_or(Reason::NoBackend)?;
         Ok(After::Upgraded(Box::new(Upgraded {
             upstream,
-            lease,
+            lease: attempt.lease,
             origin: Origin {
-                destination: Arc::clone(&exchange.bound.snapshot.port(port).label),
+                destination: Arc::clone(&exchange.decision.bound.snapshot.port(port).label),
                 began: self.worker.clock.now(),
                 attempts: exchange.attempts,
                 upgraded: true,
                 path: self.shown.path.clone(),
-                route: exchange.rule().map(|rule| Arc::clone(&rule.label)),
+                route: exchange.decision.rule().map(|rule| Arc::clone(&rule.label)),
             },
         })))
     }
 
     /// The end of an exchange: both connections are kept or closed.
-    fn settle(&mut self, exchange: &mut Exchange, upstream: Upstream) -> After {
+    fn settle(&mut self, exchange: &Exchange, attempt: &Attempt, upstream: Upstream) -> After {
         self.served += 1;
-        if exchange.ends_at_close {
+        if exchange.response.ends_at_close {
             self.client.reset_on_close(false);
         }
-        let whole = exchange.upload.is_done() && !exchange.upload_broken;
+        let whole = exchange.request.upload.is_done() && !attempt.upload_broken;
         let said_more = !upstream.side.inbox.is_empty();
-        let out_of_turn = said_more && exchange.reuse_upstream && !exchange.from_node;
-        if let Some(lease) = exchange.lease.as_ref().filter(|_| out_of_turn) {
-            let now = self.worker.clock.now_ms();
-            lease.endpoint().spoke_out_of_turn(now);
+        let out_of_turn = said_more && attempt.reuse_upstream && !attempt.from_node;
+        let (endpoint, now) = (attempt.lease.endpoint(), self.worker.clock.now_ms());
+        if out_of_turn {
+            endpoint.spoke_out_of_turn(now);
         }
         let clean = !said_more && upstream.side.outbox.is_empty();
-        if let Some(lease) = exchange
-            .lease
-            .as_ref()
-            .filter(|_| exchange.reuse_upstream && whole && clean)
-        {
-            let now = self.worker.clock.now_ms();
-            let endpoint = lease.endpoint();
+        if attempt.reuse_upstream && whole && clean {
             if !self
                 .last
                 .as_ref()
@@ -417,7 +444,7 @@ impl Connection {
             let upstreams = &self.worker.upstreams;
             upstreams.give_back(endpoint, upstream, self.key, now);
         }
-        match (whole, exchange.keep_alive) {
+        match (whole, exchange.request.keep_alive) {
             (false, _) => After::Linger,
             (true, true) => After::KeepAlive,
             (true, false) => After::Close,

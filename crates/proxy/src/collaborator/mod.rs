@@ -1,16 +1,18 @@
 //! The Collaborator: the coroutine that carries a client connection's requests, one at a time.
 //!
 //! ```text
-//!   arrive ──▶ prepare ──▶ forward ──▶ answer ──▶ pump ──▶ finish ──▶ (next request, or close)
-//!     │           │           │           │         │
-//!     │           └───────────┴───────────┴─────────┴── failure ──▶ respond ──▶ (next request, or linger)
+//!   arrive ──▶ steps ──▶ forward ──▶ answer ──▶ pump ──▶ finish ──▶ (next request, or close)
+//!     │        │ ▲ └──┐      │           │         │
+//!     │        ▼ │    └──────┴───────────┴─────────┴── failure ──▶ respond ──▶ (next request, or linger)
+//!     │        wait
 //!     └── closed, idle too long, draining ──▶ close
 //! ```
 //!
 //! | state | left when | by |
 //! |---|---|---|
 //! | arrive | a head is whole, refused or late | [`arrive`] |
-//! | prepare | a backend is found or the answer is ours | [`prepare`], [`encode`] |
+//! | steps | a backend is found or the answer is ours | [`steps`], [`wait`] |
+
 //! | forward | an endpoint has room and the request is sent | [`room`], [`forward`] |
 //! | answer | the response's head is there and is passed on | [`answer`] |
 //! | pump | both bodies are through | [`crate::pump`] |
@@ -21,15 +23,18 @@
 
 mod answer;
 mod arrive;
-mod encode;
+mod attempt;
+mod decision;
+mod edits;
 mod exchange;
 mod finish;
 mod forward;
-mod observe;
-mod prepare;
+mod judge;
 mod respond;
 mod room;
+mod steps;
 mod trailers;
+mod wait;
 
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
@@ -50,7 +55,7 @@ use crate::upstream::{Endpoint, Lease, Upstream};
 use crate::worker::Worker;
 use arrive::NextRequest;
 use exchange::Exchange;
-use prepare::{LastCalled, LastFound, Prepared};
+use steps::{LastCalled, LastFound, Reply};
 
 /// Bytes of heads after which others get their turn, and as how many a short head counts: 16
 /// requests, or fewer long ones.
@@ -322,20 +327,20 @@ impl Connection {
         let mut exchange = Exchange::begin(&self.worker, self.began);
         let outcome = match head_bytes {
             Ok(head_bytes) => {
-                exchange.head_bytes = head_bytes;
-                match self.prepare(&mut exchange) {
-                    Ok(Prepared::Forward) => self.forward(&mut exchange).await,
-                    Ok(Prepared::Redirect { status }) => {
-                        Ok(self.redirect(&mut exchange, status).await)
-                    }
-                    Err(failure) => Err(failure),
+                exchange.request.head_bytes = head_bytes;
+                match self.decide(&mut exchange).await {
+                    Ok(()) => self.forward(&mut exchange).await,
+                    Err(reply) => Err(reply),
                 }
             }
-            Err(failure) => Err(failure),
+            Err(failure) => Err(failure.into()),
         };
         let (after, failure) = match outcome {
             Ok(after) => (after, None),
-            Err(failure) => (self.fail(&mut exchange, failure).await, Some(failure)),
+            Err(Reply::Redirect { status }) => (self.redirect(&mut exchange, status).await, None),
+            Err(Reply::Failure(failure)) => {
+                (self.fail(&mut exchange, failure).await, Some(failure))
+            }
         };
         self.finish(exchange, failure);
         after

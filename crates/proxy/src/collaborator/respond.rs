@@ -11,6 +11,7 @@ use heddle_wire::http1::Method;
 use super::exchange::Exchange;
 use super::{After, Connection};
 use crate::failure::{Failure, Reason};
+use crate::io::Message;
 use crate::worker::Scratch;
 
 /// How long to wait for a client that does not take its answer, or does not stop sending.
@@ -22,22 +23,22 @@ impl Connection {
     /// Tells the client why its request failed, as far as that is still possible.
     pub(super) async fn fail(&mut self, exchange: &mut Exchange, failure: Failure) -> After {
         let status = failure.status();
-        if exchange.status > 0 || status == 0 {
+        if exchange.response.status.is_some() || status == 0 {
             // Either the answer has begun, and only its missing end can say that it is broken, or
             // no client is left to tell.
             return After::Cut;
         }
         let last = matches!(failure.reason, Reason::Malformed | Reason::IdentityRevoked);
         let keep = self.may_go_on(exchange) && !last;
-        exchange.status = status;
+        exchange.response.status = Some(status);
         {
             let out = &mut self.worker.scratch.borrow_mut().out;
             let mut text = [0u8; 160];
             let text = sentence(&mut text, &failure);
-            start(out, status);
-            field(out, "Content-Type", b"text/plain; charset=utf-8");
-            field(out, "Heddle-Reason", failure.code().as_bytes());
-            end(out, keep, text, exchange.method);
+            let fields = begin(out, status);
+            field(fields, "Content-Type", b"text/plain; charset=utf-8");
+            field(fields, "Heddle-Reason", failure.code().as_bytes());
+            end(out, keep, text, exchange.request.method);
         }
         self.send_own(exchange, keep).await
     }
@@ -45,13 +46,12 @@ impl Connection {
     /// Sends the redirect whose Location stands in `scratch.value`.
     pub(super) async fn redirect(&mut self, exchange: &mut Exchange, status: u16) -> After {
         let keep = self.may_go_on(exchange);
-        exchange.status = status;
+        exchange.response.status = Some(status);
         {
             let mut scratch = self.worker.scratch.borrow_mut();
             let Scratch { out, value, .. } = &mut *scratch;
-            start(out, status);
-            field(out, "Location", value);
-            end(out, keep, b"", exchange.method);
+            field(begin(out, status), "Location", value);
+            end(out, keep, b"", exchange.request.method);
         }
         self.send_own(exchange, keep).await
     }
@@ -59,14 +59,13 @@ impl Connection {
     /// Whether the connection can carry another request after an answer of ours: only when the
     /// whole request has been read, since nothing takes what is left of it.
     fn may_go_on(&self, exchange: &Exchange) -> bool {
-        exchange.keep_alive && exchange.upload.is_done() && !self.worker.is_draining()
+        exchange.request.keep_alive
+            && exchange.request.upload.is_done()
+            && !self.worker.is_draining()
     }
 
     async fn send_own(&mut self, exchange: &mut Exchange, keep: bool) -> After {
-        if !exchange.head_taken {
-            self.client.inbox.consume(exchange.head_bytes);
-            exchange.head_taken = true;
-        }
+        exchange.request.take(&mut self.client.inbox);
         self.alarm.set(self.worker.after(PATIENCE));
         let mut first = true;
         let told = poll_fn(|cx| self.poll_own(cx, &mut first)).await;
@@ -151,10 +150,11 @@ fn sentence<'a>(buffer: &'a mut [u8], failure: &Failure) -> &'a [u8] {
     &buffer[..room - left]
 }
 
-fn start(out: &mut Vec<u8>, status: u16) {
-    out.clear();
+fn begin(out: &mut Message, status: u16) -> &mut Vec<u8> {
+    let head = out.begin();
     // Writing to a vector cannot fail.
-    let _ = write!(out, "HTTP/1.1 {status} {}\r\n", phrase(status));
+    let _ = write!(head, "HTTP/1.1 {status} {}\r\n", phrase(status));
+    head
 }
 
 fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
@@ -164,14 +164,16 @@ fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn end(out: &mut Vec<u8>, keep: bool, body: &[u8], method: Method) {
+fn end(out: &mut Message, keep: bool, body: &[u8], method: Method) {
+    let head = &mut out.bytes;
     if !keep {
-        field(out, "Connection", b"close");
+        field(head, "Connection", b"close");
     }
     // Writing to a vector cannot fail.
-    let _ = write!(out, "Content-Length: {}\r\n\r\n", body.len());
+    let _ = write!(head, "Content-Length: {}\r\n\r\n", body.len());
+    let behind = out.end_head();
     if method != Method::Head {
-        out.extend_from_slice(body);
+        behind.extend_from_slice(body);
     }
 }
 

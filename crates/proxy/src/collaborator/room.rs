@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use heddle_model::HashOn;
 use heddle_telemetry::WorkerStats;
-use heddle_wire::buffer::Chain;
 
 use super::Connection;
 use super::exchange::Exchange;
+use super::steps::Reply;
 use crate::authorize::Live;
 use crate::balance::hash;
 use crate::clock::Millis;
@@ -42,27 +42,27 @@ const LOOK_SELDOM: Duration = Duration::from_secs(1);
 
 impl Connection {
     /// An endpoint for the request that stands in the scratch. `None`: none has room at the moment.
-    pub(super) fn choose_endpoint(
-        &self,
-        exchange: &mut Exchange,
-    ) -> Result<Option<Lease>, Failure> {
-        let target = exchange.target.ok_or(Reason::NoBackend)?;
-        if let Some(failed) = &mut exchange.lease {
-            // A request that is tried again holds no permit while it looks for another.
-            drop(failed.take_permit());
-        }
+    pub(super) fn choose_endpoint(&self, exchange: &Exchange) -> Result<Option<Lease>, Failure> {
+        let target = exchange.decision.target.ok_or(Reason::NoBackend)?;
         if self.door.is_fixed() {
-            let endpoint = self.worker.chosen(&exchange.bound, target, &self.door)?;
-            return Ok(self.worker.lease_at(&exchange.bound, target, endpoint));
+            let endpoint = self
+                .worker
+                .chosen(&exchange.decision.bound, target, &self.door)?;
+            return Ok(self
+                .worker
+                .lease_at(&exchange.decision.bound, target, endpoint));
         }
         let hash = self.hash(exchange, target);
-        let failed = exchange.lease.as_ref().map(Lease::endpoint);
-        Ok(self.worker.lease(&exchange.bound, target, failed, hash)?)
+        let failed = exchange.tried.as_ref();
+        Ok(self
+            .worker
+            .lease(&exchange.decision.bound, target, failed, hash)?)
     }
 
     /// Where the request belongs, if that decides which endpoint gets it.
     fn hash(&self, exchange: &Exchange, target: PortIndex) -> Option<u64> {
         let hashed = exchange
+            .decision
             .bound
             .snapshot
             .port(target)
@@ -81,17 +81,17 @@ impl Connection {
         let Scratch {
             request, linear, ..
         } = &mut *self.worker.scratch.borrow_mut();
-        let buf = self.client.inbox.contiguous(exchange.head_bytes, linear);
+        let buf = self
+            .client
+            .inbox
+            .contiguous(exchange.request.head_bytes, linear);
         let mut fields = request.fields.iter();
         let field = fields.find(|field| field.name.of(buf).eq_ignore_ascii_case(name))?;
         Some(hash(field.value.of(buf)))
     }
 
     /// Waits in line until an endpoint has room for the request.
-    pub(super) async fn wait_for_room(
-        &mut self,
-        exchange: &mut Exchange,
-    ) -> Result<Lease, Failure> {
+    pub(super) async fn wait_for_room(&mut self, exchange: &mut Exchange) -> Result<Lease, Reply> {
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
         let mut due = None;
         let mut waited: Option<Waited> = None;
@@ -109,29 +109,24 @@ impl Connection {
             let waited = match kept {
                 Some(kept) => waited.insert(kept),
                 None => match join(wants, &waker, now) {
-                    Joined::Permitted(permit) => return self.lease_with(exchange, permit),
+                    Joined::Permitted(permit) => return Ok(self.lease_with(exchange, permit)?),
                     Joined::Full => return Err(Reason::QueueFull.into()),
                     Joined::Waiting(waiting) => {
                         waited.insert(Waited::new(waiting, &self.worker.stats))
                     }
                 },
             };
-            // Others will use the scratch meanwhile.
-            let mut request = Chain::new();
-            request
-                .extend_from_slice(&self.worker.pool, &self.worker.scratch.borrow().out)
-                .map_err(|_| Reason::Memory)?;
+            let request = self.keep()?;
             self.plan_look(exchange, &rooms, due);
             let waiting = &waited.waiting;
             let permit = poll_fn(|cx| self.poll_room(cx, exchange, waiting, &rooms, due)).await?;
             let Some(permit) = permit else {
-                self.prepare_anew(exchange)?;
+                self.begin_anew(exchange)?;
+                self.decide(exchange).await?;
                 continue;
             };
-            let out = &mut self.worker.scratch.borrow_mut().out;
-            out.clear();
-            request.runs().for_each(|run| out.extend_from_slice(run));
-            return self.lease_with(exchange, permit);
+            self.restore(&request);
+            return Ok(self.lease_with(exchange, permit)?);
         }
     }
 
@@ -145,10 +140,11 @@ impl Connection {
         due: Millis,
     ) -> Poll<Result<Option<RequestPermit>, Failure>> {
         if self.alarm.rang() {
-            let ran_out = match self.worker.clock.now_ms() {
-                now if now >= exchange.request_due => Some(Reason::RequestTimeout),
-                now if now >= due => Some(Reason::QueueTimeout),
-                _ => None,
+            let ran_out = if exchange.request.is_late(&self.worker.clock) {
+                Some(Reason::RequestTimeout)
+            } else {
+                let is_over = self.worker.clock.now_ms() >= due;
+                is_over.then_some(Reason::QueueTimeout)
             };
             let reason = ran_out.unwrap_or(Reason::QueueTimeout);
             let reason = self.worker.rang_for(&self.alarm, reason);
@@ -170,7 +166,7 @@ impl Connection {
             return Poll::Ready(Ok(Some(permit)));
         }
         let now = self.worker.bound();
-        if !Rc::ptr_eq(&now, &exchange.bound) && !is_still(exchange, &now, rooms) {
+        if !Rc::ptr_eq(&now, &exchange.decision.bound) && !is_still(exchange, &now, rooms) {
             return Poll::Ready(Ok(None));
         }
         self.watch_client(cx, exchange)?;
@@ -185,20 +181,24 @@ impl Connection {
             false => LOOK_SELDOM,
         };
         let look = self.worker.after(look);
-        self.alarm.set(look.min(due).min(exchange.request_due));
+        let look = look.min(due);
+        let by = exchange.request.due.map_or(look, |due| look.min(due.ms()));
+        self.alarm.set(by);
     }
 
     /// What the request waits for; `None` when it need not.
     fn wants(&self, exchange: &Exchange) -> Result<Option<(Arc<Rooms>, Wants)>, Failure> {
-        let target = exchange.target.ok_or(Reason::NoBackend)?;
-        let Some(rooms) = &exchange.bound.snapshot.port(target).cluster.rooms else {
+        let target = exchange.decision.target.ok_or(Reason::NoBackend)?;
+        let Some(rooms) = &exchange.decision.bound.snapshot.port(target).cluster.rooms else {
             return Ok(None);
         };
         let wants = match self.door.is_fixed() {
             false => Wants::Any(Arc::clone(rooms)),
             true => {
-                let endpoint = self.worker.chosen(&exchange.bound, target, &self.door)?;
-                match exchange.bound.room(target, endpoint.address) {
+                let endpoint = self
+                    .worker
+                    .chosen(&exchange.decision.bound, target, &self.door)?;
+                match exchange.decision.bound.room(target, endpoint.address) {
                     Some(room) => Wants::One(Arc::clone(room)),
                     None => return Ok(None),
                 }
@@ -212,43 +212,34 @@ impl Connection {
         if self.client.has_failed() {
             return Err(Reason::ClientGone.into());
         }
-        let target = exchange.target.ok_or(Reason::NoBackend)?;
+        let target = exchange.decision.target.ok_or(Reason::NoBackend)?;
         let now = self.worker.bound();
-        if Arc::ptr_eq(&now.snapshot, &exchange.bound.snapshot) {
+        if Arc::ptr_eq(&now.snapshot, &exchange.decision.bound.snapshot) {
             // Pods may be others by now.
-            exchange.bound = Rc::clone(&now);
+            exchange.decision.bound = Rc::clone(&now);
         }
-        let endpoint = exchange.bound.at(target, permit.address());
+        let endpoint = exchange.decision.bound.at(target, permit.address());
         let endpoint = endpoint.ok_or(Reason::NoEndpoint)?;
         // What was allowed when it began to wait may not be any more.
         let flow = Live {
             endpoint: endpoint.address,
             bytes: false,
         };
-        if !Rc::ptr_eq(&now, &exchange.bound) && !now.snapshot.guards.allow_live(&self.door, flow) {
+        if !Rc::ptr_eq(&now, &exchange.decision.bound)
+            && !now.snapshot.guards.allow_live(&self.door, flow)
+        {
             return Err(Reason::PolicyRevoked.into());
         }
         Ok(Lease::with(Rc::clone(endpoint), Some(permit)))
-    }
-
-    /// Prepares a request of which nothing was sent yet once more, by the configuration of now. It has no more
-    /// time than before.
-    fn prepare_anew(&mut self, exchange: &mut Exchange) -> Result<(), Failure> {
-        exchange.begin_anew(&self.worker);
-        let due = (exchange.request_due, exchange.due);
-        self.prepare_again(exchange)?;
-        exchange.request_due = exchange.request_due.min(due.0);
-        exchange.due = exchange.due.min(due.1);
-        Ok(())
     }
 }
 
 /// Whether by another configuration the same endpoints are waited for.
 fn is_still(exchange: &Exchange, now: &Bound, rooms: &Arc<Rooms>) -> bool {
-    let Some(target) = exchange.target else {
+    let Some(target) = exchange.decision.target else {
         return false;
     };
-    let name = exchange.bound.snapshot.port(target).name.as_ref();
+    let name = exchange.decision.bound.snapshot.port(target).name.as_ref();
     let found = name.and_then(|(service, port)| now.snapshot.find(service, *port));
     let found = found.and_then(|found| now.snapshot.port(found).cluster.rooms.as_ref());
     found.is_some_and(|found| Arc::ptr_eq(found, rooms))

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use heddle_model::{Filters, HeaderEdits};
 use heddle_wire::http1::may_be_trailer;
 
-use super::encode::takes_out;
+use super::edits::takes_out;
 use super::exchange::Exchange;
 use crate::authorize::Guards;
 use crate::door::Door;
@@ -38,13 +38,17 @@ impl Exchange {
 
     fn bodies<'a>(&'a mut self, door: &'a Door) -> (&'a mut Pump, &'a mut Pump, Trailers<'a>) {
         let trailers = Trailers {
-            rule: self.rule.map(|rule| self.bound.snapshot.rule(rule)),
-            backend: self.backend as usize,
-            guards: &self.bound.snapshot.guards,
+            rule: self.decision.rule(),
+            backend: self.decision.backend as usize,
+            guards: &self.decision.bound.snapshot.guards,
             door,
-            endpoint: self.lease.as_ref().map(|lease| lease.endpoint().address),
+            endpoint: self.tried.as_ref().map(|endpoint| endpoint.address),
         };
-        (&mut self.upload, &mut self.download, trailers)
+        (
+            &mut self.request.upload,
+            &mut self.response.download,
+            trailers,
+        )
     }
 }
 

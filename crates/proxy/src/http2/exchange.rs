@@ -17,7 +17,7 @@ use super::head::Translated;
 use super::incoming::{Incoming, Put};
 use super::outgoing::Outgoing;
 use super::slot::ExchangeSlot;
-use crate::io::{Proof, keep};
+use crate::io::{Message, Proof, keep};
 
 /// One of the exchanges of a connection: the caller's carries one request; the called end's, one after the other,
 /// those that come for the same destination.
@@ -174,7 +174,7 @@ impl Http2Exchange {
         &mut self,
         cx: &mut Context<'_>,
         (pool, outbox): (&Pool, &mut Chain),
-        message: &[u8],
+        message: &Message,
         from: &Chain,
         body: usize,
     ) -> io::Result<usize> {
@@ -183,16 +183,15 @@ impl Http2Exchange {
             "one message follows another when that was sent"
         );
         let outgoing = self.outgoing.get_mut();
-        let length = match &self.end {
+        let (head, rest) = message.parts();
+        match &self.end {
             ExchangeEnd::Caller(calling) => {
-                let (length, answer, method) = outgoing.request(calling.sender())?;
+                let (answer, method) = outgoing.request(calling.sender())?;
                 self.incoming = Incoming::Answer(answer, method);
-                length
             }
-            ExchangeEnd::Called(answering, _) => outgoing.answer(&answering.shared, message)?,
-        };
+            ExchangeEnd::Called(answering, _) => outgoing.answer(&answering.shared, head)?,
+        }
         let shared = self.end.shared();
-        let rest = &message[length.min(message.len())..];
         let sent = match outgoing.poll_put(cx, shared, std::iter::once(rest), rest.len()) {
             Poll::Ready(sent) => sent?,
             Poll::Pending => 0,

@@ -38,9 +38,7 @@ thread_local! {
 #[derive(Debug)]
 pub(super) struct Translated<T> {
     pub(super) head: T,
-    /// How many bytes it had in HTTP/1.1.
-    pub(super) length: usize,
-    /// Where the body behind them ends.
+    /// Where the body behind it ends, as HTTP/1.1 frames it.
     pub(super) framing: Framing,
     /// The request's method.
     pub(super) method: Method,
@@ -86,7 +84,6 @@ pub(super) fn request(
         *request.headers_mut() = fields;
         Some(Translated {
             head: request,
-            length,
             framing: parsed.framing,
             method: parsed.method,
         })
@@ -110,7 +107,6 @@ pub(super) fn response(head: &[u8], method: Method) -> Option<Translated<http::R
         *response.headers_mut() = fields;
         Some(Translated {
             head: response,
-            length,
             framing: parsed.framing,
             method,
         })

@@ -45,15 +45,14 @@ pub(super) enum Outgoing {
 }
 
 impl Outgoing {
-    /// Sends the request. Returns how many bytes its head had in HTTP/1.1, the stream's other half, and the
-    /// method.
+    /// Sends the request. Returns the stream's other half, and the method.
     ///
     /// # Errors
     /// When no stream can be opened any more: nothing was sent.
     pub(super) fn request(
         &mut self,
         sender: Option<SendRequest<Bytes>>,
-    ) -> io::Result<(usize, ResponseFuture, Method)> {
+    ) -> io::Result<(ResponseFuture, Method)> {
         let (Some(mut sender), Outgoing::Request(request)) =
             (sender, mem::replace(self, Outgoing::Nothing))
         else {
@@ -62,7 +61,6 @@ impl Outgoing {
         let all = request.is_all();
         let Translated {
             head,
-            length,
             framing,
             method,
         } = *request;
@@ -70,35 +68,30 @@ impl Outgoing {
             .send_request(head, all)
             .map_err(|_| unsent(Reason::LinkLost))?;
         self.goes_on(stream, framing, all);
-        Ok((length, answer, method))
+        Ok((answer, method))
     }
 
-    /// Sends the head of the answer that `message` begins with. Returns how many bytes it has.
+    /// Sends the head of an answer.
     ///
     /// # Errors
     /// When it cannot be said in HTTP/2, or the caller does not hear it any more.
-    pub(super) fn answer(&mut self, shared: &Shared, message: &[u8]) -> io::Result<usize> {
+    pub(super) fn answer(&mut self, shared: &Shared, head: &[u8]) -> io::Result<()> {
         let Outgoing::Answer(respond, method) = self else {
             return Err(unsent(Reason::LinkLost));
         };
-        let answer = head::response(message, *method);
+        let answer = head::response(head, *method);
         let answer = answer.ok_or(io::ErrorKind::InvalidData)?;
         let all = answer.is_all();
-        let Translated {
-            head,
-            length,
-            framing,
-            ..
-        } = answer;
+        let Translated { head, framing, .. } = answer;
         if head.status().is_informational() {
             let said = respond.send_informational(head);
             said.map_err(|error| shared.error(&error))?;
-            return Ok(length);
+            return Ok(());
         }
         let stream = respond.send_response(head, all);
         let stream = stream.map_err(|error| shared.error(&error))?;
         self.goes_on(stream, framing, all);
-        Ok(length)
+        Ok(())
     }
 
     fn goes_on(&mut self, stream: SendStream<Bytes>, framing: Framing, all: bool) {

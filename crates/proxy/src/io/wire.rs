@@ -14,12 +14,12 @@ use tokio::net::TcpStream;
 use super::gather::{append, keep, limited};
 use super::secured::RECORD_BYTES;
 use super::socket::{self, poll_send, poll_writev, written};
-use super::{Proof, Secured};
+use super::{Message, Proof, Secured};
 
 /// Blocks in one vectored call. Linux takes 1,024; beyond this the gain is gone.
 pub(super) const SLICES: usize = 32;
 /// Up to here, copying into one buffer and sending once is cheaper than gathering.
-pub(super) const COPY_BYTES: usize = 4096;
+pub(crate) const COPY_BYTES: usize = 4096;
 
 /// What can carry the bytes of a side. As [`SideOf`](super::SideOf) has them, of which it does the part that depends on
 /// what it is.
@@ -50,7 +50,7 @@ pub(crate) trait Carrier: Sized {
         &mut self,
         cx: &mut Context<'_>,
         kept: (&Pool, &mut Chain),
-        head: &mut Vec<u8>,
+        message: &mut Message,
         from: &Chain,
         body: usize,
     ) -> io::Result<usize>;
@@ -166,44 +166,45 @@ impl Carrier for Wire {
         &mut self,
         cx: &mut Context<'_>,
         (pool, outbox): (&Pool, &mut Chain),
-        head: &mut Vec<u8>,
+        message: &mut Message,
         from: &Chain,
         body: usize,
     ) -> io::Result<usize> {
+        let message = &mut message.bytes;
         let socket = match self {
             Wire::Socket(socket) => socket,
             Wire::Session(socket, secured) => {
                 let clear = outbox.is_empty() && secured.is_clear();
-                if clear && head.len() <= MAX_PLAINTEXT {
-                    let body = body.min(RECORD_BYTES.saturating_sub(head.len()));
-                    append(head, from, body);
-                    if !secured.send(socket, cx, head)? {
-                        keep(outbox, pool, head)?;
+                if clear && message.len() <= MAX_PLAINTEXT {
+                    let body = body.min(RECORD_BYTES.saturating_sub(message.len()));
+                    append(message, from, body);
+                    if !secured.send(socket, cx, message)? {
+                        keep(outbox, pool, message)?;
                     }
                     return Ok(body);
                 }
-                keep(outbox, pool, head)?;
+                keep(outbox, pool, message)?;
                 return Ok(0);
             }
         };
-        let head_bytes = head.len();
+        let length = message.len();
         let sent = if !outbox.is_empty() {
             0
         } else if body == 0 {
-            written(poll_send(socket, cx, head))?
-        } else if head_bytes + body <= COPY_BYTES {
-            append(head, from, body);
-            written(poll_send(socket, cx, head))?
+            written(poll_send(socket, cx, message))?
+        } else if length + body <= COPY_BYTES {
+            append(message, from, body);
+            written(poll_send(socket, cx, message))?
         } else {
             let mut slices = [IoSlice::new(&[]); SLICES];
-            slices[0] = IoSlice::new(head);
+            slices[0] = IoSlice::new(message);
             let count = 1 + limited(from, &mut slices[1..], body);
             written(poll_writev(socket, cx, &slices[..count]))?
         };
-        if sent < head_bytes {
-            keep(outbox, pool, &head[sent..head_bytes])?;
+        if sent < length {
+            keep(outbox, pool, &message[sent..length])?;
         }
-        Ok(sent.saturating_sub(head_bytes))
+        Ok(sent.saturating_sub(length))
     }
 
     fn reset_on_close(&self, cut: bool) {

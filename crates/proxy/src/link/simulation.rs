@@ -20,6 +20,7 @@ use super::hold::Holds;
 use super::stream::{Opening, Stream};
 use super::{Key, Link, LinkEnd, Slots, StreamFailure, reason_of};
 use crate::failure::Reason;
+use crate::io::Message;
 
 /// Bytes of a body, at most: more than a window.
 const LONGEST: usize = 100_000;
@@ -118,7 +119,7 @@ impl Half {
         let kept = (pool, &mut self.outbox);
         let head = message.windows(4).position(|four| four == b"\r\n\r\n");
         let (head, body) = message.split_at(head.expect("a head") + 4);
-        let sent = self.stream.send(cx, kept, head, &Chain::new(), 0);
+        let sent = (self.stream).send(cx, kept, &Message::from(head), &Chain::new(), 0);
         self.is_deaf |= sent.is_err();
         self.outbox.extend_from_slice(pool, body).expect("a block");
     }

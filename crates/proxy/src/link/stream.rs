@@ -20,7 +20,7 @@ use super::failure::{broken, cannot_open, over, unopened, unsent};
 use super::slots::Left;
 use super::{Link, LinkEnd};
 use crate::failure::Reason;
-use crate::io::keep;
+use crate::io::{Message, keep};
 
 /// One of the streams of a link.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(crate) struct Stream {
     opening: Option<Opening>,
     /// It carries messages with heads; else bytes.
     has_heads: bool,
-    /// Heads that stand in the side's outbox, for want of room.
-    heads_waiting: u32,
+    /// The lengths of heads that stand in the side's outbox, for want of room.
+    heads_waiting: Vec<u32>,
     /// Whether dropping it says that it was cut.
     cut: Cell<bool>,
 }
@@ -61,7 +61,7 @@ impl Stream {
             slot,
             opening: None,
             has_heads,
-            heads_waiting: 0,
+            heads_waiting: Vec::new(),
             cut: Cell::new(false),
         }
     }
@@ -167,14 +167,13 @@ impl Stream {
         from: &Chain,
         limit: usize,
     ) -> Poll<io::Result<usize>> {
-        if self.heads_waiting > 0 {
-            // They stand there whole, one behind the other, and nothing else goes before them.
+        if let Some(&length) = self.heads_waiting.first() {
+            // Heads stand there whole, one behind the other, and nothing else goes before them.
             let mut linear = Vec::new();
-            let message = from.contiguous(from.len(), &mut linear);
-            let head = &message[..empty_line(message)];
+            let head = from.contiguous(length as usize, &mut linear);
             return match self.send_head(cx, head)? {
                 Some(_) => {
-                    self.heads_waiting -= 1;
+                    self.heads_waiting.remove(0);
                     Poll::Ready(Ok(head.len()))
                 }
                 None => Poll::Pending,
@@ -210,23 +209,24 @@ impl Stream {
         &mut self,
         cx: &mut Context<'_>,
         (pool, outbox): (&Pool, &mut Chain),
-        message: &[u8],
+        message: &Message,
         from: &Chain,
         body: usize,
     ) -> io::Result<usize> {
-        if !outbox.is_empty() {
-            keep(outbox, pool, message)?;
-            self.heads_waiting += u32::from(self.has_heads);
-            return Ok(0);
-        }
-        let head = match self.has_heads {
-            true => end_of_head(message),
-            false => 0,
+        let (head, rest) = match self.has_heads {
+            true => message.parts(),
+            false => (&[][..], &*message.bytes),
         };
-        let (head, rest) = message.split_at(head);
-        let Some(serial) = self.send_head(cx, head)? else {
-            keep(outbox, pool, message)?;
-            self.heads_waiting = 1;
+        let serial = match outbox.is_empty() {
+            true => self.send_head(cx, head)?,
+            false => None,
+        };
+        let Some(serial) = serial else {
+            keep(outbox, pool, &message.bytes)?;
+            if self.has_heads {
+                // A head is shorter than four thousand million bytes.
+                self.heads_waiting.push(head.len() as u32);
+            }
             return Ok(0);
         };
         let sent = self.put(serial, std::iter::once(rest), rest.len());
@@ -385,18 +385,4 @@ impl Drop for Stream {
         drop(session);
         self.link.stir();
     }
-}
-
-/// How many bytes of a message are its head: all, unless it was made here together with a body.
-fn end_of_head(message: &[u8]) -> usize {
-    if message.ends_with(b"\r\n\r\n") {
-        return message.len();
-    }
-    empty_line(message)
-}
-
-/// The end of the first head of a message: that of its first empty line.
-fn empty_line(message: &[u8]) -> usize {
-    let end = message.windows(4).position(|four| four == b"\r\n\r\n");
-    end.map_or(message.len(), |end| end + 4)
 }

@@ -3,6 +3,7 @@
 use heddle_wire::http1::{Edits, RequestHead, ResponseHead};
 
 use crate::authorize::Judged;
+use crate::io::Message;
 
 /// What a Worker's Collaborators share between two awaits, so that a request allocates nothing.
 #[derive(Default)]
@@ -13,7 +14,7 @@ pub(crate) struct Scratch {
     /// A head that was split over blocks, made contiguous.
     pub(crate) linear: Vec<u8>,
     /// The message on its way out.
-    pub(crate) out: Vec<u8>,
+    pub(crate) out: Message,
     /// The request's path where it is not the one that was sent.
     pub(crate) path: Vec<u8>,
     /// The request's authority in canonical form.

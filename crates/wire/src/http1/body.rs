@@ -19,12 +19,12 @@ use super::{Framing, Limits, Reject};
 /// [`forward`](Self::forward) says what may be sent on as it is. When it refuses, nothing of
 /// that input may be: the receiver then has an incomplete message, which it cannot take for
 /// another, as long as its connection is closed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct BodyTracker {
     state: BodyState,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum BodyState {
     Done,
     Length(u64),

@@ -7,7 +7,6 @@ fn destination() -> HeaderValue {
 /// A request's head at the other end, and how its body is framed there.
 fn through(head: &str, ended: bool) -> Option<(String, Body)> {
     let translated = request(head.as_bytes(), &destination())?;
-    assert_eq!(translated.length, head.len());
     let (parts, ()) = translated.head.into_parts();
     let mut text = Vec::new();
     let body = write_request(&parts, ended, &mut text);

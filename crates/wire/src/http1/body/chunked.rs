@@ -49,7 +49,7 @@ enum Phase {
     Refused(Reject),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Chunked {
     phase: Phase,
     /// The size being read, then what is left of the chunk's data.

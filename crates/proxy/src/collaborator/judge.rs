@@ -1,0 +1,248 @@
+//! What an answer, or its absence, says about an endpoint, and whether there may be another attempt: the one place that
+//! judges it, by what the Service and the route say.
+//!
+//! Nothing is done here for a Service that says nothing about its endpoints, but that its requests are counted
+//! for the retry budget.
+
+use heddle_wire::http1::{FieldKind, REJECTS, ResponseHead};
+
+use super::Connection;
+use super::attempt::Attempt;
+use super::exchange::Exchange;
+use crate::balance::Ewma;
+use crate::failure::{Blame, Failure, Reason, Retry};
+use crate::route::Cluster;
+use crate::upstream::{MAX_ATTEMPTS, Upstream};
+use crate::worker::Scratch;
+
+impl Connection {
+    /// A request is to be sent, for the first time.
+    pub(super) fn count_request(&self, exchange: &Exchange) {
+        let decision = &exchange.decision;
+        if let Some(target) = decision.target {
+            let now = self.worker.clock.now_ms();
+            decision.bound.count_request(target, now);
+        }
+    }
+
+    /// Judges a response by its head, which stands parsed in the scratch: another node may have answered itself,
+    /// since it could not connect the endpoint. That one is passed over, and the request may go to another.
+    ///
+    /// # Errors
+    /// The reason, if so and it may.
+    pub(super) fn judge(
+        &self,
+        exchange: &mut Exchange,
+        attempt: &mut Attempt,
+        upstream: &Upstream,
+        head_bytes: usize,
+    ) -> Result<(), Failure> {
+        exchange.response.refused_there = None;
+        attempt.from_node = upstream.side.is_to_node();
+        if !attempt.from_node {
+            return Ok(());
+        }
+        let Scratch {
+            response, linear, ..
+        } = &mut *self.worker.scratch.borrow_mut();
+        if response.status < 400 {
+            return Ok(());
+        }
+        let buf = upstream.side.inbox.contiguous(head_bytes, linear);
+        exchange.response.refused_there = refused_there(response, buf);
+        let reason = exchange.response.refused_there;
+        let Some(reason) = reason.filter(|reason| reason.is_safe_to_retry()) else {
+            return Ok(());
+        };
+        let failure = Failure::from(reason);
+        let (now, detail) = (self.worker.clock.now_ms(), failure.detail());
+        let endpoint = attempt.lease.endpoint();
+        self.worker.upstreams.failed(endpoint, now, &detail);
+        match self.may_retry(exchange, Some(attempt), &failure) {
+            true => Err(failure),
+            false => Ok(()),
+        }
+    }
+
+    /// An answer was begun.
+    pub(super) fn observe(&self, exchange: &Exchange, attempt: &Attempt) {
+        let by_another_node = exchange.response.refused_there.map(Failure::from);
+        if by_another_node.is_none() {
+            self.worker.upstreams.reached(attempt.lease.endpoint());
+        }
+        let Some(cluster) = exchange.decision.cluster() else {
+            return;
+        };
+        self.observe_latency(exchange, attempt, Ewma::observe);
+        let (Some(rooms), Some(permit)) = (&cluster.rooms, attempt.lease.permit()) else {
+            return;
+        };
+        let status = exchange.response.status;
+        match by_another_node.map(|failure| failure.blame()) {
+            Some(Blame::Upstream | Blame::Node) => self.endpoint_failed(cluster, attempt),
+            // The other node has its own reasons, which say nothing about the endpoint.
+            Some(Blame::Heddle | Blame::Downstream) => {}
+            None if status.is_some_and(|status| rooms.is_failure(status)) => {
+                self.endpoint_failed(cluster, attempt);
+            }
+            None => permit.room().succeeded(),
+        }
+    }
+
+    /// An attempt has failed, or none could be made. Returns when another may be made.
+    ///
+    /// # Errors
+    /// When none may: the request would be sent to an endpoint that may have it already, has been sent often
+    /// enough, or too many others have.
+    pub(super) fn attempt_failed(
+        &self,
+        exchange: &Exchange,
+        attempt: Option<&Attempt>,
+        failure: Failure,
+    ) -> Result<(), Failure> {
+        if let Some(attempt) = attempt {
+            self.observe_failure(exchange, attempt, &failure);
+        }
+        if !self.may_retry(exchange, attempt, &failure) {
+            return Err(failure);
+        }
+        let decision = &exchange.decision;
+        let target = decision.target.ok_or(failure)?;
+        let (now, workers) = (self.worker.clock.now_ms(), self.worker.upstreams.workers());
+        if !decision.bound.take_retry(target, now, workers) {
+            self.worker.stats.upstream_retries_refused.inc();
+            return Err(failure);
+        }
+        self.worker.stats.upstream_retries.inc();
+        Ok(())
+    }
+
+    fn may_retry(&self, exchange: &Exchange, attempt: Option<&Attempt>, failure: &Failure) -> bool {
+        exchange.attempts < MAX_ATTEMPTS
+            && exchange.response.status.is_none()
+            && exchange.request.is_held()
+            && match failure.retry() {
+                // There is no other endpoint than the one that the client or another node has chosen.
+                Retry::Safe => !self.door.is_fixed(),
+                // The connection was an old one, so that most likely the endpoint never saw the request; and its
+                // method promises that twice is as good as once (RFC 9110 section 9.2.2).
+                Retry::IfIdempotent => {
+                    attempt.is_some_and(|attempt| attempt.reused)
+                        && exchange.request.method.is_idempotent()
+                }
+                Retry::Never => false,
+            }
+    }
+
+    /// What a failure says about the endpoint, if it was the endpoint's.
+    pub(super) fn observe_failure(
+        &self,
+        exchange: &Exchange,
+        attempt: &Attempt,
+        failure: &Failure,
+    ) {
+        let Some(cluster) = exchange.decision.cluster() else {
+            return;
+        };
+        if !is_endpoints(failure.reason) {
+            return;
+        }
+        // A connection that was kept may have been closed while the request was on its way.
+        let is_reset = matches!(failure.reason, Reason::UpstreamReset | Reason::NodeReset);
+        if is_reset && attempt.reused {
+            return;
+        }
+        if failure.reason == Reason::RequestTimeout && !self.is_late_itself(exchange, attempt) {
+            return;
+        }
+        self.observe_latency(exchange, attempt, Ewma::observe_failure);
+        let (Some(rooms), Some(permit)) = (&cluster.rooms, attempt.lease.permit()) else {
+            return;
+        };
+        let (endpoint, now) = (attempt.lease.endpoint(), self.worker.clock.now_ms());
+        let avoided_for = endpoint.avoided_for(now);
+        let avoided_for = avoided_for.max(self.worker.away_for(endpoint, now));
+        if avoided_for > 0 {
+            // The other Workers need not find out for themselves.
+            let now = rooms.ms(self.worker.clock.now());
+            permit.room().shut(now.saturating_add(avoided_for));
+        }
+        self.endpoint_failed(cluster, attempt);
+    }
+
+    /// Whether it is the endpoint for which the request's time ran out: it had a fair part of it, and at the end
+    /// the proxy did not wait for the client, neither to send nor to read.
+    fn is_late_itself(&self, exchange: &Exchange, attempt: &Attempt) -> bool {
+        // A head that was not sent yet, and the body behind it, wait for the connection.
+        let request = &exchange.request;
+        let has_request = request.upload.is_done() || attempt.upload_broken || request.is_held();
+        let waits_for_client = exchange.response.download.waits_for(&self.client);
+        attempt.has_fair_time && has_request && !waits_for_client
+    }
+
+    fn endpoint_failed(&self, cluster: &Cluster, attempt: &Attempt) {
+        let (Some(rooms), Some(permit)) = (&cluster.rooms, attempt.lease.permit()) else {
+            return;
+        };
+        let now = rooms.ms(self.worker.clock.now());
+        if let Some(for_ms) = rooms.failed(permit.room(), now) {
+            self.worker.stats.upstream_ejections.inc();
+            let endpoint = &attempt.lease.endpoint().label;
+            tracing::warn!(
+                %endpoint, for_ms,
+                "an endpoint is left out for a while: it failed too often in a row"
+            );
+        }
+    }
+
+    /// Counts how long the attempt took, where that is what endpoints are chosen by.
+    fn observe_latency(
+        &self,
+        exchange: &Exchange,
+        attempt: &Attempt,
+        observe: fn(Ewma, u64, u64) -> Ewma,
+    ) {
+        let Some(began_us) = attempt.began_us else {
+            return;
+        };
+        let clock = &self.worker.clock;
+        let took = exchange.request.since_us(clock).saturating_sub(began_us);
+        let latency = &attempt.lease.endpoint().latency;
+        latency.set(observe(latency.get(), u64::from(took), clock.now_us()));
+    }
+}
+
+/// Whether a failure is one of the endpoint that the request was sent to.
+fn is_endpoints(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::ConnectFailed
+            | Reason::ConnectTimeout
+            | Reason::UpstreamReset
+            | Reason::NodeReset
+            | Reason::UpstreamMalformed
+            | Reason::UpstreamTruncated
+            | Reason::UpstreamSwitched
+            | Reason::UpstreamStalled
+            | Reason::ResponseTimeout
+            | Reason::RequestTimeout
+            | Reason::StreamIdle
+    )
+}
+
+/// Why another node has answered itself instead of the endpoint, as far as it says.
+fn refused_there(response: &ResponseHead, buf: &[u8]) -> Option<Reason> {
+    let mut fields = response.fields.iter();
+    let said = fields.find(|field| field.kind == FieldKind::HeddleReason)?;
+    let code = said.value.of(buf);
+    Reason::from_code(code).or_else(|| {
+        // What the codec refuses has a code of its own: of an answer it is a 502.
+        let mut codes = REJECTS.iter().map(|reject| reject.code.as_bytes());
+        codes
+            .any(|known| known == code)
+            .then_some(match response.status {
+                502 => Reason::UpstreamMalformed,
+                _ => Reason::Malformed,
+            })
+    })
+}

@@ -1,0 +1,30 @@
+//! Which of a rule's backends a request goes to.
+
+use super::find::is_supported;
+use super::{CONTINUE, Step, StepContext};
+use crate::failure::Reason;
+use crate::route::Target;
+
+/// Draws a backend by the weights, where there is a rule.
+pub(super) fn choose(context: &mut StepContext<'_>) -> Step {
+    let snapshot = &context.decision.bound.snapshot;
+    let Some(rule) = context.decision.rule else {
+        return CONTINUE;
+    };
+    let action = &snapshot.rule(rule).action;
+    let draw = match &*action.backends {
+        [_] => 0,
+        _ => (context.worker.random.borrow_mut()).below(action.total_weight),
+    };
+    let (index, backend) = action.backend(draw).ok_or(Reason::NoBackend)?;
+    // A rule has fewer than four thousand million.
+    context.decision.backend = index as u32;
+    let Target::Port(port) = backend.target else {
+        return Err(Reason::NoBackend.into());
+    };
+    if !is_supported(snapshot.port(port).protocol) {
+        return Err(Reason::ProtocolNotSupported.into());
+    }
+    context.decision.target = Some(port);
+    CONTINUE
+}

@@ -1,0 +1,53 @@
+//! What the head says about the request itself.
+
+use heddle_wire::http1::{Framing, Method, RequestHead, Version, may_be_offered, protocols};
+
+use super::{CONTINUE, Step, StepContext};
+use crate::failure::{Failure, Reason};
+use crate::pump::Pump;
+
+/// Notes method, version and framing, and what the access log shows.
+pub(super) fn read(context: &mut StepContext<'_>) -> Step {
+    let StepContext {
+        head, buf, request, ..
+    } = context;
+    request.method = head.method;
+    request.http10 = head.version == Version::Http10;
+    request.keep_alive = head.keep_alive;
+    request.upload = Pump::new(head.framing);
+    request.replay_bytes = 0;
+    let client = &mut context.client;
+    if context.worker.log.is_some() {
+        client
+            .shown
+            .keep(head.method_span.of(buf), head.path.of(buf));
+    }
+    client.offer.clear();
+    offer(head, buf, client.offer)?;
+    CONTINUE
+}
+
+/// Writes the protocols that the client offers to change to (RFC 9110 section 7.8) and that may be
+/// offered on. A client that offers HTTP/2 does as well without: a server may ignore the offer.
+///
+/// # Errors
+/// Refuses what is not built yet, with a reason, rather than to serve it wrongly.
+fn offer(request: &RequestHead, buf: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
+    if request.method == Method::Connect {
+        return Err(Reason::ConnectMethod.into());
+    }
+    if !request.upgrade {
+        return Ok(());
+    }
+    for protocol in protocols(&request.fields, buf).filter(|one| may_be_offered(one)) {
+        if !out.is_empty() {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(protocol);
+    }
+    match request.framing {
+        Framing::None | Framing::Length(0) => Ok(()),
+        _ if out.is_empty() => Ok(()),
+        _ => Err(Reason::Upgrade.into()),
+    }
+}

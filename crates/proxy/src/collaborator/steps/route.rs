@@ -1,0 +1,93 @@
+//! Which rule a request follows.
+
+use heddle_model::Outcome;
+use heddle_wire::http1::{Field, RequestHead};
+
+use super::redirect::{TargetUri, location};
+use super::{CONTINUE, Reply, Step, StepContext, Stop};
+use crate::clock::{Due, millis};
+use crate::entry::Entry;
+use crate::failure::Reason;
+use crate::route::{HTTP_PORT, Request};
+
+/// Finds the rule, answers by it if it redirects, and takes its limits.
+pub(super) fn follow(context: &mut StepContext<'_>) -> Step {
+    let of_proxy = millis(context.worker.settings.timeouts.response_head);
+    let of_proxy = Some(of_proxy).filter(|ms| *ms > 0);
+    let (door, port) = (context.door, context.decision.port);
+    let snapshot = &context.decision.bound.snapshot;
+    let routes = match port {
+        Some(port) if !door.is_fixed() => snapshot.port(port).routes(door.namespace()),
+        // The other node has followed its routes and chosen the endpoint; or the client has, which
+        // routes have no say in.
+        _ => None,
+    };
+    let Some(routes) = routes else {
+        context.decision.target = port;
+        // The limits of a request from another node are that node's.
+        context.decision.response_head_ms = of_proxy.filter(|_| door.inbound().is_none());
+        return CONTINUE;
+    };
+    let (head, buf) = (context.head, context.buf);
+    let query = head.query.map(|query| query.of(buf));
+    let (is_trusted, offer) = (context.client.is_trusted, context.client.offer.as_slice());
+    let found = routes.find(
+        snapshot,
+        &Request {
+            method: head.method_span.of(buf),
+            path: context.path,
+            query: query.unwrap_or_default(),
+            // What a rule sees is what the endpoint gets.
+            fields: |name: &[u8], each: &mut dyn FnMut(&[u8])| {
+                if name.eq_ignore_ascii_case(b"host") {
+                    return each(context.host);
+                }
+                if !offer.is_empty() && name.eq_ignore_ascii_case(b"upgrade") {
+                    return each(offer);
+                }
+                for field in &head.fields {
+                    if field.name.of(buf).eq_ignore_ascii_case(name)
+                        && passes(head, buf, field, is_trusted)
+                    {
+                        each(field.value.of(buf));
+                    }
+                }
+            },
+        },
+    );
+    let rule = found.ok_or(Reason::NoRoute)?;
+    context.decision.rule = Some(rule.index);
+    let route = &rule.action.route;
+    if let Outcome::Redirect(redirect) = &route.outcome {
+        let port = match &door.entry {
+            Entry::Service { port, .. } => *port,
+            _ => HTTP_PORT,
+        };
+        let called = TargetUri {
+            host: &context.host[..context.host_len],
+            path: context.path,
+            query,
+        };
+        location(redirect, &rule.path, port, &called, context.value);
+        let status = redirect.status;
+        return Err(Stop::Respond(Reply::Redirect { status }));
+    }
+    let (of_request, of_attempt) = (route.request_timeout_ms, route.backend_timeout_ms);
+    if let Some(ms) = of_request.filter(|ms| *ms > 0) {
+        let now = context.worker.clock.now_ms();
+        context.request.limit(Due::at(now.saturating_add(ms)));
+    }
+    context.decision.attempt_ms = of_attempt.filter(|ms| *ms > 0);
+    // Where the route has limits the proxy's own are out of place.
+    let has_own = of_request.is_some() || of_attempt.is_some();
+    context.decision.response_head_ms = of_proxy.filter(|_| !has_own);
+    CONTINUE
+}
+
+/// Whether a field other than Host and Upgrade goes on to the endpoint.
+fn passes(request: &RequestHead, buf: &[u8], field: &Field, is_trusted: bool) -> bool {
+    match field.kind {
+        kind if kind.is_forwarding() => is_trusted,
+        _ => !request.ends_here(buf, field),
+    }
+}
