@@ -6,8 +6,12 @@
 //! `heddle_requests_rejected_total`, the access log and the response field `heddle-reason`
 //! show.
 
+mod stream;
+
 use heddle_wire::http1::Reject;
 use heddle_wire::preface::Status;
+
+pub(crate) use stream::StreamFailure;
 
 /// Whose fault a failure is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,6 +18,7 @@ use rustix::net::{RecvFlags, Shutdown, shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use crate::io::SideError;
 use crate::io::{Secured, WireSide, count_received, once, poll_send};
 use crate::pace::Pace;
 
@@ -225,14 +226,15 @@ impl HandshakeError {
     /// What an error of an established connection means. The peer may say late that it does not believe us (RFC
     /// 8446 section 2), and has looked at nothing then. Anything else has cut the connection: also bytes of
     /// an attacker on the way, who must not be able to have a request sent twice.
-    pub(crate) fn of(error: io::Error) -> Self {
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-        match inner {
-            Some(TlsError::Refused(refusal @ Refusal::ByPeer(_))) => {
-                HandshakeError::Refused(refusal.clone())
-            }
-            _ if error.kind() == io::ErrorKind::OutOfMemory => HandshakeError::Memory,
-            _ => HandshakeError::Io(error),
+    pub(crate) fn of(error: SideError) -> Self {
+        match error {
+            SideError::Session(error) => match *error {
+                TlsError::Refused(refusal @ Refusal::ByPeer(_)) => HandshakeError::Refused(refusal),
+                error => HandshakeError::Io(io::Error::new(io::ErrorKind::InvalidData, error)),
+            },
+            SideError::Memory => HandshakeError::Memory,
+            SideError::Socket(error) => HandshakeError::Io(error),
+            SideError::Stream(_) => HandshakeError::Io(io::ErrorKind::ConnectionReset.into()),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! for now": then the next try returns `Pending` without asking the kernel.
 
 mod about;
+mod error;
 mod gather;
 mod message;
 mod packed;
@@ -19,6 +20,7 @@ use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::RecvFlags;
 use tokio::net::TcpStream;
 
+pub(crate) use error::{SideError, SideResult};
 pub(crate) use gather::keep;
 pub(crate) use message::Message;
 pub(crate) use packed::Packed;
@@ -55,7 +57,7 @@ impl WireSide {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &mut dyn FnMut(&[u8]),
-    ) -> Poll<io::Result<bool>> {
+    ) -> Poll<SideResult<bool>> {
         match &mut self.carrier {
             Wire::Session(socket, secured) => secured.poll_receive(socket, cx, bytes),
             Wire::Socket(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
@@ -67,7 +69,7 @@ impl WireSide {
     ///
     /// # Errors
     /// What the socket or the session says.
-    pub(crate) fn put_all(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn put_all(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SideResult<()> {
         match &mut self.carrier {
             Wire::Session(socket, secured) => secured.put_all(socket, cx, bytes),
             Wire::Socket(_) => Err(io::ErrorKind::Unsupported.into()),
@@ -88,13 +90,13 @@ impl<C: Carrier> SideOf<C> {
     /// Reads once, up to `want` bytes, onto the end of the inbox. 0 means the end of the stream.
     ///
     /// # Errors
-    /// [`io::ErrorKind::OutOfMemory`] when the pool is at its bound, else what the socket says.
+    /// [`SideError::Memory`] when the pool is at its bound, else what the socket says.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
         pool: &Pool,
         want: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         self.carrier.poll_fill(cx, &mut self.inbox, pool, want)
     }
 
@@ -103,7 +105,7 @@ impl<C: Carrier> SideOf<C> {
     ///
     /// # Errors
     /// What the socket says.
-    pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<usize>> {
         self.carrier.poll_discard(cx)
     }
 
@@ -137,7 +139,7 @@ impl<C: Carrier> SideOf<C> {
     }
 
     /// Writes what the outbox holds.
-    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<()>> {
         let SideOf {
             carrier, outbox, ..
         } = self;
@@ -155,7 +157,7 @@ impl<C: Carrier> SideOf<C> {
         cx: &mut Context<'_>,
         from: &Chain,
         limit: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         self.carrier.poll_write(cx, from, limit)
     }
 
@@ -169,7 +171,7 @@ impl<C: Carrier> SideOf<C> {
     /// them; keeps what is left of the message in the outbox. Returns how many bytes of `from` went.
     ///
     /// # Errors
-    /// [`io::ErrorKind::OutOfMemory`] when the rest finds no block, else what the socket says.
+    /// [`SideError::Memory`] when the rest finds no block, else what the socket says.
     pub(crate) fn send(
         &mut self,
         cx: &mut Context<'_>,
@@ -177,7 +179,7 @@ impl<C: Carrier> SideOf<C> {
         message: &mut Message,
         from: &Chain,
         body: usize,
-    ) -> io::Result<usize> {
+    ) -> SideResult<usize> {
         let kept = (pool, &mut self.outbox);
         self.carrier.send(cx, kept, message, from, body)
     }

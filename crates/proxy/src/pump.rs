@@ -8,13 +8,14 @@
 //! What is plain goes from the source's inbox as it is. A chunk's size that is not plain, and what comes after
 //! the last chunk, is written anew into the sink's outbox, and so is what stands between two such lines.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::http1::{BodyTracker, Framing, Line, Reject};
 
 use crate::env::Blocks;
+use crate::io::SideError;
 use crate::side::Side;
 
 /// Bytes moved before other work gets its turn.
@@ -220,7 +221,7 @@ impl Pump {
                 }
                 Ok(0) => return Poll::Ready(Err(PumpError::Source)),
                 Ok(n) => n,
-                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                Err(SideError::Memory) => {
                     return Poll::Ready(Err(PumpError::Memory));
                 }
                 Err(_) => return Poll::Ready(Err(PumpError::Source)),

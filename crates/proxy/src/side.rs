@@ -1,6 +1,5 @@
 //! A side of the proxy, whatever carries it: a connection of its own, or one of many on a connection between nodes.
 
-use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::failure::Reason;
 use crate::http2::Http2Exchange;
-use crate::io::{Carrier, Message, Proof, SideOf, Wire, WireSide};
+use crate::io::{Carrier, Message, Proof, SideOf, SideResult, Wire, WireSide};
 use crate::link::Stream;
 
 /// One side, whatever carries it.
@@ -99,7 +98,7 @@ impl Side {
     ///
     /// # Errors
     /// Why there is no link.
-    pub(crate) fn poll_linked(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_linked(&self, cx: &Context<'_>) -> Poll<SideResult<()>> {
         match &self.carrier {
             Any::Stream(stream) => stream.poll_linked(cx),
             Any::Own(_) | Any::Exchange(_) => Poll::Ready(Ok(())),
@@ -135,7 +134,7 @@ impl Carrier for Any {
         inbox: &mut Chain,
         pool: &Pool,
         want: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         match self {
             Any::Own(wire) => wire.poll_fill(cx, inbox, pool, want),
             Any::Stream(stream) => stream.poll_fill(cx, inbox, want),
@@ -143,7 +142,7 @@ impl Carrier for Any {
         }
     }
 
-    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<usize>> {
         match self {
             Any::Own(wire) => wire.poll_discard(cx),
             Any::Stream(stream) => stream.poll_discard(cx),
@@ -156,7 +155,7 @@ impl Carrier for Any {
         cx: &mut Context<'_>,
         chain: &Chain,
         limit: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         match self {
             Any::Own(wire) => wire.poll_write(cx, chain, limit),
             Any::Stream(stream) => stream.poll_write(cx, chain, limit),
@@ -164,7 +163,7 @@ impl Carrier for Any {
         }
     }
 
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<()>> {
         match self {
             Any::Own(wire) => wire.poll_drain(cx),
             Any::Stream(_) | Any::Exchange(_) => Poll::Ready(Ok(())),
@@ -187,7 +186,7 @@ impl Carrier for Any {
         message: &mut Message,
         from: &Chain,
         body: usize,
-    ) -> io::Result<usize> {
+    ) -> SideResult<usize> {
         match self {
             Any::Own(wire) => wire.send(cx, kept, message, from, body),
             Any::Stream(stream) => stream.send(cx, kept, message, from, body),

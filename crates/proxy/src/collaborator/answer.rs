@@ -1,6 +1,5 @@
 //! Receiving an endpoint's answer while the request may still be on its way, and delivering it.
 
-use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -15,7 +14,7 @@ use crate::clock::Millis;
 use crate::connect::{link_failed, refused};
 use crate::failure::{Failure, Reason};
 use crate::handshake::HandshakeError;
-use crate::link::reason_of;
+use crate::io::SideError;
 use crate::pump::{Pump, PumpError};
 use crate::side::Side;
 use crate::upstream::Upstream;
@@ -89,10 +88,11 @@ impl Connection {
     pub(super) fn upstream_error(
         &self,
         attempt: &Attempt,
-        error: io::Error,
+        error: SideError,
         theirs: Reason,
     ) -> Reason {
-        if let Some(reason) = reason_of(&error) {
+        if let SideError::Stream(failure) = error {
+            let reason = failure.of_request();
             link_failed(&self.worker, attempt.lease.endpoint(), &self.door, reason);
             return reason;
         }
@@ -386,9 +386,9 @@ fn switch(offer: &[u8], response: &ResponseHead, buf: &[u8]) -> Result<(), Reaso
 }
 
 /// What an error of one side means: that side's reason, or that we have no buffer left for it.
-fn blame(error: &io::Error, theirs: Reason) -> Reason {
-    match error.kind() {
-        io::ErrorKind::OutOfMemory => Reason::Memory,
+fn blame(error: &SideError, theirs: Reason) -> Reason {
+    match error {
+        SideError::Memory => Reason::Memory,
         _ => theirs,
     }
 }

@@ -1,7 +1,6 @@
 //! Waiting for a request and reading its head.
 
 use std::future::poll_fn;
-use std::io;
 use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::Chain;
@@ -10,6 +9,7 @@ use super::Connection;
 use crate::env::Turn;
 use crate::failure::{Failure, Reason};
 use crate::intake::Intake;
+use crate::io::SideError;
 use crate::worker::Scratch;
 
 /// How a wait for a request ended.
@@ -109,7 +109,7 @@ impl Connection {
                     );
                 }
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                Err(SideError::Memory) => {
                     return Poll::Ready(NextRequest::Refused(Reason::Memory.into()));
                 }
                 Err(_) => return Poll::Ready(NextRequest::Closed),

@@ -1,7 +1,6 @@
 //! Sending a request to an endpoint: which one, over which connection, and once more if need be.
 
 use std::future::poll_fn;
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,9 +19,8 @@ use crate::authorize::Guards;
 use crate::authorize::Live;
 use crate::clock::Millis;
 use crate::connect::{Call, connect, is_refused};
-use crate::failure::{Failure, Reason};
-use crate::io::COPY_BYTES;
-use crate::link::{reason_of, unsent};
+use crate::failure::{Failure, Reason, StreamFailure};
+use crate::io::{COPY_BYTES, SideError};
 use crate::parcel::Origin;
 use crate::upstream::{Asking, Endpoint, Upstream, UpstreamPermit};
 use crate::worker::Scratch;
@@ -244,7 +242,8 @@ impl Connection {
                     true => Reason::RequestTimeout,
                     false => Reason::ConnectTimeout,
                 };
-                Err(unsent(self.worker.rang_for(&self.alarm, ran_out)))
+                let reason = self.worker.rang_for(&self.alarm, ran_out);
+                Err(StreamFailure::unsent(reason).into())
             }
         };
         let why = |error| self.upstream_error(attempt, error, Reason::ConnectFailed);
@@ -345,10 +344,10 @@ impl Connection {
         let sent = upstream
             .side
             .send(cx, &worker.pool, out, &self.client.inbox, approved)
-            .map_err(|error| match (error.kind(), reason_of(&error)) {
-                (io::ErrorKind::OutOfMemory, _) => Reason::Memory,
-                (_, Some(reason)) => reason,
-                _ => Reason::UpstreamReset,
+            .map_err(|error| match error {
+                SideError::Memory => Reason::Memory,
+                SideError::Stream(failure) => failure.of_request(),
+                SideError::Session(_) | SideError::Socket(_) => Reason::UpstreamReset,
             })
             .map_err(|reason| reason.without_answer(upstream.side.is_to_node()))?;
         request.upload.sent(&mut self.client.inbox, sent);

@@ -1,7 +1,6 @@
 //! A connection through the proxy of another node: mutual TLS, and a word about the endpoint that it is for.
 
 use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,7 +15,7 @@ use crate::door::Door;
 use crate::env::Alarm;
 use crate::failure::{Failure, Reason};
 use crate::handshake::HandshakeError;
-use crate::link::reason_of;
+use crate::io::SideError;
 use crate::place::Via;
 use crate::side::Side;
 use crate::upstream::Endpoint;
@@ -132,9 +131,9 @@ fn poll_status(
     (endpoint, door): (&Endpoint, &Door),
     side: &mut Side,
 ) -> Poll<Result<Status, Reason>> {
-    let fault = |error: io::Error| match reason_of(&error) {
-        Some(reason) => reason,
-        None => refused(worker, endpoint, door, &HandshakeError::of(error)),
+    let fault = |error| match error {
+        SideError::Stream(failure) => failure.of_request(),
+        error => refused(worker, endpoint, door, &HandshakeError::of(error)),
     };
     ready!(side.poll_flush(cx)).map_err(fault)?;
     let pool = &worker.pool;

@@ -1,7 +1,6 @@
 //! Which side speaks first, and what its first bytes say.
 
 use std::future::poll_fn;
-use std::io;
 use std::mem;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use heddle_wire::http1::{Beginning, beginning};
 use super::{Undecided, Verdict};
 use crate::env::Turn;
 use crate::failure::Reason;
+use crate::io::SideError;
 use crate::upstream::Upstream;
 
 /// How long a client that cannot be connected may take to ask in HTTP, in which it gets an answer.
@@ -70,7 +70,7 @@ impl Undecided {
         while let Poll::Ready(read) = self.client.poll_fill(cx, &pool, pool.block_size()) {
             let ended = match read {
                 Ok(n) => n == 0,
-                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                Err(SideError::Memory) => {
                     return Poll::Ready(self.without_blocks());
                 }
                 // What it had begun to say is not passed on as if it were whole.

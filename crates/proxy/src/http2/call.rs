@@ -25,9 +25,9 @@ use super::{
 use crate::dial::{Shaking, dial_node, say_refused};
 use crate::env::{Alarm, Env};
 use crate::failure::Reason;
+use crate::failure::StreamFailure;
 use crate::handshake::HandshakeError;
 use crate::io::WireSide;
-use crate::link::StreamFailure;
 
 type ClientConnection = Connection<Http2Io, Bytes>;
 

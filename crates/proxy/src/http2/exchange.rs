@@ -1,7 +1,6 @@
 //! A request and its answer, in place of a socket.
 
 use std::cell::RefCell;
-use std::io;
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use super::head::Translated;
 use super::incoming::{Incoming, Put};
 use super::outgoing::Outgoing;
 use super::slot::ExchangeSlot;
-use crate::io::{Message, Proof, keep};
+use crate::io::{Message, Proof, SideResult, keep};
 
 /// One of the exchanges of a connection: the caller's carries one request; the called end's, one after the other,
 /// those that come for the same destination.
@@ -85,7 +84,7 @@ impl Http2Exchange {
     /// Moves what has come, about `want` bytes, to the end of the inbox. 0 means that nothing more comes.
     ///
     /// # Errors
-    /// [`io::ErrorKind::OutOfMemory`] when the pool is at its bound, else why the stream broke, as
+    /// [`SideError::Memory`] when the pool is at its bound, else why the stream broke, as
     /// [`crate::link::reason_of`] reads it.
     pub(crate) fn poll_fill(
         &mut self,
@@ -93,7 +92,7 @@ impl Http2Exchange {
         inbox: &mut Chain,
         pool: &Pool,
         want: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         self.poll_take(cx, want, &mut |bytes| keep(inbox, pool, bytes))
     }
 
@@ -101,7 +100,7 @@ impl Http2Exchange {
     ///
     /// # Errors
     /// As [`Http2Exchange::poll_fill`].
-    pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<usize>> {
         self.poll_take(cx, usize::MAX, &mut |_| Ok(()))
     }
 
@@ -110,7 +109,7 @@ impl Http2Exchange {
         cx: &mut Context<'_>,
         want: usize,
         put: Put<'_>,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         let mut taken = 0;
         if let (Incoming::Nothing, ExchangeEnd::Called(answering, slot)) =
             (&self.incoming, &self.end)
@@ -159,7 +158,7 @@ impl Http2Exchange {
         cx: &mut Context<'_>,
         from: &Chain,
         limit: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         let limit = limit.min(from.len());
         let outgoing = self.outgoing.get_mut();
         outgoing.poll_put(cx, self.end.shared(), from.runs(), limit)
@@ -169,7 +168,7 @@ impl Http2Exchange {
     /// `message` is kept in the outbox. Returns how many bytes of `from` went.
     ///
     /// # Errors
-    /// [`io::ErrorKind::OutOfMemory`] when the rest finds no block, else why the stream broke.
+    /// [`SideError::Memory`] when the rest finds no block, else why the stream broke.
     pub(crate) fn send(
         &mut self,
         cx: &mut Context<'_>,
@@ -177,7 +176,7 @@ impl Http2Exchange {
         message: &Message,
         from: &Chain,
         body: usize,
-    ) -> io::Result<usize> {
+    ) -> SideResult<usize> {
         debug_assert!(
             outbox.is_empty(),
             "one message follows another when that was sent"

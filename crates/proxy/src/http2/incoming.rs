@@ -9,7 +9,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::io::{self, Write};
+use std::io::Write;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -20,6 +20,7 @@ use heddle_wire::http1::Method;
 
 use super::Shared;
 use super::head::{self, Body};
+use crate::io::SideResult;
 
 /// The last chunk (RFC 9112 section 7.1).
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
@@ -30,7 +31,7 @@ thread_local! {
 }
 
 /// Takes what has come.
-pub(super) type Put<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;
+pub(super) type Put<'a> = &'a mut dyn FnMut(&[u8]) -> SideResult<()>;
 
 #[derive(Debug)]
 pub(super) enum Incoming {
@@ -53,7 +54,7 @@ impl Incoming {
         &mut self,
         request: http::Request<RecvStream>,
         put: Put<'_>,
-    ) -> io::Result<usize> {
+    ) -> SideResult<usize> {
         let (head, stream) = request.into_parts();
         let ended = stream.is_end_stream();
         TEXT.with_borrow_mut(|text| {
@@ -81,7 +82,7 @@ impl Incoming {
         shared: &Shared,
         want: usize,
         put: Put<'_>,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         let mut taken = 0;
         while taken < want.max(1) {
             let moved = match self {
@@ -104,7 +105,7 @@ impl Incoming {
         cx: &mut Context<'_>,
         shared: &Shared,
         put: Put<'_>,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         let Incoming::Answer(answer, method) = self else {
             return Poll::Ready(Ok(0));
         };
@@ -140,7 +141,7 @@ impl Incoming {
         cx: &mut Context<'_>,
         shared: &Shared,
         put: Put<'_>,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         let Incoming::Body(stream, body) = self else {
             return Poll::Ready(Ok(0));
         };
@@ -172,7 +173,7 @@ impl Incoming {
     }
 }
 
-fn put_data(data: &Bytes, chunks: bool, put: Put<'_>) -> io::Result<usize> {
+fn put_data(data: &Bytes, chunks: bool, put: Put<'_>) -> SideResult<usize> {
     if data.is_empty() {
         // An empty chunk would be the last.
         return Ok(0);

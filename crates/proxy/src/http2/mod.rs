@@ -37,11 +37,11 @@ mod slot;
 mod wire;
 
 use std::cell::Cell;
-use std::io;
 
 use crate::clock::Millis;
 use crate::failure::Reason;
-use crate::link::{StreamFailure, broken};
+use crate::failure::StreamFailure;
+use crate::io::SideError;
 use crate::peers::PeerStatus;
 
 pub(crate) use answer::InboundHttp2;
@@ -110,11 +110,11 @@ impl Shared {
     }
 
     /// What an error of a stream means.
-    fn error(&self, error: &h2::Error) -> io::Error {
+    fn error(&self, error: &h2::Error) -> SideError {
         // A GOAWAY is about the streams that will not be served (RFC 9113 section 6.8); a cut is none.
         let refused = error.reason() == Some(h2::Reason::REFUSED_STREAM) || error.is_go_away();
         let unseen = error.is_remote() && refused;
-        broken(match self.failure.get() {
+        SideError::Stream(match self.failure.get() {
             Some(failed) => failed,
             None if unseen => StreamFailure {
                 reason: Reason::LinkLost,

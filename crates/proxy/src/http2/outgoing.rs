@@ -9,7 +9,6 @@
 //! ```
 
 use std::cell::RefCell;
-use std::io;
 use std::mem;
 use std::task::{Context, Poll, ready};
 
@@ -22,7 +21,8 @@ use heddle_wire::http1::{BodyTracker, Framing, Method};
 use super::head::{self, Translated};
 use super::{SEND_BUFFER, Shared};
 use crate::failure::Reason;
-use crate::link::unsent;
+use crate::failure::StreamFailure;
+use crate::io::{SideError, SideResult};
 
 /// What room is asked for at a time that data on its way is kept in.
 const ROOM_BYTES: usize = 64 * 1024;
@@ -52,11 +52,11 @@ impl Outgoing {
     pub(super) fn request(
         &mut self,
         sender: Option<SendRequest<Bytes>>,
-    ) -> io::Result<(ResponseFuture, Method)> {
+    ) -> SideResult<(ResponseFuture, Method)> {
         let (Some(mut sender), Outgoing::Request(request)) =
             (sender, mem::replace(self, Outgoing::Nothing))
         else {
-            return Err(unsent(Reason::LinkLost));
+            return Err(lost());
         };
         let all = request.is_all();
         let Translated {
@@ -64,9 +64,7 @@ impl Outgoing {
             framing,
             method,
         } = *request;
-        let (answer, stream) = sender
-            .send_request(head, all)
-            .map_err(|_| unsent(Reason::LinkLost))?;
+        let (answer, stream) = sender.send_request(head, all).map_err(|_| lost())?;
         self.goes_on(stream, framing, all);
         Ok((answer, method))
     }
@@ -75,12 +73,12 @@ impl Outgoing {
     ///
     /// # Errors
     /// When it cannot be said in HTTP/2, or the caller does not hear it any more.
-    pub(super) fn answer(&mut self, shared: &Shared, head: &[u8]) -> io::Result<()> {
+    pub(super) fn answer(&mut self, shared: &Shared, head: &[u8]) -> SideResult<()> {
         let Outgoing::Answer(respond, method) = self else {
-            return Err(unsent(Reason::LinkLost));
+            return Err(lost());
         };
         let answer = head::response(head, *method);
-        let answer = answer.ok_or(io::ErrorKind::InvalidData)?;
+        let answer = answer.ok_or(lost())?;
         let all = answer.is_all();
         let Translated { head, framing, .. } = answer;
         if head.status().is_informational() {
@@ -112,12 +110,12 @@ impl Outgoing {
         shared: &Shared,
         runs: impl Iterator<Item = &'a [u8]>,
         limit: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         if limit == 0 {
             return Poll::Ready(Ok(0));
         }
         let Outgoing::Body(stream, tracker) = self else {
-            return Poll::Ready(Err(unsent(Reason::LinkLost)));
+            return Poll::Ready(Err(lost()));
         };
         let room = ready!(poll_room(cx, shared, stream, limit.min(SEND_BUFFER)))?;
         let mut taken = 0;
@@ -131,13 +129,13 @@ impl Outgoing {
                 let put = &mut |bytes: &[u8]| data.extend_from_slice(bytes);
                 let advance = tracker.advance_decoded(run, put);
                 // What is malformed was refused before it came here.
-                let advance = advance.map_err(|_| io::ErrorKind::InvalidData)?;
+                let advance = advance.map_err(|_| lost())?;
                 taken += advance.consumed;
                 if tracker.is_done() || taken == room {
                     break;
                 }
             }
-            io::Result::Ok(data.split().freeze())
+            SideResult::Ok(data.split().freeze())
         })?;
         let all = tracker.is_done();
         if all || !data.is_empty() {
@@ -177,7 +175,7 @@ fn poll_room(
     shared: &Shared,
     stream: &mut SendStream<Bytes>,
     want: usize,
-) -> Poll<io::Result<usize>> {
+) -> Poll<SideResult<usize>> {
     stream.reserve_capacity(want);
     loop {
         let room = stream.capacity().min(want);
@@ -190,9 +188,14 @@ fn poll_room(
             None => {
                 return Poll::Ready(Err(match stream.poll_reset(cx) {
                     Poll::Ready(Err(error)) => shared.error(&error),
-                    _ => unsent(Reason::LinkLost),
+                    _ => lost(),
                 }));
             }
         }
     }
+}
+
+/// Nothing can be sent.
+fn lost() -> SideError {
+    StreamFailure::unsent(Reason::LinkLost).into()
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::io::WireSide;
+use crate::io::{SideError, SideResult, WireSide};
 
 /// Reads before other work gets its turn.
 const TURN_READS: usize = 4;
@@ -43,7 +43,7 @@ struct Plug {
     /// The other end has said something: it speaks with us.
     heard: bool,
     /// What broke it, which `h2` does not keep.
-    broken: Option<io::Error>,
+    broken: Option<SideError>,
 }
 
 impl Http2Io {
@@ -68,7 +68,7 @@ impl Http2Io {
     }
 
     /// What broke it before the other end had said anything, if that is what happened.
-    pub(super) fn refused(&self) -> Option<io::Error> {
+    pub(super) fn refused(&self) -> Option<SideError> {
         let plug = &mut *self.0.borrow_mut();
         plug.broken.take().filter(|_| !plug.heard)
     }
@@ -85,13 +85,17 @@ impl Http2Io {
 }
 
 impl Plug {
-    fn breaks(&mut self, error: io::Error) -> io::Error {
-        let kind = error.kind();
+    fn breaks(&mut self, error: SideError) -> io::Error {
+        let kind = match &error {
+            SideError::Socket(error) => error.kind(),
+            SideError::Memory => io::ErrorKind::OutOfMemory,
+            SideError::Session(_) | SideError::Stream(_) => io::ErrorKind::InvalidData,
+        };
         self.broken.get_or_insert(error);
         kind.into()
     }
 
-    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<()>> {
         let Some(side) = &mut self.side else {
             return Poll::Pending;
         };
@@ -109,7 +113,7 @@ impl Plug {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         if self.flight.len() >= FLIGHT_BYTES {
             ready!(self.poll_sent(cx))?;
         }
@@ -126,7 +130,7 @@ impl Plug {
         Poll::Ready(Ok(before - room))
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<SideResult<()>> {
         while self.unread.is_empty() {
             let Some(side) = &mut self.side else {
                 return Poll::Pending;
@@ -169,7 +173,7 @@ impl Plug {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<()>> {
         ready!(self.poll_sent(cx))?;
         match &mut self.side {
             Some(side) => side.poll_shutdown(cx).map(Ok),
@@ -196,7 +200,7 @@ impl AsyncWrite for Http2Io {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.0.borrow_mut().poll_write(cx, &[IoSlice::new(bytes)])
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -204,7 +208,9 @@ impl AsyncWrite for Http2Io {
         cx: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.0.borrow_mut().poll_write(cx, bytes)
+        let plug = &mut *self.0.borrow_mut();
+        let written = plug.poll_write(cx, bytes);
+        written.map_err(|error| plug.breaks(error))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -217,6 +223,8 @@ impl AsyncWrite for Http2Io {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.borrow_mut().poll_shutdown(cx)
+        let plug = &mut *self.0.borrow_mut();
+        let shut = plug.poll_shutdown(cx);
+        shut.map_err(|error| plug.breaks(error))
     }
 }

@@ -1,16 +1,18 @@
 //! Bytes of chains, put where they are sent from.
 
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 
 use heddle_wire::buffer::{Chain, Pool};
+
+use super::{SideError, SideResult};
 
 /// Puts bytes into an outbox.
 ///
 /// # Errors
-/// [`io::ErrorKind::OutOfMemory`] when the pool is at its bound.
-pub(crate) fn keep(outbox: &mut Chain, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
+/// [`SideError::Memory`] when the pool is at its bound.
+pub(crate) fn keep(outbox: &mut Chain, pool: &Pool, bytes: &[u8]) -> SideResult<()> {
     let kept = outbox.extend_from_slice(pool, bytes);
-    kept.map_err(|_| io::ErrorKind::OutOfMemory.into())
+    kept.map_err(|_| SideError::Memory)
 }
 
 /// Adds the first `bytes` bytes of a chain.

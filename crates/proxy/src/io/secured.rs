@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use heddle_model::{ServiceAccountName, SpiffeId};
 use heddle_telemetry::{Counter, NodeBytes, NodeProtocol, WorkerStats};
-use heddle_transport::{MAX_PLAINTEXT, MAX_SEALED, Peer, Protocol, RootId, Session, TlsError};
+use heddle_transport::{MAX_PLAINTEXT, MAX_SEALED, Peer, Protocol, RootId, Session};
 use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::RecvFlags;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::socket::{once, poll_send, written};
+use super::{SideError, SideResult};
 
 /// Pieces of plaintext that are sealed at once, each into records of its own.
 const PIECES: usize = 32;
@@ -161,7 +162,7 @@ impl Secured {
     ///
     /// # Errors
     /// [`io::ErrorKind::UnexpectedEof`] when the stream ends without the peer's saying so (RFC 8446
-    /// section 6.1), [`io::ErrorKind::OutOfMemory`] when no block is left; else what the socket or the
+    /// section 6.1), [`SideError::Memory`] when no block is left; else what the socket or the
     /// session says.
     pub(super) fn poll_fill(
         &mut self,
@@ -170,7 +171,7 @@ impl Secured {
         inbox: &mut Chain,
         pool: &Pool,
         want: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         let before = inbox.len();
         while !self.ended {
             // An idle connection must hold no block, so the socket is asked before the pool.
@@ -179,7 +180,7 @@ impl Secured {
             let held = self.session.held();
             let room = inbox.reserve(pool, held + want.max(1));
             let got = match room.checked_sub(held) {
-                None | Some(0) => Err(io::ErrorKind::OutOfMemory.into()),
+                None | Some(0) => Err(SideError::Memory),
                 Some(room) => self.receive(stream, room, &mut |plain| {
                     let kept = inbox.extend_from_slice(pool, plain);
                     debug_assert!(kept.is_ok(), "there is room for what is decrypted");
@@ -187,7 +188,7 @@ impl Secured {
             };
             inbox.release_spare();
             match got {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.is_too_early() => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(()) => {
                     // What the session answers by itself does not wait for the next message, unless we
@@ -209,12 +210,12 @@ impl Secured {
         &mut self,
         stream: &TcpStream,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         let mut bytes = 0;
         while !self.ended {
             ready!(stream.poll_read_ready(cx))?;
             match self.receive(stream, MAX_PLAINTEXT, &mut |plain| bytes += plain.len()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.is_too_early() => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(()) if bytes > 0 => return Poll::Ready(Ok(bytes)),
                 Ok(()) => {}
@@ -232,11 +233,11 @@ impl Secured {
         stream: &TcpStream,
         cx: &mut Context<'_>,
         plain: &mut dyn FnMut(&[u8]),
-    ) -> Poll<io::Result<bool>> {
+    ) -> Poll<SideResult<bool>> {
         while !self.ended {
             ready!(stream.poll_read_ready(cx))?;
             match self.receive(stream, MAX_PLAINTEXT, plain) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.is_too_early() => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(()) => {
                     // What the session answers by itself does not wait for the next message.
@@ -256,7 +257,7 @@ impl Secured {
         stream: &TcpStream,
         room: usize,
         plain: &mut dyn FnMut(&[u8]),
-    ) -> io::Result<()> {
+    ) -> SideResult<()> {
         READ.with_borrow_mut(|cipher| {
             let room = room.min(cipher.len());
             let cipher = &mut cipher[..room];
@@ -273,7 +274,7 @@ impl Secured {
                         count_received(protocol, decrypted.len());
                         plain(decrypted);
                     });
-            self.ended = received.map_err(broken)?.closed;
+            self.ended = received?.closed;
             Ok(())
         })
     }
@@ -286,7 +287,7 @@ impl Secured {
         cx: &mut Context<'_>,
         from: &Chain,
         limit: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         ready!(self.poll_drain(stream, cx))?;
         if self.stands_for > 0 {
             return Poll::Ready(Ok(mem::take(&mut self.stands_for)));
@@ -297,10 +298,7 @@ impl Secured {
             let mut filled = 0;
             for run in from.runs().take(PIECES) {
                 let piece = &run[..run.len().min(limit - taken)];
-                filled += self
-                    .session
-                    .seal(piece, &mut out[filled..])
-                    .map_err(broken)?;
+                filled += self.session.seal(piece, &mut out[filled..])?;
                 taken += piece.len();
                 if taken == limit {
                     break;
@@ -321,10 +319,10 @@ impl Secured {
         stream: &TcpStream,
         cx: &mut Context<'_>,
         plain: &[u8],
-    ) -> io::Result<bool> {
+    ) -> SideResult<bool> {
         debug_assert!(self.is_clear() && self.stands_for == 0);
         SEALED.with_borrow_mut(|out| {
-            let filled = self.session.seal(plain, out).map_err(broken)?;
+            let filled = self.session.seal(plain, out)?;
             count_sent(self.session.protocol(), plain.len());
             self.put(stream, cx, &out[..filled])
         })?;
@@ -345,10 +343,10 @@ impl Secured {
         stream: &TcpStream,
         cx: &mut Context<'_>,
         plain: &[u8],
-    ) -> io::Result<()> {
+    ) -> SideResult<()> {
         debug_assert!(self.is_clear() && self.stands_for == 0);
         SEALED.with_borrow_mut(|out| {
-            let filled = self.session.seal(plain, out).map_err(broken)?;
+            let filled = self.session.seal(plain, out)?;
             count_sent(self.session.protocol(), plain.len());
             self.put(stream, cx, &out[..filled])
         })
@@ -367,19 +365,19 @@ impl Secured {
         &mut self,
         stream: &TcpStream,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    ) -> Poll<SideResult<()>> {
         if !mem::replace(&mut self.closing, true) {
             SEALED.with_borrow_mut(|out| {
-                let filled = self.session.close(out).map_err(broken)?;
+                let filled = self.session.close(out)?;
                 self.sealed.extend_from_slice(&out[..filled]);
-                io::Result::Ok(())
+                SideResult::Ok(())
             })?;
         }
         self.poll_drain(stream, cx)
     }
 
     /// Sends ciphertext, and keeps what the socket does not take.
-    fn put(&mut self, stream: &TcpStream, cx: &mut Context<'_>, cipher: &[u8]) -> io::Result<()> {
+    fn put(&mut self, stream: &TcpStream, cx: &mut Context<'_>, cipher: &[u8]) -> SideResult<()> {
         let n = written(poll_send(stream, cx, cipher))?;
         if n < cipher.len() {
             self.sealed.extend_from_slice(&cipher[n..]);
@@ -392,7 +390,7 @@ impl Secured {
         &mut self,
         stream: &TcpStream,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    ) -> Poll<SideResult<()>> {
         if self.sealed.is_empty() {
             return Poll::Ready(Ok(()));
         }
@@ -407,9 +405,4 @@ impl Secured {
         self.sealed = Vec::new();
         Poll::Ready(Ok(()))
     }
-}
-
-/// A session that cannot go on breaks its connection.
-fn broken(error: TlsError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
 }

@@ -9,6 +9,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::wire::{COPY_BYTES, SLICES};
+use super::{SideError, SideResult};
 
 /// Makes one system call that moves up to `room` bytes, given that the socket is ready for it.
 ///
@@ -42,37 +43,37 @@ pub(crate) fn once(
 /// Reads once, up to `want` bytes, onto the end of a chain. 0 means the end of the stream.
 ///
 /// # Errors
-/// [`io::ErrorKind::OutOfMemory`] when the pool is at its bound, else what the socket says.
+/// [`SideError::Memory`] when the pool is at its bound, else what the socket says.
 pub(super) fn poll_fill(
     socket: &TcpStream,
     cx: &mut Context<'_>,
     inbox: &mut Chain,
     pool: &Pool,
     want: usize,
-) -> Poll<io::Result<usize>> {
+) -> Poll<SideResult<usize>> {
     loop {
         // An idle connection must hold no block, so the socket is asked before the pool.
         ready!(socket.poll_read_ready(cx))?;
         let room = inbox.reserve(pool, want.max(1));
         let got = if room == 0 {
-            Err(io::ErrorKind::OutOfMemory.into())
+            Err(SideError::Memory)
         } else if want <= pool.block_size() {
             fill_one(socket, inbox, pool)
         } else {
-            fill_many(socket, inbox)
+            fill_many(socket, inbox).map_err(SideError::Socket)
         };
         inbox.release_spare();
         match got {
             // Readiness was stale and is cleared now: ask again, to be woken by the next.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.is_too_early() => {}
             result => return Poll::Ready(result),
         }
     }
 }
 
-fn fill_one(socket: &TcpStream, inbox: &mut Chain, pool: &Pool) -> io::Result<usize> {
+fn fill_one(socket: &TcpStream, inbox: &mut Chain, pool: &Pool) -> SideResult<usize> {
     let Some(spare) = inbox.spare(pool) else {
-        return Err(io::ErrorKind::OutOfMemory.into());
+        return Err(SideError::Memory);
     };
     let n = once(socket, Interest::READABLE, spare.len(), || {
         rustix::net::recv(socket, &mut *spare, RecvFlags::empty()).map(|(n, _)| n)

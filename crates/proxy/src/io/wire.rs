@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use super::gather::{append, keep, limited};
 use super::secured::RECORD_BYTES;
 use super::socket::{self, poll_send, poll_writev, written};
-use super::{Message, Proof, Secured};
+use super::{Message, Proof, Secured, SideError, SideResult};
 
 /// Blocks in one vectored call. Linux takes 1,024; beyond this the gain is gone.
 pub(super) const SLICES: usize = 32;
@@ -30,19 +30,19 @@ pub(crate) trait Carrier: Sized {
         inbox: &mut Chain,
         pool: &Pool,
         want: usize,
-    ) -> Poll<io::Result<usize>>;
+    ) -> Poll<SideResult<usize>>;
 
-    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<usize>>;
 
     fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         chain: &Chain,
         limit: usize,
-    ) -> Poll<io::Result<usize>>;
+    ) -> Poll<SideResult<usize>>;
 
     /// Writes what it holds itself.
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<()>>;
 
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
@@ -53,7 +53,7 @@ pub(crate) trait Carrier: Sized {
         message: &mut Message,
         from: &Chain,
         body: usize,
-    ) -> io::Result<usize>;
+    ) -> SideResult<usize>;
 
     fn reset_on_close(&self, cut: bool);
 
@@ -106,16 +106,16 @@ impl Carrier for Wire {
         inbox: &mut Chain,
         pool: &Pool,
         want: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         match self {
             Wire::Socket(socket) => socket::poll_fill(socket, cx, inbox, pool, want),
             Wire::Session(socket, secured) => secured.poll_fill(socket, cx, inbox, pool, want),
         }
     }
 
-    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<usize>> {
         match self {
-            Wire::Socket(socket) => socket::poll_discard(socket, cx),
+            Wire::Socket(socket) => socket::poll_discard(socket, cx).map_err(SideError::Socket),
             Wire::Session(socket, secured) => secured.poll_discard(socket, cx),
         }
     }
@@ -125,7 +125,7 @@ impl Carrier for Wire {
         cx: &mut Context<'_>,
         chain: &Chain,
         limit: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         let socket = match self {
             Wire::Socket(socket) => socket,
             Wire::Session(socket, secured) => {
@@ -147,7 +147,7 @@ impl Carrier for Wire {
         Poll::Ready(Ok(n))
     }
 
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<()>> {
         match self {
             Wire::Socket(_) => Poll::Ready(Ok(())),
             Wire::Session(socket, secured) => secured.poll_drain(socket, cx),
@@ -169,7 +169,7 @@ impl Carrier for Wire {
         message: &mut Message,
         from: &Chain,
         body: usize,
-    ) -> io::Result<usize> {
+    ) -> SideResult<usize> {
         let message = &mut message.bytes;
         let socket = match self {
             Wire::Socket(socket) => socket,

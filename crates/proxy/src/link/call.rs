@@ -15,13 +15,13 @@ use heddle_transport::Protocol;
 use heddle_wire::link::Verdict;
 
 use super::carry::Ended;
-use super::failure::unopened;
 use super::receiver::Receiver;
 use super::{Key, Link, LinkEnd, Links};
 use crate::clock::Millis;
 use crate::dial::{Shaking, dial_node, say_refused};
 use crate::env::{Alarm, Env};
 use crate::failure::Reason;
+use crate::failure::StreamFailure;
 use crate::io::WireSide;
 
 /// How long it takes to dial again after the first try that failed, in milliseconds; twice as long after each
@@ -122,7 +122,7 @@ async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                 env.peers.went_away(key.node, env.clock.now_ms());
                 // Nothing was sent of these: they find another endpoint if there is one.
                 let mut slots = link.slots.borrow_mut();
-                slots.linked(Some(unopened(Reason::ConnectFailed)));
+                slots.linked(Some(StreamFailure::unsent(Reason::ConnectFailed)));
                 drop(slots);
                 if !std::mem::replace(&mut is_missed, true) {
                     tracing::warn!(

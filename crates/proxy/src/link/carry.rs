@@ -13,7 +13,7 @@ use crate::clock::{Millis, millis};
 use crate::env::{Alarm, Env};
 use crate::failure::Reason;
 use crate::handshake::HandshakeError;
-use crate::io::WireSide;
+use crate::io::{SideResult, WireSide};
 
 /// Reads before other work gets its turn.
 const TURN_READS: usize = 4;
@@ -186,7 +186,7 @@ impl Link {
         }
     }
 
-    fn write(&self, cx: &mut Context<'_>, env: &Env, side: &mut WireSide) -> std::io::Result<()> {
+    fn write(&self, cx: &mut Context<'_>, env: &Env, side: &mut WireSide) -> SideResult<()> {
         let now = env.clock.now_ms();
         let mut session = self.session.borrow_mut();
         while session.wants_transmit() {

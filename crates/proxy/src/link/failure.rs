@@ -1,27 +1,14 @@
 //! Codes on the wire, and the reasons that they stand for.
 
-use std::fmt;
-use std::io;
-
 use heddle_wire::link::{Code, NoStream};
 
-use crate::failure::Reason;
+use crate::failure::{Reason, StreamFailure};
 
-/// Why a stream broke, and what the other node knows of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct StreamFailure {
-    pub(crate) reason: Reason,
-    /// The other node may have heard of it.
-    pub(crate) was_sent: bool,
-}
-
-impl StreamFailure {
-    /// The other end has said so.
-    pub(super) fn by(code: Code) -> Self {
-        StreamFailure {
-            reason: reason(code),
-            was_sent: code != Code::REFUSED && code != Code::GOING_AWAY,
-        }
+/// Why a stream broke, as the other end has said.
+pub(super) fn said(code: Code) -> StreamFailure {
+    StreamFailure {
+        reason: reason(code),
+        was_sent: code != Code::REFUSED && code != Code::GOING_AWAY,
     }
 }
 
@@ -58,53 +45,3 @@ pub(super) fn cannot_open(why: NoStream) -> Reason {
         NoStream::GoingAway | NoStream::Over => Reason::ConnectFailed,
     }
 }
-
-/// An error of a stream that carries why.
-pub(crate) fn broken(failed: StreamFailure) -> io::Error {
-    io::Error::new(io::ErrorKind::ConnectionReset, StreamError(failed))
-}
-
-/// Why a stream broke that was never opened.
-pub(super) fn unopened(reason: Reason) -> StreamFailure {
-    let was_sent = false;
-    StreamFailure { reason, was_sent }
-}
-
-/// An error of such a stream.
-pub(crate) fn unsent(reason: Reason) -> io::Error {
-    broken(unopened(reason))
-}
-
-/// An error of a stream that is over.
-pub(crate) fn over() -> io::Error {
-    broken(StreamFailure {
-        reason: Reason::UpstreamReset,
-        was_sent: true,
-    })
-}
-
-/// Why a stream of a link broke, if it is that what an error says. Whatever the reason, of what was never sent
-/// the other end has seen nothing.
-pub(crate) fn reason_of(error: &io::Error) -> Option<Reason> {
-    let StreamError(failed) = error.get_ref()?.downcast_ref()?;
-    let StreamFailure { reason, was_sent } = *failed;
-    Some(match (reason, was_sent) {
-        (Reason::LinkLost | Reason::UpstreamReset, false) => Reason::ConnectFailed,
-        // A node that refuses has done nothing; but what it heard before that is not known.
-        (Reason::ConnectFailed | Reason::ConnectTimeout | Reason::PeerRefused, true) => {
-            Reason::LinkLost
-        }
-        _ => reason,
-    })
-}
-
-#[derive(Debug)]
-struct StreamError(StreamFailure);
-
-impl fmt::Display for StreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the stream broke: {}", self.0.reason.code())
-    }
-}
-
-impl std::error::Error for StreamError {}

@@ -60,16 +60,16 @@ use heddle_wire::link::{Code, Session};
 use crate::clock::Millis;
 use crate::env::Band;
 use crate::failure::Reason;
+use crate::failure::StreamFailure;
 use crate::io::WireSide;
 use elsewhere::Elsewhere;
-use failure::{code_of, unopened};
+use failure::code_of;
 use openings::Openings;
 use pair::{OfPair, Pair};
 use resets::Resets;
 use slots::Slots;
 
 pub(crate) use answer::{InboundLink, resumed};
-pub(crate) use failure::{StreamFailure, broken, reason_of, unsent};
 pub(crate) use linked::{Far, Linked};
 pub(crate) use links::{ArrivedStream, Key, Links};
 pub(crate) use places::{Guest, Occupant, Places};
@@ -196,7 +196,7 @@ impl Link {
         self.session
             .borrow_mut()
             .fail_all(&mut slots.failing(reason));
-        slots.refuse_unopened(unopened(reason));
+        slots.refuse_unopened(StreamFailure::unsent(reason));
         self.openings.borrow_mut().dismiss();
     }
 

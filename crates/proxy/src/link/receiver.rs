@@ -5,12 +5,13 @@ use std::rc::Rc;
 use heddle_wire::link::{Another, Code, Opened, Serial, Session, Streams};
 use heddle_wire::preface::{Kind, Preface};
 
-use super::failure::{StreamFailure, code_of};
+use super::failure::{code_of, said};
 use super::links::ArrivedStream;
 use super::{Link, Links, Stream};
 use crate::door::Door;
 use crate::entry::Inbound;
 use crate::failure::Reason;
+use crate::failure::StreamFailure;
 
 /// Takes what a session says of its streams, for the tasks that have them.
 pub(super) struct Receiver<'a> {
@@ -152,7 +153,7 @@ impl Streams for Receiver<'_> {
     fn reset(&mut self, serial: Serial, code: Code) {
         let mut slots = self.link.slots.borrow_mut();
         let was_answered = slots.was_answered(serial);
-        slots.reset(serial, StreamFailure::by(code));
+        slots.reset(serial, said(code));
         drop(slots);
         if !was_answered {
             self.counts_reset();

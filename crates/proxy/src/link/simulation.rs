@@ -16,11 +16,12 @@ use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::link::session::simulation::Choices;
 use heddle_wire::link::{Code, LinkLimits, Opened, Serial, Session, Streams, Token, Verdict};
 
+use super::failure::said;
 use super::hold::Holds;
 use super::stream::{Opening, Stream};
-use super::{Key, Link, LinkEnd, Slots, StreamFailure, reason_of};
+use super::{Key, Link, LinkEnd, Slots};
 use crate::failure::Reason;
-use crate::io::Message;
+use crate::io::{Message, SideError, SideResult};
 
 /// Bytes of a body, at most: more than a window.
 const LONGEST: usize = 100_000;
@@ -63,7 +64,7 @@ impl Streams for Teller<'_> {
 
     fn reset(&mut self, serial: Serial, code: Code) {
         let mut slots = self.link.slots.borrow_mut();
-        slots.failed(serial, StreamFailure::by(code));
+        slots.failed(serial, said(code));
     }
 
     fn writable(&mut self, _: Serial) {}
@@ -138,7 +139,7 @@ impl Half {
     }
 
     /// Reads: how the stream ended, if it did.
-    fn read(&mut self) -> Option<std::io::Result<()>> {
+    fn read(&mut self) -> Option<SideResult<()>> {
         let cx = &mut Context::from_waker(Waker::noop());
         let mut inbox = Chain::new();
         match self.stream.poll_fill(cx, &mut inbox, 8_192) {
@@ -303,7 +304,7 @@ impl World {
                 }
             }
             Some(Err(error)) => {
-                let unseen = reason_of(&error) == Some(Reason::ConnectFailed);
+                let unseen = matches!(&error, SideError::Stream(failure) if failure.of_request() == Reason::ConnectFailed);
                 match self.fates.get(&caller.id) {
                     None => assert!(unseen, "{}: no server has looked at it: {error}", caller.id),
                     Some(whole) => assert!(!whole && !unseen, "{}: {error}", caller.id),

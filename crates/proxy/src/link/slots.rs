@@ -1,7 +1,6 @@
 //! What has come for the streams of a link, and the tasks that wait for it.
 
 use std::collections::HashMap;
-use std::io;
 use std::mem;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,9 +11,10 @@ use heddle_wire::link::Serial;
 use heddle_wire::link::heads::NO_SCOPE;
 use slab::Slab;
 
-use super::failure::StreamFailure;
 use super::hold::Hold;
 use crate::failure::Reason;
+use crate::failure::StreamFailure;
+use crate::io::{SideError, SideResult};
 
 mod failing;
 mod slot;
@@ -252,14 +252,14 @@ impl Slots {
     ///
     /// # Errors
     /// When no block is left for it.
-    pub(super) fn head(&mut self, serial: Serial, pool: &Pool, head: &[u8]) -> io::Result<()> {
+    pub(super) fn head(&mut self, serial: Serial, pool: &Pool, head: &[u8]) -> SideResult<()> {
         let Some(slot) = self.of(serial) else {
             return Ok(());
         };
         // No window counts heads, and nothing can be served without the first; further ones that nothing takes are
         // held like bodies.
         if slot.heads > 0 && !slot.has_room(head) {
-            return Err(io::ErrorKind::OutOfMemory.into());
+            return Err(SideError::Memory);
         }
         slot.heads += head.len();
         slot.put(pool, head)
@@ -269,10 +269,10 @@ impl Slots {
     ///
     /// # Errors
     /// The same.
-    pub(super) fn data(&mut self, serial: Serial, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn data(&mut self, serial: Serial, pool: &Pool, bytes: &[u8]) -> SideResult<()> {
         match self.of(serial) {
             Some(slot) if slot.has_room(bytes) => slot.put(pool, bytes),
-            Some(_) => Err(io::ErrorKind::OutOfMemory.into()),
+            Some(_) => Err(SideError::Memory),
             None => Ok(()),
         }
     }

@@ -9,18 +9,18 @@
 //! ```
 
 use std::cell::Cell;
-use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::link::{Code, NoStream, Serial};
 
-use super::failure::{broken, cannot_open, over, unopened, unsent};
+use super::failure::cannot_open;
 use super::slots::Left;
 use super::{Link, LinkEnd};
 use crate::failure::Reason;
-use crate::io::{Message, keep};
+use crate::failure::StreamFailure;
+use crate::io::{Message, SideResult, keep};
 
 /// One of the streams of a link.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Stream {
         cx: &mut Context<'_>,
         inbox: &mut Chain,
         want: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         if self.is_to_be_opened() && !self.has_heads && self.open(cx, &[])?.is_none() {
             return Poll::Pending;
         }
@@ -86,7 +86,7 @@ impl Stream {
         let taken = slots.take(self.slot, inbox, want, cx);
         drop(slots);
         taken.map(|taken| {
-            let taken = taken.map_err(broken)?;
+            let taken = taken?;
             self.credit(taken.serial, taken.data);
             Ok(taken.bytes)
         })
@@ -96,7 +96,7 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::poll_fill`].
-    pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<usize>> {
         self.poll_fill(cx, &mut Chain::new(), usize::MAX)
     }
 
@@ -138,10 +138,10 @@ impl Stream {
     ///
     /// # Errors
     /// Why there is no link, as [`super::reason_of`] reads it.
-    pub(crate) fn poll_linked(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_linked(&self, cx: &Context<'_>) -> Poll<SideResult<()>> {
         let mut slots = self.link.slots.borrow_mut();
         if let Some(failure) = slots.failure(self.slot) {
-            return Poll::Ready(Err(broken(failure)));
+            return Poll::Ready(Err(failure.into()));
         }
         let is_up = self.link.session.borrow().is_up();
         slots.is_linking(self.slot, !is_up);
@@ -166,7 +166,7 @@ impl Stream {
         cx: &mut Context<'_>,
         from: &Chain,
         limit: usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<SideResult<usize>> {
         if let Some(&length) = self.heads_waiting.first() {
             // Heads stand there whole, one behind the other, and nothing else goes before them.
             let mut linear = Vec::new();
@@ -180,11 +180,11 @@ impl Stream {
             };
         }
         let Some(serial) = self.serial()? else {
-            return Poll::Ready(Err(over()));
+            return Poll::Ready(Err(StreamFailure::over().into()));
         };
         if self.owes_head() {
             // A request is answered with something other than a head.
-            return Poll::Ready(Err(over()));
+            return Poll::Ready(Err(StreamFailure::over().into()));
         }
         let sent = self.put(serial, from.runs(), limit);
         if sent == 0 && limit > 0 {
@@ -204,7 +204,7 @@ impl Stream {
     /// the message is kept in the outbox. Returns how many bytes of `from` went.
     ///
     /// # Errors
-    /// [`io::ErrorKind::OutOfMemory`] when the rest finds no block, else why the stream broke.
+    /// [`SideError::Memory`] when the rest finds no block, else why the stream broke.
     pub(crate) fn send(
         &mut self,
         cx: &mut Context<'_>,
@@ -212,7 +212,7 @@ impl Stream {
         message: &Message,
         from: &Chain,
         body: usize,
-    ) -> io::Result<usize> {
+    ) -> SideResult<usize> {
         let (head, rest) = match self.has_heads {
             true => message.parts(),
             false => (&[][..], &*message.bytes),
@@ -239,14 +239,14 @@ impl Stream {
     }
 
     /// Sends a message's head, if there is one. `None`: it has to wait for room.
-    fn send_head(&mut self, cx: &Context<'_>, head: &[u8]) -> io::Result<Option<Serial>> {
+    fn send_head(&mut self, cx: &Context<'_>, head: &[u8]) -> SideResult<Option<Serial>> {
         if head.is_empty() {
-            return Ok(Some(self.serial()?.ok_or_else(over)?));
+            return Ok(Some(self.serial()?.ok_or_else(StreamFailure::over)?));
         }
         if self.is_to_be_opened() {
             return self.open(cx, head);
         }
-        let serial = self.serial()?.ok_or_else(over)?;
+        let serial = self.serial()?.ok_or_else(StreamFailure::over)?;
         let mut slots = self.link.slots.borrow_mut();
         let scope = slots.scope(self.slot);
         slots.answered(self.slot);
@@ -263,15 +263,15 @@ impl Stream {
                 slots.wakes(self.slot, cx);
                 Ok(None)
             }
-            Err(_) => Err(over()),
+            Err(_) => Err(StreamFailure::over().into()),
         }
     }
 
     /// Opens the stream, with its head if it has heads. `None`: it has to wait for room, or for those that have waited
     /// for longer.
-    fn open(&mut self, cx: &Context<'_>, head: &[u8]) -> io::Result<Option<Serial>> {
+    fn open(&mut self, cx: &Context<'_>, head: &[u8]) -> SideResult<Option<Serial>> {
         let Some(Opening { destination, scope }) = &self.opening else {
-            return Ok(Some(self.serial()?.ok_or_else(over)?));
+            return Ok(Some(self.serial()?.ok_or_else(StreamFailure::over)?));
         };
         let mut openings = self.link.openings.borrow_mut();
         let mut session = self.link.session.borrow_mut();
@@ -302,8 +302,9 @@ impl Stream {
             Err(why) => {
                 let reason = cannot_open(why);
                 // A task that reads learns of it, too.
-                slots.refuse(self.slot, unopened(reason));
-                Err(unsent(reason))
+                let failure = StreamFailure::unsent(reason);
+                slots.refuse(self.slot, failure);
+                Err(failure.into())
             }
         }
     }
@@ -327,10 +328,10 @@ impl Stream {
     }
 
     /// Which it is, if it is open.
-    fn serial(&self) -> io::Result<Option<Serial>> {
+    fn serial(&self) -> SideResult<Option<Serial>> {
         let slots = self.link.slots.borrow();
         match slots.failure(self.slot) {
-            Some(failure) => Err(broken(failure)),
+            Some(failure) => Err(failure.into()),
             None => Ok(slots.serial(self.slot)),
         }
     }

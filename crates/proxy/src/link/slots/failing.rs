@@ -4,7 +4,8 @@ use heddle_wire::link::{Code, Opened, Serial, Streams};
 
 use super::Slots;
 use crate::failure::Reason;
-use crate::link::failure::StreamFailure;
+use crate::failure::StreamFailure;
+use crate::link::failure::said;
 
 impl Slots {
     /// The other end has given the stream up. At the end that calls, what it has answered before is heard.
@@ -102,7 +103,7 @@ impl Streams for Failing<'_> {
     }
 
     fn reset(&mut self, serial: Serial, code: Code) {
-        self.slots.failed(serial, StreamFailure::by(code));
+        self.slots.failed(serial, said(code));
     }
 }
 

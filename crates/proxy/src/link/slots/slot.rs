@@ -1,13 +1,13 @@
 //! One stream of a link as its end sees it: what has come for it, and how far it is.
 
-use std::io;
 use std::mem;
 use std::task::Waker;
 
 use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::link::{LinkLimits, Serial};
 
-use crate::link::failure::StreamFailure;
+use crate::failure::StreamFailure;
+use crate::io::{SideError, SideResult};
 use crate::link::hold::Held;
 
 /// Bytes after which a stream's window may grow for the first time.
@@ -104,14 +104,14 @@ impl Slot {
         self.held.grows_no_more();
     }
 
-    pub(super) fn put(&mut self, pool: &Pool, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn put(&mut self, pool: &Pool, bytes: &[u8]) -> SideResult<()> {
         if self.detached {
             return Ok(());
         }
         let kept = self.inbox.extend_from_slice(pool, bytes);
         self.held.set(self.inbox.blocks());
         self.wake();
-        kept.map_err(|_| io::ErrorKind::OutOfMemory.into())
+        kept.map_err(|_| SideError::Memory)
     }
 
     pub(super) fn wake(&self) {
