@@ -19,10 +19,10 @@ help: ## list the commands
 
 demo: ## run a small bookstore mesh of two nodes here for a minute, as root in pods (ARGS=--stay: until Ctrl-C)
 	@$(SETUP) build
-	@cargo build --locked --release --package heddle --package heddle-lab --package bookstore
-	@PATH="$(RELEASE):$$PATH" heddle-lab demo $(ARGS)
+	@cargo build --locked --profile fast --package heddle --package heddle-lab --package bookstore
+	@PATH="$(CARGO_TARGET_DIR)/fast:$$PATH" heddle-lab demo $(ARGS)
 
-test: ## everything that CI runs: format, lints, docs, tests, instruction counts, fuzz smoke, demo
+test: ## everything that CI runs: format, lints, docs, tests, instruction counts, what a request costs, fuzz smoke, demo
 	@$(SETUP) build test
 	@scripts/test.sh
 

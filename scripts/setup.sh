@@ -73,6 +73,7 @@ find_missing() {
             ;;
         test)
             need_package valgrind valgrind
+            need_package strace strace
             # For tests of interception: rules of the packet filter, and namespaces to have them in.
             need_program nft nftables
             need_program ip iproute2

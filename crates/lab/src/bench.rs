@@ -20,6 +20,7 @@ mod cgroup;
 mod child;
 mod concurrency;
 mod confine;
+mod cost;
 mod elastic;
 mod findings;
 mod handshakes;
@@ -52,6 +53,8 @@ mod wire;
 pub(crate) enum BenchCommand {
     /// One proxy of each kind, the same work, the same machine, interleaved.
     Proxy(proxy::Proxy),
+    /// What a request and an idle proxy cost, held against a record.
+    Cost(cost::CostOptions),
     /// Two nodes of each kind with mutual TLS and a policy between them, likewise.
     Mtls(mtls::MutualTls),
     /// What is between two nodes: bytes, CPU and latency of several ways, likewise.
@@ -81,6 +84,7 @@ pub(crate) enum BenchCommand {
 pub(crate) fn run(command: &BenchCommand) -> anyhow::Result<()> {
     match command {
         BenchCommand::Proxy(options) => proxy::run(options),
+        BenchCommand::Cost(options) => cost::run(options),
         BenchCommand::Mtls(options) => mtls::run(options),
         BenchCommand::Link(options) => link::run(options),
         BenchCommand::Identities(options) => identities::run(options),

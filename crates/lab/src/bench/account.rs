@@ -42,6 +42,8 @@ pub(super) struct Memory {
     pub(super) rss_kib: u64,
     /// Sum of the proportional sets: shared pages are divided among those who share them.
     pub(super) pss_kib: u64,
+    /// Sum of the pages that no other process has: of a program's file those are none but what was written to.
+    pub(super) private_kib: u64,
 }
 
 impl AddAssign for Usage {
@@ -61,6 +63,7 @@ impl AddAssign for Memory {
     fn add_assign(&mut self, other: Memory) {
         self.rss_kib += other.rss_kib;
         self.pss_kib += other.pss_kib;
+        self.private_kib += other.private_kib;
     }
 }
 
@@ -201,6 +204,7 @@ fn parse_smaps_rollup(text: &str) -> Option<Memory> {
     Some(Memory {
         rss_kib: kib("Rss:")?,
         pss_kib: kib("Pss:")?,
+        private_kib: kib("Private_Dirty:")?,
     })
 }
 

@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::install::{self, Peers};
 use super::machine::Machine;
-use super::report::{Report, Run};
+use super::report::{Cell, Report, Run};
 use super::systems::{ProxyKind, System, Traffic};
 use super::{plot, table};
 use plan::ProxyPlan;
@@ -70,6 +70,11 @@ pub(super) fn named_path(text: &str) -> Result<(String, PathBuf), String> {
         return Err(format!("{name:?}: letters, digits, - and _ make a name"));
     }
     Ok((name.to_owned(), PathBuf::from(path)))
+}
+
+/// The cell by which proxies are compared first.
+pub(super) fn main_cell() -> Cell {
+    ProxyPlan::quick().main()
 }
 
 /// Measures and reports.

@@ -50,6 +50,7 @@ fn sections() -> Vec<(&'static str, Measure, Vec<Cells>)> {
     let memory: Vec<Cells> = vec![
         ("RSS MiB", |row| figure(row, "rss_mib", 1)),
         ("PSS MiB", |row| plain(row, "pss_mib", 1)),
+        ("private MiB", |row| plain(row, "private_mib", 1)),
     ];
     let calls: Vec<Cells> = vec![("calls/request", |row| {
         figure(row, "system_calls_per_request", 2)

@@ -323,6 +323,8 @@ impl Experiment<'_> {
                 .insert("rss_mib", memory.rss_kib as f64 / 1024.0);
             run.figures
                 .insert("pss_mib", memory.pss_kib as f64 / 1024.0);
+            run.figures
+                .insert("private_mib", memory.private_kib as f64 / 1024.0);
         });
         self.runs.push(run);
     }

@@ -1,0 +1,187 @@
+//! `heddle-lab bench cost`: what a request and an idle proxy cost, held against what is on record.
+//!
+//! These figures hardly depend on the machine: user instructions and system calls of a request, and the memory that an
+//! idle proxy has. So a record of them can stand in the repository, and a change that costs says so in its tests.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+
+use super::child::words;
+use super::instructions;
+use super::machine::Machine;
+use super::proxy::main_cell;
+use super::stage::{Stage, parse};
+use super::syscalls::Method;
+use super::systems::{ProxyKind, System, Traffic};
+
+/// What the user may say to `bench cost`.
+#[derive(Args, Clone)]
+pub(crate) struct CostOptions {
+    /// Fail when a figure is above the one in FILE by more than its tolerance.
+    #[arg(long, value_name = "FILE")]
+    expect: Option<PathBuf>,
+    /// Write FILE anew instead.
+    #[arg(long, requires = "expect")]
+    update: bool,
+    /// The Heddle to measure; the one beside this program unless said.
+    #[arg(long, value_name = "PATH")]
+    heddle: Option<PathBuf>,
+    /// Set once the process has a network namespace of its own.
+    #[arg(long, hide = true)]
+    isolated: bool,
+}
+
+/// A figure, and by how many per cent more is taken for the same.
+#[derive(Debug, Clone, PartialEq)]
+struct Figure {
+    name: &'static str,
+    value: f64,
+    tolerance_percent: f64,
+}
+
+/// Measures, prints, and compares.
+///
+/// # Errors
+/// When a tool is missing, the proxy does not start, or a figure is above the record.
+pub(super) fn run(options: &CostOptions) -> anyhow::Result<()> {
+    let machine = Machine::prepare(options.isolated)?;
+    anyhow::ensure!(
+        machine.cores >= 2,
+        "this experiment needs two cores, one for the proxy alone"
+    );
+    let program = match &options.heddle {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()?.with_file_name("heddle"),
+    };
+    let figures = measure(&System::new("heddle", ProxyKind::Heddle, &program)?)?;
+    let Some(file) = &options.expect else {
+        print!("{}", record(&figures));
+        return Ok(());
+    };
+    if options.update {
+        fs::write(file, record(&figures))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        return Ok(());
+    }
+    compare(&figures, file)
+}
+
+fn measure(system: &System) -> anyhow::Result<Vec<Figure>> {
+    let systems = [system.clone()];
+    let stage = Stage::set(&systems, 1, 0.2, Traffic::Http)?;
+    let (work, place) = (stage.work(1, 1), stage.place(0));
+    let load = |targets: &[String], requests: u64| {
+        let mut command = stage.load_command(targets, main_cell());
+        command.extend(words(["--requests", &requests.to_string()]));
+        command
+    };
+    let idle = system.start(&work, &place, &[])?;
+    let memory = idle.memory()?;
+    let method = Method::probe();
+    let method = method.context("neither perf nor strace works here: install strace")?;
+    let command = load(&idle.targets, method.requests());
+    let (calls, printed) = method.count(&idle.pids(), &command, &stage.client, stage.dir.path())?;
+    let calls = calls as f64 / parse(&printed)?.requests as f64;
+    drop(idle);
+    let instructions = instructions::per_request(system, &work, &place, &stage.client, load)?;
+    let figure = |name, value, tolerance_percent| Figure {
+        name,
+        value,
+        tolerance_percent,
+    };
+    Ok(vec![
+        figure("user_instructions_per_request", instructions, 2.0),
+        // How many requests share a wait depends on who runs when.
+        figure("system_calls_per_request", calls, 5.0),
+        figure("idle_private_kib", memory.private_kib as f64, 10.0),
+        figure("idle_rss_kib", memory.rss_kib as f64, 10.0),
+    ])
+}
+
+/// The figures as a file has them.
+fn record(figures: &[Figure]) -> String {
+    let mut text =
+        "# What a request and an idle proxy cost; written by heddle-lab bench cost --update.\n"
+            .to_owned();
+    for Figure { name, value, .. } in figures {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{value:12.2} {name}");
+    }
+    text
+}
+
+/// Holds the figures against a record.
+///
+/// # Errors
+/// When one is above it, or not in it.
+fn compare(figures: &[Figure], file: &Path) -> anyhow::Result<()> {
+    let text = fs::read_to_string(file);
+    let text = text.with_context(|| format!("cannot read {}", file.display()))?;
+    let mut above = Vec::new();
+    for figure in figures {
+        let recorded = recorded(&text, figure.name).with_context(|| {
+            let (file, name) = (file.display(), figure.name);
+            format!("{file} has no {name}: write it anew with --update")
+        })?;
+        println!(
+            "{:12.2} {}, on record {recorded:.2}",
+            figure.value, figure.name
+        );
+        if figure.is_above(recorded) {
+            above.push(figure.name);
+        }
+    }
+    anyhow::ensure!(
+        above.is_empty(),
+        "more than on record in {}: {}. If that is worth it, write the record anew with --update and say why",
+        file.display(),
+        above.join(", ")
+    );
+    Ok(())
+}
+
+impl Figure {
+    fn is_above(&self, recorded: f64) -> bool {
+        self.value > recorded * (1.0 + self.tolerance_percent / 100.0)
+    }
+}
+
+/// The value of a name in a record.
+fn recorded(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| {
+        let (value, named) = line.trim().split_once(' ')?;
+        (named == name).then(|| value.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(value: f64) -> Figure {
+        Figure {
+            name: "cost",
+            value,
+            tolerance_percent: 2.0,
+        }
+    }
+
+    #[test]
+    fn a_figure_may_be_a_little_above_its_record() {
+        for (value, is_above) in [(100.0, false), (50.0, false), (102.0, false), (102.1, true)] {
+            assert_eq!(figure(value).is_above(100.0), is_above, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let text = record(&[figure(17_655.25)]);
+        assert_eq!(recorded(&text, "cost"), Some(17_655.25));
+        assert_eq!(recorded(&text, "other"), None);
+        assert!(compare(&[figure(1.0)], Path::new("/nowhere")).is_err());
+    }
+}
