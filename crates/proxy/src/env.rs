@@ -18,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use heddle_telemetry::{Seldom, WorkerStats};
 use heddle_transport::{Identities, NoIdentity};
 use heddle_wire::buffer::Pool;
+use heddle_wire::http1::Limits;
 
 use crate::balance::Random;
 use crate::clock::{Clock, Millis, millis};
@@ -29,12 +30,12 @@ use crate::peers::Peers;
 use crate::permits::{Permit, Share};
 use crate::route::Snapshot;
 use crate::settings::{Bounds, Settings};
-use heads::HeadLimits;
 
 pub(crate) use alarm::{Alarm, Alarms, Rope, SWEEP_MS};
 pub(crate) use blocks::Blocks;
 pub(crate) use gate::{Band, BandMember, Gate, Part, Spent, TaskId, WorkKey};
-pub(crate) use heads::ADDED_BYTES;
+pub(crate) use heads::fits_nodes;
+pub use heads::{MAX_HEAD_BYTES, MAX_HEAD_FIELDS};
 pub(crate) use moves::{Moves, Turn};
 pub(crate) use outcome::Outcome;
 pub(crate) use portion::Standing;
@@ -52,8 +53,8 @@ const KEEP_WIDE_BLOCKS: usize = 4;
 /// The environment of a Worker's tasks.
 pub(crate) struct Env {
     pub(crate) settings: Settings,
-    /// What is taken of a head, of a client or an endpoint and of another node.
-    limits: HeadLimits,
+    /// What is taken of a head, of a client or an endpoint.
+    own_limits: Limits,
     pub(crate) pool: Pool,
     /// Larger blocks, for bodies that fill the usual ones.
     pub(crate) wide_pool: Pool,
@@ -115,7 +116,7 @@ impl Env {
             ..
         } = settings.bounds;
         Env {
-            limits: HeadLimits::new(&settings.bounds),
+            own_limits: heads::own_limits(&settings.bounds),
             pool: Pool::new(block_bytes, blocks),
             // As many bytes again.
             wide_pool: Pool::new(WIDE_BYTES, wide_blocks(blocks, block_bytes)),

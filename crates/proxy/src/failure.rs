@@ -77,6 +77,7 @@ pub enum Retry {
 
 reasons! {
     Malformed = "malformed", Downstream, 400, Never, "the request is malformed or ambiguous";
+    HeadGrew = "head_grew_too_large", Downstream, 431, Never, "with what routes and this node add to it, the request's head is larger than can be sent on";
     HeadTimeout = "request_head_timeout", Downstream, 408, Never, "the request's head did not arrive in time";
     BodyTimeout = "request_body_timeout", Downstream, 408, Never, "the request's body stopped arriving";
     ClientGone = "client_gone", Downstream, 0, Never, "the client closed the connection before it had the answer";

@@ -54,6 +54,7 @@ mod upstream;
 mod worker;
 
 pub use entry::{Direct, Entry, Inbound};
+pub use env::{MAX_HEAD_BYTES, MAX_HEAD_FIELDS};
 pub use failure::{Blame, Failure, Reason, Retry};
 pub use heddle_transport::Protocol;
 pub use peers::{Peer, PeerFailure, PeerStatus};

@@ -117,9 +117,9 @@ pub struct Bounds {
     pub idle_per_endpoint: usize,
     /// Links to other nodes for each Worker; the one that has been idle for longest makes room for one more.
     pub links: usize,
-    /// A request's or response's head, in bytes, at most 65,535.
+    /// A request's or response's head, in bytes, of a client or an endpoint; at most [`MAX_HEAD_BYTES`](crate::MAX_HEAD_BYTES) count.
     pub head_bytes: usize,
-    /// Fields in a head.
+    /// Fields in such a head; at most [`MAX_HEAD_FIELDS`](crate::MAX_HEAD_FIELDS) count.
     pub head_fields: usize,
     /// Size of a buffer block, in bytes.
     pub block_bytes: usize,

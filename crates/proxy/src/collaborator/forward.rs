@@ -19,6 +19,7 @@ use crate::authorize::Guards;
 use crate::authorize::Live;
 use crate::clock::Millis;
 use crate::connect::{Call, connect, is_refused};
+use crate::env::fits_nodes;
 use crate::failure::{Failure, Reason, StreamFailure};
 use crate::io::{COPY_BYTES, SideError};
 use crate::parcel::Origin;
@@ -82,6 +83,9 @@ impl Connection {
             Err(failure) => return Ok(Err(failure)),
         };
         self.authorize(exchange, lease.endpoint().address)?;
+        if lease.endpoint().place.via().is_some() {
+            fits_nodes(self.worker.scratch.borrow().out.head())?;
+        }
         Ok(Ok(Attempt::begin(exchange, lease, &self.worker.clock)))
     }
 

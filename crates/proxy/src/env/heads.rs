@@ -1,38 +1,47 @@
-//! How much of a head is taken.
+//! How much of a head is taken, and how much is sent on.
 
 use heddle_wire::http1::{Limits, MAX_FIELDS};
 
 use super::Env;
+use crate::failure::{Failure, Reason};
 use crate::io::{Carrier, SideOf};
 use crate::settings::Bounds;
 
-/// What a node adds to a head on its way: fields that say where it came from, and those of routes. Another node takes
-/// as many more than it would of a client, or it would refuse what was allowed here.
+/// What a node takes of another one, whatever its own bounds are: those of the other node counted, and what that has
+/// added. It is all that the parser can take.
+const OF_NODES: Limits = Limits {
+    max_head_bytes: u16::MAX as usize,
+    max_fields: MAX_FIELDS,
+    max_target_bytes: u16::MAX as usize,
+    ..Limits::DEFAULT
+};
+/// What is sent to another node is less: HTTP/2 writes heads anew, with a space behind each colon, a reason phrase of
+/// its own, and a field for a body that had none.
+const WRITTEN_ANEW_FIELDS: usize = 2;
+/// The same in bytes.
+const WRITTEN_ANEW_BYTES: usize = 1024;
+
+const TO_NODES_FIELDS: usize = OF_NODES.max_fields - WRITTEN_ANEW_FIELDS;
+const TO_NODES_BYTES: usize = OF_NODES.max_head_bytes - WRITTEN_ANEW_BYTES;
+/// The shortest line of a field.
+const FIELD_BYTES: usize = b"a:\r\n".len();
+
+/// What a node may add to a head on its way, beside what routes add: fields that say where it came from.
 const ADDED_FIELDS: usize = 32;
 /// The same in bytes.
-pub(crate) const ADDED_BYTES: usize = 4 * 1024;
+const ADDED_BYTES: usize = 4 * 1024;
 
-/// Limits of heads.
-#[derive(Debug)]
-pub(super) struct HeadLimits {
-    own: Limits,
-    of_nodes: Limits,
-}
+/// Most fields in a head that [`Bounds::head_fields`] can allow.
+pub const MAX_HEAD_FIELDS: usize = MAX_FIELDS - ADDED_FIELDS;
+/// Most bytes in a head that [`Bounds::head_bytes`] can allow.
+pub const MAX_HEAD_BYTES: usize = OF_NODES.max_head_bytes - ADDED_BYTES;
 
-impl HeadLimits {
-    pub(super) fn new(bounds: &Bounds) -> Self {
-        let own = Limits {
-            max_head_bytes: bounds.head_bytes.min(usize::from(u16::MAX)),
-            max_fields: bounds.head_fields,
-            ..Limits::default()
-        };
-        let of_nodes = Limits {
-            max_head_bytes: (own.max_head_bytes + ADDED_BYTES).min(usize::from(u16::MAX)),
-            max_fields: (own.max_fields + ADDED_FIELDS).min(MAX_FIELDS),
-            max_target_bytes: own.max_target_bytes + ADDED_BYTES,
-            ..own
-        };
-        HeadLimits { own, of_nodes }
+/// What is taken of clients and endpoints.
+pub(super) fn own_limits(bounds: &Bounds) -> Limits {
+    Limits {
+        max_head_bytes: bounds.head_bytes.min(MAX_HEAD_BYTES),
+        max_fields: bounds.head_fields.min(MAX_HEAD_FIELDS),
+        ..Limits::default()
     }
 }
 
@@ -40,8 +49,57 @@ impl Env {
     /// How much of a head is taken that comes from a side.
     pub(crate) fn limits_of(&self, side: &SideOf<impl Carrier>) -> &Limits {
         match side.is_to_node() {
-            true => &self.limits.of_nodes,
-            false => &self.limits.own,
+            true => &OF_NODES,
+            false => &self.own_limits,
+        }
+    }
+}
+
+/// Whether another node takes a request's head that is ready to be sent.
+///
+/// # Errors
+/// [`Reason::HeadGrew`].
+pub(crate) fn fits_nodes(head: &[u8]) -> Result<(), Failure> {
+    // Most heads are too short to have so many lines.
+    let may_have_many = head.len() > FIELD_BYTES * TO_NODES_FIELDS;
+    if head.len() > TO_NODES_BYTES || may_have_many && fields(head) > TO_NODES_FIELDS {
+        return Err(Reason::HeadGrew.into());
+    }
+    Ok(())
+}
+
+/// How many fields a head has: lines but for the first and the empty one.
+fn fields(head: &[u8]) -> usize {
+    let lines = head.iter().filter(|&&byte| byte == b'\n').count();
+    lines.saturating_sub(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(fields: usize, bytes: usize) -> Vec<u8> {
+        let mut head = b"GET / HTTP/1.1\r\n".to_vec();
+        (0..fields).for_each(|_| head.extend_from_slice(b"a:\r\n"));
+        let filled = bytes.saturating_sub(head.len() + 2);
+        head.splice(5..5, std::iter::repeat_n(b'a', filled));
+        head.extend_from_slice(b"\r\n");
+        head
+    }
+
+    #[test]
+    fn what_a_node_would_not_take_is_not_sent() {
+        let (most, longest) = (TO_NODES_FIELDS, TO_NODES_BYTES);
+        for (fields, bytes, fits) in [
+            (0, 0, true),
+            (most, 0, true),
+            (most, longest, true),
+            (most + 1, 0, false),
+            (most + 1, 2000, false),
+            (1, longest + 1, false),
+        ] {
+            let fitted = fits_nodes(&head(fields, bytes));
+            assert_eq!(fitted.is_ok(), fits, "{fields} fields, {bytes} bytes");
         }
     }
 }

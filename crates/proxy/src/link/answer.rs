@@ -20,7 +20,7 @@ use heddle_transport::Refusal;
 use heddle_wire::link::{Hello, LinkError, Session, Token, Verdict};
 
 use super::carry::Ended;
-use super::links::limits;
+use super::links::LIMITS;
 use super::receiver::Receiver;
 use super::{Guest, Link, LinkEnd, Links};
 use crate::clock::Millis;
@@ -85,7 +85,7 @@ impl InboundLink {
             called: called.clone(),
             address: peer.ip(),
         };
-        let session = Session::server(token, limits(env));
+        let session = Session::server(token, LIMITS);
         let link = Link::called(end, band, session, &links);
         let occupant = Rc::downgrade(&link);
         let place = links.places.place(guest, occupant);

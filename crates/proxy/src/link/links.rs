@@ -18,7 +18,7 @@ use super::stream::Opening;
 use super::{Far, Link, LinkEnd, Occupant, Places, Stream};
 use crate::clock::Clock;
 use crate::door::Door;
-use crate::env::{ADDED_BYTES, BandMember, Env, WorkKey};
+use crate::env::{BandMember, Env, WorkKey};
 use crate::failure::Reason;
 use crate::peers::{Peer, PeerStatus};
 use crate::permits::Permit;
@@ -162,7 +162,7 @@ impl Links {
 
     /// One more of a pair, whatever others there are.
     pub(super) fn add(self: &Rc<Self>, pair: &Rc<Pair>, key: Key) -> Rc<Link> {
-        let session = Session::client(limits(&self.env)).keeping_two();
+        let session = Session::client(LIMITS).keeping_two();
         let link = Link::calling(key, pair, session, self);
         pair.add(&link);
         self.count.set(self.count.get() + 1);
@@ -241,12 +241,8 @@ impl Link {
     }
 }
 
-/// What this node takes on a link.
-pub(super) fn limits(env: &Env) -> LinkLimits {
-    let bounds = &env.settings.bounds;
-    LinkLimits {
-        max_head: u32::try_from(bounds.head_bytes + ADDED_BYTES).unwrap_or(u32::MAX),
-        retention_ms: RETENTION_MS,
-        ..LinkLimits::INITIAL
-    }
-}
+/// What this node takes on a link. Heads may be as long as the parser takes, whatever this node's own bounds are.
+pub(super) const LIMITS: LinkLimits = LinkLimits {
+    retention_ms: RETENTION_MS,
+    ..LinkLimits::INITIAL
+};

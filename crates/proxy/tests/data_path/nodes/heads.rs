@@ -1,11 +1,60 @@
 //! Heads that are as large as may be: what one node lets in the next does not refuse for what was added on the way.
 
-use heddle_model::AppProtocol;
-use heddle_proxy::{Protocol, Settings};
+use heddle_model::{AppProtocol, Filters, HeaderEdits, Mesh, PolicyAction};
+use heddle_proxy::{Bounds, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, Protocol, Settings};
 
 use super::pair::Pair;
 use crate::policy::{CALLERS, from, guarded, policy, with};
-use crate::support::{Client, Upstream};
+use crate::routes::{forward, prefix, rule, to};
+use crate::support::{Client, Response, Upstream, serve};
+
+const PROTOCOLS: [Protocol; 3] = [Protocol::Link, Protocol::Http1, Protocol::Http2];
+
+/// Settings of a node that takes heads of so many fields and bytes.
+fn settings(between_nodes: Protocol, (head_fields, head_bytes): (usize, usize)) -> Settings {
+    Settings {
+        between_nodes,
+        bounds: Bounds {
+            head_fields,
+            head_bytes,
+            ..Bounds::default()
+        },
+        ..Settings::default()
+    }
+}
+
+/// A request of so many fields, with the shortest there are as far as that goes, and of so many bytes if that is more.
+fn request(fields: usize, bytes: usize) -> String {
+    let short: String = (0..fields - 2).map(|_| "a:b\r\n").collect();
+    let head = |fill: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{short}fill:{fill}\r\n\r\n");
+    let fill = bytes.saturating_sub(head("").len());
+    head(&"f".repeat(fill))
+}
+
+/// The answer to a request, and how many fields its endpoint got if it got it.
+fn ask(mut client: Client, request: &str) -> (Response, Option<usize>) {
+    client.send(request);
+    let response = client.response();
+    let got = (response.status() == 200).then(|| String::from_utf8(response.body.clone()).unwrap());
+    let got = got.map(|head| head.lines().count() - 2);
+    (response, got)
+}
+
+/// The echo Service with a route that adds so many fields of so many bytes each.
+fn adding(mut mesh: Mesh, fields: usize, bytes: usize) -> Mesh {
+    let added = |number| (format!("x-added-{number}"), "v".repeat(bytes));
+    let edits = HeaderEdits {
+        add: (0..fields).map(added).collect(),
+        ..HeaderEdits::default()
+    };
+    let filters = Filters {
+        request: edits,
+        ..Filters::default()
+    };
+    let to_echo = forward(vec![to("test/echo", 1)]);
+    mesh.services[0].ports[0].routes = Some(vec![rule(prefix(""), to_echo, filters)]);
+    mesh
+}
 
 /// Fields of a request or an answer, as many as may be, of a size that comes near to what a head may have.
 fn fields(count: usize) -> String {
@@ -16,18 +65,14 @@ fn fields(count: usize) -> String {
 
 #[test]
 fn what_one_node_lets_in_the_next_does_not_refuse() {
-    for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
+    for between_nodes in PROTOCOLS {
         let settings = Settings {
             between_nodes,
             ..Settings::default()
         };
         let upstream = Upstream::new();
         // A policy looks at every field of what is sent.
-        let allow = policy(
-            "all",
-            heddle_model::PolicyAction::Allow,
-            vec![from(CALLERS[0])],
-        );
+        let allow = policy("all", PolicyAction::Allow, vec![from(CALLERS[0])]);
         let mesh = with(guarded(upstream.address, AppProtocol::Http), vec![allow]);
         let pair = Pair::of(&settings, mesh);
         let mut client: Client = pair.client(CALLERS[0]);
@@ -57,5 +102,86 @@ fn what_one_node_lets_in_the_next_does_not_refuse() {
             "{between_nodes:?} {}",
             response.head
         );
+    }
+}
+
+#[test]
+fn a_head_is_refused_by_the_first_node_or_by_none() {
+    let echo = serve(str::to_owned);
+    let default = (100, 32 * 1024);
+    let most = (MAX_HEAD_FIELDS, MAX_HEAD_BYTES);
+    for between_nodes in PROTOCOLS {
+        // The called node's own bounds are nothing to heads that another one has let in.
+        for (first, second) in [(default, default), (most, most), (most, (8, 1024))] {
+            let both = [first, second].map(|bounds| settings(between_nodes, bounds));
+            let mesh = guarded(echo, AppProtocol::Http);
+            let pair = Pair::unlike([&both[0], &both[1]], mesh, None, |called| called);
+            let (fields, bytes) = first;
+            for (fields, bytes, status) in [
+                (fields - 2, 0, 200),
+                (fields - 1, bytes - 1, 200),
+                (fields, bytes, 200),
+                (fields + 1, 0, 431),
+                (fields, bytes + 1, 431),
+            ] {
+                let case = format!("{between_nodes:?} {first:?} {second:?}: {fields} {bytes}");
+                let (response, got) = ask(pair.client(CALLERS[0]), &request(fields, bytes));
+                assert_eq!(response.status(), status, "{case} {}", response.head);
+                // With three that say where it comes from.
+                assert_eq!(got, (status == 200).then_some(fields + 3), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_answer_that_a_node_takes_of_an_endpoint_the_next_takes_of_it() {
+    let (fields, bytes) = (MAX_HEAD_FIELDS, MAX_HEAD_BYTES);
+    for between_nodes in PROTOCOLS {
+        // The calling node's own bounds are nothing to heads that another one has let in.
+        let both = [(8, 1024), (fields, bytes)].map(|bounds| settings(between_nodes, bounds));
+        let upstream = Upstream::new();
+        let mesh = guarded(upstream.address, AppProtocol::Http);
+        let pair = Pair::unlike([&both[0], &both[1]], mesh, None, |called| called);
+        // With a length; and ended by the end of the connection, for which there is a field more on the way.
+        for first in ["Content-Length:0", "x:y"] {
+            let mut client = pair.client(CALLERS[0]);
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            let mut server = upstream.accept();
+            server.head();
+            let short: String = (0..fields - 2).map(|_| "a:b\r\n").collect();
+            let head =
+                |fill: &str| format!("HTTP/1.1 431 \r\n{first}\r\n{short}fill:{fill}\r\n\r\n");
+            server.send(head(&"f".repeat(bytes - head("").len())));
+            drop(server);
+            let answer = client.head();
+            let case = format!("{between_nodes:?} {first} {}", answer.len());
+            assert!(answer.starts_with("HTTP/1.1 431 "), "{case}");
+            assert_eq!(answer.matches("\r\na:").count(), fields - 2, "{case}");
+        }
+    }
+}
+
+#[test]
+fn what_a_route_makes_too_large_for_the_next_node_the_first_refuses() {
+    let echo = serve(str::to_owned);
+    for between_nodes in PROTOCOLS {
+        let settings = settings(between_nodes, (100, 32 * 1024));
+        for (fields, added, bytes, status) in [
+            (91, 64, 0, 200),
+            (92, 64, 0, 431),
+            (100, 64, 0, 431),
+            (3, 15, 4096, 200),
+            (3, 16, 4096, 431),
+        ] {
+            let mesh = adding(guarded(echo, AppProtocol::Http), added, bytes);
+            let pair = Pair::of(&settings, mesh);
+            let (response, got) = ask(pair.client(CALLERS[0]), &request(fields, 0));
+            let case = format!("{between_nodes:?} {fields} + {added} of {bytes} bytes");
+            assert_eq!(response.status(), status, "{case} {}", response.head);
+            assert_eq!(got, (status == 200).then_some(fields + 3 + added), "{case}");
+            let reason = (status == 431).then_some("head_grew_too_large");
+            assert_eq!(response.field("heddle-reason"), reason, "{case}");
+        }
     }
 }
