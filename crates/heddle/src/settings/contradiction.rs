@@ -72,6 +72,7 @@ struct SettingsPlaces {
 #[serde(default)]
 struct ProxyPlaces {
     workers: Section,
+    bounds: Section,
 }
 
 /// Where the value of a field stands; none when the file does not set it.
@@ -83,6 +84,7 @@ fn line(text: &str, field: &str) -> Option<u64> {
         "registry" => &places.registry,
         "workloads" => &places.workloads,
         "proxy.workers" => &places.proxy.workers,
+        "proxy.bounds" => &places.proxy.bounds,
         _ => return None,
     };
     Some(section.get(name)?.referenced.line())

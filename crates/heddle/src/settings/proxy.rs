@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use heddle_proxy::{Bounds, Elasticity, Network, Timeouts};
+use heddle_proxy::{Bounds, Elasticity, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, Network, Timeouts};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -79,8 +79,8 @@ struct ProxyBounds {
     connections_per_endpoint: Within<1, 1_000_000>,
     idle_per_endpoint: Within<0, 1_000_000>,
     links: Within<1, 1_000_000>,
-    head_bytes: Within<1_024, 65_535>,
-    head_fields: Within<8, 128>,
+    head_bytes: Within<1_024, { u64::MAX }>,
+    head_fields: Within<8, { u64::MAX }>,
     block_bytes: Within<64, 65_536>,
     blocks: Within<64, 16_777_216>,
     stream_window_bytes: Within<4_096, 67_108_864>,
@@ -158,6 +158,31 @@ impl Default for ProxyBounds {
     }
 }
 
+impl ProxyBounds {
+    /// What would let in heads that could not be sent on to another node.
+    fn contradiction(&self) -> Option<Contradiction> {
+        let (bytes, fields) = (self.head_bytes.get(), self.head_fields.get());
+        let (most_bytes, most_fields) = (MAX_HEAD_BYTES as u64, MAX_HEAD_FIELDS as u64);
+        let too_much = |fields, set, most, unit| Contradiction {
+            fields,
+            reason: format!(
+                "{set} is more than {most}: with what nodes add on the way a head could have more {unit} than another \
+                 node takes"
+            ),
+            remedy: format!("set it to at most {most}"),
+        };
+        if bytes > most_bytes {
+            let field = &["proxy.bounds.head_bytes"];
+            return Some(too_much(field, bytes, most_bytes, "bytes"));
+        }
+        if fields > most_fields {
+            let field = &["proxy.bounds.head_fields"];
+            return Some(too_much(field, fields, most_fields, "fields"));
+        }
+        None
+    }
+}
+
 impl Proxy {
     /// What each field allows and all of them together, on this machine, do not.
     pub(super) fn contradiction(&self) -> Option<Contradiction> {
@@ -189,6 +214,9 @@ impl Proxy {
                 ),
                 remedy: format!("set retire_below_percent to at most {most}"),
             });
+        }
+        if let Some(contradiction) = self.bounds.contradiction() {
+            return Some(contradiction);
         }
         let allowed = rustix::thread::sched_getaffinity(None).ok()?;
         let mut cpus = workers.cpus.iter().map(|cpu| cpu.size());

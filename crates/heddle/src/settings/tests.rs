@@ -58,6 +58,14 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
             "s.yaml:3: proxy.bounds.blocks: 1 is out of range (expected 64 to 16777216)",
         ),
         (
+            "proxy:\n  bounds:\n    blocks: 64\n    head_fields: 1000\n",
+            "s.yaml:4: proxy.bounds.head_fields: 1000 is more than 128: with what nodes add on the way a head could have more fields than another node takes (set it to at most 128)",
+        ),
+        (
+            "proxy:\n  bounds: {head_bytes: 65535}\n",
+            "s.yaml:2: proxy.bounds.head_bytes: 65535 is more than 61439: with what nodes add on the way a head could have more bytes than another node takes (set it to at most 61439)",
+        ),
+        (
             "proxy:\n  trusted_sources: [10.0.0.0/33]\n",
             "s.yaml:2: proxy.trusted_sources[0]: /33 is too long for 10.0.0.0 (expected an address or a range such as 10.0.0.0/8)",
         ),
