@@ -26,6 +26,9 @@ use crate::door::Door;
 use crate::entry::Entry;
 use crate::failure::{Failure, Reason};
 
+/// Status of heads that have more bytes or fields than a parser takes (RFC 6585 section 5).
+const TOO_LARGE: u16 = 431;
+
 /// A flow under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Live {
@@ -206,7 +209,8 @@ impl Guards {
     /// what the endpoint gets.
     ///
     /// # Errors
-    /// [`Reason::PolicyDenied`]; or why its path is ambiguous, where a rule looks at paths.
+    /// [`Reason::PolicyDenied`]; [`Reason::HeadGrew`] for a head that is too large to be looked at; or why its path is
+    /// ambiguous, where a rule looks at paths.
     pub(crate) fn allow_request(
         &self,
         door: &Door,
@@ -224,11 +228,14 @@ impl Guards {
         let limits = Limits {
             max_head_bytes: usize::from(u16::MAX),
             max_fields: usize::from(u16::MAX),
+            max_target_bytes: usize::from(u16::MAX),
             ..Limits::default()
         };
-        let parsed = judged.head.parse(head, &limits);
-        if !matches!(parsed, Ok(Some(_))) {
-            return Err(Reason::PolicyDenied.into());
+        match judged.head.parse(head, &limits) {
+            Ok(Some(_)) => {}
+            // Too much was added for the parser to take it: no rule has said anything.
+            Err(reject) if reject.status == TOO_LARGE => return Err(Reason::HeadGrew.into()),
+            Ok(None) | Err(_) => return Err(Reason::PolicyDenied.into()),
         }
         let Judged { head: parts, path } = judged;
         let target = parts.path.of(head);

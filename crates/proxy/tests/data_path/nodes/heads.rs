@@ -1,10 +1,13 @@
 //! Heads that are as large as may be: what one node lets in the next does not refuse for what was added on the way.
 
-use heddle_model::{AppProtocol, Filters, HeaderEdits, Mesh, PolicyAction};
+use heddle_model::{
+    AppProtocol, Filters, HeaderEdits, HttpMatch, Mesh, PathRewrite, PolicyAction, PolicyRule,
+    Rewrite,
+};
 use heddle_proxy::{Bounds, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, Protocol, Settings};
 
 use super::pair::Pair;
-use crate::policy::{CALLERS, from, guarded, policy, with};
+use crate::policy::{CALLERS, Guarded, from, guarded, policy, with};
 use crate::routes::{forward, prefix, rule, to};
 use crate::support::{Client, Response, Upstream, serve};
 
@@ -183,5 +186,65 @@ fn what_a_route_makes_too_large_for_the_next_node_the_first_refuses() {
             let reason = (status == 431).then_some("head_grew_too_large");
             assert_eq!(response.field("heddle-reason"), reason, "{case}");
         }
+    }
+}
+
+/// Allows the first caller what it asks for by the one path.
+fn allowed(mesh: Mesh, path: &str) -> Mesh {
+    let looks_at_paths = PolicyRule {
+        http: Some(HttpMatch {
+            path_starts: vec![path.into()],
+            ..HttpMatch::default()
+        }),
+        ..from(CALLERS[0])
+    };
+    let allow = policy("paths", PolicyAction::Allow, vec![looks_at_paths]);
+    with(mesh, vec![allow])
+}
+
+#[test]
+fn a_head_that_is_too_large_to_be_judged_is_not_said_to_be_denied() {
+    let mesh = guarded(serve(str::to_owned), AppProtocol::Http);
+    let bed = Guarded::new(&allowed(adding(mesh, 64, 0), "/"));
+    // With three that say where it comes from: as many as the parser takes, and one more.
+    for (fields, status) in [(93, 200), (94, 431), (100, 431)] {
+        let (response, got) = ask(bed.client(CALLERS[0]), &request(fields, 0));
+        assert_eq!(
+            response.status(),
+            status,
+            "{fields} fields {}",
+            response.head
+        );
+        assert_eq!(got, (status == 200).then_some(fields + 3 + 64));
+        let reason = (status == 431).then_some("head_grew_too_large");
+        assert_eq!(response.field("heddle-reason"), reason);
+    }
+    let (response, _) = ask(bed.client(CALLERS[1]), &request(93, 0));
+    assert_eq!(response.field("heddle-reason"), Some("policy_denied"));
+}
+
+#[test]
+fn a_path_that_a_route_makes_longer_than_a_clients_may_be_is_judged_like_any() {
+    let longer = format!("/{}", "longer".repeat(100));
+    let mut mesh = guarded(serve(str::to_owned), AppProtocol::Http);
+    let filters = Filters {
+        rewrite: Some(Rewrite {
+            hostname: None,
+            path: Some(PathRewrite::ReplacePrefix(longer.as_str().into())),
+        }),
+        ..Filters::default()
+    };
+    let to_echo = forward(vec![to("test/echo", 1)]);
+    mesh.services[0].ports[0].routes = Some(vec![rule(prefix("/a"), to_echo, filters)]);
+    let mesh = allowed(mesh, &longer);
+    let path = format!("/a/{}", "p".repeat(8 * 1024 - 3));
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nx: y\r\n\r\n");
+    let (response, got) = ask(Guarded::new(&mesh).client(CALLERS[0]), &request);
+    assert_eq!(got, Some(5), "{}", response.head);
+    for between_nodes in PROTOCOLS {
+        let settings = settings(between_nodes, (100, 32 * 1024));
+        let pair = Pair::of(&settings, mesh.clone());
+        let (response, got) = ask(pair.client(CALLERS[0]), &request);
+        assert_eq!(got, Some(5), "{between_nodes:?} {}", response.head);
     }
 }
