@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use heddle_intercept::hooks::FullTables;
 use heddle_model::{Mesh, SpiffeId};
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +120,9 @@ pub(crate) struct InterceptionStatus {
     pub(crate) serving: u64,
     /// Pods that are not: nothing is known of their workload, or not yet.
     pub(crate) held: u64,
+    /// How often the hooks had no room for a connection.
+    #[serde(default)]
+    pub(crate) full: FullTables,
 }
 
 /// What the process waits for before it stops the workloads and ends.

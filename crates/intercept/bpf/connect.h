@@ -50,8 +50,12 @@ static __always_inline enum decision decide(struct bpf_sock_addr *ctx, const str
     }
     struct pending *pending = bpf_map_lookup_elem(&pendings, &netns);
     __u32 *all = all_handshakes();
-    if (!pending || !all || !has_room(pending->count, *all))
+    if (!pending || !all)
         return DECIDED_REFUSE;
+    if (!has_room(pending->count, *all)) {
+        count_full(FULL_HANDSHAKES);
+        return DECIDED_REFUSE;
+    }
     struct destination *destination =
         bpf_sk_storage_get(&destinations, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
     if (!destination)

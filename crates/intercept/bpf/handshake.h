@@ -42,6 +42,7 @@ static __always_inline void begin(struct bpf_sock_ops *ctx)
         __sync_fetch_and_sub(all, 1);
         if (is_counted)
             __sync_fetch_and_sub(&pending->count, 1);
+        count_full(FULL_HANDSHAKES);
         return;
     }
     bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
@@ -88,9 +89,13 @@ static __always_inline void visit(struct bpf_sock_ops *ctx, bool is_beginning)
     // stayed here would let a stranger in who has the same ones.
     if (!is_beginning)
         bpf_map_delete_elem(&visits, &visit);
-    else if (is_own(netns, &visit.to) && !is_own(netns, &visit.from) &&
-             !bpf_map_update_elem(&visits, &visit, &yes, BPF_ANY))
-        bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
+    else if (is_own(netns, &visit.to) && !is_own(netns, &visit.from)) {
+        // Without an entry it is steered like what comes from the network.
+        if (bpf_map_update_elem(&visits, &visit, &yes, BPF_ANY))
+            count_full(FULL_VISITS);
+        else
+            bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
+    }
 }
 
 // A rewritten connection has reached its listener.

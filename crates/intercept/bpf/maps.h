@@ -70,6 +70,14 @@ struct {
     __type(value, __u32);
 } crowd SEC(".maps");
 
+// How often a table had no room for a connection, by `enum full_table`.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, FULL_TABLES);
+    __type(key, __u32);
+    __type(value, __u64);
+} full SEC(".maps");
+
 // Of a client's socket and of the socket that the listener made for it. Goes with the socket.
 struct {
     __uint(type, BPF_MAP_TYPE_SK_STORAGE);

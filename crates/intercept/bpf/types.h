@@ -75,6 +75,13 @@ struct destination {
     __u32 pod;
 };
 
+// The tables that connections need room in.
+enum full_table {
+    FULL_HANDSHAKES, // or the pod's share of it
+    FULL_VISITS,
+    FULL_TABLES,
+};
+
 // A connection that the proxy opens to a pod's program from within, with the address of the program's client.
 struct visit {
     struct address to;

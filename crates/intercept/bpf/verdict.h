@@ -90,6 +90,14 @@ static __always_inline bool has_room(__u32 count, __u32 all)
     return count < (all < MAX_ALL_HANDSHAKES / 2 ? MAX_HANDSHAKES : MIN_HANDSHAKES);
 }
 
+// A table had no room for a connection.
+static __always_inline void count_full(__u32 table)
+{
+    __u64 *count = bpf_map_lookup_elem(&full, &table);
+    if (count)
+        __sync_fetch_and_add(count, 1);
+}
+
 static __always_inline bool is_served(const struct pod *pod)
 {
     __u32 zero = 0;

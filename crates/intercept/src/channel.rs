@@ -19,6 +19,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::hooks::FullTables;
 use crate::{Family, Fate, PodId};
 
 #[cfg(test)]
@@ -44,6 +45,8 @@ pub enum ToProxy {
     },
     /// All pods have been told that there were when the proxy was started.
     Recalled,
+    /// How often the hooks had no room for a connection.
+    Full(FullTables),
     /// Does the proxy still listen to this? To be answered with [`ToHolder::Pong`].
     Ping {
         /// Which question.

@@ -13,6 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
 use crate::channel::{ToHolder, ToProxy, receive, send};
+use crate::hooks::FullTables;
 use crate::{Family, Fate, PodId};
 
 #[cfg(test)]
@@ -39,6 +40,8 @@ pub enum Event {
     },
     /// All pods have been told that there were when the proxy was started.
     Recalled,
+    /// How often the hooks had no room for a connection, since the holder was started.
+    Full(FullTables),
     /// A pod is not the mesh's any more: what waits in its listeners is to be served still.
     Released {
         /// The pod.
@@ -197,6 +200,7 @@ impl Client {
                 })
             }
             ToProxy::Recalled => Some(Event::Recalled),
+            ToProxy::Full(full) => Some(Event::Full(full)),
             ToProxy::Ping { number } => {
                 // Where it does not fit, the holder has not listened for long: it asks again.
                 let _ = send(

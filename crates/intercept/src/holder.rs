@@ -29,6 +29,7 @@ use crate::{Exclude, PodId};
 
 mod child;
 mod claim;
+mod full;
 mod guests;
 mod leftovers;
 mod memory;
@@ -42,6 +43,7 @@ mod watch;
 
 use child::Proxy;
 pub use claim::Claim;
+use full::FullSeen;
 use guests::Guests;
 pub use leftovers::{Removed, uninstall};
 use memory::{Memory, Remembered};
@@ -168,6 +170,7 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
         has_worked: false,
         stopping: false,
         is_news: false,
+        full: FullSeen::default(),
     };
     holder.recall(config.own)?;
     let ended = holder.serve(guests, signals)?;
@@ -192,6 +195,8 @@ struct RunningHolder {
     stopping: bool,
     /// Whether pods are to be written down that were not.
     is_news: bool,
+    /// How often the hooks had no room.
+    full: FullSeen,
 }
 
 impl RunningHolder {
@@ -306,7 +311,11 @@ impl RunningHolder {
             for pod in self.pods.overdue(Instant::now()) {
                 self.pods.forget(pod);
             }
+            let full = self.full.look(Instant::now(), || self.pods.hooks().full());
             if let Some(proxy) = &mut self.proxy {
+                if let Some(full) = full {
+                    proxy.say_full(full);
+                }
                 // Once it is told to stop, it may take its time.
                 if !self.stopping {
                     proxy.feel(Instant::now());
@@ -371,6 +380,7 @@ impl RunningHolder {
                     proxy.say_enrolled(pod);
                 }
                 proxy.say_recalled();
+                proxy.say_full(self.full.seen());
                 self.proxy = Some(proxy);
             }
             Err(error) if !self.has_worked => {

@@ -120,6 +120,17 @@ pub struct Guarded {
     pub addresses: Vec<IpAddr>,
 }
 
+/// How often the tables of the hooks had no room for a connection, since there are hooks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FullTables {
+    /// Of what pods dial, until their listeners have it. A pod that has used up its share counts: its connection is
+    /// refused.
+    pub handshakes: u64,
+    /// Of calls of the proxy to a pod's program with its client's address, until they are established. Such a call
+    /// is taken for one that comes from the network, and comes back to the proxy.
+    pub visits: u64,
+}
+
 /// The hooks of a node. When they are dropped, or the process ends, they are gone, but for the guard.
 #[derive(Debug)]
 pub enum Hooks {
@@ -186,6 +197,14 @@ impl Hooks {
         match self {
             Hooks::Bpf(bpf) => bpf.guarded(),
             Hooks::Nft(..) => Vec::new(),
+        }
+    }
+
+    /// How often there was no room for a connection. Packet filters have no such tables.
+    pub fn full(&self) -> FullTables {
+        match self {
+            Hooks::Bpf(bpf) => bpf.full(),
+            Hooks::Nft(..) => FullTables::default(),
         }
     }
 

@@ -49,6 +49,10 @@ fn runs() {
             count.parse().expect("a number"),
             to.parse().expect("an address"),
         ),
+        ["begin", count, to] => begin(
+            count.parse().expect("a number"),
+            to.parse().expect("an address"),
+        ),
         other => panic!("an unknown role: {other:?}"),
     }
 }
@@ -219,6 +223,15 @@ fn flood(count: usize, to: SocketAddr) {
             thread::park_timeout(BETWEEN);
         }
     });
+}
+
+/// Begins so many connections at once.
+fn begin(count: usize, to: SocketAddr) {
+    let dials = (0..count).map(|_| thread::spawn(move || TcpStream::connect_timeout(&to, WAIT)));
+    let dials: Vec<_> = dials.collect();
+    for dial in dials {
+        let _outcome = dial.join();
+    }
 }
 
 /// One request over one connection.

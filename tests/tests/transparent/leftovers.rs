@@ -7,7 +7,7 @@ use crate::programs::text;
 use crate::stage::{Scene, Stage, skipped, until};
 
 /// Runs a program in a pod's network namespace; `None`: it is not there, or not content.
-fn inside(stage: &Stage, pod: &str, words: &[&str]) -> Option<String> {
+pub(crate) fn inside(stage: &Stage, pod: &str, words: &[&str]) -> Option<String> {
     let netns = format!("--net={}", text(&stage.pod(pod).network()));
     let output = Command::new("nsenter")
         .arg(netns)

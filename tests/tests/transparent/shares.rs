@@ -4,8 +4,9 @@ use std::fs::File;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use crate::leftovers::inside;
 use crate::load::{Kind, Load, failures};
-use crate::stage::{Scene, Stage, pause, until};
+use crate::stage::{Scene, Stage, pause, skipped, until};
 
 /// Connections that a flood tries to hold: more than all pods of a node may.
 const TRIED: usize = 9_000;
@@ -82,4 +83,46 @@ fn a_flood_of_one_pod_or_of_strangers_at_one_pod_leaves_the_others_alone() {
     until("what was held is free again", || {
         stage.counters("one").sum("heddle_connections_active", "") < 20
     });
+}
+
+/// More dials than the hooks remember of one pod until they are answered.
+const BEGUN: usize = 1_100;
+
+#[test]
+fn a_pod_whose_dials_the_hooks_have_no_room_for_is_counted_and_said() {
+    let scene = Scene::default()
+        .pod("caller", "one")
+        .pod("server", "one")
+        .service("server", "{port: 80, appProtocol: http}");
+    let Some(stage) = scene.up() else { return };
+    if !stage.log("one").contains("hooks=Bpf") {
+        return skipped("packet filters have no tables that could be full");
+    }
+    let _server = stage.answer("server", 80);
+    let server = stage.at("server", 80);
+    assert!(stage.dial("caller", &server).is_good());
+    let full = |table| {
+        let counters = stage.counters("one");
+        counters.sum("heddle_hook_tables_full_total", table)
+    };
+    assert_eq!(full(""), 0);
+    // Given a pod whose dials get no answer …
+    for rule in [
+        "add table inet silence",
+        "add chain inet silence in { type filter hook input priority 0; }",
+        "add rule inet silence in tcp dport 15001 drop",
+    ] {
+        inside(&stage, "caller", &["nft", rule]).expect("a rule");
+    }
+    // … when it begins too many at once, then those beyond are counted, and the log says so.
+    let mut command = stage.own("caller", &format!("begin {BEGUN} {server}"));
+    let mut begun = command.stdin(Stdio::piped()).spawn().expect("a client");
+    until("it is counted", || full("handshakes") > 0);
+    assert_eq!(full("visits"), 0);
+    until("it is said", || {
+        let log = stage.log("one");
+        log.contains("tables of the hooks had no room for connections")
+    });
+    begun.kill().expect("ended");
+    begun.wait().expect("ended");
 }

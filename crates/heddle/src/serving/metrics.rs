@@ -1,5 +1,6 @@
 //! The metrics of the process itself, beside those of its requests.
 
+use heddle_intercept::hooks::FullTables;
 use heddle_telemetry::process::Usage;
 use heddle_telemetry::text::{Encoder, Kind};
 
@@ -67,6 +68,13 @@ fn pods(encoder: &mut Encoder<'_>, status: &InterceptionStatus) {
     encoder.family(name, Kind::Gauge, help);
     for (state, pods) in [("serving", status.serving), ("held", status.held)] {
         encoder.count(name, &[("state", state)], pods);
+    }
+    let name = "heddle_hook_tables_full_total";
+    let help = "Connections for which a table of the hooks had no room.";
+    encoder.family(name, Kind::Counter, help);
+    let FullTables { handshakes, visits } = status.full;
+    for (table, times) in [("handshakes", handshakes), ("visits", visits)] {
+        encoder.count(name, &[("table", table)], times);
     }
 }
 
@@ -138,5 +146,31 @@ fn workloads(encoder: &mut Encoder<'_>, status: &Status) {
     );
     for (workload, process) in &processes {
         encoder.count(name, &[("workload", workload)], process.restarts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_tables_of_the_hooks_are_counted() {
+        let mut text = String::new();
+        let status = InterceptionStatus {
+            holder_socket: "/x".into(),
+            serving: 1,
+            held: 0,
+            full: FullTables {
+                handshakes: 2,
+                visits: 3,
+            },
+        };
+        pods(&mut Encoder::new(&mut text), &status);
+        for line in [
+            "heddle_hook_tables_full_total{table=\"handshakes\"} 2\n",
+            "heddle_hook_tables_full_total{table=\"visits\"} 3\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
     }
 }

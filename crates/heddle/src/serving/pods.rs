@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use heddle_intercept::hooks::FullTables;
 use heddle_intercept::{Cidr, Client, Event, Fate, PodId, Tell, Teller};
 use heddle_model::{Mesh, Mode, WorkloadName};
 use heddle_proxy::{Entry, Proxy};
@@ -51,6 +52,8 @@ pub(super) struct Pods {
     is_untold: bool,
     /// Where operators ask the holder.
     holder_socket: PathBuf,
+    /// How often the hooks had no room for a connection.
+    full: FullTables,
 }
 
 struct Pod {
@@ -82,6 +85,7 @@ impl Pods {
             outside: BTreeSet::new(),
             is_untold: false,
             holder_socket,
+            full: FullTables::default(),
         };
         Ok((client, pods))
     }
@@ -111,6 +115,7 @@ impl Pods {
                 self.is_recalled = true;
                 self.follow(mesh, proxy);
             }
+            Event::Full(full) => self.full = full,
             Event::Released { pod } => self.released(pod, proxy),
         }
     }
@@ -129,6 +134,7 @@ impl Pods {
             holder_socket: self.holder_socket.clone(),
             serving: serving as u64,
             held: (self.pods.len() - serving) as u64,
+            full: self.full,
         }
     }
 

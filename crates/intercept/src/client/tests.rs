@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use super::{Client, Event, Tell};
 use crate::channel::{ToHolder, ToProxy, pair, receive, send};
+use crate::hooks::FullTables;
 use crate::{Family, Fate, PodId};
 
 #[tokio::test]
@@ -42,6 +43,12 @@ async fn a_proxy_hears_of_pods_and_gets_sockets() {
 
     // Whether it still works it is asked without hearing of it.
     send(&holder, &ToProxy::Ping { number: 7 }, &[]).unwrap();
+    let full = FullTables {
+        handshakes: 1,
+        visits: 2,
+    };
+    send(&holder, &ToProxy::Full(full), &[]).unwrap();
+    assert!(matches!(client.next().await, Some(Event::Full(said)) if said == full));
     send(&holder, &ToProxy::Recalled, &[]).unwrap();
     assert!(matches!(client.next().await, Some(Event::Recalled)));
     assert_eq!(

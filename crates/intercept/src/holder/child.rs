@@ -17,6 +17,7 @@ use super::pods::{EnrolledPod, Pods};
 use super::pulse::{Beat, Pulse};
 use crate::PodId;
 use crate::channel::{ToProxy, pair, send};
+use crate::hooks::FullTables;
 use crate::sockopt::refuse_descriptors;
 
 /// Answers that may wait to be taken: until some are, no more questions are.
@@ -32,7 +33,8 @@ pub(super) struct Proxy {
     process: Child,
     pidfd: OwnedFd,
     channel: OwnedFd,
-    /// What it could not be told yet: pods, at most twice each, answers ([`MAX_ANSWERS`]), and one question.
+    /// What it could not be told yet: pods, at most twice each, answers ([`MAX_ANSWERS`]), one
+    /// question, and how often tables were full.
     unsaid: VecDeque<Word>,
     started: Instant,
     /// Whether it answers; none, before it has said that it works.
@@ -52,6 +54,8 @@ enum Word {
     Socket(u64, io::Result<OwnedFd>),
     /// Of these there is one at most.
     Ping(u64),
+    /// The same.
+    Full(FullTables),
 }
 
 impl Proxy {
@@ -169,6 +173,11 @@ impl Proxy {
         self.unsaid.push_back(Word::Recalled);
     }
 
+    pub(super) fn say_full(&mut self, full: FullTables) {
+        self.unsaid.retain(|word| !matches!(word, Word::Full(_)));
+        self.unsaid.push_back(Word::Full(full));
+    }
+
     pub(super) fn say_released(&mut self, pod: PodId) {
         self.unsaid.push_back(Word::Released(pod));
     }
@@ -214,6 +223,7 @@ fn say(channel: &OwnedFd, word: &Word, pods: &Pods) -> io::Result<()> {
             (enrolled, vec![pod.outbound.as_fd(), pod.inbound.as_fd()])
         }
         Word::Recalled => (ToProxy::Recalled, Vec::new()),
+        Word::Full(full) => (ToProxy::Full(*full), Vec::new()),
         Word::Ping(number) => (ToProxy::Ping { number: *number }, Vec::new()),
         Word::Released(id) => (ToProxy::Released { pod: *id }, Vec::new()),
         Word::Socket(request, made) => {

@@ -21,6 +21,7 @@ fn holder(memory: &Path) -> Option<RunningHolder> {
         has_worked: true,
         stopping: false,
         is_news: false,
+        full: FullSeen::default(),
     })
 }
 

@@ -12,7 +12,7 @@ use rustix::fs::{FsWord, fstatfs};
 
 use super::layout::{self, Address, PodBytes, PodEntry};
 use super::pins::Pins;
-use super::{Guarded, HookError, Options, Pod, loaded};
+use super::{FullTables, Guarded, HookError, Options, Pod, loaded};
 use crate::sockopt::netns_cookie;
 use crate::{Cidr, Fate, MAX_EXCLUDED, PodId};
 pub(super) use packets::Packets;
@@ -366,6 +366,10 @@ impl Bpf {
             }
         }
         done
+    }
+
+    pub(super) fn full(&self) -> FullTables {
+        self.tables.full()
     }
 
     /// How many connections are in their handshake: rewritten and not yet with their listener, or of the proxy

@@ -5,13 +5,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
+use heddle_intercept::hooks::FullTables;
 use heddle_intercept::{Family, routes, sockopt};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
 
 use crate::capture::Capture;
 use crate::handshakes;
-use crate::stage::{Pod, Stage, accept, await_call, on_stage, within_pod};
+use crate::stage::{Pod, Stage, accept, await_call, on_stage, run, within_pod};
 
 /// As the holder makes it for the proxy.
 pub(crate) fn connect(
@@ -152,6 +153,57 @@ fn a_call_of_the_proxy_ends_also_when_the_address_that_it_went_to_is_gone() {
             .unwrap();
         drop(waiting);
         // … then nothing is left by which its client would be taken for the proxy.
+        assert_eq!(handshakes::count(&hooks), 0);
+    });
+}
+
+#[test]
+fn calls_for_which_there_is_no_room_are_counted() {
+    /// As many as the programs remember.
+    const MOST: u16 = 16_384;
+    /// Ports of the client, none of which the mesh listens at in the pod.
+    const FIRST: u16 = 16_000;
+    if !handshakes::may_have(usize::from(MOST) + 1_000) {
+        return;
+    }
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pod = stage.pod(1);
+        within_pod(&pod, || {
+            run("nft", "add table inet silence");
+            run(
+                "nft",
+                "add chain inet silence in { type filter hook input priority 0; }",
+            );
+            run("nft", "add rule inet silence in tcp dport 9000 drop");
+        });
+        pod.enrol(&mut hooks);
+        routes::prepare(pod.netns.as_fd()).unwrap();
+        let to = "10.90.1.2:9000".parse().unwrap();
+        let call = |port| {
+            let client = SocketAddr::from(([192, 0, 2, 7], port));
+            let socket = transparent(stage, &pod, client, to);
+            rustix::io::ioctl_fionbio(&socket, true).unwrap();
+            let under_way = rustix::net::connect(&socket, &to);
+            assert_eq!(under_way, Err(Errno::INPROGRESS));
+            socket
+        };
+        // Given as many calls under way as are remembered …
+        let mut waiting: Vec<OwnedFd> = (0..MOST).map(|number| call(FIRST + number)).collect();
+        assert_eq!(handshakes::count(&hooks), usize::from(MOST));
+        assert_eq!(hooks.full(), FullTables::default());
+        // … one more is counted …
+        let more = call(FIRST + MOST);
+        let full = FullTables {
+            handshakes: 0,
+            visits: 1,
+        };
+        assert_eq!(hooks.full(), full);
+        // … and none is, once there is room again.
+        drop((waiting.pop(), more));
+        waiting.push(call(FIRST + MOST));
+        assert_eq!(hooks.full(), full);
+        drop(waiting);
         assert_eq!(handshakes::count(&hooks), 0);
     });
 }

@@ -1,4 +1,4 @@
-use heddle_intercept::hooks::Kind;
+use heddle_intercept::hooks::{FullTables, Kind};
 use heddle_intercept::request::ProxyStatus;
 
 use super::*;
@@ -81,6 +81,7 @@ fn pods_are_counted() {
         holder_socket: "/x".into(),
         serving,
         held,
+        full: FullTables::default(),
     };
     for (serving, held, said) in [
         (0, 0, "no pod is enrolled"),

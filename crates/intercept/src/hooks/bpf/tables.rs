@@ -11,7 +11,7 @@ use crate::hooks::layout::{
     self, Address, Destination, Handshake, Network, Pending, PodBytes, Visit,
 };
 use crate::hooks::pins::Orphans;
-use crate::hooks::{HookError, Range, loaded};
+use crate::hooks::{FullTables, HookError, Range, loaded};
 
 /// The tables, taken out of the object.
 pub(super) struct Tables {
@@ -23,6 +23,7 @@ pub(super) struct Tables {
     pub(super) visits: HashMap<MapData, Visit, u8>,
     networks: LpmTrie<MapData, Network, u8>,
     epoch: Array<MapData, u32>,
+    full: Array<MapData, u64>,
 }
 
 impl Tables {
@@ -36,7 +37,18 @@ impl Tables {
             visits: loaded::table(object, "visits")?,
             networks: loaded::table(object, "networks")?,
             epoch: loaded::table(object, "epoch")?,
+            full: loaded::table(object, "full")?,
         })
+    }
+
+    /// How often they had no room for a connection (`enum full_table`).
+    pub(super) fn full(&self) -> FullTables {
+        // An array has all of its entries.
+        let count = |table| self.full.get(&table, 0).unwrap_or(0);
+        FullTables {
+            handshakes: count(0),
+            visits: count(1),
+        }
     }
 
     pub(super) fn set_epoch(&mut self, epoch: u32) -> Result<(), HookError> {
