@@ -19,7 +19,8 @@ use crate::exit::{Exit, Failure};
 ///
 /// From now on, what the pod's programs dial within the mesh's addresses, and what arrives for them, goes
 /// through the node's proxy, which they do not notice; connections that are open stay as they are. New ones
-/// wait until the proxy has the pod's identity and policies. A pod that is enrolled already stays so.
+/// wait until the proxy has the pod's identity and policies. A pod that is enrolled already stays so,
+/// and is found again by the path that is named now if that lasts longer.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle enrol shop/reviews --netns /run/netns/reviews

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use heddle_model::WorkloadName;
@@ -81,6 +81,8 @@ impl RunningHolder {
         exclude: Exclude,
     ) -> Result<Option<String>, String> {
         let netns = File::from(netns);
+        // First, so that it is not given up whose old path is gone.
+        let known = self.pods.find_by(workload, &path, &netns, &exclude);
         // Their addresses may be those of others by now.
         for gone in self.pods.vanished() {
             self.release_vanished(&gone);
@@ -91,7 +93,8 @@ impl RunningHolder {
         if let Some(before) = self.pods.of(workload) {
             if before.is_in(&netns) {
                 if before.exclude == exclude {
-                    return Ok(self.remember());
+                    let warning = known.map(|known| still_known_by(workload, &path, &known));
+                    return Ok(self.remember().or(warning));
                 }
                 // Letting go of it for a moment would let it speak in the clear for as long.
                 return Err(format!(
@@ -217,4 +220,13 @@ impl RunningHolder {
             }
         }
     }
+}
+
+/// What an operator is told who names a path that is not taken.
+fn still_known_by(workload: &WorkloadName, path: &Path, known: &Path) -> String {
+    let (path, known) = (path.display(), known.display());
+    format!(
+        "{workload} is enrolled already, and a holder that is restarted looks for it at {known} still: {path} lasts no \
+         longer, or the holder cannot follow it"
+    )
 }

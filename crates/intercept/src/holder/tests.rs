@@ -92,6 +92,56 @@ fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
     );
 }
 
+/// Where a pod is looked for, as operators are told and as it is written down.
+fn found_at(holder: &mut RunningHolder, memory: &Path) -> PathBuf {
+    let [pod] = &list(holder)[..] else {
+        panic!("one pod is enrolled")
+    };
+    let remembered = std::fs::read_to_string(memory).unwrap();
+    let written = format!("{:?}", pod.netns.display().to_string());
+    assert!(remembered.contains(&written), "{remembered}");
+    assert_eq!(pod.state, PodState::Unserved);
+    pod.netns.clone()
+}
+
+#[test]
+fn a_pod_that_is_enrolled_again_by_a_path_that_lasts_is_found_by_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = folder.path().join("node.pods.json");
+    let Some(mut holder) = holder(&memory) else {
+        return;
+    };
+    // Given a pod that was enrolled by a path that goes with a process …
+    let (netns, vanishing) = namespace(&["10.0.0.2"]);
+    let netns = || netns.try_clone().unwrap();
+    let enrol = |holder: &mut RunningHolder, path: &Path| {
+        let replies = enrol(holder, "vault", netns(), path.to_owned());
+        let place = found_at(holder, &memory);
+        (replies, place)
+    };
+    let done = || vec![Reply::Done];
+    assert_eq!(enrol(&mut holder, &vanishing), (done(), vanishing.clone()));
+    let id = holder.pods.of(&name("vault")).unwrap().id;
+    // … when it is enrolled again by one that lasts, it is found by that …
+    let lasting = folder.path().join("vault");
+    symlink(&vanishing, &lasting).unwrap();
+    assert_eq!(enrol(&mut holder, &lasting), (done(), lasting.clone()));
+    // … and a worse one is not taken for it, which is said: one that goes with a process, or leads nowhere …
+    for worse in [&vanishing, &folder.path().join("nowhere")] {
+        let (replies, place) = enrol(&mut holder, worse);
+        let [Reply::Warning(warning), Reply::Done] = &replies[..] else {
+            panic!("{replies:?}");
+        };
+        let still = format!("looks for it at {} still", lasting.display());
+        assert!(warning.contains(&still), "{warning}");
+        assert_eq!(place, lasting);
+    }
+    // … as long as it leads there: then another is, and the pod is not let go for a moment.
+    std::fs::remove_file(&lasting).unwrap();
+    assert_eq!(enrol(&mut holder, &vanishing), (done(), vanishing.clone()));
+    assert_eq!(holder.pods.of(&name("vault")).unwrap().id, id);
+}
+
 #[test]
 fn a_lost_pod_is_listed_with_its_reason_and_comes_back_or_is_released() {
     let folder = tempfile::tempdir().unwrap();

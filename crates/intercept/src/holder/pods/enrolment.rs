@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::addresses::{Divided, not_before};
 use super::begun::ANSWERED_WITHIN;
-use super::place::{OWN_NAMESPACE, Place, is_namespace, leads_to, place};
+use super::place::{OWN_NAMESPACE, Place, is_namespace, leads_to, place, worth};
 use super::{DRAINS_WITHIN, EnrolledPod, Pods};
 use crate::holder::memory::Remembered;
 use crate::holder::sockets::{self, Found};
@@ -65,6 +65,30 @@ impl Pods {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// An operator names a pod that is enrolled once more: from now on it is found by that path, unless the one that is
+    /// known is better. Returns which one that is.
+    pub(in crate::holder) fn find_by(
+        &mut self,
+        workload: &WorkloadName,
+        path: &Path,
+        netns: &File,
+        exclude: &Exclude,
+    ) -> Option<PathBuf> {
+        let id = self.of(workload)?.id;
+        let pod = self.pods.get_mut(&id)?;
+        if !pod.is_in(netns) || pod.exclude != *exclude {
+            return None;
+        }
+        let known = pod.path.as_mut().filter(|known| known.as_path() != path)?;
+        if worth(path, pod.place) < worth(known, pod.place) {
+            return Some(known.clone());
+        }
+        tracing::info!(%workload, before = %known.display(), path = %path.display(), "a pod is found by another path");
+        path.clone_into(known);
+        pod.is_found = leads_to(path, pod.place);
+        None
     }
 
     /// Enrols a pod: its connections are held until the proxy serves it.

@@ -29,6 +29,13 @@ pub(super) fn leads_to(path: &Path, place: Place) -> bool {
     }
 }
 
+/// How well a path is to be remembered by: whether we can follow it to the namespace, as a holder after us must; and
+/// whether it outlives the process that it is named after. The greater is the better one.
+pub(super) fn worth(path: &Path, place: Place) -> (bool, bool) {
+    let leads_there = stat(path).is_ok_and(|found| (found.st_dev, found.st_ino) == place);
+    (leads_there, !path.starts_with("/proc"))
+}
+
 pub(in crate::holder) fn place(namespace: impl AsFd) -> io::Result<Place> {
     let found = fstat(namespace)?;
     Ok((found.st_dev, found.st_ino))
