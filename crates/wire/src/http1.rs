@@ -58,6 +58,7 @@ pub mod path;
 mod reject;
 mod request;
 mod response;
+mod scan;
 mod target;
 mod trailer;
 mod upgrade;

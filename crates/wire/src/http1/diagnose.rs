@@ -5,31 +5,32 @@
 
 use super::Reject;
 use super::framing::is_token_byte;
+use super::parse::Stop;
 
 /// Reads a refused request head.
 #[cold]
-pub(super) fn request(head: &[u8], error: Option<httparse::Error>) -> Reject {
+pub(super) fn request(head: &[u8], stop: Stop) -> Reject {
     // A TLS record of type handshake, version 3.x.
     if head.starts_with(&[0x16, 0x03]) {
         return Reject::TLS_ON_PLAINTEXT;
     }
-    find(head, request_line).unwrap_or_else(|| fallback(error, Reject::MALFORMED_REQUEST_LINE))
+    find(head, request_line).unwrap_or_else(|| fallback(stop, Reject::MALFORMED_REQUEST_LINE))
 }
 
 /// Reads a refused response head.
 #[cold]
-pub(super) fn response(head: &[u8], error: Option<httparse::Error>) -> Reject {
-    find(head, status_line).unwrap_or_else(|| fallback(error, Reject::MALFORMED_STATUS_LINE))
+pub(super) fn response(head: &[u8], stop: Stop) -> Reject {
+    find(head, status_line).unwrap_or_else(|| fallback(stop, Reject::MALFORMED_STATUS_LINE))
 }
 
-fn fallback(error: Option<httparse::Error>, first_line: Reject) -> Reject {
-    match error {
-        Some(httparse::Error::TooManyHeaders) => Reject::TOO_MANY_FIELDS,
-        Some(httparse::Error::HeaderName) => Reject::FIELD_NAME_NOT_TOKEN,
-        Some(httparse::Error::HeaderValue) => Reject::CONTROL_CHARACTER,
-        Some(httparse::Error::Token | httparse::Error::Status) => first_line,
-        Some(httparse::Error::Version) => Reject::MALFORMED_VERSION,
-        Some(httparse::Error::NewLine) | None => Reject::MALFORMED_HEAD,
+fn fallback(stop: Stop, first_line: Reject) -> Reject {
+    match stop {
+        Stop::TooManyFields => Reject::TOO_MANY_FIELDS,
+        Stop::FieldName => Reject::FIELD_NAME_NOT_TOKEN,
+        Stop::FieldValue => Reject::CONTROL_CHARACTER,
+        Stop::FirstLine => first_line,
+        Stop::Version => Reject::MALFORMED_VERSION,
+        Stop::LineEnd | Stop::Incomplete => Reject::MALFORMED_HEAD,
     }
 }
 

@@ -1,11 +1,11 @@
 //! What parsing a request head and a response head have in common.
 //!
-//! httparse does the heavy lifting, vectorised and into a table on the stack. It is more lenient
-//! than RFC 9112 in two ways that matter: it takes a bare LF for a line's end, and it skips any
-//! number of empty lines before a message. Both are closed here: the first by looking at the two
-//! bytes where each line must end, which costs less than searching for LFs, the second by counting.
+//! One pass over the bytes, many at a time, finds where each part of each line ends and that it holds
+//! nothing else than it may. The grammar is that of RFC 9112 without its leniencies: a line ends with
+//! CR LF and nothing else, and only so many empty lines are skipped before a message.
 
-use super::{Field, FieldKind, Limits, MAX_FIELDS, Reject, Span};
+use super::scan::{chunk, text_end, token_end};
+use super::{Field, FieldKind, Limits, MAX_FIELDS, Reject, Span, Version};
 
 /// Empty lines accepted before a message. RFC 9112 section 2.2 asks for at least one.
 const MAX_EMPTY_LINES: usize = 2;
@@ -39,61 +39,112 @@ impl<'a> Window<'a> {
     pub(super) fn message(&self) -> &'a [u8] {
         &self.bytes[self.start..]
     }
+}
 
-    /// Where a part of the window begins.
-    #[inline]
-    pub(super) fn offset_of(&self, part: &[u8]) -> usize {
-        (part.as_ptr() as usize).wrapping_sub(self.bytes.as_ptr() as usize)
+/// Why the parser goes no further. What exactly is wrong, [`diagnose`](super::diagnose) finds out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The bytes end before the head does.
+    Incomplete,
+    FirstLine,
+    Version,
+    LineEnd,
+    FieldName,
+    FieldValue,
+    TooManyFields,
+}
+
+/// Passes the version at `at`.
+#[inline]
+pub(super) fn version(bytes: &[u8], at: usize) -> Result<(Version, usize), Stop> {
+    let version = match chunk(bytes, at) {
+        Some(b"HTTP/1.1") => Version::Http11,
+        Some(b"HTTP/1.0") => Version::Http10,
+        None if b"HTTP/1.".starts_with(&bytes[at..]) => return Err(Stop::Incomplete),
+        _ => return Err(Stop::Version),
+    };
+    Ok((version, at + "HTTP/1.1".len()))
+}
+
+/// Passes the CR LF at `at`, where there may be nothing else.
+#[inline(always)]
+pub(super) fn line_end(bytes: &[u8], at: usize, otherwise: Stop) -> Result<usize, Stop> {
+    if chunk(bytes, at) == Some(b"\r\n") {
+        return Ok(at + 2);
     }
+    Err(match bytes.get(at..) {
+        Some([b'\r'] | []) | None => Stop::Incomplete,
+        Some(_) => otherwise,
+    })
+}
 
-    /// Whether the line that ends before `end` ends with CR LF.
-    #[inline]
-    pub(super) fn ends_line(&self, end: usize) -> bool {
-        end.checked_sub(2).and_then(|at| self.bytes.get(at..end)) == Some(b"\r\n")
-    }
-
-    /// Turns httparse's table into ours, given where the field lines begin and the head ends, and
-    /// checks that each line, the blank one included, ends with CR LF.
-    ///
-    /// Returns false when one does not.
-    #[inline]
-    pub(super) fn fields(
-        &self,
-        parsed: &[httparse::Header<'_>],
-        first_line: usize,
-        head_end: usize,
-        out: &mut Vec<Field>,
-    ) -> bool {
-        let blank_line = head_end.wrapping_sub(2);
-        let mut sound = self.ends_line(first_line) && self.ends_line(head_end);
-        let mut line_start = first_line;
-        // The line of a field ends where the next name begins, so each is written when the next
-        // one is known.
-        let ends = parsed[parsed.len().min(1)..]
-            .iter()
-            .map(|next| self.offset_of(next.name.as_bytes()));
-        out.extend(
-            parsed
-                .iter()
-                .zip(ends.chain([blank_line]))
-                .map(|(header, line_end)| {
-                    let (name, value) = (header.name.as_bytes(), header.value);
-                    let (name_start, value_start) = (self.offset_of(name), self.offset_of(value));
-                    sound &= self.ends_line(line_end) && name_start == line_start;
-                    line_start = line_end;
-                    Field {
-                        line: Span::new(name_start, line_end),
-                        name: Span::new(name_start, name_start + name.len()),
-                        value: Span::new(value_start, value_start + value.len()),
-                        kind: FieldKind::of(name),
-                    }
-                }),
-        );
-        sound && line_start == blank_line
+/// Reads the field lines that begin at `at`, at most `max`, and passes the blank line.
+#[inline]
+pub(super) fn fields(
+    bytes: &[u8],
+    mut at: usize,
+    max: usize,
+    out: &mut Vec<Field>,
+) -> Result<usize, Stop> {
+    loop {
+        let line = at;
+        if chunk(bytes, line) == Some(b"\r\n") {
+            return Ok(line + 2);
+        }
+        let name_end = token_end(bytes, line);
+        if name_end == line || bytes.get(name_end) != Some(&b':') {
+            return no_field(bytes, line, name_end);
+        }
+        let start = skip_whitespace(bytes, name_end + 1);
+        let text_end = text_end(bytes, start);
+        at = line_end(bytes, text_end, Stop::FieldValue)?;
+        let end = trim_end(bytes, start, text_end);
+        if out.len() == max {
+            return Err(Stop::TooManyFields);
+        }
+        out.push(Field {
+            line: Span::new(line, at),
+            name: Span::new(line, name_end),
+            value: Span::new(start, end),
+            kind: FieldKind::of(&bytes[line..name_end]),
+        });
     }
 }
 
-/// How many fields httparse may find.
+/// What stands where a name and its colon should be.
+#[cold]
+fn no_field(bytes: &[u8], line: usize, name_end: usize) -> Result<usize, Stop> {
+    match bytes.get(name_end) {
+        None => Err(Stop::Incomplete),
+        Some(_) if name_end == line => line_end(bytes, line, Stop::FieldName),
+        Some(_) => Err(Stop::FieldName),
+    }
+}
+
+/// Passes the whitespace before a value: one space, nearly always.
+#[inline(always)]
+fn skip_whitespace(bytes: &[u8], mut at: usize) -> usize {
+    if let Some(&[b' ', after]) = chunk(bytes, at)
+        && after > b' '
+    {
+        return at + 1;
+    }
+    while let Some(b' ' | b'\t') = bytes.get(at) {
+        at += 1;
+    }
+    at
+}
+
+/// Where a value ends, given where it begins and the text of its line ends.
+#[inline(always)]
+fn trim_end(bytes: &[u8], start: usize, mut end: usize) -> usize {
+    while end > start && matches!(bytes.get(end - 1), Some(b' ' | b'\t')) {
+        end -= 1;
+    }
+    end
+}
+
+/// How many fields a head may have.
 pub(super) fn max_fields(limits: &Limits) -> usize {
     limits.max_fields.min(MAX_FIELDS)
 }
@@ -114,3 +165,6 @@ fn skip_empty_lines(bytes: &[u8]) -> Result<Option<usize>, Reject> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,11 @@
 //! The request head.
 
-use std::mem::MaybeUninit;
-
 use super::field::{Field, FieldKind, Span};
 use super::framing::{Facts, Framing};
-use super::parse::{Window, max_fields};
+use super::parse::{self, Stop, Window, max_fields};
+use super::scan::{self, token_end};
 use super::target::{self, TargetForm};
-use super::{Edits, Limits, MAX_FIELDS, Reject, authority, diagnose};
+use super::{Edits, Limits, Reject, authority, diagnose};
 
 /// Request methods (RFC 9110 section 9.3, RFC 5789). Unknown ones are forwarded like any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -126,22 +125,20 @@ impl RequestHead {
         let Some(window) = Window::of(buf, limits)? else {
             return Ok(None);
         };
-        let mut table = [const { MaybeUninit::uninit() }; MAX_FIELDS];
-        let mut parsed = httparse::Request::new(&mut []);
-        let table = &mut table[..max_fields(limits)];
-        let length = match parsed.parse_with_uninit_headers(window.message(), table) {
-            Ok(httparse::Status::Complete(length)) => window.start + length,
-            Ok(httparse::Status::Partial) => return incomplete(&window, limits),
-            Err(error) => return Err(diagnose::request(window.message(), Some(error))),
+        let (found, length) = match self.lines(&window, limits) {
+            Ok(read) => read,
+            Err(Stop::Incomplete) => return incomplete(&window, limits),
+            Err(stop) => return Err(diagnose::request(window.message(), stop)),
         };
-        self.clear();
-        self.request_line(&window, &parsed, limits)?;
-        let first_line = usize::from(self.version_span.end) + 2;
-        if !window.fields(parsed.headers, first_line, length, &mut self.fields) {
-            return Err(diagnose::request(window.message(), None));
+        if self.method_span.len() > MAX_METHOD_BYTES {
+            return Err(Reject::METHOD_TOO_LONG);
         }
+        if self.target.len() > limits.max_target_bytes {
+            return Err(Reject::TARGET_TOO_LONG);
+        }
+        self.method = Method::of(self.method_span.of(buf));
         self.read_fields(buf)?;
-        let target = target::parse(buf, self.target, self.method)?;
+        let target = target::parse(buf, self.target, &found, self.method)?;
         self.form = target.form;
         self.path = target.path;
         self.query = target.query;
@@ -149,36 +146,36 @@ impl RequestHead {
         Ok(Some(length))
     }
 
-    /// Fills in where method, target and version are. Where they end is where a single space or
-    /// the line end must be, which the caller checks together with the other lines.
+    /// Fills in where everything is, up to the end of the head.
     #[inline]
-    fn request_line(
+    pub(super) fn lines(
         &mut self,
         window: &Window<'_>,
-        parsed: &httparse::Request<'_, '_>,
         limits: &Limits,
-    ) -> Result<(), Reject> {
-        let method = parsed.method.unwrap_or_default().as_bytes();
-        let target = parsed.path.unwrap_or_default().as_bytes();
-        if method.len() > MAX_METHOD_BYTES {
-            return Err(Reject::METHOD_TOO_LONG);
+    ) -> Result<(scan::Target, usize), Stop> {
+        self.clear();
+        let (bytes, start) = (window.bytes, window.start);
+        let method_end = token_end(bytes, start);
+        match bytes.get(method_end) {
+            Some(b' ') if method_end > start => {}
+            None => return Err(Stop::Incomplete),
+            Some(_) => return Err(Stop::FirstLine),
         }
-        if target.len() > limits.max_target_bytes {
-            return Err(Reject::TARGET_TOO_LONG);
+        let target = scan::target(bytes, method_end + 1);
+        match bytes.get(target.end) {
+            Some(b' ') if target.end > method_end + 1 => {}
+            None => return Err(Stop::Incomplete),
+            Some(_) => return Err(Stop::FirstLine),
         }
-        let method_end = window.start + method.len();
-        let target_end = method_end + 1 + target.len();
-        self.start = Span::new(window.start, window.start).start;
-        self.method = Method::of(method);
-        self.method_span = Span::new(window.start, method_end);
-        self.target = Span::new(method_end + 1, target_end);
-        self.version = if parsed.version == Some(0) {
-            Version::Http10
-        } else {
-            Version::Http11
-        };
-        self.version_span = Span::new(target_end + 1, target_end + 1 + "HTTP/1.1".len());
-        Ok(())
+        let (version, version_end) = parse::version(bytes, target.end + 1)?;
+        let first_line = parse::line_end(bytes, version_end, Stop::LineEnd)?;
+        let length = parse::fields(bytes, first_line, max_fields(limits), &mut self.fields)?;
+        self.start = Span::new(start, start).start;
+        self.method_span = Span::new(start, method_end);
+        self.target = Span::new(method_end + 1, target.end);
+        self.version = version;
+        self.version_span = Span::new(target.end + 1, version_end);
+        Ok((target, length))
     }
 
     #[inline]

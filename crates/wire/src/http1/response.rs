@@ -1,11 +1,10 @@
 //! The response head.
 
-use std::mem::MaybeUninit;
-
 use super::field::{Field, FieldKind, Span};
 use super::framing::{Facts, Framing};
-use super::parse::{Window, max_fields};
-use super::{Edits, Limits, MAX_FIELDS, Method, Reject, Version, diagnose};
+use super::parse::{self, Stop, Window, max_fields};
+use super::scan::{chunk, text_end};
+use super::{Edits, Limits, Method, Reject, Version, diagnose};
 
 /// A response head as offsets into the bytes that it was parsed from. Reused from head to head.
 #[derive(Debug, Default)]
@@ -68,36 +67,14 @@ impl ResponseHead {
         let Some(window) = Window::of(buf, limits)? else {
             return Ok(None);
         };
-        let mut table = [const { MaybeUninit::uninit() }; MAX_FIELDS];
-        let mut parsed = httparse::Response::new(&mut []);
-        let config = httparse::ParserConfig::default();
-        let table = &mut table[..max_fields(limits)];
-        let message = window.message();
-        let length = match config.parse_response_with_uninit_headers(&mut parsed, message, table) {
-            Ok(httparse::Status::Complete(length)) => window.start + length,
-            Ok(httparse::Status::Partial) if window.full => return Err(Reject::HEAD_TOO_LARGE),
-            Ok(httparse::Status::Partial) => return Ok(None),
-            Err(error) => return Err(diagnose::response(message, Some(error))),
+        let length = match self.lines(&window, limits) {
+            Ok(length) => length,
+            Err(Stop::Incomplete) if window.full => return Err(Reject::HEAD_TOO_LARGE),
+            Err(Stop::Incomplete) => return Ok(None),
+            Err(stop) => return Err(diagnose::response(window.message(), stop)),
         };
-        self.clear();
-        let version_end = window.start + "HTTP/1.1".len();
-        let status_end = version_end + " 200".len();
-        self.start = Span::new(window.start, window.start).start;
-        self.version = if parsed.version == Some(0) {
-            Version::Http10
-        } else {
-            Version::Http11
-        };
-        self.version_span = Span::new(window.start, version_end);
-        self.status = parsed.code.unwrap_or_default();
-        self.status_span = Span::new(version_end + 1, status_end);
         if !(100..600).contains(&self.status) {
             return Err(Reject::STATUS_OUT_OF_RANGE);
-        }
-        let line_end = memchr::memchr(b'\n', &buf[status_end..length]).unwrap_or_default();
-        let first_line = status_end + line_end + 1;
-        if !window.fields(parsed.headers, first_line, length, &mut self.fields) {
-            return Err(diagnose::response(message, None));
         }
         for field in self
             .fields
@@ -108,6 +85,27 @@ impl ResponseHead {
         }
         self.frame(request_method)?;
         Ok(Some(length))
+    }
+
+    /// Fills in where everything is, up to the end of the head.
+    #[inline]
+    pub(super) fn lines(&mut self, window: &Window<'_>, limits: &Limits) -> Result<usize, Stop> {
+        self.clear();
+        let (bytes, start) = (window.bytes, window.start);
+        let (version, version_end) = parse::version(bytes, start)?;
+        let (status, status_end) = status(bytes, version_end)?;
+        let line_end = match bytes.get(status_end) {
+            Some(b' ') => text_end(bytes, status_end + 1),
+            _ => status_end,
+        };
+        let first_line = parse::line_end(bytes, line_end, Stop::FirstLine)?;
+        let length = parse::fields(bytes, first_line, max_fields(limits), &mut self.fields)?;
+        self.start = Span::new(start, start).start;
+        self.version = version;
+        self.version_span = Span::new(start, version_end);
+        self.status = status;
+        self.status_span = Span::new(version_end + 1, status_end);
+        Ok(length)
     }
 
     /// Where the body ends (RFC 9112 section 6.3).
@@ -178,6 +176,30 @@ impl ResponseHead {
         self.fields.clear();
         self.facts.clear();
     }
+}
+
+/// Passes the space at `at` and the three digits of the status.
+#[inline]
+fn status(bytes: &[u8], at: usize) -> Result<(u16, usize), Stop> {
+    let Some(&[space, digits @ ..]) = chunk::<4>(bytes, at) else {
+        let sound = match &bytes[at..] {
+            [space, digits @ ..] => *space == b' ' && digits.iter().all(u8::is_ascii_digit),
+            [] => true,
+        };
+        return Err(if sound {
+            Stop::Incomplete
+        } else {
+            Stop::FirstLine
+        });
+    };
+    if space != b' ' {
+        return Err(Stop::Version);
+    }
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return Err(Stop::FirstLine);
+    }
+    let [hundreds, tens, ones] = digits.map(|digit| u16::from(digit - b'0'));
+    Ok((100 * hundreds + 10 * tens + ones, at + " 200".len()))
 }
 
 #[cfg(test)]

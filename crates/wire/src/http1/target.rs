@@ -1,6 +1,6 @@
 //! The request target and its four forms (RFC 9112 section 3.2).
 
-use super::{Method, Reject, Span, authority};
+use super::{Method, Reject, Span, authority, scan};
 
 /// Which of the four forms a target has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,20 +25,17 @@ pub(super) struct TargetParts {
     pub(super) authority: Option<Span>,
 }
 
-/// Takes apart the target at `span`, which is known to hold visible characters only.
-pub(super) fn parse(buf: &[u8], span: Span, method: Method) -> Result<TargetParts, Reject> {
+/// Takes apart the target at `span`, which holds visible characters of ASCII only, given what was
+/// found while its end was looked for.
+pub(super) fn parse(
+    buf: &[u8],
+    span: Span,
+    found: &scan::Target,
+    method: Method,
+) -> Result<TargetParts, Reject> {
     let target = span.of(buf);
-    // Both at once and without branches, which the compiler turns into vector instructions.
-    let bad = target
-        .iter()
-        .fold(0, |bad, &byte| bad | (byte & 0x80) | u8::from(byte == b'#'));
-    if bad != 0 {
-        let is_ascii = target.is_ascii();
-        return Err(if is_ascii {
-            Reject::TARGET_FRAGMENT
-        } else {
-            Reject::TARGET_NOT_ASCII
-        });
+    if found.has_fragment {
+        return Err(Reject::TARGET_FRAGMENT);
     }
     if method == Method::Connect {
         let parts = authority::parse(target)?;
@@ -57,18 +54,18 @@ pub(super) fn parse(buf: &[u8], span: Span, method: Method) -> Result<TargetPart
         });
     }
     match target {
-        [b'/', ..] => Ok(split_query(target, span, TargetForm::Origin, None)),
+        [b'/', ..] => Ok(split_query(span, found, TargetForm::Origin, None)),
         b"*" if method == Method::Options => Ok(TargetParts {
             form: TargetForm::Asterisk,
             path: span,
             query: None,
             authority: None,
         }),
-        _ => absolute(target, span),
+        _ => absolute(target, span, found),
     }
 }
 
-fn absolute(target: &[u8], span: Span) -> Result<TargetParts, Reject> {
+fn absolute(target: &[u8], span: Span, found: &scan::Target) -> Result<TargetParts, Reject> {
     const HTTP: &[u8] = b"http://";
     let Some(scheme) = target.windows(3).position(|three| three == b"://") else {
         return Err(Reject::TARGET_FORM);
@@ -89,25 +86,25 @@ fn absolute(target: &[u8], span: Span) -> Result<TargetParts, Reject> {
         end: span.end,
     };
     Ok(split_query(
-        &rest[end..],
         remainder,
+        found,
         TargetForm::Absolute,
         Some(authority),
     ))
 }
 
-/// Splits `text`, which lies at `span`, at its first question mark.
-fn split_query(text: &[u8], span: Span, form: TargetForm, authority: Option<Span>) -> TargetParts {
-    let (path, query) = match memchr::memchr(b'?', text) {
+/// Splits what lies at `span` at the target's first question mark.
+#[inline]
+fn split_query(
+    span: Span,
+    found: &scan::Target,
+    form: TargetForm,
+    authority: Option<Span>,
+) -> TargetParts {
+    let (start, end) = (usize::from(span.start), usize::from(span.end));
+    let (path, query) = match found.query_mark {
         None => (span, None),
-        Some(at) => {
-            let mark = usize::from(span.start) + at;
-            let end = usize::from(span.end);
-            (
-                Span::new(usize::from(span.start), mark),
-                Some(Span::new(mark + 1, end)),
-            )
-        }
+        Some(mark) => (Span::new(start, mark), Some(Span::new(mark + 1, end))),
     };
     TargetParts {
         form,
