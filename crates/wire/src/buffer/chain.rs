@@ -113,12 +113,10 @@ impl Chain {
 
     /// The first contiguous run of bytes; empty only when the chain is.
     #[must_use]
+    #[inline]
     pub fn front(&self) -> &[u8] {
-        if self.filled == 0 {
-            &[]
-        } else {
-            self.segments[0].bytes()
-        }
+        // The first is empty where nothing is in the chain.
+        self.segments.front().map_or(&[], Segment::bytes)
     }
 
     /// Writable room at the end, adding a block when there is none. `None` when the pool is at
@@ -188,8 +186,11 @@ impl Chain {
     }
 
     /// Gives back the blocks that hold no bytes.
+    #[inline]
     pub fn release_spare(&mut self) {
-        self.segments.truncate(self.filled);
+        while self.segments.len() > self.filled {
+            self.segments.pop_back();
+        }
     }
 
     /// Drops `n` bytes from the front, or all there are if fewer. Blocks return to the pool as
@@ -299,11 +300,17 @@ impl Chain {
 
     /// The first `n` bytes (or all, if fewer) as one slice: in place when they are contiguous,
     /// otherwise copied into `scratch`.
+    #[inline]
     pub fn contiguous<'a>(&'a self, n: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         let n = n.min(self.len);
-        if let Some(run) = self.front().get(..n) {
-            return run;
+        match self.front().get(..n) {
+            Some(run) => run,
+            None => self.gathered(n, scratch),
         }
+    }
+
+    #[cold]
+    fn gathered<'a>(&'a self, n: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         scratch.clear();
         for run in self.runs() {
             let take = run.len().min(n - scratch.len());

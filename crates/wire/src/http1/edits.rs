@@ -1,6 +1,7 @@
 //! The list of changes that turns a received head into the one that is sent.
 
 use super::Span;
+use super::scan::has_control;
 
 /// What becomes of one span: it is replaced by a part of the texts, empty for a cut.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +51,7 @@ impl Edits {
     }
 
     /// Leaves out a part of the head.
+    #[inline]
     pub fn cut(&mut self, span: Span) {
         self.insert(Edit { span, text: (0, 0) });
     }
@@ -75,21 +77,28 @@ impl Edits {
     }
 
     /// Like [`append`](Self::append), for a value in several parts.
+    #[inline]
     pub fn append_parts(&mut self, name: &[u8], value: &[&[u8]]) {
+        let line = self.appended.len();
+        let value_bytes: usize = value.iter().map(|part| part.len()).sum();
+        self.appended.reserve(name.len() + value_bytes + 4);
         self.appended.extend_from_slice(name);
         self.appended.extend_from_slice(b": ");
         let start = self.appended.len();
         for part in value {
             self.appended.extend_from_slice(part);
         }
-        for byte in &mut self.appended[start..] {
-            if matches!(byte, b'\r' | b'\n' | 0) {
-                *byte = b' ';
+        if has_control(&self.appended[line..]) {
+            for byte in &mut self.appended[start..] {
+                if matches!(byte, b'\r' | b'\n' | 0) {
+                    *byte = b' ';
+                }
             }
         }
         self.appended.extend_from_slice(b"\r\n");
     }
 
+    #[inline]
     fn insert(&mut self, edit: Edit) {
         let span = edit.span;
         // Heads are read from front to back, so the place is nearly always the end.
@@ -99,8 +108,14 @@ impl Edits {
             .is_none_or(|last| last.span < span && last.span.end <= span.start)
         {
             self.edits.push(edit);
-            return;
+        } else {
+            self.insert_between(edit);
         }
+    }
+
+    #[cold]
+    fn insert_between(&mut self, edit: Edit) {
+        let span = edit.span;
         let mut at = self.edits.len();
         let comes_after = |other: Span| {
             other >= span || (other.start == span.start && !other.is_empty() && !span.is_empty())

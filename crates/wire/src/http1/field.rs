@@ -120,58 +120,107 @@ pub fn same_name(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().map(fold).eq(other.iter().map(fold))
 }
 
+/// With which letters the names of each length begin that a proxy acts on. The last entry stands for all
+/// that are longer.
+static FIRST_LETTERS: [u32; 32] = {
+    let mut table = [0; 32];
+    let mut length = 0;
+    while length < table.len() {
+        let mut letter = b'a';
+        while letter <= b'z' {
+            let forwarded = letter == b'x' && length > X_FORWARDED.len();
+            if forwarded || FieldKind::candidate(length, letter).is_some() {
+                table[length] |= bit_of(letter);
+            }
+            letter += 1;
+        }
+        length += 1;
+    }
+    table
+};
+
+/// Whether a name, which is a token, is `full` in any case. They have the same length.
+///
+/// But for bit 5, which makes upper case lower, they have to be equal. All characters of `full` have it,
+/// and no other characters of tokens differ from them by it alone.
+#[inline(always)]
+fn is_named(name: &[u8], full: &[u8]) -> bool {
+    // Words from the front, and the last one, which may overlap the one before.
+    if let (Some(last), Some(last_of_full)) = (name.last_chunk(), full.last_chunk()) {
+        let words = name.as_chunks().0.iter().zip(full.as_chunks().0);
+        let equal = |(one, other): (&[u8; 8], &[u8; 8])| {
+            let differ = u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
+            differ & 0xdfdf_dfdf_dfdf_dfdf == 0
+        };
+        return equal((last, last_of_full)) && words.into_iter().all(equal);
+    }
+    name.iter()
+        .zip(full)
+        .all(|(one, other)| (one ^ other) & 0xdf == 0)
+}
+
+/// One bit for a letter in either case. Other characters share it.
+#[inline]
+const fn bit_of(letter: u8) -> u32 {
+    1 << (letter & 31)
+}
+
 impl FieldKind {
     /// The kind of the field called `name`, which is a token, in any case.
     ///
-    /// Length and first byte leave one candidate or two, so an unknown name costs one comparison
-    /// of two bytes. In another [spelling](same_name) a name is of the same kind, but for those
+    /// Length and first letter leave one candidate or none, and none for nearly every name that means
+    /// nothing to a proxy. In another [spelling](same_name) a name is of the same kind, but for those
     /// of framing: see [`FramingAlias`](Self::FramingAlias).
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn of(name: &[u8]) -> Self {
-        let Some(&first) = name.first() else {
-            return Self::Other;
-        };
-        match (name.len(), first | 0x20) {
-            (2, b't') => Self::Te.if_named(name, b"te"),
-            (4, b'h') => Self::Host.if_named(name, b"host"),
-            (6, b'c') => Self::Cookie.if_named(name, b"cookie"),
-            (6, b'e') => Self::Expect.if_named(name, b"expect"),
-            (7, b't') => Self::Trailer.if_named(name, b"trailer"),
-            (7, b'u') => Self::Upgrade.if_named(name, b"upgrade"),
-            (9, b'f') => Self::Forwarded.if_named(name, b"forwarded"),
-            (9, b'x') => Self::XRealIp.if_named(name, b"x-real-ip"),
-            (10, b'c') => Self::Connection.if_named(name, b"connection"),
-            (10, b'k') => Self::KeepAlive.if_named(name, b"keep-alive"),
-            (10, b's') => Self::SetCookie.if_named(name, b"set-cookie"),
-            (13, b'a') => Self::Authorization.if_named(name, b"authorization"),
-            (13, b'h') => Self::HeddleReason.if_named(name, b"heddle-reason"),
-            (14, b'c') => Self::ContentLength.if_named(name, b"content-length"),
-            (14, b'h') => Self::Http2Settings.if_named(name, b"http2-settings"),
-            (16, b'p') => Self::ProxyConnection.if_named(name, b"proxy-connection"),
-            (17, b't') => Self::TransferEncoding.if_named(name, b"transfer-encoding"),
-            (18, b'p') => Self::ProxyAuthenticate.if_named(name, b"proxy-authenticate"),
-            (19, b'p') => Self::ProxyAuthorization.if_named(name, b"proxy-authorization"),
-            (25, b'p') => {
-                Self::ProxyAuthenticationInfo.if_named(name, b"proxy-authentication-info")
+        match name.first() {
+            Some(&first) if FIRST_LETTERS[name.len().min(31)] & bit_of(first) != 0 => {
+                Self::of_known(name, first)
             }
-            (13.., b'x') => Self::x_forwarded(name),
             _ => Self::Other,
         }
     }
 
+    #[inline(never)]
+    fn of_known(name: &[u8], first: u8) -> Self {
+        match Self::candidate(name.len(), first) {
+            Some((kind, full)) => kind.if_named(name, full),
+            None => Self::x_forwarded(name),
+        }
+    }
+
+    /// The one name of that length and first letter that there is, and its kind.
+    const fn candidate(length: usize, first: u8) -> Option<(Self, &'static [u8])> {
+        Some(match (length, first | 0x20) {
+            (2, b't') => (Self::Te, b"te"),
+            (4, b'h') => (Self::Host, b"host"),
+            (6, b'c') => (Self::Cookie, b"cookie"),
+            (6, b'e') => (Self::Expect, b"expect"),
+            (7, b't') => (Self::Trailer, b"trailer"),
+            (7, b'u') => (Self::Upgrade, b"upgrade"),
+            (9, b'f') => (Self::Forwarded, b"forwarded"),
+            (9, b'x') => (Self::XRealIp, b"x-real-ip"),
+            (10, b'c') => (Self::Connection, b"connection"),
+            (10, b'k') => (Self::KeepAlive, b"keep-alive"),
+            (10, b's') => (Self::SetCookie, b"set-cookie"),
+            (13, b'a') => (Self::Authorization, b"authorization"),
+            (13, b'h') => (Self::HeddleReason, b"heddle-reason"),
+            (14, b'c') => (Self::ContentLength, b"content-length"),
+            (14, b'h') => (Self::Http2Settings, b"http2-settings"),
+            (16, b'p') => (Self::ProxyConnection, b"proxy-connection"),
+            (17, b't') => (Self::TransferEncoding, b"transfer-encoding"),
+            (18, b'p') => (Self::ProxyAuthenticate, b"proxy-authenticate"),
+            (19, b'p') => (Self::ProxyAuthorization, b"proxy-authorization"),
+            (25, b'p') => (Self::ProxyAuthenticationInfo, b"proxy-authentication-info"),
+            _ => return None,
+        })
+    }
+
     /// This kind if `name` is `full`, which has the same length.
-    ///
-    /// Lengths known to the compiler make this a comparison of one or two machine words. Setting
-    /// bit 5 makes upper case lower and leaves hyphens and digits; no other byte of a token
-    /// becomes one of them.
-    #[inline]
-    fn if_named<const N: usize>(self, name: &[u8], full: &[u8; N]) -> Self {
-        let Some(name) = name.first_chunk::<N>() else {
-            return Self::Other;
-        };
-        let difference = (0..N).fold(0, |sum, at| sum | ((name[at] | 0x20) ^ full[at]));
-        if difference == 0 {
+    #[inline(always)]
+    fn if_named(self, name: &[u8], full: &[u8]) -> Self {
+        if is_named(name, full) {
             self
         } else {
             self.if_alias(name, full)

@@ -174,6 +174,12 @@ impl Facts {
         !self.close && (!http_10 || self.keep_alive)
     }
 
+    /// Whether a field of no kind could be one that `Connection` names.
+    #[inline]
+    pub(super) fn nominates_any(&self) -> bool {
+        !self.nominated.is_empty()
+    }
+
     /// Whether `Connection` names this field.
     pub(super) fn nominates(&self, buf: &[u8], name: &[u8]) -> bool {
         self.nominated

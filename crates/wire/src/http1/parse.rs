@@ -4,7 +4,7 @@
 //! nothing else than it may. The grammar is that of RFC 9112 without its leniencies: a line ends with
 //! CR LF and nothing else, and only so many empty lines are skipped before a message.
 
-use super::scan::{chunk, text_end, token_end};
+use super::scan::{chunk, text_end, token_before, token_end};
 use super::{Field, FieldKind, Limits, MAX_FIELDS, Reject, Span, Version};
 
 /// Empty lines accepted before a message. RFC 9112 section 2.2 asks for at least one.
@@ -91,10 +91,9 @@ pub(super) fn fields(
         if chunk(bytes, line) == Some(b"\r\n") {
             return Ok(line + 2);
         }
-        let name_end = token_end(bytes, line);
-        if name_end == line || bytes.get(name_end) != Some(&b':') {
-            return no_field(bytes, line, name_end);
-        }
+        let Some(name_end) = token_before(bytes, line, b':') else {
+            return no_field(bytes, line);
+        };
         let start = skip_whitespace(bytes, name_end + 1);
         let text_end = text_end(bytes, start);
         at = line_end(bytes, text_end, Stop::FieldValue)?;
@@ -113,7 +112,8 @@ pub(super) fn fields(
 
 /// What stands where a name and its colon should be.
 #[cold]
-fn no_field(bytes: &[u8], line: usize, name_end: usize) -> Result<usize, Stop> {
+fn no_field(bytes: &[u8], line: usize) -> Result<usize, Stop> {
+    let name_end = token_end(bytes, line);
     match bytes.get(name_end) {
         None => Err(Stop::Incomplete),
         Some(_) if name_end == line => line_end(bytes, line, Stop::FieldName),

@@ -19,6 +19,7 @@
 //! at the end of the path.
 
 use super::Reject;
+use super::scan::chunk;
 
 /// Whether the path had to be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +82,9 @@ static CLASSES: [Class; 256] = {
 /// whether encoded or not, a backslash; in strict mode also `%2F`, `%5C`, dot segments and segments
 /// of nothing but parameters.
 pub fn canonicalise(raw: &[u8], out: &mut Vec<u8>, strict: bool) -> Result<Canonical, Reject> {
+    if is_usual(raw) {
+        return Ok(Canonical::Verbatim);
+    }
     let Some(clean) = clean_prefix(raw, strict) else {
         return Ok(Canonical::Verbatim);
     };
@@ -123,6 +127,36 @@ fn clean_prefix(raw: &[u8], strict: bool) -> Option<usize> {
         }
     }
     None
+}
+
+/// Whether a path begins with a slash and consists of letters, digits, hyphens, underscores, slashes and
+/// dots, and no slash is followed by a slash or a dot: then it is canonical. Of others, and of short ones,
+/// it is not known here.
+fn is_usual(raw: &[u8]) -> bool {
+    const STEP: usize = 16;
+    let (&[b'/', ..], Some(last), Some(&end)) = (raw, raw.last_chunk(), raw.last()) else {
+        return false;
+    };
+    // Each byte and the one after it, without branches: the compiler makes vector instructions of it.
+    let strange = |bytes: &[u8; STEP + 1]| {
+        let pairs = bytes.iter().zip(&bytes[1..]);
+        pairs.fold(false, |strange, (&byte, &next)| {
+            let follows = (byte == b'/') & ((next == b'/') | (next == b'.'));
+            strange | !is_usual_byte(byte) | follows
+        })
+    };
+    let mut steps = (0..raw.len() - STEP).step_by(STEP);
+    is_usual_byte(end)
+        && !strange(last)
+        && steps.all(|at| chunk(raw, at).is_none_or(|bytes| !strange(bytes)))
+}
+
+#[inline(always)]
+fn is_usual_byte(byte: u8) -> bool {
+    let letter = (byte | 0x20).wrapping_sub(b'a') < 26;
+    // Hyphen, dot, slash and digits follow each other.
+    let other = byte.wrapping_sub(b'-') < 13;
+    letter | other | (byte == b'_')
 }
 
 fn rewrite(raw: &[u8], clean: usize, out: &mut Vec<u8>, strict: bool) -> Result<(), Reject> {

@@ -3,7 +3,7 @@
 use super::field::{Field, FieldKind, Span};
 use super::framing::{Facts, Framing};
 use super::parse::{self, Stop, Window, max_fields};
-use super::scan::{self, token_end};
+use super::scan::{self, token_before, token_end};
 use super::target::{self, TargetForm};
 use super::{Edits, Limits, Reject, authority, diagnose};
 
@@ -155,12 +155,12 @@ impl RequestHead {
     ) -> Result<(scan::Target, usize), Stop> {
         self.clear();
         let (bytes, start) = (window.bytes, window.start);
-        let method_end = token_end(bytes, start);
-        match bytes.get(method_end) {
-            Some(b' ') if method_end > start => {}
-            None => return Err(Stop::Incomplete),
-            Some(_) => return Err(Stop::FirstLine),
-        }
+        let Some(method_end) = token_before(bytes, start, b' ') else {
+            return Err(match bytes.get(token_end(bytes, start)) {
+                None => Stop::Incomplete,
+                Some(_) => Stop::FirstLine,
+            });
+        };
         let target = scan::target(bytes, method_end + 1);
         match bytes.get(target.end) {
             Some(b' ') if target.end > method_end + 1 => {}
@@ -234,8 +234,9 @@ impl RequestHead {
                 end: self.start,
             });
         }
+        let all = self.facts.nominates_any();
         for field in &self.fields {
-            if self.ends_here(buf, field) {
+            if (all || field.kind != FieldKind::Other) && self.ends_here(buf, field) {
                 edits.cut(field.line);
             }
         }

@@ -156,7 +156,11 @@ impl ResponseHead {
             });
         }
         let unframed = self.is_unframed();
+        let all = self.facts.nominates_any();
         for field in &self.fields {
+            if !all && field.kind == FieldKind::Other {
+                continue;
+            }
             let ends_here = match field.kind {
                 FieldKind::Te => true,
                 FieldKind::ContentLength | FieldKind::TransferEncoding => unframed,
@@ -181,20 +185,19 @@ impl ResponseHead {
 /// Passes the space at `at` and the three digits of the status.
 #[inline]
 fn status(bytes: &[u8], at: usize) -> Result<(u16, usize), Stop> {
-    let Some(&[space, digits @ ..]) = chunk::<4>(bytes, at) else {
-        let sound = match &bytes[at..] {
-            [space, digits @ ..] => *space == b' ' && digits.iter().all(u8::is_ascii_digit),
-            [] => true,
-        };
+    match bytes.get(at) {
+        Some(b' ') => {}
+        Some(_) => return Err(Stop::Version),
+        None => return Err(Stop::Incomplete),
+    }
+    let Some(digits) = chunk::<3>(bytes, at + 1) else {
+        let sound = bytes[at + 1..].iter().all(u8::is_ascii_digit);
         return Err(if sound {
             Stop::Incomplete
         } else {
             Stop::FirstLine
         });
     };
-    if space != b' ' {
-        return Err(Stop::Version);
-    }
     if !digits.iter().all(u8::is_ascii_digit) {
         return Err(Stop::FirstLine);
     }

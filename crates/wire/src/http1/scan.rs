@@ -48,20 +48,22 @@ fn is_visible_ascii(byte: u8) -> bool {
     (byte > b' ') & (byte < 0x7f)
 }
 
-/// Where the token that begins at `at` ends: at the first byte that belongs to none.
+/// Where the token that begins at `at` ends, if `after` comes next and it has a byte.
 #[inline(always)]
-pub(super) fn token_end(bytes: &[u8], at: usize) -> usize {
+pub(super) fn token_before(bytes: &[u8], at: usize, after: u8) -> Option<usize> {
     if let Some(block) = chunk(bytes, at) {
         let length = before(block, |byte| !is_usual_in_names(byte));
-        if let Some(b':' | b' ') = block.get(length) {
-            return at + length;
+        if length > 0 && block.get(length) == Some(&after) {
+            return Some(at + length);
         }
     }
-    long_token_end(bytes, at)
+    let end = token_end(bytes, at);
+    (end > at && bytes.get(end) == Some(&after)).then_some(end)
 }
 
+/// Where the token that begins at `at` ends: at the first byte that belongs to none.
 #[inline(never)]
-fn long_token_end(bytes: &[u8], mut at: usize) -> usize {
+pub(super) fn token_end(bytes: &[u8], mut at: usize) -> usize {
     while bytes.get(at).is_some_and(|&byte| is_token_byte(byte)) {
         at += 1;
     }
@@ -70,29 +72,44 @@ fn long_token_end(bytes: &[u8], mut at: usize) -> usize {
 
 /// Where the text that begins at `at` ends: at the first control character that is no tab.
 #[inline(always)]
-pub(super) fn text_end(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(block) = chunk(bytes, at) {
-        if any(block, is_control) {
-            let end = at + before(block, is_control);
-            if bytes.get(end) == Some(&b'\t') {
-                break;
-            }
-            return end;
-        }
-        at += BLOCK_BYTES;
+pub(super) fn text_end(bytes: &[u8], at: usize) -> usize {
+    let end = run_end(bytes, at, is_control);
+    match bytes.get(end) {
+        Some(b'\t') => text_end_after_tab(bytes, end),
+        _ => end,
     }
-    short_text_end(bytes, at)
 }
 
 #[inline(never)]
-fn short_text_end(bytes: &[u8], mut at: usize) -> usize {
-    while bytes
-        .get(at)
-        .is_some_and(|&byte| byte == b'\t' || !is_control(byte))
-    {
-        at += 1;
+fn text_end_after_tab(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(b'\t') = bytes.get(at) {
+        at = run_end(bytes, at + 1, is_control);
     }
     at
+}
+
+/// Where the first byte from `at` on is that is as said.
+#[inline(always)]
+fn run_end(bytes: &[u8], mut at: usize, is: impl Fn(u8) -> bool) -> usize {
+    while let Some(block) = chunk(bytes, at) {
+        if any(block, &is) {
+            return at + before(block, &is);
+        }
+        at += BLOCK_BYTES;
+    }
+    let rest = bytes.get(at..).unwrap_or_default();
+    at + rest.iter().take_while(|&&byte| !is(byte)).count()
+}
+
+/// Whether there is a control character somewhere.
+#[inline]
+pub(super) fn has_control(bytes: &[u8]) -> bool {
+    let (blocks, rest) = bytes.as_chunks();
+    match bytes.last_chunk() {
+        // The last block overlaps the one before.
+        Some(last) => any(last, is_control) || blocks.iter().any(|block| any(block, is_control)),
+        None => rest.iter().any(|&byte| is_control(byte)),
+    }
 }
 
 /// What a request target is found to be while its end is looked for.
@@ -108,26 +125,17 @@ pub(super) struct Target {
 /// Reads the request target that begins at `start`.
 #[inline(always)]
 pub(super) fn target(bytes: &[u8], start: usize) -> Target {
-    let is_beyond = |byte: u8| !is_visible_ascii(byte);
-    let mut end = start;
-    let mut rest = chunk(bytes, end);
-    while let Some(block) = rest.filter(|block| !any(block, is_beyond)) {
-        end += block.len();
-        rest = chunk(bytes, end);
-    }
-    match rest {
-        Some(block) => end += before(block, is_beyond),
-        None => {
-            while bytes.get(end).is_some_and(|&byte| is_visible_ascii(byte)) {
-                end += 1;
-            }
-        }
+    let ends = |byte: u8| !is_visible_ascii(byte) | (byte == b'#');
+    let mut end = run_end(bytes, start, ends);
+    let has_fragment = bytes.get(end) == Some(&b'#');
+    if has_fragment {
+        end = run_end(bytes, end, |byte| !is_visible_ascii(byte));
     }
     let text = bytes.get(start..end).unwrap_or_default();
     Target {
         end,
         query_mark: memchr::memchr(b'?', text).map(|mark| start + mark),
-        has_fragment: text.iter().fold(false, |any, &byte| any | (byte == b'#')),
+        has_fragment,
     }
 }
 

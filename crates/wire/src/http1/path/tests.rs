@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{Canonical, canonicalise};
+use super::{Canonical, canonicalise, clean_prefix, is_usual};
 
 /// The canonical path, or the reason why there is none.
 fn canonical(raw: &[u8], strict: bool) -> Result<String, &'static str> {
@@ -84,6 +84,28 @@ fn one_form_with_and_without_a_path_rule() {
             "{raw}"
         );
     }
+}
+
+/// Paths of every length up to some steps, with every byte at every place after every other.
+#[test]
+fn what_is_usual_is_clean() {
+    for length in 1..40 {
+        for at in 1..length {
+            for byte in 0..=255 {
+                for before in [b'a', b'/', b'.', b'-'] {
+                    let mut path = vec![b'a'; length];
+                    path[at - 1] = before;
+                    path[0] = b'/';
+                    path[at] = byte;
+                    if is_usual(&path) {
+                        assert_eq!(clean_prefix(&path, true), None, "{}", path.escape_ascii());
+                    }
+                }
+            }
+        }
+    }
+    assert!(is_usual(b"/api/v1.2/some_items/7-a/x.html"));
+    assert!(!is_usual(b"api/v1.2/some_items/7-a/x.html"));
 }
 
 /// Decodes every percent-encoding: what the path means.

@@ -1,6 +1,6 @@
 use super::{
-    BLOCK_BYTES, any, before, is_control, is_usual_in_names, is_visible_ascii, target, text_end,
-    token_end,
+    BLOCK_BYTES, any, before, has_control, is_control, is_usual_in_names, is_visible_ascii, target,
+    text_end, token_before, token_end,
 };
 use crate::http1::framing::is_token_byte;
 
@@ -48,7 +48,15 @@ fn runs_end_where_a_loop_over_bytes_ends_them() {
                         let rest = bytes[from..].iter().position(|&byte| !is(byte));
                         rest.map_or(bytes.len(), |at| from + at)
                     };
-                    assert_eq!(token_end(&bytes, from), end(&is_token_byte), "{bytes:?}");
+                    let has = bytes[from..].iter().any(|&byte| is_control(byte));
+                    assert_eq!(has_control(&bytes[from..]), has, "{bytes:?}");
+                    let token = end(&is_token_byte);
+                    assert_eq!(token_end(&bytes, from), token, "{bytes:?}");
+                    for after in [b':', b' '] {
+                        let expected = token > from && bytes.get(token) == Some(&after);
+                        let found = token_before(&bytes, from, after);
+                        assert_eq!(found, expected.then_some(token), "{bytes:?}");
+                    }
                     assert_eq!(text_end(&bytes, from), end(&is_text), "{bytes:?}");
                     let found = target(&bytes, from);
                     let target_end = end(&|byte| byte.is_ascii_graphic());
