@@ -5,8 +5,9 @@
 #   scripts/instructions.sh --update    writes that file anew
 #
 # An operation's cost is the difference between a run of 2N and one of N, divided by N, so that
-# starting the program does not count. The parsers choose vector instructions when they start: the
-# record is for x86-64 with AVX2, and elsewhere the counts are shown but not compared.
+# starting the program does not count. Searches and copies choose vector instructions when they start,
+# and the compiler makes some for x86-64: the record is for that with AVX2, and elsewhere the counts
+# are shown but not compared.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -75,8 +75,7 @@ pub use target::TargetForm;
 pub use trailer::may_be_trailer;
 pub use upgrade::{may_be_offered, protocols};
 
-/// Most fields that a head can have, whatever [`Limits::max_fields`] says: the size of the table
-/// on the parser's stack.
+/// Most fields that a head can have, whatever [`Limits::max_fields`] says.
 pub const MAX_FIELDS: usize = 160;
 
 /// Bounds on what is parsed. Beyond them a message is refused, never cut short.

@@ -51,13 +51,18 @@ fn is_visible_ascii(byte: u8) -> bool {
 /// Where the token that begins at `at` ends, if `after` comes next and it has a byte.
 #[inline(always)]
 pub(super) fn token_before(bytes: &[u8], at: usize, after: u8) -> Option<usize> {
-    if let Some(block) = chunk(bytes, at) {
+    let mut end = at;
+    while let Some(block) = chunk(bytes, end) {
         let length = before(block, |byte| !is_usual_in_names(byte));
-        if length > 0 && block.get(length) == Some(&after) {
-            return Some(at + length);
+        end += length;
+        if length < BLOCK_BYTES {
+            if end > at && block.get(length) == Some(&after) {
+                return Some(end);
+            }
+            break;
         }
     }
-    let end = token_end(bytes, at);
+    end = token_end(bytes, end);
     (end > at && bytes.get(end) == Some(&after)).then_some(end)
 }
 
