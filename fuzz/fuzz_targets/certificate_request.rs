@@ -1,7 +1,8 @@
 //! A certificate request that is taken is no longer than it may be, and has a key of a kind that is.
 #![no_main]
 
-use heddle_control::authority::{CertificateRequest, JoinToken, MAX_REQUEST_BYTES};
+use heddle_authority::{CertificateRequest, MAX_REQUEST_BYTES};
+use heddle_transport::secrets::JoinToken;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|raw: &[u8]| {

@@ -13,15 +13,12 @@
 //! error, and so is one that cannot be honoured; what is known to have no effect here is listed in one
 //! place (`manifest/unused.rs`); kinds of other groups are counted.
 
-#[cfg(feature = "authority")]
-pub mod authority;
 mod check;
 mod compile;
 mod explain;
 mod manifest;
 mod problem;
 pub mod registry;
-#[cfg(feature = "authority")]
 pub mod serve;
 mod source;
 

@@ -49,7 +49,7 @@ use accept::Door;
 use limiter::Limiter;
 use seldom::Seldom;
 
-use crate::authority::{Authority, DenyList, UnixTime};
+use heddle_authority::{Authority, DenyList, UnixTime};
 
 /// Says what time it is.
 pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;

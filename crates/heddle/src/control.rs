@@ -23,10 +23,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use heddle_control::authority::{Authority, AuthorityError, Origin, UnixTime, shown_time};
+use heddle_authority::{Authority, AuthorityError, Origin, UnixTime};
 use heddle_control::serve::{Board, ControlServer, Nodes, ServeBounds};
 use heddle_control::{Report, Watcher};
 use heddle_model::Mesh;
+use heddle_model::calendar::utc;
 use heddle_transport::Clock;
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpListener;
@@ -186,7 +187,7 @@ fn open(state: &Path, settings: &Settings, clock: &Clock) -> Result<Authority, F
         };
         Failure::new(exit, error)
     })?;
-    let (folder, until) = (state.display(), shown_time(authority.expires()));
+    let (folder, until) = (state.display(), utc(authority.expires()));
     match authority.origin() {
         Origin::Made => tracing::info!(
             "a new root for {domain} was made in {folder}, valid until {until}: back the folder up, \

@@ -28,10 +28,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use heddle_control::authority::JoinToken;
 use heddle_intercept::Cidr;
 use heddle_model::NodeName;
+use heddle_model::calendar::utc;
 use heddle_transport::Clock;
+use heddle_transport::secrets::JoinToken;
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::mpsc;
 
@@ -40,7 +41,6 @@ use crate::exit::{Exit, Failure};
 use crate::serving::{self, Change, Claimed, Doors, Held, Identity, Output, Served};
 use crate::settings::Settings;
 use crate::state_folder;
-use crate::time::utc;
 use crate::{hold, hygiene};
 use agent::Setup;
 use join::TokenFile;

@@ -8,6 +8,7 @@
 //! A [`Mesh`] is a snapshot: it is built whole, shared behind an `Arc`, and never changed.
 
 mod balancing;
+pub mod calendar;
 mod identity;
 mod invariants;
 mod mesh;

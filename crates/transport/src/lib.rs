@@ -12,16 +12,18 @@
 //! a node needs to call and to be called as any of its workloads; it is built whole, shared, and
 //! replaced when anything in it changes. A [`Session`] is one TLS 1.3 connection between two nodes
 //! (RFC 8446), as a state machine: ciphertext in, plaintext out, and the other way round. The `tls` module under it knows
-//! nothing of identities and nodes.
+//! nothing of identities and nodes. [`secrets`] are how keys are kept on the disk, and what a node joins with.
 
 mod clock;
 #[cfg(feature = "control")]
 pub mod control;
+pub mod hex;
 mod identities;
 mod leaf;
 mod protocol;
 mod refusal;
 mod resumption;
+pub mod secrets;
 mod session;
 mod suites;
 mod tickets;

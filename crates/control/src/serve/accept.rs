@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use heddle_authority::{Authority, Bundle, Serial, Trust};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{sleep, timeout};
@@ -25,7 +26,6 @@ use super::peer::{Peer, PeerStream};
 use super::places::Places;
 use super::seldom::Seldom;
 use super::{Clock, Counters, ServeBounds};
-use crate::authority::{Authority, Bundle, Serial, Trust};
 
 /// How long to wait when the system has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

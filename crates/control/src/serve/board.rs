@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use heddle_model::{Mesh, Node, NodeName, ServiceAccountName};
+use heddle_transport::secrets::FolderError;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::mesh::{MeshSlice, MeshSource};
 use super::nodes::{Nodes, Present};
-use crate::authority::FolderError;
 
 /// How long nodes that come, go or move are waited for before all others are told: when a hundred
 /// nodes start, each of them is told a few times, not a hundred times.
@@ -54,7 +54,7 @@ impl Board {
     pub fn new(nodes: Nodes) -> Result<Self, FolderError> {
         Ok(Self {
             shared: Arc::new(BoardState {
-                epoch: crate::authority::random_text()?,
+                epoch: heddle_transport::secrets::random_text()?,
                 nodes,
                 newest: Mutex::default(),
                 generation: watch::Sender::new(0),

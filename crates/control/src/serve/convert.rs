@@ -3,7 +3,7 @@
 use heddle_xds::proto;
 use rustls_pki_types::CertificateDer;
 
-use crate::authority::{Bundle, Denied, DenyList, Issued};
+use heddle_authority::{Bundle, Denied, DenyList, Issued};
 
 pub(super) fn certificate(issued: &Issued) -> proto::Certificate {
     proto::Certificate {

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
+use heddle_authority::is_reachable;
 use heddle_model::{NodeName, ServiceAccountName};
 use heddle_xds::proto::{MeshUpdate, WatchRequest};
 use heddle_xds::{MAX_MESH_BYTES, server};
@@ -20,7 +21,6 @@ use tracing::{error, info, warn};
 use super::nodes::Presence;
 use super::peer::Peer;
 use super::{Shared, peer_of};
-use crate::authority::is_reachable;
 
 /// What is left of a message for all but the mesh, in bytes.
 const MESSAGE_MARGIN: usize = 1_024;

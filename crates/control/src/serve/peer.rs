@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use heddle_authority::{Asker, DenyList, Serial, UnixTime};
 use heddle_model::{NodeName, SpiffeId, Subject, TrustDomain};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,7 +15,6 @@ use tonic::Status;
 use tonic::transport::server::Connected;
 
 use super::places::{Holding, Leave, Place};
-use crate::authority::{Asker, DenyList, Serial, UnixTime};
 
 /// Longest life of any connection: a timer does not reach further, and nothing needs it to.
 const LONGEST: Duration = Duration::from_secs(90 * 86_400);
@@ -40,7 +40,7 @@ pub struct PeerCertificate {
 }
 
 impl Peer {
-    /// Who asks, for [`may_issue`](crate::authority::may_issue).
+    /// Who asks, for [`may_issue`](heddle_authority::may_issue).
     pub(super) fn asker(&self) -> Option<Asker> {
         self.certificate.as_ref().map(|certificate| Asker {
             id: certificate.id.clone(),

@@ -3,7 +3,11 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use heddle_authority::{
+    AuthoritySettings, DEFAULT_TOKEN_LIFE, Denied, DenyEntry, NextRoot, Serial, Stage,
+};
 use heddle_model::{Mesh, NodeName, ServiceAccountName, SpiffeId, TrustDomain};
+use heddle_transport::secrets::JoinToken;
 use heddle_xds::{Client, ClientError, Registration};
 use rcgen::{CertificateParams, KeyPair};
 use tokio::io::DuplexStream;
@@ -12,9 +16,6 @@ use tokio::task::JoinHandle;
 
 use super::peer::PeerStream;
 use super::*;
-use crate::authority::{
-    AuthoritySettings, DEFAULT_TOKEN_LIFE, Denied, DenyEntry, JoinToken, NextRoot, Serial, Stage,
-};
 
 mod connections;
 mod joining;

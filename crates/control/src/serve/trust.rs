@@ -6,7 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use heddle_authority::{
+    CertificateRequest, IssueError, Issued, JoinError, TokenRefusal, Trust, may_issue,
+};
 use heddle_model::{NodeName, SpiffeId};
+use heddle_transport::secrets::{TokenId, TokenSecret};
 use heddle_xds::proto::{
     IssueRequest, IssueResponse, JoinRequest, JoinResponse, WatchTrustRequest, WatchTrustResponse,
 };
@@ -23,10 +27,6 @@ use super::nodes::Confirmed;
 use super::peer::{Connection, Peer};
 use super::places::Holding;
 use super::{Shared, connection_of, peer_of};
-use crate::authority::{
-    CertificateRequest, IssueError, Issued, JoinError, TokenId, TokenRefusal, TokenSecret, Trust,
-    may_issue,
-};
 use crate::printable;
 
 /// What a node that fails to join is told: not which part of the token was wrong.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use heddle_control::printable;
+use heddle_model::calendar::utc;
 use serde::Serialize;
 
 use super::holder::Interception;
@@ -14,7 +15,7 @@ use crate::cli::OutputFormat;
 use crate::exit::{Exit, Failure};
 use crate::status::{HeldStatus, IdentityStatus, RegistryStatus};
 use crate::table::{self, count};
-use crate::time::{duration, utc};
+use crate::time::duration;
 
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use heddle_control::authority::{parse_time, shown_time};
 use heddle_control::printable;
 use heddle_model::SpiffeId;
+use heddle_model::calendar::{self, utc};
 
 use super::Asked;
 use crate::exit::{Exit, Failure};
@@ -74,8 +74,8 @@ Exit codes:
 const MAX_SERIAL_DIGITS: usize = 40;
 
 fn time(text: &str) -> Result<u64, String> {
-    parse_time(text)
-        .ok_or_else(|| format!("`{text}` is no time, expected such as 2030-01-01T00:00:00Z"))
+    let seconds = calendar::parse(text).and_then(|seconds| u64::try_from(seconds).ok());
+    seconds.ok_or_else(|| format!("`{text}` is no time, expected such as 2030-01-01T00:00:00Z"))
 }
 
 /// The control plane reads it once more; here it is a question of the command line.
@@ -111,7 +111,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
             })?;
             asked.show(&added, |added| {
                 let what = printable(&added.what);
-                let until = shown_time(added.until);
+                let until = utc(added.until);
                 let workloads = match added.what.contains("/heddle/node/") {
                     true => {
                         "its workloads have identities of their own: deny those of their service accounts, too\n"
@@ -148,7 +148,7 @@ fn list(denied: &[DenyStatus]) -> String {
             reason,
             until,
         } = denied;
-        [what.clone(), shown_time(*until), reason.clone()]
+        [what.clone(), utc(*until), reason.clone()]
     });
     table::render(["WHAT", "UNTIL", "REASON"], rows)
 }

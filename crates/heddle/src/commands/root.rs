@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use heddle_control::authority::shown_time;
 use heddle_control::printable;
+use heddle_model::calendar::utc;
 
 use super::Asked;
 use crate::exit::{Exit, Failure};
@@ -209,7 +209,7 @@ fn since(status: &RootStatus) -> String {
     match status.began_at {
         Some(at) => format!(
             " that began at {}, {} ago",
-            shown_time(at),
+            utc(at),
             duration(status.now.saturating_sub(at))
         ),
         None => " that is under way".to_owned(),
@@ -241,7 +241,7 @@ fn waiting(status: &RootStatus) -> String {
 pub(super) fn text(status: &RootStatus) -> String {
     let left = duration(status.expires.saturating_sub(status.now));
     let digest = status.sha256.get(..16).unwrap_or(&status.sha256);
-    let (digest, expires) = (printable(digest), shown_time(status.expires));
+    let (digest, expires) = (printable(digest), utc(status.expires));
     let mut out = match status.site {
         true => {
             format!("a site of root {digest}, its intermediate expires at {expires}, in {left}\n")
@@ -264,8 +264,8 @@ pub(super) fn text(status: &RootStatus) -> String {
             waiting(status)
         ),
         RootStage::Switched => {
-            let old = status.old_until.map(shown_time).unwrap_or_default();
-            let finish = status.finish_from.map(shown_time).unwrap_or_default();
+            let old = status.old_until.map(utc).unwrap_or_default();
+            let finish = status.finish_from.map(utc).unwrap_or_default();
             writeln!(
                 out,
                 "rotation{}: the new root signs; what the old one signed may be in use until {old}, and it is \

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
-use heddle_control::authority::{
-    Authority, AuthorityError, CertificateRequest, UnixTime, request_site, shown_time,
-    site_request_pem,
+use heddle_authority::{
+    Authority, AuthorityError, CertificateRequest, UnixTime, request_site, site_request_pem,
 };
 use heddle_model::TrustDomain;
+use heddle_model::calendar::utc;
 
 use super::Asked;
 use crate::exit::{Exit, Failure};
@@ -123,7 +123,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
                 format!(
                     "the site can sign until {}: put intermediate.pem and root.pem from {} into its state \
                      folder, and restart its control plane\n",
-                    shown_time(signed.not_after),
+                    utc(signed.not_after),
                     into.display()
                 )
             })

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use heddle_control::authority::shown_time;
 use heddle_control::printable;
 use heddle_model::NodeName;
+use heddle_model::calendar::utc;
 
 use super::Asked;
 use crate::cli::OutputFormat;
@@ -93,7 +93,7 @@ fn create(node: &NodeName, life: Duration, asked: &Asked) -> Result<(), Failure>
         eprintln!(
             "heddle: node {} may join with it once, until {}",
             printable(&created.node),
-            shown_time(created.expires)
+            utc(created.expires)
         );
     }
     Ok(())
@@ -104,7 +104,7 @@ fn list(tokens: &[TokenStatus]) -> String {
         let TokenStatus {
             id, node, expires, ..
         } = token;
-        [id.clone(), node.clone(), shown_time(*expires)]
+        [id.clone(), node.clone(), utc(*expires)]
     });
     table::render(["ID", "NODE", "UNTIL"], rows)
 }

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use heddle_control::authority::{Authority, ControlLeaf, Denied, Serial, UnixTime, shown_time};
+use heddle_authority::{Authority, ControlLeaf, Denied, Serial, UnixTime};
 use heddle_control::serve::{Peer, PeerCertificate};
+use heddle_model::calendar::utc;
 use heddle_telemetry::Seldom;
 use heddle_transport::control::{AcceptError, Acceptor};
 use heddle_transport::{Clock, Leaf, Refusal, Trust};
@@ -100,7 +101,7 @@ impl Door {
             kept.root_sha256 = root_sha256;
             kept.renew_at = half_life(now, leaf.not_after());
             kept.not_after = leaf.not_after();
-            let until = shown_time(leaf.not_after());
+            let until = utc(leaf.not_after());
             tracing::info!("the own certificate was renewed, until {until}");
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use heddle_control::authority::{Authority, AuthoritySettings, CertificateRequest, UnixTime};
+use heddle_authority::{Authority, AuthoritySettings, CertificateRequest, UnixTime};
 use heddle_control::serve::Nodes;
 use heddle_model::{NodeName, SpiffeId, TrustDomain};
 use heddle_transport::{Clock, Leaf};

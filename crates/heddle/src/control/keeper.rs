@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use heddle_control::authority::{Authority, Stage, UnixTime, shown_time};
+use heddle_authority::{Authority, Stage, UnixTime};
 use heddle_control::serve::Nodes;
 use heddle_model::SpiffeId;
+use heddle_model::calendar::utc;
 use heddle_telemetry::Seldom;
 use heddle_transport::Clock;
 use tokio::time::MissedTickBehavior;
@@ -101,7 +102,7 @@ impl AuthorityKeeper {
 
     /// What is said of what signs, before it expires.
     fn end_of_signer(&self, expires: u64, now: u64) -> String {
-        let (at, left) = (shown_time(expires), duration(expires.saturating_sub(now)));
+        let (at, left) = (utc(expires), duration(expires.saturating_sub(now)));
         match self.authority.is_site() {
             true => format!(
                 "this site's intermediate expires at {at}, in {left}: have it signed anew (`heddle site \

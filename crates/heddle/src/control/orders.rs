@@ -6,13 +6,15 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use heddle_control::authority::{
+use heddle_authority::{
     Authority, CertificateRequest, Denied, DenyEntry, MAX_DENY_LIFE, NextRoot, RotationRefusal,
-    Serial, Stage, TokenId, UnixTime, shown_time,
+    Serial, Stage, UnixTime,
 };
 use heddle_control::printable;
 use heddle_control::serve::Nodes;
+use heddle_model::calendar::utc;
 use heddle_model::{NodeName, SpiffeId};
+use heddle_transport::secrets::TokenId;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
@@ -222,7 +224,7 @@ impl Orders<'_> {
         };
         let done = self.authority.deny(what.clone(), entry, self.now);
         done.map_err(refused)?;
-        tracing::info!(%what, reason, "denied until {}", shown_time(until));
+        tracing::info!(%what, reason, "denied until {}", utc(until));
         answer(&deny_status(&what, reason, until))
     }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use heddle_authority::{Authority, Denied, UnixTime};
 use heddle_control::Report;
-use heddle_control::authority::{Authority, Denied, UnixTime};
 use heddle_control::registry::Tally;
 use heddle_control::serve::{Board, Counters, Nodes, Present};
 use heddle_model::{Mesh, NodeName, SpiffeId};

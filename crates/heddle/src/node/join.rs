@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use heddle_control::authority::JoinToken;
 use heddle_model::{NodeName, SpiffeId};
 use heddle_transport::control::{ConnectError, Connector};
+use heddle_transport::secrets::JoinToken;
 use heddle_transport::{Clock, Leaf, Refusal};
 use heddle_xds::{Client, ClientError, DenyList, Joined};
 use rustix::event::{PollFd, PollFlags, poll};

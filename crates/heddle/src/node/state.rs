@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use heddle_control::authority::{Folder, FolderError, Lock, pem};
 use heddle_model::{Mesh, SpiffeId};
+use heddle_transport::secrets::{Folder, FolderError, Lock, pem};
 use heddle_transport::{FloorFile, Leaf};
 use heddle_xds::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
 use rustls_pki_types::CertificateDer;

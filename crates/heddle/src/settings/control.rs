@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use heddle_control::authority::AuthoritySettings;
+use heddle_authority::AuthoritySettings;
 use serde::{Deserialize, Serialize};
 
 use super::file::Metrics;

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use heddle_control::authority::JoinToken;
 use heddle_model::{NodeName, SpiffeId};
 use heddle_transport::control::Connector;
+use heddle_transport::secrets::JoinToken;
 use heddle_transport::{Clock, Denied, Leaf, Trust};
 use heddle_xds::{Certificate, Client, ClientError, MeshWatch, Registration, TrustUpdate};
 use rcgen::{CertificateParams, KeyPair};

@@ -229,7 +229,7 @@ fn processes(out: &mut String, indent: &str, all: &[ProcessStatus]) -> std::fmt:
 
 /// A time of day, as everything else here shows it: UTC.
 fn shown(seconds: u64) -> String {
-    heddle_control::authority::shown_time(seconds)
+    heddle_model::calendar::utc(seconds)
 }
 
 /// What turns the kernel's times into those of the day.

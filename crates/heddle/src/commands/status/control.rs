@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use heddle_control::authority::shown_time;
 use heddle_control::printable;
+use heddle_model::calendar::utc;
 
 use super::{config, cost, duration, registered};
 use crate::commands::root;
@@ -85,7 +85,7 @@ fn nodes(status: &ControlStatus) -> String {
             place(node),
             workloads.to_string(),
             roots(node, status.root.generation).to_owned(),
-            certificate_until.map_or_else(|| "none".to_owned(), shown_time),
+            certificate_until.map_or_else(|| "none".to_owned(), utc),
         ]
     });
     table::render(

@@ -1,4 +1,4 @@
-use heddle_control::authority::{DenyEntry, NextRoot};
+use heddle_authority::{DenyEntry, NextRoot};
 use heddle_model::SpiffeId;
 use heddle_transport::control::Connector;
 use tokio::io::AsyncReadExt;

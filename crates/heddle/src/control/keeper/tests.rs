@@ -1,4 +1,4 @@
-use heddle_control::authority::{self, NextRoot};
+use heddle_authority::{AuthoritySettings, CertificateRequest, NextRoot, request_site};
 
 use super::*;
 use crate::control::fixture::{Fixture, HOUR, NOW, at, node_id};
@@ -80,8 +80,8 @@ fn what_signs_is_spoken_of_relative_to_its_life() {
     assert_eq!(keeper.speak_at, 0, "nothing is said yet");
 
     let folder = fixture.state().with_file_name("site");
-    let request = authority::request_site(&folder, authority.trust_domain());
-    let request = authority::CertificateRequest::parse(&request.expect("a request"));
+    let request = request_site(&folder, authority.trust_domain());
+    let request = CertificateRequest::parse(&request.expect("a request"));
     let life = Duration::from_secs(20 * HOUR);
     let signed = authority.sign_site(&request.expect("a request"), life, at(NOW));
     let signed = signed.expect("signed");
@@ -91,7 +91,7 @@ fn what_signs_is_spoken_of_relative_to_its_life() {
     ] {
         std::fs::write(folder.join(name), text).expect("written");
     }
-    let settings = authority::AuthoritySettings::default();
+    let settings = AuthoritySettings::default();
     let site = Authority::open(&folder, authority.trust_domain(), settings, at(NOW));
     let site = Arc::new(site.expect("a site"));
     assert!(site.is_site() && !authority.is_site());

@@ -102,7 +102,7 @@ fn tokens_come_and_go() {
     );
     assert_eq!(made["expires"], NOW + 60);
     let text = made["token"].as_str().expect("a token");
-    assert!(heddle_control::authority::JoinToken::parse(text).is_some());
+    assert!(heddle_transport::secrets::JoinToken::parse(text).is_some());
     let listed = done(&fixture, &json!("token-list"));
     assert_eq!(listed[0]["id"], made["id"]);
     assert!(!listed.to_string().contains(text));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use heddle_model::calendar::utc;
 use heddle_model::{Mesh, SpiffeId};
 use heddle_transport::Leaf;
 use heddle_xds::{Certificate, ClientError, TrustUpdate};
@@ -14,7 +15,6 @@ use super::super::moment::Moment;
 use super::super::state::check_mesh;
 use super::Agent;
 use super::disk::{Pair, Write};
-use crate::time::utc;
 
 /// How long a new mesh waits for the certificates of workloads that are new in it.
 const MESH_WAITS: Duration = Duration::from_secs(3);

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use heddle_control::authority::JoinToken;
+use heddle_model::calendar::utc;
 use heddle_model::{Mesh, NodeName};
 use heddle_transport::Clock;
+use heddle_transport::secrets::JoinToken;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -21,7 +22,6 @@ use super::disk::{Pair, Unsaved, Write};
 use super::{Agent, blocking, generations};
 use crate::exit::{Exit, Failure};
 use crate::serving::Change;
-use crate::time::utc;
 
 /// Events that may wait.
 const EVENTS: usize = 16;

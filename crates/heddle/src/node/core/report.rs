@@ -1,6 +1,7 @@
 //! What a node says of its identities, and what of that an operator should look at.
 
 use heddle_model::SpiffeId;
+use heddle_model::calendar::utc;
 use heddle_transport::{Peer, Refusal};
 
 use super::super::keeper::KeptIdentity;
@@ -10,7 +11,7 @@ use super::Core;
 use crate::status::{
     ClockStatus, ControlConnectionStatus, HeldStatus, IdentityStatus, TrustStatus,
 };
-use crate::time::{duration, utc};
+use crate::time::duration;
 
 /// Problems of single identities that are told one by one.
 const TOLD: usize = 20;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use heddle_control::authority::{
+use heddle_authority::{
     Authority, AuthoritySettings, CertificateRequest, Denied, DenyEntry, NextRoot, Serial,
     UnixTime, request_site,
 };

@@ -7,16 +7,17 @@
 use std::sync::Arc;
 
 use heddle_model::{NodeName, SpiffeId, TrustDomain};
+use heddle_transport::hex;
+use heddle_transport::secrets::Folder;
 use rcgen::{Issuer, KeyPair, PublicKeyData};
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 use super::certificate::{self, CaCertificate, CaFault, SignFault};
 use super::error::{AuthorityError, Lost};
-use super::folder::Folder;
 use super::key::CaKey;
 use super::rotation::Stage;
-use super::{AuthoritySettings, UnixTime, random};
+use super::{AuthoritySettings, UnixTime};
 
 const STATE: &str = "state.json";
 const INTERMEDIATE: &str = "intermediate";
@@ -201,7 +202,7 @@ pub(super) fn write_root(
     folder.write(&file, certificate.to_pem().as_bytes())?;
     let entry = RootEntry {
         name: name.to_owned(),
-        sha256: random::to_hex(&certificate.sha256),
+        sha256: hex::encode(&certificate.sha256),
     };
     let root = certificate.clone();
     let signer = Signer {
@@ -301,7 +302,7 @@ pub(super) fn load(
         let name = state.roots.get(at).map(|root| root.name.clone());
         RootEntry {
             name: name.unwrap_or_else(|| "root".to_owned()),
-            sha256: random::to_hex(&certificate.sha256),
+            sha256: hex::encode(&certificate.sha256),
         }
     });
     let found: Vec<RootEntry> = found.collect();

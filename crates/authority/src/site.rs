@@ -5,15 +5,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use heddle_model::TrustDomain;
+use heddle_transport::secrets::Folder;
+use heddle_transport::secrets::pem;
 use rcgen::CertificateParams;
 use rustls_pki_types::CertificateSigningRequestDer;
 
 use super::certificate::{self, CaFault, SignFault};
 use super::error::{AuthorityError, Lost};
-use super::folder::Folder;
 use super::key::CaKey;
 use super::request::PEM_LABEL;
-use super::{Authority, CertificateRequest, UnixTime, pem, roots};
+use super::{Authority, CertificateRequest, UnixTime, roots};
 
 /// How long a site's intermediate may live: a year.
 const MAX_SITE_LIFE: Duration = Duration::from_secs(366 * 86_400);

@@ -1,26 +1,22 @@
-//! Join tokens: how a node that is not known yet becomes one of ours, once.
+//! The join tokens that can be used: how a node that is not known yet becomes one of ours, once.
 //!
-//! A token is `heddle-ID.SECRET.ROOT`: what it is called, 32 random bytes in base64url (RFC 4648
-//! section 5), and the SHA-256 of the authority's root certificate in hexadecimal. The node
-//! checks the authority against the last before it sends the secret, as kubeadm's discovery hash lets
-//! it. Each is a file of its own here, with nothing but a digest of the secret in it: to use one up is to
-//! remove its file, and that is on the disk before the node gets an answer.
+//! What a token is, [`JoinToken`] says. Each is a file of its own here, with nothing but a digest of the secret in it:
+//! to use one up is to remove its file, and that is on the disk before the node gets an answer.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use heddle_model::NodeName;
+use heddle_model::calendar::utc;
+use heddle_transport::hex;
+use heddle_transport::secrets::{Folder, FolderError, JoinToken, TokenId, TokenSecret};
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
-use super::certificate::shown_time;
+use super::UnixTime;
+use super::digest::sha256;
 use super::error::AuthorityError;
-use super::folder::{Folder, FolderError};
-use super::{UnixTime, random};
 
 /// Tokens that there may be at once.
 pub const MAX_TOKENS: usize = 10_000;
@@ -29,111 +25,7 @@ pub const DEFAULT_TOKEN_LIFE: Duration = Duration::from_secs(3_600);
 /// How long at most a token can be used.
 pub const MAX_TOKEN_LIFE: Duration = Duration::from_secs(7 * 86_400);
 
-const PREFIX: &str = "heddle-";
-const ID_BYTES: usize = 9;
-const SECRET_BYTES: usize = 32;
 const MAX_FILE_BYTES: usize = 4 * 1024;
-/// Longest text that is read as a token.
-const MAX_TOKEN_TEXT: usize = 256;
-
-/// What a token is called. It is no secret.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
-pub struct TokenId(String);
-
-impl TokenId {
-    /// Takes the id of a token as it is shown: 12 characters of base64url.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut bytes = [0; ID_BYTES];
-        let length = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
-        (length == ID_BYTES).then(|| Self(text.to_owned()))
-    }
-
-    /// The id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for TokenId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// The part of a token that only its holder knows. It is cleared when dropped and never shown.
-#[derive(Clone)]
-pub struct TokenSecret(Zeroizing<[u8; SECRET_BYTES]>);
-
-impl TokenSecret {
-    /// Takes 32 bytes.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
-        if bytes.len() != SECRET_BYTES {
-            return None;
-        }
-        secret.copy_from_slice(bytes);
-        Some(Self(secret))
-    }
-
-    /// The bytes, to send them to an authority that was checked.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_slice()
-    }
-
-    fn digest(&self, id: &TokenId) -> [u8; 32] {
-        random::sha256(&[b"heddle join token 1\0", id.0.as_bytes(), self.as_bytes()])
-    }
-}
-
-impl fmt::Debug for TokenSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TokenSecret(..)")
-    }
-}
-
-/// A token, as a node holds it.
-#[derive(Debug, Clone)]
-pub struct JoinToken {
-    /// What it is called.
-    pub id: TokenId,
-    /// What proves that its holder was given it.
-    pub secret: TokenSecret,
-    /// The SHA-256 of the root certificate, in DER, of the authority that it is for.
-    pub root_sha256: [u8; 32],
-}
-
-impl JoinToken {
-    /// Reads `heddle-ID.SECRET.ROOT`. `None` for anything else.
-    pub fn parse(text: &str) -> Option<Self> {
-        if text.len() > MAX_TOKEN_TEXT {
-            return None;
-        }
-        let (id, rest) = text.trim().strip_prefix(PREFIX)?.split_once('.')?;
-        let (secret, root) = rest.split_once('.')?;
-        let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
-        let length = URL_SAFE_NO_PAD
-            .decode_slice(secret, bytes.as_mut_slice())
-            .ok()?;
-        Some(Self {
-            id: TokenId::parse(id)?,
-            secret: TokenSecret::from_bytes(bytes.get(..length)?)?,
-            root_sha256: random::from_hex(root)?,
-        })
-    }
-
-    /// The text that a node is given. It holds the secret: show it once, log it never.
-    pub fn to_text(&self) -> Zeroizing<String> {
-        let mut text = Zeroizing::new(String::with_capacity(MAX_TOKEN_TEXT));
-        text.push_str(PREFIX);
-        text.push_str(&self.id.0);
-        text.push('.');
-        URL_SAFE_NO_PAD.encode_string(self.secret.as_bytes(), &mut text);
-        text.push('.');
-        text.push_str(&random::to_hex(&self.root_sha256));
-        text
-    }
-}
 
 /// What is known of a token that was not used yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -210,7 +102,7 @@ impl Tokens {
             let bytes = folder.read(&name, MAX_FILE_BYTES)?.unwrap_or_default();
             let record: Record =
                 serde_json::from_slice(&bytes).map_err(|error| corrupt(&error.to_string()))?;
-            if random::from_hex::<32>(&record.secret_sha256).is_none() {
+            if hex::decode::<32>(&record.secret_sha256).is_none() {
                 return Err(corrupt("secret_sha256 is no digest"));
             }
             records.insert(id, record);
@@ -234,28 +126,19 @@ impl Tokens {
         if self.records.len() >= MAX_TOKENS {
             return Err(TokenError::Full);
         }
-        let mut id = [0; ID_BYTES];
-        random::fill(&mut id)?;
-        let id = TokenId(URL_SAFE_NO_PAD.encode(id));
-        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
-        random::fill(secret.as_mut_slice())?;
-        let secret = TokenSecret(secret);
+        let token = JoinToken::random(root_sha256)?;
         let record = Record {
             node: node.clone(),
-            secret_sha256: random::to_hex(&secret.digest(&id)),
+            secret_sha256: hex::encode(&digest(&token.id, &token.secret)),
             created: now.as_secs(),
             expires: now.as_secs().saturating_add(life.as_secs().max(1)),
-            root_sha256: Some(random::to_hex(&root_sha256)),
+            root_sha256: Some(hex::encode(&root_sha256)),
         };
         // A record of names and numbers always has a text.
         let text = serde_json::to_vec(&record).unwrap_or_default();
-        self.folder.write(&file(&id), &text)?;
-        self.records.insert(id.clone(), record);
-        Ok(JoinToken {
-            id,
-            secret,
-            root_sha256,
-        })
+        self.folder.write(&file(&token.id), &text)?;
+        self.records.insert(token.id.clone(), record);
+        Ok(token)
     }
 
     /// Uses a token up. When this returns `Ok`, no crash brings the token back.
@@ -267,9 +150,9 @@ impl Tokens {
         now: UnixTime,
     ) -> Result<(), TokenRefusal> {
         let record = self.records.get(id).ok_or(TokenRefusal::Unknown)?;
-        let wanted = random::from_hex::<32>(&record.secret_sha256).unwrap_or_default();
+        let wanted = hex::decode::<32>(&record.secret_sha256).unwrap_or_default();
         // Only who has the secret learns anything about the token.
-        if verify_slices_are_equal(&wanted, &secret.digest(id)).is_err() {
+        if verify_slices_are_equal(&wanted, &digest(id, secret)).is_err() {
             return Err(TokenRefusal::Secret);
         }
         if now.as_secs() >= record.expires {
@@ -298,7 +181,7 @@ impl Tokens {
 
     /// Those that have not expired and name the root that nodes are shown.
     pub(super) fn list(&self, root_sha256: &[u8; 32], now: UnixTime) -> Vec<TokenInfo> {
-        let root = random::to_hex(root_sha256);
+        let root = hex::encode(root_sha256);
         let alive = |record: &&Record| {
             let names_it = record
                 .root_sha256
@@ -327,8 +210,8 @@ impl Tokens {
             if self.records.len() >= MAX_TOKENS {
                 return;
             }
-            let id = TokenId(format!("{number:012}"));
-            self.records.insert(id, record.clone());
+            let id = TokenId::parse(&format!("{number:012}"));
+            self.records.insert(id.expect("an id"), record.clone());
         }
     }
 
@@ -346,7 +229,13 @@ impl Tokens {
 }
 
 fn file(id: &TokenId) -> String {
-    format!("{}.json", id.0)
+    format!("{id}.json")
+}
+
+/// What is kept of a secret.
+fn digest(id: &TokenId, secret: &TokenSecret) -> [u8; 32] {
+    let id = id.as_str().as_bytes();
+    sha256(&[b"heddle join token 1\0", id, secret.as_bytes()])
 }
 
 impl From<FolderError> for TokenError {
@@ -409,6 +298,6 @@ impl std::error::Error for TokenError {}
 impl fmt::Display for TokenInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (id, node) = (&self.id, &self.node);
-        write!(f, "{id} for node {node} until {}", shown_time(self.expires))
+        write!(f, "{id} for node {node} until {}", utc(self.expires))
     }
 }

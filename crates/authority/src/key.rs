@@ -11,7 +11,7 @@ use rcgen::{
 };
 use zeroize::Zeroizing;
 
-use super::pem;
+use heddle_transport::secrets::pem;
 
 /// A private key of P-256 or P-384. The library that holds it clears its memory.
 pub(super) struct CaKey {

@@ -397,7 +397,7 @@ fn nothing_shows_a_key() {
     for secret in secrets {
         let list = format!("{secret:?}");
         let numbers = list.trim_matches(['[', ']']);
-        assert!(!shown.contains(&random::to_hex(&secret)), "in hexadecimal");
+        assert!(!shown.contains(&hex::encode(&secret)), "in hexadecimal");
         // Eight bytes in a row, as a derived Debug would write them on one or on several lines.
         let part: Vec<&str> = numbers.split(", ").take(8).collect();
         assert!(!shown.contains(&part.join(", ")), "as a list");

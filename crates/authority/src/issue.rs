@@ -2,15 +2,16 @@
 
 use std::fmt;
 
+use heddle_model::Subject;
+use heddle_transport::secrets::TokenSecret;
 use rustls_pki_types::CertificateDer;
 
 use super::members::{MAX_MEMBERS, MemberError};
-use heddle_model::Subject;
 
 use super::certificate::{self, CaFault, Serial, SignFault};
 use super::{
     Authority, CertificateRequest, FolderError, NodeName, Signer, SpiffeId, TokenId, TokenRefusal,
-    TokenSecret, UnixTime,
+    UnixTime,
 };
 
 /// A leaf, and what goes with it.

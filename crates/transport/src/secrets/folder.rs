@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use zeroize::Zeroizing;
 
-use super::random;
+use super::random_text;
 
 /// What marks a file that is being written.
 const TEMPORARY: &str = ".tmp";
@@ -153,7 +153,7 @@ impl Folder {
     /// # Errors
     /// [`FolderError`] when it could not be written: then the old content is still there.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
-        let temporary = format!(".{name}.{}{TEMPORARY}", random::hex()?);
+        let temporary = format!(".{name}.{}{TEMPORARY}", random_text()?);
         let written = self.write_new(&temporary, bytes).and_then(|()| {
             renameat(&self.handle, &temporary, &self.handle, name)
                 .map_err(|e| self.failed(name, "rename the file", e))?;
@@ -188,8 +188,8 @@ impl Folder {
         }
     }
 
-    /// Removes a file that does not matter any more: it may come back after a power cut.
-    pub(super) fn forget(&self, name: &str) {
+    /// Removes a file that does not matter any more, if it can be: it may come back after a power cut.
+    pub fn forget(&self, name: &str) {
         let _gone_or_not = unlinkat(&self.handle, name, AtFlags::empty());
     }
 

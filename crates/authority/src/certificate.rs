@@ -6,7 +6,10 @@ use std::fmt;
 use std::str::FromStr as _;
 use std::time::Duration;
 
+use heddle_model::calendar::utc;
 use heddle_model::{NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, TrustDomain};
+use heddle_transport::hex;
+use heddle_transport::secrets::{FolderError, fill, pem};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
@@ -18,9 +21,9 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
+use super::UnixTime;
+use super::digest::sha256;
 use super::key::CaKey;
-use super::random::{self, sha256};
-use super::{FolderError, UnixTime, pem};
 
 /// How far a root or a site's certificate begins in the past, for clocks that are behind.
 const CA_BACKDATE: Duration = Duration::from_secs(3_600);
@@ -33,7 +36,7 @@ impl Serial {
     /// A new one.
     pub(super) fn random() -> Result<Self, FolderError> {
         let mut bytes = [0; 16];
-        random::fill(&mut bytes)?;
+        fill(&mut bytes)?;
         // RFC 5280 section 4.1.2.2 does not allow for 0.
         bytes[0] |= 1;
         Ok(Self(bytes))
@@ -56,13 +59,13 @@ impl Serial {
 
     /// Takes 32 hexadecimal digits, as it is shown.
     pub fn parse(text: &str) -> Option<Self> {
-        random::from_hex(text).map(Self)
+        hex::decode(text).map(Self)
     }
 }
 
 impl fmt::Display for Serial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&random::to_hex(&self.0))
+        f.write_str(&hex::encode(&self.0))
     }
 }
 
@@ -369,24 +372,6 @@ impl From<FolderError> for SignFault {
     }
 }
 
-/// A time as people read it, in UTC.
-pub fn shown_time(seconds: u64) -> String {
-    let time = i64::try_from(seconds).map(OffsetDateTime::from_unix_timestamp);
-    let Ok(Ok(time)) = time else {
-        return format!("{seconds} s after 1970");
-    };
-    let (year, month, day) = (time.year(), u8::from(time.month()), time.day());
-    let (hour, minute, second) = time.to_hms();
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// Seconds since 1970 of a time as [`shown_time`] shows it (RFC 3339). `None` for anything else, and before
-/// 1970.
-pub fn parse_time(text: &str) -> Option<u64> {
-    let seconds = crate::check::timestamp(text).ok()?;
-    u64::try_from(seconds).ok()
-}
-
 impl fmt::Display for CaFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -413,12 +398,12 @@ impl fmt::Display for CaFault {
                 f,
                 "the certificate expired at {} (check the clock; if it is right, supply a new one \
                  or begin with an empty folder and let every node join again)",
-                shown_time(*at)
+                utc(*at)
             ),
             Self::NotYetValid(from) => write!(
                 f,
                 "the certificate is valid from {} on (check the clock)",
-                shown_time(*from)
+                utc(*from)
             ),
             Self::Chain => f.write_str(
                 "what it signs does not verify against the root (supply a certificate that the \

@@ -15,14 +15,16 @@
 use std::fmt;
 
 use heddle_model::NodeName;
+use heddle_model::calendar::utc;
+use heddle_transport::secrets::pem;
+use heddle_transport::secrets::{Folder, FolderError};
 use serde::{Deserialize, Serialize};
 
-use super::certificate::{CaCertificate, CaFault, shown_time};
+use super::certificate::{CaCertificate, CaFault};
 use super::error::AuthorityError;
-use super::folder::{Folder, FolderError};
 use super::key::CaKey;
 use super::roots::{self, RootEntry, Roots, Signer};
-use super::{AuthoritySettings, UnixTime, pem};
+use super::{AuthoritySettings, UnixTime};
 
 /// How many nodes a refusal names.
 const MAX_NAMED: usize = 10;
@@ -291,7 +293,7 @@ impl fmt::Display for RotationRefusal {
                 f,
                 "what the old root signed may be in use until {} (wait, or force it: its holders \
                  are refused until they have renewed)",
-                shown_time(*until)
+                utc(*until)
             ),
             Self::Supplied(fault) => write!(f, "the new root: {fault}"),
             Self::Authority(error) => error.fmt(f),

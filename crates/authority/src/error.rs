@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use heddle_model::TrustDomain;
+use heddle_transport::secrets::{Folder, FolderError};
 
 use super::certificate::CaFault;
-use super::folder::{Folder, FolderError};
 use super::settings::OutOfBounds;
 
 /// Why an authority cannot start or go on. Each says what to do about it.

@@ -104,7 +104,7 @@ fn tokens_survive_a_restart_and_only_their_digests_are_stored() {
     let token = token_for(&place.open(), "n1");
     let stored = place.read(&format!("tokens/{}.json", token.id));
     assert!(!stored.contains(token.to_text().split('.').nth(1).unwrap()));
-    assert!(!stored.contains(&random::to_hex(token.secret.as_bytes())));
+    assert!(!stored.contains(&hex::encode(token.secret.as_bytes())));
     assert!(join(&place.open(), &token, "n1", NOW).is_ok());
 }
 

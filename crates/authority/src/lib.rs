@@ -22,20 +22,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use heddle_model::{NodeName, SpiffeId, TrustDomain};
+use heddle_transport::secrets::{Folder, FolderError, JoinToken, Lock, TokenId};
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 
 mod certificate;
 mod control;
 mod deny;
+mod digest;
 mod error;
-mod folder;
 mod issue;
 mod key;
 mod members;
-pub mod pem;
 mod permission;
-mod random;
 mod request;
 mod roots;
 mod rotation;
@@ -45,18 +44,15 @@ mod site;
 mod tests;
 mod token;
 
-pub use certificate::{CaFault, Serial, parse_time, shown_time};
+pub use certificate::{CaFault, Serial};
 pub use control::ControlLeaf;
 pub use deny::{
     Denied, DenyEntry, DenyError, DenyList, MAX_DENIED, MAX_DENY_LIFE, MAX_REASON_BYTES,
 };
 pub use error::{AuthorityError, Lost};
-pub use folder::{Folder, FolderError, Lock};
 pub use issue::{IssueError, Issued, JoinError};
-pub(crate) use members::is_reachable;
-pub use members::{MAX_MEMBERS, Member};
+pub use members::{MAX_MEMBERS, Member, is_reachable};
 pub use permission::{Asker, IssuanceRefusal, may_issue};
-pub(crate) use random::hex as random_text;
 pub use request::{CertificateRequest, MAX_REQUEST_BYTES, RequestFault};
 pub use roots::Origin;
 pub use rotation::{NextRoot, RotationRefusal, RotationStatus, Stage};
@@ -64,8 +60,7 @@ pub use rustls_pki_types::UnixTime;
 pub use settings::{AuthoritySettings, OutOfBounds};
 pub use site::{SiteCertificates, SiteError, request_site, site_request_pem};
 pub use token::{
-    DEFAULT_TOKEN_LIFE, JoinToken, MAX_TOKEN_LIFE, MAX_TOKENS, TokenError, TokenId, TokenInfo,
-    TokenRefusal, TokenSecret,
+    DEFAULT_TOKEN_LIFE, MAX_TOKEN_LIFE, MAX_TOKENS, TokenError, TokenInfo, TokenRefusal,
 };
 
 use members::Members;

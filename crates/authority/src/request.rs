@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use super::pem;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey};
+use heddle_transport::secrets::pem;
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKeyData, SignatureAlgorithm};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::oid_registry::{

@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use heddle_model::NodeName;
+use heddle_transport::hex;
+use heddle_transport::secrets::{Folder, FolderError};
 use serde::{Deserialize, Serialize};
 
+use super::UnixTime;
+use super::digest::sha256;
 use super::error::AuthorityError;
-use super::folder::{Folder, FolderError};
-use super::{UnixTime, random};
 
 /// Nodes that there may be at once.
 pub const MAX_MEMBERS: usize = 10_000;
@@ -158,13 +160,13 @@ fn member((node, known): (&NodeName, &MemberRecord)) -> Member {
 }
 
 /// Whether other nodes could connect to an address.
-pub(crate) fn is_reachable(address: &SocketAddr) -> bool {
+pub fn is_reachable(address: &SocketAddr) -> bool {
     let ip = address.ip();
     address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
 }
 
 /// A node's name may be as long as a file's may: its digest is not.
 fn file(node: &NodeName) -> String {
-    let digest = random::sha256(&[node.as_str().as_bytes()]);
-    format!("{}.json", random::to_hex(&digest[..16]))
+    let digest = sha256(&[node.as_str().as_bytes()]);
+    format!("{}.json", hex::encode(&digest[..16]))
 }

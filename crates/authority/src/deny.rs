@@ -5,12 +5,12 @@ use std::fmt;
 use std::time::Duration;
 
 use heddle_model::SpiffeId;
+use heddle_transport::secrets::{Folder, FolderError};
 use serde::{Deserialize, Serialize};
 
 use super::UnixTime;
 use super::certificate::Serial;
 use super::error::{AuthorityError, Lost};
-use super::folder::{Folder, FolderError};
 use super::roots::{self, State};
 
 /// Entries that there may be at once.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_control::authority::{
+use heddle_authority::{
     Authority, AuthoritySettings, CertificateRequest, Denied, DenyEntry, NextRoot, Serial,
     UnixTime, request_site,
 };

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_model::{NodeName, ServiceAccountName, SpiffeId, TrustDomain};
+use heddle_transport::hex;
+use heddle_transport::secrets::{TokenSecret, pem};
 use rcgen::{CertificateParams, KeyPair};
 use rustls_pki_types::CertificateDer;
 

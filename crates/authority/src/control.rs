@@ -1,11 +1,12 @@
 //! The control plane's own certificate.
 
 use heddle_model::SpiffeId;
+use heddle_transport::secrets::pem;
 use rustls_pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
 use super::key::CaKey;
-use super::{Authority, CertificateRequest, IssueError, Issued, UnixTime, pem};
+use super::{Authority, CertificateRequest, IssueError, Issued, UnixTime};
 
 /// What the control plane shows to nodes.
 pub struct ControlLeaf {
