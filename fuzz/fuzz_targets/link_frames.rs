@@ -21,7 +21,10 @@ struct Owner {
 
 impl Owner {
     fn check(&self, serial: Serial) {
-        assert!(self.open.contains(&serial), "told of a stream that is not open");
+        assert!(
+            self.open.contains(&serial),
+            "told of a stream that is not open"
+        );
     }
 }
 
@@ -153,7 +156,16 @@ fn frames(mut data: &[u8], to_server: bool, out: &mut Vec<u8>) {
         };
         let (payload, rest) = rest.split_at(rest.len().min(length.into()));
         let code = if code < 200 { 0 } else { code };
-        out.extend([0xb7, direction, code, 0, 0, serial % 8, 0, payload.len() as u8]);
+        out.extend([
+            0xb7,
+            direction,
+            code,
+            0,
+            0,
+            serial % 8,
+            0,
+            payload.len() as u8,
+        ]);
         out.extend_from_slice(payload);
         data = rest;
     }

@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use heddle_control::{Severity, load_text};
+use heddle_compile::load_text;
+use heddle_model::report::Severity;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -97,7 +97,7 @@ fn serve(dir: &Path, socket: TcpListener, entry: &Entry, mut stopped: oneshot::R
         .unwrap();
     runtime.block_on(async {
         let proxy = Proxy::start(Settings::default(), Arc::new(Registry::new()), None).unwrap();
-        let mut watcher = heddle_control::Watcher::new(dir);
+        let mut watcher = heddle_compile::Watcher::new(dir);
         let mut socket = Some(socket);
         loop {
             let mesh = tokio::select! {

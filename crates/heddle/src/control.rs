@@ -24,10 +24,11 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use heddle_authority::{Authority, AuthorityError, Origin, UnixTime};
-use heddle_control::serve::{Board, ControlServer, Nodes, ServeBounds};
-use heddle_control::{Report, Watcher};
+use heddle_compile::Watcher;
+use heddle_control::{Board, ControlServer, Nodes, ServeBounds};
 use heddle_model::Mesh;
 use heddle_model::calendar::utc;
+use heddle_model::report::Report;
 use heddle_transport::Clock;
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpListener;
@@ -272,7 +273,7 @@ fn ended_early(ended: Result<Result<(), String>, tokio::task::JoinError>) -> Fai
 }
 
 /// The clock as the authority asks for it.
-fn at(clock: &Arc<Clock>) -> heddle_control::serve::Clock {
+fn at(clock: &Arc<Clock>) -> heddle_control::Clock {
     let clock = Arc::clone(clock);
     Arc::new(move || UnixTime::since_unix_epoch(Duration::from_secs(clock.now())))
 }

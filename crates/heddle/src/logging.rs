@@ -2,7 +2,7 @@
 
 use std::io;
 
-use heddle_control::printable;
+use heddle_model::printable;
 use tracing::Level;
 use tracing_subscriber::fmt;
 

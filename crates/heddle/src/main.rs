@@ -29,7 +29,7 @@ mod up;
 use std::process::ExitCode;
 
 use clap::Parser;
-use heddle_control::printable;
+use heddle_model::printable;
 
 use cli::{Cli, Command};
 use exit::Failure;

@@ -17,7 +17,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use heddle_control::registry::{Kept, News, Registration};
+use heddle_registry::{Kept, News, Registration};
 use rustix::process::{self as sys, Pid};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};

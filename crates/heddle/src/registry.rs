@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use heddle_control::registry::{Cause, Follower, Providers, Seen, Tally};
+use heddle_compile::registered::Providers;
+use heddle_model::report::{Cause, Tally};
+use heddle_registry::{Follower, Seen};
 use heddle_telemetry::text::{Encoder, Kind};
 use tokio::sync::watch;
 

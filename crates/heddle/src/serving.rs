@@ -33,8 +33,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use heddle_control::Report;
 use heddle_intercept::{Cidr, Client, Event};
+use heddle_model::report::Report;
 use heddle_model::{Mesh, SpiffeId};
 use heddle_proxy::Proxy;
 use heddle_telemetry::{AccessLog, Registry};

@@ -1,6 +1,6 @@
 //! Tables on a terminal.
 
-use heddle_control::printable;
+use heddle_model::printable;
 
 use crate::status::{ListenerKind, ListenerStatus};
 

@@ -7,8 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use heddle_control::{Report, Watcher};
+use heddle_compile::Watcher;
 use heddle_model::Mesh;
+use heddle_model::report::Report;
 use tokio::sync::mpsc;
 
 use crate::exit::{Exit, Failure};

@@ -1,6 +1,6 @@
 //! What a mesh is: names, identities, services, workloads, routes, policies. No I/O and no runtime.
 //!
-//! These types are where the two halves of Heddle meet. `heddle-control` compiles manifests into a
+//! These types are where the two halves of Heddle meet. `heddle-compile` compiles manifests into a
 //! [`Mesh`]; `heddle-proxy` serves it. Whatever is written here is already checked: a name is a
 //! DNS name, a header name is a token, a path is canonical, a reference is resolved or says why it
 //! is not. The proxy therefore never validates configuration, and never refuses any.
@@ -14,6 +14,8 @@ mod invariants;
 mod mesh;
 mod name;
 mod policy;
+mod printable;
+pub mod report;
 mod route;
 mod service;
 mod workload;
@@ -35,6 +37,7 @@ pub use policy::{
     NoHeader, Policy, PolicyAction, PolicyKind, PolicyName, PolicyRule, Probe, SourceNamespace,
     Sources, Unmet, Verdict,
 };
+pub use printable::printable;
 pub use route::{
     Backend, BackendTarget, Filters, HeaderEdits, Outcome, PathMatch, PathRewrite, Redirect,
     Rewrite, RouteAction, RouteMatch, RouteRule,

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use heddle_control::printable;
 use heddle_model::calendar::utc;
+use heddle_model::printable;
 use serde::Serialize;
 
 use super::holder::Interception;

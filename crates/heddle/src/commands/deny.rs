@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use heddle_control::printable;
 use heddle_model::SpiffeId;
 use heddle_model::calendar::{self, utc};
+use heddle_model::printable;
 
 use super::Asked;
 use crate::exit::{Exit, Failure};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use heddle_control::registry::Layout;
+use heddle_compile::registered::Layout;
 
 use crate::settings::{Prefix, RegistrySettings};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use heddle_control::{Caller, Destination, Request, explain_denying};
+use heddle_compile::{Caller, Destination, Request, explain_denying};
 use heddle_model::{Mesh, SpiffeId};
 use serde::Deserialize;
 

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use heddle_control::{Addresses, Options, Problem, Report, Severity, load_with};
+use heddle_compile::{Addresses, Options, load_with};
 use heddle_model::Mesh;
+use heddle_model::report::{Problem, Report, Severity};
 use serde::Serialize;
 
 use crate::settings::MeshSettings;

@@ -5,9 +5,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use heddle_control::printable;
 use heddle_intercept::hooks::Guarded;
 use heddle_intercept::request::{self, HolderStatus, PodState, Request};
+use heddle_model::printable;
 use serde::Serialize;
 
 use crate::admin::{ClientError, Location};

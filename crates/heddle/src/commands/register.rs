@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use heddle_control::Problem;
-use heddle_control::registry::{MAX_TTL, MIN_TTL, Provider, ProviderKey, Registration};
+use heddle_compile::registered::ProviderKey;
+use heddle_model::report::Problem;
+use heddle_registry::{MAX_TTL, MIN_TTL, Provider, Registration};
 
 use super::etcd::Etcd;
 use crate::exit::{Exit, Failure};

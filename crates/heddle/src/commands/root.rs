@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use heddle_control::printable;
 use heddle_model::calendar::utc;
+use heddle_model::printable;
 
 use super::Asked;
 use crate::exit::{Exit, Failure};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::Context;
-use heddle_control::printable;
+use heddle_model::printable;
 use serde::Deserialize;
 
 use crate::cli::OutputFormat;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use heddle_control::printable;
 use heddle_model::NodeName;
 use heddle_model::calendar::utc;
+use heddle_model::printable;
 
 use super::Asked;
 use crate::cli::OutputFormat;

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use heddle_control::{Report, printable};
 use heddle_model::Mesh;
+use heddle_model::printable;
+use heddle_model::report::Report;
 use serde::Serialize;
 
 use super::folder::{self, Reader};

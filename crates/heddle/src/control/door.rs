@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use heddle_authority::{Authority, ControlLeaf, Denied, Serial, UnixTime};
-use heddle_control::serve::{Peer, PeerCertificate};
+use heddle_control::{Peer, PeerCertificate};
 use heddle_model::calendar::utc;
 use heddle_telemetry::Seldom;
 use heddle_transport::control::{AcceptError, Acceptor};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use heddle_authority::{Authority, AuthoritySettings, CertificateRequest, UnixTime};
-use heddle_control::serve::Nodes;
+use heddle_control::Nodes;
 use heddle_model::{NodeName, SpiffeId, TrustDomain};
 use heddle_transport::{Clock, Leaf};
 use rcgen::{CertificateParams, KeyPair};

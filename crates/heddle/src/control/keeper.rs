@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_authority::{Authority, Stage, UnixTime};
-use heddle_control::serve::Nodes;
+use heddle_control::Nodes;
 use heddle_model::SpiffeId;
 use heddle_model::calendar::utc;
 use heddle_telemetry::Seldom;

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use heddle_control::serve::Counters;
+use heddle_control::Counters;
 use heddle_telemetry::text::{Encoder, Kind};
 
 use super::door::Door;

@@ -10,9 +10,9 @@ use heddle_authority::{
     Authority, CertificateRequest, Denied, DenyEntry, MAX_DENY_LIFE, NextRoot, RotationRefusal,
     Serial, Stage, UnixTime,
 };
-use heddle_control::printable;
-use heddle_control::serve::Nodes;
+use heddle_control::Nodes;
 use heddle_model::calendar::utc;
+use heddle_model::printable;
 use heddle_model::{NodeName, SpiffeId};
 use heddle_transport::secrets::TokenId;
 use serde::Serialize;

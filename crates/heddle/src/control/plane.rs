@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_authority::{Authority, Denied, UnixTime};
-use heddle_control::Report;
-use heddle_control::registry::Tally;
-use heddle_control::serve::{Board, Counters, Nodes, Present};
+use heddle_control::{Board, Counters, Nodes, Present};
+use heddle_model::report::{Report, Tally};
 use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::text;

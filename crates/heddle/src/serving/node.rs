@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use heddle_control::Report;
-use heddle_control::registry::Tally;
 use heddle_intercept::Event;
+use heddle_model::report::{Report, Tally};
 use heddle_model::{Mesh, ServiceName, WorkloadName};
 use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;

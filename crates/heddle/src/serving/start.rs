@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use heddle_control::{Report, Severity};
+use heddle_model::report::{Report, Severity};
 use heddle_model::{Mesh, WorkloadName};
 use heddle_telemetry::{AccessLog, Target};
 use rustix::process::geteuid;

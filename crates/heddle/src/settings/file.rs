@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use heddle_control::{Options, Placement};
+use heddle_compile::{Options, Placement};
 use heddle_model::{Mode, TrustDomain};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

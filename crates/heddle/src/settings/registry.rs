@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use heddle_control::registry::{Access, Credentials, Layout, Tls};
+use heddle_compile::registered::Layout;
+use heddle_registry::{Access, Credentials, Tls};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::contradiction::Contradiction;

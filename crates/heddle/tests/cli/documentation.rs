@@ -156,7 +156,7 @@ fn every_policy_example_does_what_its_table_says() {
         if example != base {
             folder.write("example.yaml", example);
         }
-        let (mesh, report) = heddle_control::load(&folder.manifests());
+        let (mesh, report) = heddle_compile::load(&folder.manifests());
         assert!(report.problems.is_empty(), "{:?}", report.problems);
         let mesh = mesh.expect("a mesh");
         for row in after.lines().filter(|line| line.starts_with("| `")) {
@@ -165,13 +165,13 @@ fn every_policy_example_does_what_its_table_says() {
                 continue;
             };
             let request = request.split_once(' ').map(|(method, path)| {
-                heddle_control::Request::new(method, path).expect("a request")
+                heddle_compile::Request::new(method, path).expect("a request")
             });
             let (from, to) = (
                 from.parse().expect("a caller"),
                 to.parse().expect("a workload"),
             );
-            let said = heddle_control::explain(&mesh, &from, &to, request.as_ref());
+            let said = heddle_compile::explain(&mesh, &from, &to, request.as_ref());
             for endpoint in said.expect("an answer").endpoints {
                 assert_eq!(endpoint.outcome.as_str(), outcome, "{row}\n{endpoint}");
                 asked += 1;

@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use heddle_control::{Options, Placement, Severity, load_with};
+use heddle_compile::{Options, Placement, load_with};
+use heddle_model::report::Severity;
 use heddle_model::{Mesh, Namespace};
 use serde_json::{Map, Value};
 

@@ -360,7 +360,7 @@ fn knows_addresses() -> bool {
     let text = br#"{"apiVersion": "heddle.dev/v1alpha1", "kind": "LocalWorkload",
         "metadata": {"name": "a"},
         "spec": {"address": "10.0.0.1", "addresses": ["fd00::1"]}}"#;
-    heddle_control::load_text(Path::new("addresses.yaml"), text)
+    heddle_compile::load_text(Path::new("addresses.yaml"), text)
         .0
         .is_some()
 }

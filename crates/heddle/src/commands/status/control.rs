@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use heddle_control::printable;
 use heddle_model::calendar::utc;
+use heddle_model::printable;
 
 use super::{config, cost, duration, registered};
 use crate::commands::root;

@@ -215,11 +215,11 @@ fn what_a_lab_takes_is_what_is_valid_for_one() {
         assert_eq!(planned.is_ok(), is_taken, "{text}: {:?}", planned.err());
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("all.yaml"), &text).unwrap();
-        let options = heddle_control::Options {
-            addresses: heddle_control::Addresses::Given,
-            ..heddle_control::Options::default()
+        let options = heddle_compile::Options {
+            addresses: heddle_compile::Addresses::Given,
+            ..heddle_compile::Options::default()
         };
-        let (mesh, report) = heddle_control::load_with(folder.path(), &options);
+        let (mesh, report) = heddle_compile::load_with(folder.path(), &options);
         assert_eq!(mesh.is_some(), is_taken, "{text}: {:?}", report.problems);
     }
 }

@@ -1,0 +1,212 @@
+//! Objects to a mesh.
+//!
+//! Everything that needs more than one object happens here: who a selector selects, where a
+//! reference leads, which rule goes first. The order is fixed by what depends on what:
+//! [`index`] (what there is, each once), [`workload`], [`service`] (ports and endpoints), [`cluster_ip`],
+//! [`policy`] (which makes some ports HTTP), then
+//! [`route`] and its parts, and last [`attach`], which puts rules in order and on ports.
+//!
+//! Compilation always goes to the end, so that one run reports every problem. The mesh that comes
+//! out counts only when the report holds no error.
+
+use std::path::Path;
+
+use heddle_model::report::Cause;
+use heddle_model::report::Severity;
+use heddle_model::{Mesh, Name, Namespace, ServiceName};
+
+use crate::Options;
+use crate::check::Flaw;
+use crate::findings::Findings;
+use crate::manifest::node::FieldPath;
+use crate::manifest::{Kind, Object, ObjectOrigin};
+
+mod attach;
+mod backend;
+mod balancing;
+mod cluster_ip;
+mod endpoint;
+mod filter;
+pub(crate) mod index;
+mod matcher;
+mod mode;
+mod parent;
+mod policy;
+mod precedence;
+mod probe;
+mod protocol;
+mod route;
+mod selector;
+mod service;
+mod slice;
+mod workload;
+
+#[cfg(test)]
+mod tests;
+
+use index::Index;
+
+/// Compiles objects, of which those of the folder `base` may name files relative to it.
+pub(crate) fn compile(
+    objects: &[Object],
+    base: &Path,
+    options: &Options,
+    findings: &mut Findings,
+) -> Mesh {
+    let index = Index::build(objects, findings);
+    let mut workloads = workload::compile(&index, base, options, findings);
+    let mut services = service::compile(&index, &workloads, findings);
+    cluster_ip::compile(&index, &mut services, options.addresses, findings);
+    let trust_domain = &options.trust_domain;
+    let policies = policy::compile(
+        &index,
+        &mut workloads,
+        &mut services,
+        trust_domain,
+        findings,
+    );
+    let routes = route::compile(&index, &services, findings);
+    attach::attach(&mut services, &routes, base, findings);
+    Mesh {
+        generation: 1,
+        trust_domain: trust_domain.clone(),
+        nodes: Vec::new(),
+        services,
+        workloads,
+        policies,
+        elsewhere: Vec::new(),
+        further: Vec::new(),
+    }
+}
+
+/// What is wrong with a workload for itself: that its account is not there is for others to say.
+pub(crate) fn flaw_of_workload(
+    workload: Object,
+    options: &Options,
+) -> Option<heddle_model::report::Problem> {
+    let account = workload.account();
+    let objects: Vec<Object> = account.into_iter().chain([workload]).collect();
+    let mut findings = Findings::default();
+    let index = Index::build(&objects, &mut findings);
+    let _compiled = workload::compile(&index, Path::new("/"), options, &mut findings);
+    let problems = findings.report.problems.into_iter();
+    problems
+        .into_iter()
+        .find(|problem| problem.severity == Severity::Error)
+}
+
+/// An object under judgement: a place to report problems with its fields.
+struct Scope<'a> {
+    origin: &'a ObjectOrigin,
+    findings: &'a mut Findings,
+}
+
+impl<'a> Scope<'a> {
+    fn of(object: &'a Object, findings: &'a mut Findings) -> Self {
+        Self {
+            origin: &object.origin,
+            findings,
+        }
+    }
+
+    fn error(&mut self, path: &FieldPath, reason: impl Into<String>, remedy: impl Into<String>) {
+        self.push(Severity::Error, path, reason.into(), remedy.into());
+    }
+
+    fn warn(&mut self, path: &FieldPath, reason: impl Into<String>, remedy: impl Into<String>) {
+        self.push(Severity::Warning, path, reason.into(), remedy.into());
+    }
+
+    /// A provider that registered is left out.
+    fn leave_out(&mut self, cause: Cause, path: &FieldPath, reason: &str, remedy: &str) {
+        let (reason, remedy) = (reason.to_owned(), remedy.to_owned());
+        let problem = self.origin.problem(Severity::Warning, path, reason, remedy);
+        self.findings.push(problem.because(cause));
+    }
+
+    fn push(&mut self, severity: Severity, path: &FieldPath, reason: String, remedy: String) {
+        if severity == Severity::Error {
+            self.findings.refused.insert(&self.origin.key);
+        }
+        self.findings
+            .push(self.origin.problem(severity, path, reason, remedy));
+    }
+
+    /// Whether the object of that name is there, but wrong: then it is not missed.
+    fn is_refused(&self, kind: Kind, namespace: &Namespace, name: &Name) -> bool {
+        self.findings
+            .refused
+            .has(kind, namespace.as_str(), name.as_str())
+    }
+
+    /// Whether any object of that kind and namespace is there, but wrong.
+    fn is_any_refused(&self, kind: Kind, namespace: &Namespace) -> bool {
+        self.findings.refused.has_any(kind, namespace.as_str())
+    }
+
+    /// The checked value, or none and an error with the field at `path`.
+    fn check<T>(&mut self, path: &FieldPath, checked: Result<T, Flaw>) -> Option<T> {
+        match checked {
+            Ok(value) => Some(value),
+            Err(flaw) => {
+                self.error(path, flaw.reason, flaw.remedy);
+                None
+            }
+        }
+    }
+
+    /// The items of a list, as many as the API allows; an error when there are more.
+    ///
+    /// Those beyond are not judged: what is compared with each other stays few.
+    fn at_most<'t, T>(&mut self, path: &FieldPath, items: &'t [T], most: usize) -> &'t [T] {
+        if items.len() > most {
+            let reason = format!("there are {} items", items.len());
+            self.error(path, reason, format!("the API takes {most}"));
+        }
+        items.get(..most).unwrap_or(items)
+    }
+}
+
+/// How many names one that is not found is compared with.
+const MAX_CANDIDATES: usize = 1_000;
+
+/// What to do about a Service that is not there: one of that name may be in another namespace, or one of
+/// nearly that name in this one. `how` says what to do if it is another namespace's.
+fn find_service<'a>(
+    wanted: &ServiceName,
+    known: impl Iterator<Item = &'a ServiceName> + Clone,
+    how: impl FnOnce(&ServiceName) -> String,
+) -> String {
+    let elsewhere = known.clone().find(|known| known.name == wanted.name);
+    if let Some(elsewhere) = elsewhere {
+        return format!("there is {elsewhere}: {}", how(elsewhere));
+    }
+    let here = known.filter(|known| known.namespace == wanted.namespace);
+    let names = here.map(|known| known.name.as_str());
+    did_you_mean(wanted.name.as_str(), names, "add the Service")
+}
+
+/// How a route's reference reaches a Service of another namespace.
+fn name_namespace(written: Option<&str>) -> impl FnOnce(&ServiceName) -> String {
+    let is_written = written.is_some_and(|namespace| !namespace.is_empty());
+    move |elsewhere| match is_written {
+        true => format!("write namespace: {} here", elsewhere.namespace),
+        false => format!(
+            "write namespace: {} in the route's metadata, or here",
+            elsewhere.namespace
+        ),
+    }
+}
+
+/// `did you mean x?` when there is an x, and otherwise what to say instead.
+pub(crate) fn did_you_mean<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+    otherwise: &str,
+) -> String {
+    crate::manifest::suggest::nearest(word, candidates.into_iter().take(MAX_CANDIDATES))
+        .map_or_else(
+            || otherwise.to_owned(),
+            |meant| format!("did you mean {meant}?"),
+        )
+}

@@ -1,0 +1,95 @@
+//! The addresses by which a cluster calls its Services: a connection that is intercepted on its way to one of
+//! them is one to the Service.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use heddle_model::{Service, ServiceName};
+
+use super::Scope;
+use super::index::Index;
+use crate::Addresses;
+use crate::check;
+use crate::findings::Findings;
+use crate::manifest::Object;
+use crate::manifest::core::ServiceSpec;
+use crate::manifest::node::FieldPath;
+
+/// Addresses of one Service: one of each family.
+const MAX_ADDRESSES: usize = 2;
+/// What stands in place of an address where there is to be none.
+const NONE: &str = "None";
+
+/// Reads the addresses of every Service; of one whose address a lab gives, whether it is to have one.
+pub(super) fn compile(
+    index: &Index<'_>,
+    services: &mut [Service],
+    addresses: Addresses,
+    findings: &mut Findings,
+) {
+    let mut owners: BTreeMap<IpAddr, (&ServiceName, &Object)> = BTreeMap::new();
+    for service in services {
+        let Some((name, (object, body))) = index.services.get_key_value(&service.name) else {
+            continue;
+        };
+        let mut scope = Scope::of(object, findings);
+        let written = written(&body.spec, &mut scope);
+        service.headless = written.iter().any(|(_, text)| *text == NONE);
+        if addresses == Addresses::Given {
+            continue;
+        }
+        for (at, text) in written {
+            if text == NONE {
+                continue;
+            }
+            if service.headless {
+                let reason = format!("{text} beside None: a headless Service has no address");
+                scope.error(&at, reason, "remove one of them");
+                continue;
+            }
+            let Some(address) = scope.check(&at, check::cluster_address(text)) else {
+                continue;
+            };
+            match owners.insert(address, (name, object)) {
+                None => service.addresses.push(address),
+                // Written in both fields.
+                Some((other, _)) if other == name => {}
+                Some((other, first)) => {
+                    let first = &first.origin;
+                    let reason = format!(
+                        "Service {other} has {address} already, in {}:{}",
+                        first.file.display(),
+                        first.line()
+                    );
+                    scope.error(&at, reason, "give one of them another address");
+                }
+            }
+        }
+        service.addresses.sort_unstable();
+    }
+}
+
+/// What stands in either field, and where. An ExternalName has no address whatever is written.
+fn written<'s>(spec: &'s ServiceSpec, scope: &mut Scope<'_>) -> Vec<(FieldPath, &'s str)> {
+    if spec.kind.as_deref() == Some("ExternalName") {
+        return Vec::new();
+    }
+    let at = FieldPath::of("spec");
+    let one = spec.cluster_ip.as_deref().unwrap_or_default();
+    let list = scope.at_most(&at.field("clusterIPs"), &spec.cluster_ips, MAX_ADDRESSES);
+    if let Some(first) = list
+        .first()
+        .filter(|first| !one.is_empty() && *first != one)
+    {
+        let reason = format!("{first:?} is first here, and clusterIP is {one:?}");
+        let remedy = "write the same address in both, or clusterIP alone";
+        scope.error(&at.field("clusterIPs").index(0), reason, remedy);
+        return Vec::new();
+    }
+    let one = (at.field("clusterIP"), one);
+    let all = list.iter().enumerate();
+    let all = all.map(|(i, text)| (at.field("clusterIPs").index(i), text.as_str()));
+    // The API server takes an empty one for none yet.
+    let written = std::iter::once(one).chain(all);
+    written.filter(|(_, text)| !text.is_empty()).collect()
+}

@@ -1,0 +1,201 @@
+//! What there is, each object once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heddle_model::{
+    GROUP, Name, Namespace, PolicyKind, PolicyName, ServiceAccountName, ServiceName, WorkloadName,
+};
+
+use super::{Scope, balancing, did_you_mean};
+use crate::findings::Findings;
+use crate::manifest::node::FieldPath;
+use crate::manifest::{Body, Kind, Object, SERVICE_LABEL, core, gateway, local, policy, smi};
+
+/// The label that says what is required of callers, of a Namespace or of a workload.
+pub(super) const MODE_LABEL: &str = "heddle.dev/mode";
+
+/// The annotation of a ServiceAccount that says whether what registers by itself may be it.
+pub(crate) const REGISTRY_ANNOTATION: &str = "heddle.dev/registry";
+
+/// What that annotation says if it may.
+pub(crate) const REGISTRY_ALLOW: &str = "allow";
+
+/// What a policy was written as.
+#[derive(Clone, Copy)]
+pub(super) enum WrittenPolicy<'o> {
+    Authorization(&'o policy::AuthorizationPolicy),
+    TrafficTarget(&'o smi::TrafficTarget),
+}
+
+/// Objects by kind and name.
+pub(super) struct Index<'o> {
+    pub(super) services: BTreeMap<ServiceName, (&'o Object, &'o core::Service)>,
+    pub(super) workloads: BTreeMap<WorkloadName, (&'o Object, &'o local::LocalWorkload)>,
+    pub(super) namespaces: BTreeMap<Namespace, &'o Object>,
+    pub(super) accounts: BTreeSet<ServiceAccountName>,
+    pub(super) slices: Vec<(&'o Object, &'o core::EndpointSlice)>,
+    pub(super) routes: Vec<(&'o Object, &'o gateway::HttpRoute)>,
+    pub(super) grants: Vec<(&'o Object, &'o gateway::ReferenceGrant)>,
+    pub(super) policies: BTreeMap<PolicyName, (&'o Object, WrittenPolicy<'o>)>,
+    pub(super) http_groups: BTreeMap<(Namespace, Name), &'o smi::HttpRouteGroup>,
+    pub(super) tcp_routes: BTreeMap<(Namespace, Name), &'o smi::TcpRoute>,
+}
+
+impl<'o> Index<'o> {
+    /// Sorts objects by kind; of two with one name, the second is an error that names the first.
+    pub(super) fn build(objects: &'o [Object], findings: &mut Findings) -> Self {
+        let mut index = Self {
+            services: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
+            accounts: BTreeSet::new(),
+            slices: Vec::new(),
+            routes: Vec::new(),
+            grants: Vec::new(),
+            policies: BTreeMap::new(),
+            http_groups: BTreeMap::new(),
+            tcp_routes: BTreeMap::new(),
+        };
+        let mut seen: BTreeMap<(Kind, &Namespace, &Name), &Object> = BTreeMap::new();
+        for object in objects {
+            let mut scope = Scope::of(object, findings);
+            check_annotations(object, &mut scope);
+            check_registry(object, &mut scope);
+            check_labels(object, &mut scope);
+            match seen.entry((object.kind, &object.namespace, &object.name)) {
+                std::collections::btree_map::Entry::Vacant(free) => {
+                    free.insert(object);
+                }
+                std::collections::btree_map::Entry::Occupied(first) => {
+                    let first = &first.get().origin;
+                    scope.error(
+                        &FieldPath::of("metadata.name"),
+                        format!(
+                            "this object is written twice: first in {}:{}",
+                            first.file.display(),
+                            first.line()
+                        ),
+                        "remove one of the two, or rename it",
+                    );
+                    continue;
+                }
+            }
+            index.insert(object);
+        }
+        index
+    }
+
+    /// Whether a workload registered by itself: what it says of where it is, it says of no other workload.
+    pub(super) fn is_registered(&self, name: &WorkloadName) -> bool {
+        let written = self.workloads.get(name);
+        written.is_some_and(|(object, _)| object.origin.is_registered)
+    }
+
+    fn insert(&mut self, object: &'o Object) {
+        let (namespace, name) = (object.namespace.clone(), object.name.clone());
+        match &object.body {
+            Body::Service(body) => {
+                self.services
+                    .insert(ServiceName { namespace, name }, (object, body));
+            }
+            Body::LocalWorkload(body) => {
+                self.workloads
+                    .insert(WorkloadName { namespace, name }, (object, body));
+            }
+            Body::ServiceAccount => {
+                self.accounts.insert(ServiceAccountName { namespace, name });
+            }
+            Body::Namespace => {
+                // The name was checked to be a label when the object was read.
+                if let Ok(name) = Namespace::parse(name.as_str()) {
+                    self.namespaces.insert(name, object);
+                }
+            }
+            Body::EndpointSlice(body) => self.slices.push((object, body)),
+            Body::HttpRoute(body) => self.routes.push((object, body)),
+            Body::ReferenceGrant(body) => self.grants.push((object, body)),
+            Body::AuthorizationPolicy(body) => {
+                let name = PolicyName {
+                    namespace,
+                    name,
+                    kind: PolicyKind::AuthorizationPolicy,
+                };
+                self.policies
+                    .insert(name, (object, WrittenPolicy::Authorization(body)));
+            }
+            Body::TrafficTarget(body) => {
+                let name = PolicyName {
+                    namespace,
+                    name,
+                    kind: PolicyKind::TrafficTarget,
+                };
+                self.policies
+                    .insert(name, (object, WrittenPolicy::TrafficTarget(body)));
+            }
+            Body::HttpRouteGroup(body) => {
+                self.http_groups.insert((namespace, name), body);
+            }
+            Body::TcpRoute(body) => {
+                self.tcp_routes.insert((namespace, name), body);
+            }
+        }
+    }
+}
+
+/// Annotations of our own group are ours to check: a misspelt one would silently do nothing.
+fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
+    let known: &[&str] = match object.kind {
+        Kind::Service => &balancing::OF_SERVICES,
+        Kind::LocalWorkload | Kind::EndpointSlice => &[balancing::MAX_REQUESTS],
+        Kind::ServiceAccount => &[REGISTRY_ANNOTATION],
+        _ => &[],
+    };
+    let keys = object.metadata.annotations.keys();
+    check_own(object, "annotation", keys, known, scope);
+}
+
+/// The only thing that a ServiceAccount can say of the registry.
+fn check_registry(object: &Object, scope: &mut Scope<'_>) {
+    let Some(text) = object.metadata.annotations.get(REGISTRY_ANNOTATION) else {
+        return;
+    };
+    if object.kind == Kind::ServiceAccount && text != REGISTRY_ALLOW {
+        scope.error(
+            &FieldPath::of("metadata.annotations").field(REGISTRY_ANNOTATION),
+            format!("{text:?} is not known"),
+            did_you_mean(text, [REGISTRY_ALLOW], "write allow, or remove it"),
+        );
+    }
+}
+
+/// And so are labels.
+fn check_labels(object: &Object, scope: &mut Scope<'_>) {
+    let known: &[&str] = match object.kind {
+        Kind::Namespace => &[MODE_LABEL],
+        Kind::LocalWorkload => &[MODE_LABEL, SERVICE_LABEL],
+        _ => &[],
+    };
+    check_own(object, "label", object.metadata.labels.keys(), known, scope);
+}
+
+fn check_own<'k>(
+    object: &Object,
+    what: &str,
+    keys: impl Iterator<Item = &'k String>,
+    known: &[&str],
+    scope: &mut Scope<'_>,
+) {
+    for key in keys {
+        let ours = key.split_once('/').is_some_and(|(group, _)| group == GROUP);
+        if ours && !known.contains(&key.as_str()) {
+            let remedy = did_you_mean(key, known.iter().copied(), "remove it");
+            scope.error(
+                &FieldPath::of("metadata")
+                    .field(&format!("{what}s"))
+                    .field(key),
+                format!("a {} has no such {what}", object.kind.as_str()),
+                remedy,
+            );
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The file of a lab (docs/lab.md), which may stand beside or above the manifests that it names.
+
+use std::path::Path;
+
+use heddle_model::report::{Problem, Severity};
+
+use super::node::Node;
+
+/// The warning that such a document is left aside; none for any other.
+pub(super) fn left_aside(file: &Path, tree: &Node) -> Option<Problem> {
+    let has = |key| tree.get(key).is_some();
+    let is_object = has("apiVersion") || has("kind");
+    if is_object || !["name", "nodes", "manifests"].into_iter().all(has) {
+        return None;
+    }
+    Some(Problem {
+        severity: Severity::Warning,
+        file: file.to_path_buf(),
+        line: Some(tree.line),
+        object: None,
+        field: String::new(),
+        reason: "this is the file of a lab, for heddle-lab up: nothing in it is read here"
+            .to_owned(),
+        remedy: "heddle-lab validate FILE checks it with its manifests".to_owned(),
+        cause: None,
+    })
+}

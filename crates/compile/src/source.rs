@@ -1,0 +1,234 @@
+//! Where manifests come from.
+//!
+//! A [`folder`] is read once by [`load`] or followed by a [`Watcher`]. Both go through [`read`], so that
+//! `heddle validate` and `heddle up` say the same of the same files. Beside the folder a watcher may follow a
+//! [registry](crate::registered), whose providers are compiled together with the folder's objects.
+
+use std::path::Path;
+
+use heddle_model::report::{Problem, Report, Severity};
+use heddle_model::{Mesh, WorkloadName};
+
+use crate::findings::Findings;
+use crate::manifest::Object;
+use crate::registered::Providers;
+use crate::registered::admit::{Candidate, Tried, candidates};
+use crate::registered::tally::tally;
+use crate::{Options, compile, manifest};
+
+mod folder;
+mod watcher;
+
+pub use watcher::Watcher;
+
+use folder::Scan;
+
+/// Objects in one folder.
+const MAX_OBJECTS: usize = 50_000;
+/// Values in all files of one folder together.
+const MAX_VALUES: usize = 4_000_000;
+
+/// Reads a folder of manifests.
+///
+/// Files named `*.yaml`, `*.yml` and `*.json` are read, those of subfolders too; hidden files and
+/// editors' temporary files are not. The mesh is there unless the report holds an error. This call
+/// reads from disk and blocks.
+pub fn load(dir: &Path) -> (Option<Mesh>, Report) {
+    load_with(dir, &Options::default())
+}
+
+/// Reads a folder of manifests, as [`load`] does, where what they leave open is not the default.
+pub fn load_with(dir: &Path, options: &Options) -> (Option<Mesh>, Report) {
+    let (unregistered, mut tried) = (Providers::default(), Tried::default());
+    let scan = folder::scan(dir);
+    let (mesh, mut findings) = read(dir, &scan, &unregistered, &mut tried, options);
+    if findings.is_empty() {
+        findings.push(holds_nothing(dir, Severity::Warning));
+    }
+    (mesh, findings.report)
+}
+
+/// Compiles the text of one manifest file that is in no folder, as [`load`] compiles a folder's.
+///
+/// `file` is what problems name; relative commands start from its folder.
+pub fn load_text(file: &Path, text: &[u8]) -> (Option<Mesh>, Report) {
+    let base = file.parent().unwrap_or(file);
+    let (unregistered, mut tried) = (Providers::default(), Tried::default());
+    let scan = Scan::of_text(file, text);
+    let (mesh, findings) = read(base, &scan, &unregistered, &mut tried, &Options::default());
+    (mesh, findings.report)
+}
+
+/// Compiles the text of one manifest file and the providers beside it.
+#[cfg(test)]
+pub(crate) fn load_beside(
+    file: &Path,
+    text: &[u8],
+    providers: &Providers,
+    tried: &mut Tried,
+) -> (Option<Mesh>, Report) {
+    let base = file.parent().unwrap_or(file);
+    let scan = Scan::of_text(file, text);
+    let (mesh, findings) = read(base, &scan, providers, tried, &Options::default());
+    (mesh, findings.report)
+}
+
+fn holds_nothing(dir: &Path, severity: Severity) -> Problem {
+    let (reason, remedy) = match severity {
+        Severity::Warning => (
+            "this folder holds no manifest",
+            "put *.yaml, *.yml or *.json files in it",
+        ),
+        Severity::Error => (
+            "this folder holds no manifest any more",
+            "put the manifests back; to serve nothing on purpose, leave a file with \
+             {apiVersion: v1, kind: List, items: []}, or stop heddle",
+        ),
+    };
+    Problem {
+        severity,
+        file: dir.to_path_buf(),
+        line: None,
+        object: None,
+        field: String::new(),
+        reason: reason.to_owned(),
+        remedy: remedy.to_owned(),
+        cause: None,
+    }
+}
+
+/// What stood in the file is closed, and that may be what a copy that failed has left.
+fn holds_no_byte(file: &Path) -> Problem {
+    Problem {
+        severity: Severity::Warning,
+        file: file.to_path_buf(),
+        line: None,
+        object: None,
+        field: String::new(),
+        reason: "this file is empty: whatever was in it is not served".to_owned(),
+        remedy: "put its content back, or remove it".to_owned(),
+        cause: None,
+    }
+}
+
+/// Compiles what a scan of a folder found, and the providers that fit beside it. What came of trying
+/// those before is known, and what comes of these is remembered.
+fn read(
+    dir: &Path,
+    scan: &Scan,
+    providers: &Providers,
+    tried: &mut Tried,
+    options: &Options,
+) -> (Option<Mesh>, Findings) {
+    let mut findings = Findings::default();
+    for problem in &scan.problems {
+        findings.refused.unknown |= problem.severity == Severity::Error;
+        findings.push(problem.clone());
+    }
+    let mut objects = Vec::new();
+    let mut values_left = MAX_VALUES;
+    for file in &scan.files {
+        if file.bytes.is_empty() {
+            findings.push(holds_no_byte(&file.path));
+        }
+        objects.extend(manifest::read(
+            &file.path,
+            &file.bytes,
+            &mut values_left,
+            &mut findings,
+        ));
+        if objects.len() > MAX_OBJECTS {
+            findings.push(Problem {
+                severity: Severity::Error,
+                file: file.path.clone(),
+                line: None,
+                object: None,
+                field: String::new(),
+                reason: format!("with this file there are more than {MAX_OBJECTS} objects"),
+                remedy: "split the mesh over several folders".to_owned(),
+                cause: None,
+            });
+            break;
+        }
+    }
+    let compiling = Compiling {
+        dir,
+        options,
+        findings,
+        folder: objects.len(),
+        objects,
+    };
+    let (mesh, mut findings) = compiling.with(providers, tried);
+    findings.report.left_aside = scan.left_aside.clone();
+    findings.report.sort();
+    ((!findings.report.has_errors()).then_some(mesh), findings)
+}
+
+/// A folder's objects, of which it is not yet known what fits beside them.
+struct Compiling<'c> {
+    dir: &'c Path,
+    options: &'c Options,
+    /// What reading the folder came to.
+    findings: Findings,
+    objects: Vec<Object>,
+    /// How many of the objects are the folder's: the first ones.
+    folder: usize,
+}
+
+impl Compiling<'_> {
+    /// Compiles the folder and every provider with which that works. When it does not work without them, the
+    /// folder is to blame, and they are left alone.
+    fn with(mut self, providers: &Providers, tried: &mut Tried) -> (Mesh, Findings) {
+        let (fit, mut problems) = candidates(&self.objects, &providers.entries);
+        let (entries, objects): (Vec<_>, Vec<_>) =
+            fit.into_iter().map(|one| (one.entry, one.object)).unzip();
+        let (mut mesh, mut findings, objects) = self.beside(objects);
+        if !findings.report.has_errors() {
+            tried.all_fit(entries);
+        } else if !objects.is_empty() {
+            (mesh, findings, _) = self.beside(Vec::new());
+            if !findings.report.has_errors() {
+                let fit = entries.into_iter().zip(objects);
+                let fit = fit.map(|(entry, object)| Candidate { entry, object });
+                let admitted = tried.admit(fit.collect(), |objects| {
+                    let (_, findings, objects) = self.beside(objects);
+                    (objects, first_error(findings))
+                });
+                problems.extend(admitted.problems);
+                (mesh, findings, _) = self.beside(admitted.objects);
+            }
+        }
+        let of_registry = findings
+            .report
+            .problems
+            .iter()
+            .filter(|one| one.cause.is_some());
+        let found: Vec<Problem> = problems.iter().chain(of_registry).cloned().collect();
+        let served = (!findings.report.has_errors()).then_some(&mesh);
+        let (tally, uncalled) = tally(providers, &found, (served, &findings.report.registered));
+        findings.report.registry = tally;
+        let of_values = providers.problems.iter().cloned();
+        let all = problems.into_iter().chain(of_values).chain(uncalled);
+        all.for_each(|problem| findings.push(problem));
+        (mesh, findings)
+    }
+
+    /// Compiles the folder with these beside it, and hands them back.
+    fn beside(&mut self, mut more: Vec<Object>) -> (Mesh, Findings, Vec<Object>) {
+        self.objects.append(&mut more);
+        let mut findings = self.findings.clone();
+        let mesh = compile::compile(&self.objects, self.dir, self.options, &mut findings);
+        let more = self.objects.split_off(self.folder);
+        let names = more.iter().map(|object| WorkloadName {
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+        });
+        findings.report.registered = names.collect();
+        (mesh, findings, more)
+    }
+}
+
+fn first_error(findings: Findings) -> Option<Problem> {
+    let mut problems = findings.report.problems.into_iter();
+    problems.find(|problem| problem.severity == Severity::Error)
+}

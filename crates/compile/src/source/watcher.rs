@@ -1,0 +1,340 @@
+//! A folder followed as it changes.
+//!
+//! inotify says *that* something happened; what the folder now holds is found by reading it whole.
+//! Events are therefore only a wake-up call: they are merged, waited out until the writer pauses,
+//! and a digest of the content decides whether anything changed. Since the content decides, it does
+//! not matter how it came to be: by writing in place, by renaming a file, a link or a whole folder
+//! into place, or by deleting and making it again. An event that gets lost costs one slow look.
+//!
+//! ```text
+//!            event or slow tick            quiet for 100 ms          content differs
+//!   waiting ───────────────────► settling ─────────────────► reading ───────────────► returned
+//!      ▲                                                        │ the same
+//!      └────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A registry that is followed beside the folder wakes it, too. What registered or is gone takes effect even
+//! while the folder is wrong: it is then compiled with what the folder held when it was last right.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use heddle_model::Mesh;
+use heddle_model::report::{Report, Severity};
+use notify::event::{AccessKind, AccessMode, EventKind};
+use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::mpsc::{self, Receiver};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::folder::{self, Identity, Scan, Watched};
+use crate::Options;
+use crate::registered::Providers;
+use crate::registered::admit::Tried;
+
+#[cfg(test)]
+mod tests;
+
+/// How long the folder must be quiet before it is read: editors and `cp` write in several steps.
+const QUIET: Duration = Duration::from_millis(100);
+/// How long at most a busy folder is waited for.
+const LONGEST_SETTLING: Duration = Duration::from_millis(400);
+/// How often the folder is read without an event, in case one was lost.
+const SLOW_LOOK: Duration = Duration::from_secs(5);
+/// The same where the kernel grants no watches, so that a change still takes about a second, and where not all who
+/// registered could be tried.
+const BLIND_LOOK: Duration = Duration::from_millis(800);
+/// How often watches are extended in one look while folders come into being.
+const MAX_EXTENSIONS: usize = 8;
+
+/// Follows a folder of manifests.
+pub struct Watcher {
+    eyes: Arc<Mutex<Eyes>>,
+    events: Receiver<()>,
+    /// What registered by itself, if a registry is followed.
+    providers: Option<watch::Receiver<Arc<Providers>>>,
+    /// Something may have changed since the last look.
+    stale: bool,
+    /// Digest of what the folder held when something was returned last, and which state of the registry that was.
+    digest: Option<(u64, u64)>,
+    generation: u64,
+    /// Whether the mesh that was returned last has anything in it.
+    has_content: bool,
+    /// How long an event is waited for.
+    look_every: Duration,
+    /// What `look_every` is while the kernel tells of changes.
+    slow_look: Duration,
+}
+
+/// The part that touches the file system, and so runs on a blocking thread.
+struct Eyes {
+    root: PathBuf,
+    options: Options,
+    /// None when the kernel grants no inotify instance.
+    notify: Option<RecommendedWatcher>,
+    /// Folders that the kernel watches: an inode, under the name by which it was found.
+    watched: BTreeMap<Identity, PathBuf>,
+    filter: Arc<Mutex<Filter>>,
+    /// A folder could not be watched.
+    blind: bool,
+    /// What the folder held when it was last right, for as long as a registry is followed.
+    good: Option<Scan>,
+    /// Who in the registry fitted the last time.
+    tried: Tried,
+}
+
+/// Which events matter. The folder may stand in a busy place such as /tmp, which has to be watched
+/// for the folder's own coming and going, and for nothing else.
+#[derive(Default)]
+struct Filter {
+    folders: BTreeMap<PathBuf, Option<BTreeSet<OsString>>>,
+    /// Something was removed, perhaps a watched folder. The kernel drops the watch with it, and a
+    /// new folder may get the old one's inode, so what is watched is no longer known.
+    removed: bool,
+}
+
+impl Filter {
+    fn takes(&self, event: &Event) -> bool {
+        is_change(event.kind)
+            && (event.paths.is_empty() || event.paths.iter().any(|path| self.matters(path)))
+    }
+
+    fn matters(&self, path: &Path) -> bool {
+        let within = path.parent().and_then(|folder| self.folders.get(folder));
+        let named = match (within, path.file_name()) {
+            (Some(None), _) => true,
+            (Some(Some(names)), Some(name)) => names.contains(name),
+            _ => false,
+        };
+        named || self.folders.contains_key(path)
+    }
+}
+
+impl Watcher {
+    /// Starts to follow `dir`, which need not exist yet.
+    pub fn new(dir: &Path) -> Self {
+        Self::with(dir, Options::default())
+    }
+
+    /// Starts to follow `dir`, where what the manifests leave open is not the default.
+    pub fn with(dir: &Path, options: Options) -> Self {
+        let (sender, events) = mpsc::channel(1);
+        let filter = Arc::new(Mutex::new(Filter::default()));
+        let handlers = Arc::clone(&filter);
+        let notify = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            let mut filter = handlers.lock().unwrap_or_else(PoisonError::into_inner);
+            let event = event.unwrap_or_else(|_| Event::new(EventKind::Other));
+            if filter.takes(&event) {
+                filter.removed |= event.kind.is_remove();
+                // A full channel already holds the wake-up call.
+                let _ = sender.try_send(());
+            }
+        });
+        let eyes = Eyes {
+            root: dir.to_path_buf(),
+            options,
+            blind: notify.is_err(),
+            notify: notify.ok(),
+            watched: BTreeMap::new(),
+            filter,
+            good: None,
+            tried: Tried::default(),
+        };
+        Self {
+            eyes: Arc::new(Mutex::new(eyes)),
+            events,
+            providers: None,
+            stale: true,
+            digest: None,
+            generation: 0,
+            has_content: false,
+            look_every: SLOW_LOOK,
+            slow_look: SLOW_LOOK,
+        }
+    }
+
+    /// Compiles beside the folder what registers by itself.
+    #[must_use]
+    pub fn beside(mut self, providers: watch::Receiver<Arc<Providers>>) -> Self {
+        self.providers = Some(providers);
+        self
+    }
+
+    /// Waits for the folder's content to differ from what was returned last, and compiles it.
+    ///
+    /// The first call returns at once with what is there. The mesh is there unless the report holds
+    /// an error; where a registry is followed it is there even then, from what the folder held when it was last
+    /// right, if it ever was. A folder without a manifest is one once there was a mesh with something in it: more
+    /// likely than not it was emptied or unmounted by mistake. The mesh's generation counts the meshes that this
+    /// watcher returned. Dropping the future loses nothing: the next call finds what this one would have. Needs a
+    /// tokio runtime with time.
+    pub async fn next(&mut self) -> (Option<Mesh>, Report) {
+        loop {
+            if !self.stale {
+                self.wait().await;
+            }
+            self.stale = true;
+            let eyes = Arc::clone(&self.eyes);
+            let (last, had_content) = (self.digest, self.has_content);
+            let providers = self.providers.as_mut();
+            let providers = providers.map(|providers| Arc::clone(&providers.borrow_and_update()));
+            let look = move || {
+                let mut eyes = eyes.lock().unwrap_or_else(PoisonError::into_inner);
+                let scan = eyes.look();
+                let version = providers.as_ref().map_or(0, |providers| providers.version);
+                let digest = (scan.digest(), version);
+                let read = (last != Some(digest))
+                    .then(|| eyes.read(scan, providers.as_deref(), had_content));
+                (digest, read, eyes.blind, eyes.tried.is_unfinished())
+            };
+            let Ok((digest, read, blind, is_unfinished)) = tokio::task::spawn_blocking(look).await
+            else {
+                // The runtime is shutting down, or reading panicked: look again later.
+                self.stale = false;
+                continue;
+            };
+            self.stale = false;
+            self.look_every = match blind || is_unfinished {
+                true => BLIND_LOOK,
+                false => self.slow_look,
+            };
+            // What was not tried yet is, the next time, though nothing has changed.
+            self.digest = (!is_unfinished).then_some(digest);
+            if let Some((mut mesh, report)) = read {
+                if let Some(mesh) = &mut mesh {
+                    self.generation += 1;
+                    mesh.generation = self.generation;
+                    self.has_content = !(mesh.services.is_empty() && mesh.workloads.is_empty());
+                }
+                return (mesh, report);
+            }
+        }
+    }
+
+    /// Waits until it is time to look.
+    async fn wait(&mut self) {
+        if timeout(self.look_every, self.event()).await.is_err() {
+            return;
+        }
+        // From here on a dropped future must not lose the event.
+        self.stale = true;
+        let settled_at = Instant::now() + LONGEST_SETTLING;
+        while Instant::now() < settled_at {
+            if timeout(QUIET, self.event()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for a sign that something may have changed.
+    async fn event(&mut self) {
+        let registry = async {
+            // One that has ended has nothing more to say.
+            if let Some(providers) = &mut self.providers
+                && providers.changed().await.is_ok()
+            {
+                return;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            _ = self.events.recv() => {}
+            () = registry => {}
+        }
+    }
+}
+
+impl Eyes {
+    /// Reads the folder with every watch in place before it is read, so that no change falls between.
+    fn look(&mut self) -> Scan {
+        let mut scan = folder::scan(&self.root);
+        for _ in 0..MAX_EXTENSIONS {
+            if !self.watch(&scan.folders) {
+                break;
+            }
+            scan = folder::scan(&self.root);
+        }
+        scan
+    }
+
+    fn read(
+        &mut self,
+        scan: Scan,
+        registry: Option<&Providers>,
+        had_content: bool,
+    ) -> (Option<Mesh>, Report) {
+        let none = Providers::default();
+        let providers = registry.unwrap_or(&none);
+        let (mut mesh, mut findings) =
+            super::read(&self.root, &scan, providers, &mut self.tried, &self.options);
+        if findings.is_empty() {
+            let severity = match had_content {
+                true => Severity::Error,
+                false => Severity::Warning,
+            };
+            findings.push(super::holds_nothing(&self.root, severity));
+            mesh = mesh.filter(|_| !had_content);
+        }
+        if registry.is_some() && mesh.is_some() {
+            self.good = Some(scan);
+        } else if let Some(good) = &self.good {
+            let (last_good, of_good) =
+                super::read(&self.root, good, providers, &mut self.tried, &self.options);
+            findings.report.registered = of_good.report.registered;
+            findings.report.registry = of_good.report.registry;
+            mesh = last_good;
+        }
+        (mesh, findings.report)
+    }
+
+    /// Watches exactly these folders; says whether one of them is new.
+    fn watch(&mut self, folders: &BTreeMap<Identity, Watched>) -> bool {
+        let Some(notify) = &mut self.notify else {
+            return false;
+        };
+        let removed = {
+            let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+            let folders = folders.values();
+            filter.folders = folders.map(|f| (f.path.clone(), f.names.clone())).collect();
+            std::mem::take(&mut filter.removed)
+        };
+        self.watched.retain(|identity, path| {
+            let keep = folders
+                .get(identity)
+                .is_some_and(|folder| folder.path == *path)
+                && !removed;
+            if !keep {
+                // Fails when the kernel has dropped the watch already.
+                let _ = notify.unwatch(path);
+            }
+            keep
+        });
+        let mut is_new = false;
+        self.blind = false;
+        for (identity, folder) in folders {
+            if self.watched.contains_key(identity) {
+                continue;
+            }
+            match notify.watch(&folder.path, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    self.watched.insert(*identity, folder.path.clone());
+                    is_new = true;
+                }
+                Err(_) => self.blind = true,
+            }
+        }
+        is_new
+    }
+}
+
+/// Whether an event can mean that content changed. Reading is none: our own would wake us for ever.
+fn is_change(kind: EventKind) -> bool {
+    match kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
+        EventKind::Access(_) => false,
+        _ => true,
+    }
+}

@@ -1,0 +1,346 @@
+//! Given a folder that is followed, when it changes in one of the ways in which folders change in
+//! real life, then the change is seen, and nothing else is.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::registered::{Entry, Layout};
+
+/// Ends a test that hangs.
+const TOO_LONG: Duration = Duration::from_secs(60);
+
+/// A watcher that looks only when an event tells it to: what it sees, it was told of.
+fn watch(dir: &Path) -> Watcher {
+    let mut watcher = Watcher::new(dir);
+    watcher.slow_look = 100 * TOO_LONG;
+    watcher
+}
+
+fn service(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{port: 80}}]}}\n"
+    )
+}
+
+fn write(path: impl AsRef<Path>, content: &str) {
+    fs::write(path, content).unwrap();
+}
+
+fn names(mesh: &Mesh) -> Vec<String> {
+    mesh.services
+        .iter()
+        .map(|service| service.name.name.to_string())
+        .collect()
+}
+
+async fn next(watcher: &mut Watcher) -> (Option<Mesh>, Report) {
+    timeout(TOO_LONG, watcher.next())
+        .await
+        .expect("the change is seen")
+}
+
+/// Asserts that the next change leads to exactly these Services.
+async fn expect(watcher: &mut Watcher, services: &[&str]) {
+    let (mesh, report) = next(watcher).await;
+    let mesh = mesh.unwrap_or_else(|| panic!("no mesh: {:?}", report.problems));
+    assert_eq!(names(&mesh), services);
+}
+
+/// A folder with one Service, followed.
+async fn followed() -> (TempDir, Watcher) {
+    let dir = TempDir::new().unwrap();
+    write(dir.path().join("a.yaml"), &service("a"));
+    let mut watcher = watch(dir.path());
+    expect(&mut watcher, &["a"]).await;
+    (dir, watcher)
+}
+
+#[tokio::test]
+async fn a_file_written_in_place() {
+    let (dir, mut watcher) = followed().await;
+    write(dir.path().join("a.yaml"), &service("b"));
+    expect(&mut watcher, &["b"]).await;
+}
+
+#[tokio::test]
+async fn a_file_added_and_removed() {
+    let (dir, mut watcher) = followed().await;
+    write(
+        dir.path().join("b.json"),
+        r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}"#,
+    );
+    write(dir.path().join("c.yml"), &service("c"));
+    expect(&mut watcher, &["a", "c"]).await;
+    fs::remove_file(dir.path().join("a.yaml")).unwrap();
+    expect(&mut watcher, &["c"]).await;
+}
+
+#[tokio::test]
+async fn a_file_renamed_into_place() {
+    let (dir, mut watcher) = followed().await;
+    write(dir.path().join(".a.yaml.tmp"), &service("b"));
+    fs::rename(dir.path().join(".a.yaml.tmp"), dir.path().join("a.yaml")).unwrap();
+    expect(&mut watcher, &["b"]).await;
+}
+
+/// The way a kubelet changes a mounted ConfigMap.
+#[tokio::test]
+async fn a_config_map_swapped() {
+    let dir = TempDir::new().unwrap();
+    let version = |name: &str, content: &str| {
+        let folder = dir.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        write(folder.join("a.yaml"), content);
+    };
+    version("..2026_01", &service("a"));
+    symlink("..2026_01", dir.path().join("..data")).unwrap();
+    symlink("..data/a.yaml", dir.path().join("a.yaml")).unwrap();
+    let mut watcher = watch(dir.path());
+    expect(&mut watcher, &["a"]).await;
+
+    for (version_name, name) in [("..2026_02", "b"), ("..2026_03", "c")] {
+        version(version_name, &service(name));
+        symlink(version_name, dir.path().join("..data_tmp")).unwrap();
+        fs::rename(dir.path().join("..data_tmp"), dir.path().join("..data")).unwrap();
+        expect(&mut watcher, &[name]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_folder_deleted_and_made_again() {
+    let parent = TempDir::new().unwrap();
+    let dir = parent.path().join("mesh");
+    fs::create_dir(&dir).unwrap();
+    write(dir.join("a.yaml"), &service("a"));
+    let mut watcher = watch(&dir);
+    expect(&mut watcher, &["a"]).await;
+
+    for name in ["b", "c"] {
+        fs::remove_dir_all(&dir).unwrap();
+        let (mesh, report) = next(&mut watcher).await;
+        assert!(mesh.is_none() && report.has_errors(), "{report:?}");
+        fs::create_dir(&dir).unwrap();
+        write(dir.join("a.yaml"), &service(name));
+        // Between the two steps there may be a look at an empty folder.
+        let mut seen = next(&mut watcher).await;
+        while seen.0.as_ref().is_none_or(|mesh| mesh.services.is_empty()) {
+            seen = next(&mut watcher).await;
+        }
+        assert_eq!(names(&seen.0.unwrap()), [name]);
+    }
+    // The new folder is watched like the first.
+    write(dir.join("a.yaml"), &service("d"));
+    expect(&mut watcher, &["d"]).await;
+}
+
+#[tokio::test]
+async fn a_folder_that_does_not_exist_yet() {
+    let parent = TempDir::new().unwrap();
+    let dir = parent.path().join("some/where");
+    let mut watcher = watch(&dir);
+    let (mesh, report) = next(&mut watcher).await;
+    assert!(mesh.is_none());
+    assert_eq!(report.errors(), 1);
+
+    let staged = parent.path().join(".staged");
+    fs::create_dir_all(staged.join("where")).unwrap();
+    write(staged.join("where/a.yaml"), &service("a"));
+    fs::rename(staged, parent.path().join("some")).unwrap();
+    expect(&mut watcher, &["a"]).await;
+}
+
+#[tokio::test]
+async fn a_link_to_the_folder_that_is_turned() {
+    let parent = TempDir::new().unwrap();
+    for name in ["v1", "v2"] {
+        fs::create_dir(parent.path().join(name)).unwrap();
+        write(parent.path().join(name).join("a.yaml"), &service(name));
+    }
+    let link = parent.path().join("current");
+    symlink("v1", &link).unwrap();
+    let mut watcher = watch(&link);
+    expect(&mut watcher, &["v1"]).await;
+    symlink("v2", parent.path().join("next")).unwrap();
+    fs::rename(parent.path().join("next"), &link).unwrap();
+    expect(&mut watcher, &["v2"]).await;
+    write(parent.path().join("v2/a.yaml"), &service("v3"));
+    expect(&mut watcher, &["v3"]).await;
+}
+
+#[tokio::test]
+async fn the_target_of_a_link_to_elsewhere() {
+    let (dir, mut watcher) = followed().await;
+    let elsewhere = TempDir::new().unwrap();
+    write(elsewhere.path().join("b"), &service("b"));
+    symlink(elsewhere.path().join("b"), dir.path().join("b.yaml")).unwrap();
+    expect(&mut watcher, &["a", "b"]).await;
+    write(elsewhere.path().join("b"), &service("c"));
+    expect(&mut watcher, &["a", "c"]).await;
+}
+
+#[tokio::test]
+async fn files_in_folders_within() {
+    let (dir, mut watcher) = followed().await;
+    fs::create_dir_all(dir.path().join("x/y")).unwrap();
+    write(dir.path().join("x/y/b.yaml"), &service("b"));
+    expect(&mut watcher, &["a", "b"]).await;
+    write(dir.path().join("x/y/b.yaml"), &service("c"));
+    expect(&mut watcher, &["a", "c"]).await;
+}
+
+#[tokio::test]
+async fn a_file_that_breaks_and_is_mended() {
+    let (dir, mut watcher) = followed().await;
+    let whole = service("b");
+    write(dir.path().join("a.yaml"), &whole[..whole.len() - 8]);
+    let (mesh, report) = next(&mut watcher).await;
+    assert!(mesh.is_none());
+    assert!(report.has_errors());
+    write(dir.path().join("a.yaml"), &whole);
+    expect(&mut watcher, &["b"]).await;
+}
+
+#[tokio::test]
+async fn a_folder_emptied_by_mistake_is_refused_and_one_on_purpose_is_not() {
+    let (dir, mut watcher) = followed().await;
+    let file = dir.path().join("a.yaml");
+    let refused = |(mesh, report): (Option<Mesh>, Report)| {
+        assert!(mesh.is_none());
+        assert_eq!(report.errors(), 1);
+        let said = report.problems[0].to_string();
+        assert!(
+            said.contains("error: this folder holds no manifest"),
+            "{said}"
+        );
+        assert!(said.contains("kind: List, items: []"), "{said}");
+    };
+    fs::remove_file(&file).unwrap();
+    refused(next(&mut watcher).await);
+    // The same as before is a change again.
+    write(&file, &service("a"));
+    expect(&mut watcher, &["a"]).await;
+    // A file of which nothing is left is no manifest either.
+    write(&file, "# nothing\n---\n");
+    refused(next(&mut watcher).await);
+    write(&file, "{apiVersion: v1, kind: List, items: []}\n");
+    expect(&mut watcher, &[]).await;
+    // Nothing is lost any more when it goes, too.
+    fs::remove_file(&file).unwrap();
+    let (mesh, report) = next(&mut watcher).await;
+    assert!(mesh.is_some());
+    assert_eq!(report.problems[0].severity, Severity::Warning);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_empty_at_the_start_is_a_warning() {
+    let dir = TempDir::new().unwrap();
+    let (mesh, report) = next(&mut watch(dir.path())).await;
+    assert!(mesh.is_some());
+    assert_eq!(report.problems[0].severity, Severity::Warning);
+    assert_eq!(crate::load(dir.path()).1, report);
+}
+
+#[tokio::test]
+async fn what_leaves_the_content_as_it_was_is_no_change() {
+    let (dir, mut watcher) = followed().await;
+    write(dir.path().join("a.yaml"), &service("a"));
+    write(dir.path().join("notes.txt"), "nothing");
+    write(dir.path().join(".a.yaml.swp"), "nothing");
+    write(dir.path().join("a.yaml~"), "nothing");
+    assert!(timeout(QUIET * 8, watcher.next()).await.is_err());
+    // The call above was dropped half way; the next one still sees what comes.
+    write(dir.path().join("a.yaml"), &service("b"));
+    let (mesh, _) = next(&mut watcher).await;
+    assert_eq!(mesh.unwrap().generation, 2);
+}
+
+#[tokio::test]
+async fn a_dropped_call_loses_nothing() {
+    let (dir, mut watcher) = followed().await;
+    write(dir.path().join("a.yaml"), &service("b"));
+    // Long enough to take the event, too short to see it through.
+    assert!(timeout(QUIET / 2, watcher.next()).await.is_err());
+    expect(&mut watcher, &["b"]).await;
+}
+
+#[tokio::test]
+async fn without_the_kernels_help() {
+    let dir = TempDir::new().unwrap();
+    write(dir.path().join("a.yaml"), &service("a"));
+    let mut watcher = watch(dir.path());
+    {
+        let mut eyes = watcher.eyes.lock().unwrap();
+        (eyes.notify, eyes.blind) = (None, true);
+    }
+    expect(&mut watcher, &["a"]).await;
+    write(dir.path().join("a.yaml"), &service("b"));
+    expect(&mut watcher, &["b"]).await;
+}
+
+#[tokio::test]
+async fn a_quiet_folder_is_let_be() {
+    let (dir, mut watcher) = followed().await;
+    let _beside = TempDir::new_in(dir.path().parent().unwrap()).unwrap();
+    let mut wakes = 0;
+    let quiet = async {
+        loop {
+            watcher.events.recv().await;
+            wakes += 1;
+        }
+    };
+    assert!(timeout(QUIET * 5, quiet).await.is_err());
+    // What the setting up itself caused, at most; nothing of what others do beside the folder.
+    assert!(wakes <= 1, "{wakes} events in an idle folder");
+}
+
+#[tokio::test]
+async fn who_could_not_be_tried_is_tried_though_nothing_changes() {
+    let dir = TempDir::new().unwrap();
+    // A rule on requests cannot be kept where bytes are passed on: who is guarded by it does not fit.
+    write(
+        dir.path().join("a.yaml"),
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n\
+         spec: {selector: {app: web}, ports: [{name: tcp-web, port: 80, targetPort: http}]}\n---\n\
+         apiVersion: heddle.dev/v1alpha1\nkind: AuthorizationPolicy\n\
+         metadata: {name: no-admin, namespace: shop}\n\
+         spec:\n  targetRefs: [{kind: Pod, selector: {matchLabels: {is: guarded}}}]\n  action: DENY\n  \
+         rules: [{httpAttributes: {paths: [{type: PathPrefix, value: /admin}]}}]\n",
+    );
+    let web = |n: u16, labels: &str| {
+        let key = format!("/heddle/v1/providers/shop/web/p{n}");
+        let value = format!(
+            "{{apiVersion: heddle.dev/v1alpha1, kind: LocalWorkload, metadata: {{labels: {labels}}}, \
+             spec: {{address: 10.0.0.7, ports: [{{name: http, port: {}}}]}}}}",
+            9000 + n
+        );
+        Arc::new(Entry {
+            place: format!("etcd:{key}"),
+            key: Layout::default().provider(key.as_bytes()).unwrap(),
+            value: value.into_bytes(),
+            created: n.into(),
+        })
+    };
+    let guarded = "{app: web, is: guarded}";
+    let mut entries: Vec<Arc<Entry>> = (0..40).map(|n| web(n, guarded)).collect();
+    entries.push(web(100, "{app: web}"));
+    let (sender, providers) = watch::channel(Arc::new(Providers {
+        entries,
+        version: 1,
+        ..Providers::default()
+    }));
+    let mut watcher = watch(dir.path()).beside(providers);
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let (mesh, _) = next(&mut watcher).await;
+        if !mesh.unwrap().services[0].ports[0].endpoints.is_empty() {
+            break;
+        }
+    }
+    assert!(looks > 1, "there were too many to be tried at once");
+    drop(sender);
+}

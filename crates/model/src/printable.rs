@@ -1,0 +1,28 @@
+//! Text that may be shown, whatever it is.
+
+use std::borrow::Cow;
+
+/// A text on one line that does nothing to a terminal: control characters but TAB, and those that
+/// turn the direction of writing, as `\n` or `\u{1b}`.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unprintable) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_unprintable(character) {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+fn is_unprintable(character: char) -> bool {
+    match character {
+        '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    }
+}

@@ -1,0 +1,391 @@
+//! Follows the registry: what [`Core`] decides, done with a network and a clock.
+//!
+//! One thread talks to one endpoint at a time; when that fails, to the next one after a wait. It judges what it
+//! reads, and no other thread waits for that. What it finds goes to the watcher that compiles, through a channel that
+//! holds the newest state only, so that a flood of changes costs as many compilations as there is time for.
+
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, GetOptions, WatchOptions};
+use heddle_compile::registered::{Layout, Providers};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{oneshot, watch};
+use tokio::task::yield_now;
+use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
+
+use super::access::Trouble;
+use super::backoff::Backoff;
+use super::core::{Change, Core, Next};
+use super::{Access, AccessError};
+
+mod answer;
+
+#[cfg(test)]
+mod tests;
+
+/// Keys on one page of a list, to begin with.
+const PAGE: i64 = 64;
+/// Bytes of one answer. A page that is larger is asked for in smaller ones.
+const MAX_ANSWER_BYTES: usize = 8 << 20;
+/// Changes that are taken at a time: judging them takes its while, and the connection has to live meanwhile.
+const AT_A_TIME: usize = 32;
+/// How long one answer may take.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// How often etcd is asked how far the watch is, and how many of these questions may be without any answer: a
+/// watch can be lost where its connection is not.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+const MAX_UNANSWERED: u32 = 3;
+/// The least time between two states that are passed on.
+const PASS_ON_EVERY: Duration = Duration::from_millis(50);
+/// The least time between two lists of a registry that was too full.
+const LIST_AGAIN: Duration = Duration::from_secs(1);
+
+/// Follows a registry until it is dropped.
+#[derive(Debug)]
+pub struct Follower {
+    providers: watch::Receiver<Arc<Providers>>,
+    seen: watch::Receiver<Seen>,
+    /// Dropped, it ends the thread.
+    _stop: oneshot::Sender<Infallible>,
+}
+
+/// How the registry is reached.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The endpoint that is asked, or was last.
+    pub endpoint: String,
+    /// Whether its changes are heard.
+    pub connected: bool,
+    /// Since when it is as it is.
+    pub since: Instant,
+    /// Why it is not reached.
+    pub problem: Option<String>,
+    /// The revision up to which everything is known.
+    pub revision: i64,
+    /// How many providers there are that are right for themselves.
+    pub providers: usize,
+}
+
+impl Follower {
+    /// Starts a thread that follows the registry.
+    ///
+    /// # Errors
+    /// As [`Access::check`], and when there is no thread. That no endpoint answers is no error: it is tried for as
+    /// long as it takes.
+    pub fn start(access: Access, layout: Layout) -> Result<Self, AccessError> {
+        access.check()?;
+        let (to_providers, providers) = watch::channel(Arc::default());
+        let (to_seen, seen) = watch::channel(Seen {
+            endpoint: access.endpoint(0).to_owned(),
+            connected: false,
+            since: Instant::now(),
+            problem: None,
+            revision: 0,
+            providers: 0,
+        });
+        let following = Following {
+            end: range_end(&layout),
+            begin: layout.providers().into_bytes(),
+            access,
+            core: Core::new(layout),
+            backoff: Backoff::seeded(),
+            providers: to_providers,
+            seen: to_seen,
+            passed_on: None,
+        };
+        let (stop, stopped) = oneshot::channel();
+        let no_thread = |error| AccessError(format!("there is no thread to follow it: {error}"));
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(no_thread)?;
+        std::thread::Builder::new()
+            .name("registry".to_owned())
+            .spawn(move || {
+                let seen = following.seen.clone();
+                unless_it_fails(&seen, || following.run_until(stopped, runtime));
+            })
+            .map_err(no_thread)?;
+        Ok(Follower {
+            providers,
+            seen,
+            _stop: stop,
+        })
+    }
+
+    /// Waits until the registry was read once, at most so long; says whether it was. Needs a tokio runtime with time.
+    pub async fn first(&mut self, most: Duration) -> bool {
+        let known = self.providers.wait_for(|providers| providers.version > 0);
+        matches!(timeout(most, known).await, Ok(Ok(_)))
+    }
+
+    /// What is in the registry, as it changes.
+    pub fn providers(&self) -> watch::Receiver<Arc<Providers>> {
+        self.providers.clone()
+    }
+
+    /// How it is reached, as it changes.
+    pub fn seen(&self) -> watch::Receiver<Seen> {
+        self.seen.clone()
+    }
+}
+
+struct Following {
+    access: Access,
+    /// The keys from `begin` up to `end`, which is not one of them.
+    begin: Vec<u8>,
+    end: Vec<u8>,
+    core: Core,
+    backoff: Backoff,
+    providers: watch::Sender<Arc<Providers>>,
+    seen: watch::Sender<Seen>,
+    passed_on: Option<Instant>,
+}
+
+impl Following {
+    fn run_until(self, stopped: oneshot::Receiver<Infallible>, runtime: Runtime) {
+        runtime.block_on(async {
+            tokio::select! {
+                () = self.run() => {}
+                _dropped = stopped => {}
+            }
+        });
+        // A name that is still being looked up would be waited for.
+        runtime.shutdown_background();
+    }
+
+    async fn run(mut self) {
+        for attempt in 0.. {
+            let endpoint = self.access.endpoint(attempt).to_owned();
+            self.seen.send_modify(|seen| seen.endpoint = endpoint);
+            let trouble = match self.access.connect(attempt).await {
+                Ok(client) => self.session(&client).await,
+                Err(trouble) => trouble,
+            };
+            self.core.lost();
+            self.say_lost(&trouble);
+            // What it lost before goes on being let go.
+            let until_then = Instant::now() + self.backoff.wait();
+            loop {
+                let due = [self.expire(), self.passes_on_at()];
+                match due.into_iter().flatten().min() {
+                    Some(due) if due < until_then => sleep_until(due.into()).await,
+                    _ => break,
+                }
+            }
+            sleep_until(until_then.into()).await;
+        }
+    }
+
+    /// Lists and watches until that fails.
+    async fn session(&mut self, client: &Client) -> Trouble {
+        let mut next = self.core.begin();
+        loop {
+            let done = match &next {
+                Next::List { from, revision } => self.list(client, from.clone(), *revision).await,
+                Next::Watch { revision } => self.watch(client, *revision).await,
+            };
+            next = match done {
+                Ok(next) => next,
+                Err(Trouble::Compacted) => self.core.begin(),
+                Err(trouble) => return trouble,
+            };
+        }
+    }
+
+    /// Reads one page, in as small a part as it takes.
+    async fn list(
+        &mut self,
+        client: &Client,
+        from: Vec<u8>,
+        revision: i64,
+    ) -> Result<Next, Trouble> {
+        let mut limit = PAGE;
+        let mut kv = client
+            .kv_client()
+            .max_decoding_message_size(MAX_ANSWER_BYTES);
+        let page = loop {
+            let options = GetOptions::new()
+                .with_range(self.end.clone())
+                .with_revision(revision);
+            let options = match limit {
+                // A value that is too large for any answer is none, and stops nothing.
+                0 => options.with_limit(1).with_keys_only(),
+                _ => options.with_limit(limit),
+            };
+            let answer = timeout(ANSWER_WAIT, kv.get(from.clone(), Some(options))).await;
+            match answer.map_err(|_| Trouble::late())?.map_err(Trouble::from) {
+                Ok(answer) => break answer::page(answer)?,
+                Err(Trouble::TooLarge) if limit > 0 => limit /= 8,
+                Err(trouble) => return Err(trouble),
+            }
+        };
+        let next = self.core.page(Instant::now(), page);
+        self.pass_on();
+        Ok(next)
+    }
+
+    /// Takes changes until something else is to be done.
+    async fn watch(&mut self, client: &Client, revision: i64) -> Result<Next, Trouble> {
+        let options = WatchOptions::new()
+            .with_prefix()
+            .with_start_revision(revision)
+            .with_progress_notify()
+            .with_fragment();
+        let mut watching = client
+            .watch_client()
+            .max_decoding_message_size(MAX_ANSWER_BYTES);
+        let stream = timeout(
+            ANSWER_WAIT,
+            watching.watch(self.begin.clone(), Some(options)),
+        )
+        .await;
+        let (mut questions, mut answers) = stream.map_err(|_| Trouble::late())??.split();
+        let mut ask = interval(ASK_EVERY);
+        ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ask.reset();
+        let mut unanswered = 0;
+        loop {
+            let expires = self.expire();
+            let passes_on = self.passes_on_at();
+            tokio::select! {
+                answer = answers.message() => {
+                    let ended = || Trouble::Away("the watch has ended".to_owned());
+                    let answer = answer?.ok_or_else(ended)?;
+                    unanswered = 0;
+                    if answer.canceled() {
+                        return answer::cancelled(&answer).map(|()| self.core.begin());
+                    }
+                    self.say_found();
+                    let at = answer.header().map_or(0, |header| header.revision());
+                    let changes: Vec<Change> = answer.events().iter().filter_map(answer::change).collect();
+                    for some in changes.chunks(AT_A_TIME) {
+                        if let Some(next) = self.core.changed(at, some.to_vec()) {
+                            self.pass_on();
+                            sleep(LIST_AGAIN).await;
+                            return Ok(next);
+                        }
+                        yield_now().await;
+                    }
+                }
+                _ = ask.tick() => {
+                    if unanswered == MAX_UNANSWERED {
+                        return Err(Trouble::Away("the watch has been silent".to_owned()));
+                    }
+                    unanswered += 1;
+                    questions.request_progress().await?;
+                }
+                // Both are done when it begins anew.
+                () = until(passes_on) => {}
+                () = until(expires) => {}
+            }
+        }
+    }
+
+    /// When what has changed will be passed on, if there is something.
+    fn passes_on_at(&self) -> Option<Instant> {
+        self.core.has_news().then(|| self.may_pass_on_at())
+    }
+
+    /// When the next state may be passed on.
+    fn may_pass_on_at(&self) -> Instant {
+        self.passed_on
+            .map_or_else(Instant::now, |last| last + PASS_ON_EVERY)
+    }
+
+    fn expire(&mut self) -> Option<Instant> {
+        let next = self.core.expire(Instant::now());
+        self.pass_on();
+        next
+    }
+
+    /// Passes on what there is, if it has changed and the last time is not just now: then it waits for
+    /// [`Following::passes_on_at`].
+    fn pass_on(&mut self) {
+        if self.may_pass_on_at() > Instant::now() {
+            return;
+        }
+        if let Some(providers) = self.core.providers() {
+            self.passed_on = Some(Instant::now());
+            let (count, revision) = (providers.count(), self.core.revision());
+            self.seen.send_modify(|seen| {
+                seen.providers = count;
+                seen.revision = revision;
+            });
+            self.providers.send_replace(Arc::new(providers));
+        }
+    }
+
+    fn say_found(&mut self) {
+        let revision = self.core.revision();
+        self.seen.send_modify(|seen| seen.revision = revision);
+        if self.seen.borrow().connected {
+            return;
+        }
+        self.backoff.reset();
+        self.seen.send_modify(|seen| {
+            seen.connected = true;
+            seen.since = Instant::now();
+            seen.problem = None;
+        });
+        let seen = self.seen.borrow();
+        tracing::info!(
+            endpoint = seen.endpoint,
+            providers = seen.providers,
+            "the registry is followed"
+        );
+    }
+
+    fn say_lost(&self, trouble: &Trouble) {
+        let (was_connected, was_said) = {
+            let seen = self.seen.borrow();
+            (seen.connected, seen.problem.is_some())
+        };
+        self.seen.send_modify(|seen| {
+            if std::mem::take(&mut seen.connected) {
+                seen.since = Instant::now();
+            }
+            seen.problem = Some(trouble.to_string());
+        });
+        if was_connected || !was_said {
+            tracing::warn!(
+                endpoint = self.seen.borrow().endpoint,
+                "the registry is not reached, what is known of it goes on: {trouble}"
+            );
+        }
+    }
+}
+
+/// Follows, and says so when that panics: what is known goes on, and the operator would not notice that nothing comes
+/// any more.
+fn unless_it_fails(seen: &watch::Sender<Seen>, follow: impl FnOnce()) {
+    // What panicked is gone; all that is left of it was passed on whole.
+    if catch_unwind(AssertUnwindSafe(follow)).is_ok() {
+        return;
+    }
+    let why = "following it has failed in heddle itself: start heddle again";
+    tracing::error!("the registry is not followed any more, what is known of it goes on: {why}");
+    seen.send_modify(|seen| {
+        seen.connected = false;
+        seen.since = Instant::now();
+        seen.problem = Some(why.to_owned());
+    });
+}
+
+/// Waits for a moment; without one, for ever.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The first key after all that begin with the prefix, whose last byte is a slash.
+fn range_end(layout: &Layout) -> Vec<u8> {
+    let mut end = layout.providers().into_bytes();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
