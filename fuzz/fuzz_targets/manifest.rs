@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
         + 1;
     for problem in &report.problems {
         assert!(!problem.reason.is_empty());
-        if let Some(line) = problem.line {
+        if let Some(line) = problem.origin.line() {
             assert!(
                 (1..=lines).contains(&(line as usize)),
                 "{problem}: {lines} lines"

@@ -19,7 +19,7 @@ use crate::Options;
 use crate::check::Flaw;
 use crate::findings::Findings;
 use crate::manifest::node::FieldPath;
-use crate::manifest::{Kind, Object, ObjectOrigin};
+use crate::manifest::{Kind, Object, Written};
 
 mod attach;
 mod backend;
@@ -97,14 +97,14 @@ pub(crate) fn flaw_of_workload(
 
 /// An object under judgement: a place to report problems with its fields.
 struct Scope<'a> {
-    origin: &'a ObjectOrigin,
+    written: &'a Written,
     findings: &'a mut Findings,
 }
 
 impl<'a> Scope<'a> {
     fn of(object: &'a Object, findings: &'a mut Findings) -> Self {
         Self {
-            origin: &object.origin,
+            written: &object.written,
             findings,
         }
     }
@@ -120,16 +120,18 @@ impl<'a> Scope<'a> {
     /// A provider that registered is left out.
     fn leave_out(&mut self, cause: Cause, path: &FieldPath, reason: &str, remedy: &str) {
         let (reason, remedy) = (reason.to_owned(), remedy.to_owned());
-        let problem = self.origin.problem(Severity::Warning, path, reason, remedy);
+        let problem = self
+            .written
+            .problem(Severity::Warning, path, reason, remedy);
         self.findings.push(problem.because(cause));
     }
 
     fn push(&mut self, severity: Severity, path: &FieldPath, reason: String, remedy: String) {
         if severity == Severity::Error {
-            self.findings.refused.insert(&self.origin.key);
+            self.findings.refused.insert(&self.written.key);
         }
         self.findings
-            .push(self.origin.problem(severity, path, reason, remedy));
+            .push(self.written.problem(severity, path, reason, remedy));
     }
 
     /// Whether the object of that name is there, but wrong: then it is not missed.

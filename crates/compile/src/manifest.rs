@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use heddle_model::report::{Problem, Severity};
+use heddle_model::report::{Origin, Problem, Severity};
 use heddle_model::{Name, Namespace};
 
 use crate::findings::{Findings, Key};
@@ -43,7 +43,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 /// An object as it was written, with where it was written.
 #[derive(Debug)]
 pub(crate) struct Object {
-    pub(crate) origin: ObjectOrigin,
+    pub(crate) written: Written,
     pub(crate) kind: Kind,
     pub(crate) namespace: Namespace,
     pub(crate) name: Name,
@@ -59,7 +59,7 @@ impl Object {
         };
         let name = body.spec.service_account_name.as_deref()?;
         Some(Object {
-            origin: self.origin.clone(),
+            written: self.written.clone(),
             kind: Kind::ServiceAccount,
             namespace: self.namespace.clone(),
             name: Name::parse(name).ok()?,
@@ -85,26 +85,25 @@ pub(crate) enum Body {
     TcpRoute(smi::TcpRoute),
 }
 
-/// Where an object was written: enough to say what is wrong with any field of it.
+/// How an object was written, and where: enough to say what is wrong with any field of it.
 #[derive(Debug, Clone)]
-pub(crate) struct ObjectOrigin {
-    pub(crate) file: Rc<Path>,
+pub(crate) struct Written {
+    /// Without a line.
+    pub(crate) origin: Origin,
     pub(crate) label: String,
     pub(crate) key: Key,
-    /// It stands in a registry, where others may write than those who write the folder.
-    pub(crate) is_registered: bool,
     tree: Rc<Node>,
 }
 
-impl ObjectOrigin {
-    /// The line on which the object begins.
-    pub(crate) fn line(&self) -> u32 {
-        self.tree.line
+impl Written {
+    /// Where the object begins.
+    pub(crate) fn begins(&self) -> Origin {
+        self.origin.at(self.tree.line)
     }
 
-    /// The line of the field at `path`.
-    pub(crate) fn line_of(&self, path: &FieldPath) -> u32 {
-        self.tree.line_of(path)
+    /// Where the field at `path` is.
+    pub(crate) fn origin_of(&self, path: &FieldPath) -> Origin {
+        self.origin.at(self.tree.line_of(path))
     }
 
     /// The fields of the `spec` that are written without a value.
@@ -126,9 +125,7 @@ impl ObjectOrigin {
     ) -> Problem {
         Problem {
             severity,
-            file: self.file.to_path_buf(),
-            // A key has no lines.
-            line: (!self.is_registered).then(|| self.tree.line_of(path)),
+            origin: self.origin_of(path),
             object: Some(self.label.clone()),
             field: path.to_string(),
             reason,
@@ -147,7 +144,7 @@ pub(crate) fn read(
     findings: &mut Findings,
 ) -> Vec<Object> {
     let mut reader = Reader {
-        file: file.into(),
+        file: Origin::file(file),
         objects: Vec::new(),
         findings,
     };
@@ -160,8 +157,10 @@ pub(crate) fn read(
         }
         Err(error) => reader.unreadable(Problem {
             severity: Severity::Error,
-            file: file.to_path_buf(),
-            line: error.line,
+            origin: match error.line {
+                Some(line) => Origin::file(file).at(line),
+                None => Origin::file(file),
+            },
             object: None,
             field: String::new(),
             reason: error.reason,
@@ -173,7 +172,7 @@ pub(crate) fn read(
 }
 
 struct Reader<'r> {
-    file: Rc<Path>,
+    file: Origin,
     objects: Vec<Object>,
     findings: &'r mut Findings,
 }
@@ -270,23 +269,21 @@ impl Reader<'_> {
             }
         };
         self.findings.report.objects += 1;
-        let origin = ObjectOrigin {
-            file: Rc::clone(&self.file),
+        let written = Written {
+            origin: self.file.clone(),
             label: label(kind, &tree),
             key: key(kind, &tree),
-            is_registered: false,
             tree: Rc::new(tree),
         };
-        match read_object(kind, &origin) {
+        match read_object(kind, &written) {
             Ok(object) => self.objects.push(object),
             Err(faults) => {
-                self.findings.refused.insert(&origin.key);
+                self.findings.refused.insert(&written.key);
                 for fault in faults {
                     self.findings.push(Problem {
                         severity: Severity::Error,
-                        file: self.file.to_path_buf(),
-                        line: Some(fault.line),
-                        object: Some(origin.label.clone()),
+                        origin: self.file.at(fault.line),
+                        object: Some(written.label.clone()),
                         field: fault.path.to_string(),
                         reason: fault.reason,
                         remedy: fault.remedy,
@@ -306,8 +303,7 @@ impl Reader<'_> {
     fn refuse(&mut self, line: u32, field: &str, reason: &str, remedy: &str) {
         self.findings.push(Problem {
             severity: Severity::Error,
-            file: self.file.to_path_buf(),
-            line: Some(line),
+            origin: self.file.at(line),
             object: None,
             field: field.to_owned(),
             reason: reason.to_owned(),
@@ -376,8 +372,8 @@ fn label(kind: Kind, tree: &Node) -> String {
     }
 }
 
-fn read_object(kind: Kind, origin: &ObjectOrigin) -> Result<Object, Vec<Fault>> {
-    let tree = &origin.tree;
+fn read_object(kind: Kind, written: &Written) -> Result<Object, Vec<Fault>> {
+    let tree = &written.tree;
     let metadata: Result<core::Metadata, _> = decode_metadata(tree);
     let body = match kind {
         Kind::Service => decode_body(tree).map(Body::Service),
@@ -398,7 +394,7 @@ fn read_object(kind: Kind, origin: &ObjectOrigin) -> Result<Object, Vec<Fault>> 
         (Ok(metadata), Ok(body)) => {
             let (namespace, name) = names(kind, &metadata, tree)?;
             Ok(Object {
-                origin: origin.clone(),
+                written: written.clone(),
                 kind,
                 namespace,
                 name,

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use heddle_model::report::{Cause, Problem, Severity};
+use heddle_model::report::{Cause, Origin, Problem, Severity};
 
 pub(crate) mod admit;
 mod key;
@@ -59,8 +59,8 @@ impl Providers {
 /// A value that was right for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it stands, as it is shown.
-    pub place: String,
+    /// Where it stands.
+    pub origin: Origin,
     /// Which provider it is.
     pub key: ProviderKey,
     /// A LocalWorkload, as it was written.
@@ -70,11 +70,10 @@ pub struct Entry {
 }
 
 /// Something in the registry is wrong: never a reason not to serve.
-pub fn warning(place: &str, field: &str, reason: String, remedy: &str) -> Problem {
+pub fn warning(origin: &Origin, field: &str, reason: String, remedy: &str) -> Problem {
     Problem {
         severity: Severity::Warning,
-        file: place.into(),
-        line: None,
+        origin: origin.clone(),
         object: None,
         field: field.to_owned(),
         reason,

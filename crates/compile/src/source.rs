@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use heddle_model::report::{Problem, Report, Severity};
+use heddle_model::report::{Origin, Problem, Report, Severity};
 use heddle_model::{Mesh, WorkloadName};
 
 use crate::findings::Findings;
@@ -87,8 +87,7 @@ fn holds_nothing(dir: &Path, severity: Severity) -> Problem {
     };
     Problem {
         severity,
-        file: dir.to_path_buf(),
-        line: None,
+        origin: Origin::file(dir),
         object: None,
         field: String::new(),
         reason: reason.to_owned(),
@@ -101,8 +100,7 @@ fn holds_nothing(dir: &Path, severity: Severity) -> Problem {
 fn holds_no_byte(file: &Path) -> Problem {
     Problem {
         severity: Severity::Warning,
-        file: file.to_path_buf(),
-        line: None,
+        origin: Origin::file(file),
         object: None,
         field: String::new(),
         reason: "this file is empty: whatever was in it is not served".to_owned(),
@@ -140,8 +138,7 @@ fn read(
         if objects.len() > MAX_OBJECTS {
             findings.push(Problem {
                 severity: Severity::Error,
-                file: file.path.clone(),
-                line: None,
+                origin: Origin::file(file.path.as_path()),
                 object: None,
                 field: String::new(),
                 reason: format!("with this file there are more than {MAX_OBJECTS} objects"),

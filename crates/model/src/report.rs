@@ -2,21 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
 use crate::{WorkloadName, printable};
 
+mod origin;
 mod registry;
 
 #[cfg(test)]
 mod tests;
 
+pub use origin::Origin;
 pub use registry::{Cause, Providing, Tally};
-
-/// What the place of a problem begins with that is in the registry.
-pub const IN_REGISTRY: &str = "etcd:";
 
 /// How many problems a report spells out; the rest is counted.
 const MAX_PROBLEMS: usize = 500;
@@ -33,16 +32,14 @@ pub enum Severity {
 
 /// One thing that is wrong, where, why, and what to do about it.
 ///
-/// Shown as `file:line: severity: object: field: reason (remedy)`.
+/// Shown as `origin: severity: object: field: reason (remedy)`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Whether it stops the configuration from being served.
     pub severity: Severity,
-    /// The file, as a path that starts with the folder as it was given.
-    #[serde(serialize_with = "as_text")]
-    pub file: PathBuf,
-    /// The line in it, from 1; none when the whole file is meant.
-    pub line: Option<u32>,
+    /// Where it was found.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// The object, as `Kind namespace/name`; none when it could not be told.
     pub object: Option<String>,
     /// The field, as `spec.rules[0].matches[0].path.type`; empty when no single one is to blame.
@@ -66,13 +63,6 @@ impl fmt::Display for Problem {
 }
 
 impl Problem {
-    /// Whether it is with something in the registry, and not in the folder.
-    pub fn is_in_registry(&self) -> bool {
-        self.file
-            .to_str()
-            .is_some_and(|file| file.starts_with(IN_REGISTRY))
-    }
-
     /// The same problem, of that kind.
     pub fn because(mut self, cause: Cause) -> Self {
         self.cause = Some(cause);
@@ -80,10 +70,7 @@ impl Problem {
     }
 
     fn write(&self, f: &mut String) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
-        }
+        write!(f, "{}", self.origin)?;
         f.write_str(match self.severity {
             Severity::Error => ": error",
             Severity::Warning => ": warning",
@@ -162,13 +149,9 @@ impl AddressCount {
 }
 
 /// A path as far as it is text: one name that is no UTF-8 must not cost the whole report.
-fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&path.to_string_lossy())
-}
-
 fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
     match path {
-        Some(path) => as_text(path, serializer),
+        Some(path) => serializer.serialize_str(&path.to_string_lossy()),
         None => serializer.serialize_none(),
     }
 }
@@ -228,7 +211,7 @@ impl Report {
     /// Puts errors first, and then all in the order in which a reader goes through the files.
     pub fn sort(&mut self) {
         self.problems.sort_by(|a, b| {
-            (a.severity, &a.file, a.line, &a.field).cmp(&(b.severity, &b.file, b.line, &b.field))
+            (a.severity, &a.origin, &a.field).cmp(&(b.severity, &b.origin, &b.field))
         });
     }
 }

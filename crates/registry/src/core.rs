@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use heddle_compile::registered::{Entry, Layout, MAX_VALUE_BYTES, Providers, judge, warning};
 use heddle_model::printable;
-use heddle_model::report::{Cause, IN_REGISTRY, Problem};
+use heddle_model::report::{Cause, Origin, Problem};
 
 mod room;
 
@@ -418,8 +418,7 @@ impl Core {
             self.has_changed |= self.full.insert(full.clone());
             return Err(full);
         }
-        let place = self.shown(&kv.key);
-        let verdict = self.judge(&place, kv);
+        let verdict = self.judge(self.shown(&kv.key), kv);
         let held = self.held.entry(kv.key.clone()).or_default();
         held.modified = kv.modified;
         held.lost_until = None;
@@ -445,21 +444,21 @@ impl Core {
         Ok(())
     }
 
-    fn judge(&self, place: &str, kv: &Kv) -> Result<Entry, Box<Problem>> {
+    fn judge(&self, origin: Origin, kv: &Kv) -> Result<Entry, Box<Problem>> {
         let key = self.layout.provider(&kv.key);
         let key = key.map_err(|error| {
             let remedy = "remove it, or register under such a key";
-            Box::new(warning(place, "", error.to_string(), remedy).because(Cause::Key))
+            Box::new(warning(&origin, "", error.to_string(), remedy).because(Cause::Key))
         })?;
         if kv.lease == 0 {
             let reason = "it has no lease: it would stay when its provider is gone".to_owned();
             let remedy = "use heddle register, or write what stays into the folder";
-            let problem = warning(place, "", reason, remedy).because(Cause::Lease);
+            let problem = warning(&origin, "", reason, remedy).because(Cause::Lease);
             return Err(Box::new(problem));
         }
-        judge(place, &key, &kv.value).map_err(|problem| problem.because(Cause::Value))?;
+        judge(&origin, &key, &kv.value).map_err(|problem| problem.because(Cause::Value))?;
         Ok(Entry {
-            place: place.to_owned(),
+            origin,
             key,
             value: kv.value.clone(),
             created: kv.created,
@@ -481,9 +480,9 @@ impl Core {
     }
 
     /// A key as a place in which something is wrong.
-    fn shown(&self, key: &[u8]) -> String {
+    fn shown(&self, key: &[u8]) -> Origin {
         let key = key.get(..MAX_SHOWN).unwrap_or(key);
-        format!("{IN_REGISTRY}{}", printable(&String::from_utf8_lossy(key)))
+        Origin::etcd(&*printable(&String::from_utf8_lossy(key)))
     }
 
     /// What holds whatever happens.

@@ -7,7 +7,7 @@ use heddle_model::GROUP;
 use serde_json::{Map, Value, json};
 
 use heddle_compile::registered::{MAX_REQUESTS_ANNOTATION, ProviderKey, judge};
-use heddle_model::report::Problem;
+use heddle_model::report::{Origin, Problem};
 
 #[cfg(test)]
 mod tests;
@@ -77,7 +77,11 @@ impl Provider {
     /// # Errors
     /// What is wrong with it first.
     pub fn check(&self) -> Result<(), Box<Problem>> {
-        judge("provider", &self.key, self.value().as_bytes())
+        judge(
+            &Origin::etcd(self.key.to_string()),
+            &self.key,
+            self.value().as_bytes(),
+        )
     }
 
     /// What tells a provider from others if nothing else is said: where it is called.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use heddle_model::report::{Problem, Severity};
+use heddle_model::report::{Origin, Problem, Severity};
 use heddle_model::{Namespace, RouteRule, Service, ServiceName, ServicePort};
 
 use super::precedence::Rank;
@@ -41,8 +41,7 @@ pub(super) fn attach(
     if total > MAX_RULES {
         findings.push(Problem {
             severity: Severity::Error,
-            file: base.to_path_buf(),
-            line: None,
+            origin: Origin::file(base),
             object: None,
             field: String::new(),
             reason: format!("the routes come to {total} rules"),

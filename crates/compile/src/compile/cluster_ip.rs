@@ -55,11 +55,10 @@ pub(super) fn compile(
                 // Written in both fields.
                 Some((other, _)) if other == name => {}
                 Some((other, first)) => {
-                    let first = &first.origin;
+                    let first = &first.written;
                     let reason = format!(
-                        "Service {other} has {address} already, in {}:{}",
-                        first.file.display(),
-                        first.line()
+                        "Service {other} has {address} already, in {}",
+                        first.begins()
                     );
                     scope.error(&at, reason, "give one of them another address");
                 }

@@ -67,14 +67,10 @@ impl<'o> Index<'o> {
                     free.insert(object);
                 }
                 std::collections::btree_map::Entry::Occupied(first) => {
-                    let first = &first.get().origin;
+                    let first = &first.get().written;
                     scope.error(
                         &FieldPath::of("metadata.name"),
-                        format!(
-                            "this object is written twice: first in {}:{}",
-                            first.file.display(),
-                            first.line()
-                        ),
+                        format!("this object is written twice: first in {}", first.begins()),
                         "remove one of the two, or rename it",
                     );
                     continue;
@@ -88,7 +84,7 @@ impl<'o> Index<'o> {
     /// Whether a workload registered by itself: what it says of where it is, it says of no other workload.
     pub(super) fn is_registered(&self, name: &WorkloadName) -> bool {
         let written = self.workloads.get(name);
-        written.is_some_and(|(object, _)| object.origin.is_registered)
+        written.is_some_and(|(object, _)| object.written.origin.is_registry())
     }
 
     fn insert(&mut self, object: &'o Object) {

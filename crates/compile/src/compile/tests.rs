@@ -72,7 +72,7 @@ fn good_fixtures_are_served_and_bad_ones_are_not() {
 fn every_problem_has_a_place() {
     for folder in fixtures() {
         for problem in load(&folder).1.problems {
-            assert!(problem.line.is_some(), "{problem}");
+            assert!(problem.origin.line().is_some(), "{problem}");
             assert!(!problem.reason.is_empty(), "{problem}");
         }
     }

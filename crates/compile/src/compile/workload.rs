@@ -51,7 +51,7 @@ pub(super) fn compile(
                 FieldPath::of("spec"),
                 "it does not say which node it is on: no node serves it",
             );
-            match object.origin.is_registered {
+            match object.written.origin.is_registry() {
                 true => {
                     let remedy = "register it with --node (spec.nodeName)";
                     scope.leave_out(Cause::Node, &at, reason, remedy);
@@ -75,14 +75,13 @@ pub(super) fn compile(
         for (address, port) in listening {
             let before = sockets.insert((address, port.port), (name, object));
             if let Some((other, first)) = before.filter(|(other, _)| *other != name) {
-                let at = &first.origin;
+                let at = &first.written;
                 scope.error(
                     &FieldPath::of("spec.address"),
                     format!(
-                        "LocalWorkload {other} has port {} of {address} already, in {}:{}",
+                        "LocalWorkload {other} has port {} of {address} already, in {}",
                         port.port,
-                        at.file.display(),
-                        at.line_of(&FieldPath::of("spec.address"))
+                        at.origin_of(&FieldPath::of("spec.address"))
                     ),
                     match free_address(address, &taken) {
                         Some(free) => {
@@ -122,7 +121,7 @@ pub(super) fn compile(
 fn address(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Option<IpAddr> {
     let at = FieldPath::of("spec.address");
     if spec.address.is_empty() {
-        let remedy = match scope.origin.is_registered {
+        let remedy = match scope.written.origin.is_registry() {
             true => "add address",
             false => "add address; in a lab heddle-lab up gives it one",
         };
@@ -324,7 +323,7 @@ fn weight(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> u32 {
     match u32::try_from(weight) {
         Ok(valid) if (1..=MAX_WEIGHT).contains(&weight) => valid,
         _ => {
-            let out = match scope.origin.is_registered {
+            let out = match scope.written.origin.is_registry() {
                 true => "stop its registrar",
                 false => "remove its label",
             };
@@ -341,7 +340,8 @@ fn weight(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> u32 {
 
 /// The folder that holds an object's file.
 fn folder_of(object: &Object, base: &Path) -> PathBuf {
-    let folder = object.origin.file.parent().unwrap_or(base);
+    let folder = object.written.origin.path().and_then(Path::parent);
+    let folder = folder.unwrap_or(base);
     std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf())
 }
 

@@ -1,13 +1,11 @@
 //! The file of a lab (docs/lab.md), which may stand beside or above the manifests that it names.
 
-use std::path::Path;
-
-use heddle_model::report::{Problem, Severity};
+use heddle_model::report::{Origin, Problem, Severity};
 
 use super::node::Node;
 
 /// The warning that such a document is left aside; none for any other.
-pub(super) fn left_aside(file: &Path, tree: &Node) -> Option<Problem> {
+pub(super) fn left_aside(file: &Origin, tree: &Node) -> Option<Problem> {
     let has = |key| tree.get(key).is_some();
     let is_object = has("apiVersion") || has("kind");
     if is_object || !["name", "nodes", "manifests"].into_iter().all(has) {
@@ -15,8 +13,7 @@ pub(super) fn left_aside(file: &Path, tree: &Node) -> Option<Problem> {
     }
     Some(Problem {
         severity: Severity::Warning,
-        file: file.to_path_buf(),
-        line: Some(tree.line),
+        origin: file.at(tree.line),
         object: None,
         field: String::new(),
         reason: "this is the file of a lab, for heddle-lab up: nothing in it is read here"

@@ -5,16 +5,15 @@
 //! refused: what runs there, and which checks go past the policies.
 
 use std::net::Ipv6Addr;
-use std::path::Path;
 use std::rc::Rc;
 
 use heddle_model::GROUP;
-use heddle_model::report::{Problem, Severity};
+use heddle_model::report::{Origin, Problem, Severity};
 
 use super::kind::{Kind, Verdict, judge};
 use super::local::LocalWorkloadSpec;
 use super::node::{MappingEntry, Node, Value};
-use super::{Body, Object, ObjectOrigin, key, label, read_object, type_of, yaml};
+use super::{Body, Object, Written, key, label, read_object, type_of, yaml};
 
 /// Values in one object.
 const MAX_VALUES: usize = 2_000;
@@ -38,15 +37,14 @@ pub(crate) struct Keyed<'k> {
 /// # Errors
 /// What is wrong first, as a warning: nothing in a registry keeps anything from being served.
 pub(crate) fn read_registered(
-    place: &Path,
+    origin: &Origin,
     bytes: &[u8],
     keyed: &Keyed<'_>,
 ) -> Result<Object, Box<Problem>> {
     let problem = |field: &str, reason: &str, remedy: &str| {
         Box::new(Problem {
             severity: Severity::Warning,
-            file: place.to_path_buf(),
-            line: None,
+            origin: origin.clone(),
             object: None,
             field: field.to_owned(),
             reason: reason.to_owned(),
@@ -81,14 +79,13 @@ pub(crate) fn read_registered(
     name_it(&mut tree, keyed).map_err(|(field, reason)| {
         problem(&field, &reason, "leave it out: the key says it already")
     })?;
-    let origin = ObjectOrigin {
-        file: Rc::from(place),
+    let written = Written {
+        origin: origin.clone(),
         label: label(Kind::LocalWorkload, &tree),
         key: key(Kind::LocalWorkload, &tree),
-        is_registered: true,
         tree: Rc::new(tree),
     };
-    let mut object = read_object(Kind::LocalWorkload, &origin).map_err(|faults| {
+    let mut object = read_object(Kind::LocalWorkload, &written).map_err(|faults| {
         let more = faults.len().saturating_sub(1);
         match faults.into_iter().next() {
             Some(fault) => {

@@ -368,7 +368,7 @@ spec:
     let mut found: Vec<(u32, &str)> = report
         .problems
         .iter()
-        .map(|problem| (problem.line.unwrap(), problem.field.as_str()))
+        .map(|problem| (problem.origin.line().unwrap(), problem.field.as_str()))
         .collect();
     found.sort_unstable();
     let expected = [

@@ -61,7 +61,7 @@ pub(crate) fn candidates(
             Err(problem) => problems.push(*problem),
         }
     }
-    problems.sort_by(|a, b| a.file.cmp(&b.file));
+    problems.sort_by(|a, b| a.origin.cmp(&b.origin));
     (fit, problems)
 }
 
@@ -105,7 +105,7 @@ impl<'o> Admission<'o> {
                 for socket in sockets(object) {
                     admission
                         .sockets
-                        .insert(socket, object.origin.label.clone());
+                        .insert(socket, object.written.label.clone());
                 }
                 admission.note_host(object);
             }
@@ -119,7 +119,7 @@ impl<'o> Admission<'o> {
         };
         for address in addresses(object).filter(|address| !address.is_loopback()) {
             self.hosts.entry(address).or_insert_with(|| Host {
-                label: object.origin.label.clone(),
+                label: object.written.label.clone(),
                 first,
                 node: node(object).map(str::to_owned),
             });
@@ -129,7 +129,7 @@ impl<'o> Admission<'o> {
     /// Gives a provider its place.
     fn take(&mut self, entry: &Entry, object: &Object) -> Result<(), Box<Problem>> {
         let refuse = |cause: Cause, field: &str, reason: String, remedy: &str| {
-            let problem = warning(&entry.place, field, reason, remedy);
+            let problem = warning(&entry.origin, field, reason, remedy);
             Err(Box::new(problem.because(cause)))
         };
         let name = workload_name(object);
@@ -161,7 +161,7 @@ impl<'o> Admission<'o> {
             let remedy = "register the address and the node that it has (--address, --node)";
             return refuse(Cause::Taken, field, reason, remedy);
         }
-        let label = &object.origin.label;
+        let label = &object.written.label;
         let mine = mine.into_iter().map(|socket| (socket, label.clone()));
         self.sockets.extend(mine);
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use heddle_model::report::{Cause, Problem, Tally};
+use heddle_model::report::{Cause, Origin, Problem, Tally};
 use heddle_model::{Mesh, WorkloadName};
 
 use super::{Entry, ProviderKey, Providers, warning};
@@ -83,7 +83,10 @@ fn provider(problem: &Problem) -> Option<ProviderKey> {
     if matches!(problem.cause?, Cause::Key | Cause::Room | Cause::Uncalled) {
         return None;
     }
-    let mut parts = problem.file.to_str()?.rsplit('/');
+    let Origin::Etcd { key } = &problem.origin else {
+        return None;
+    };
+    let mut parts = key.rsplit('/');
     let (provider, service, namespace) = (parts.next()?, parts.next()?, parts.next()?);
     ProviderKey::new(namespace, service, provider).ok()
 }
@@ -93,7 +96,7 @@ fn say_uncalled(uncalled: &[&Arc<Entry>], mesh: &Mesh) -> Vec<Problem> {
     let say = |entry: &Entry, reason: String| {
         let remedy = "register with labels that a Service selects, and the name that its targetPort has (--label, \
                       --port-name)";
-        warning(&entry.place, "", reason, remedy).because(Cause::Uncalled)
+        warning(&entry.origin, "", reason, remedy).because(Cause::Uncalled)
     };
     let (told, others) = uncalled.split_at(uncalled.len().min(MAX_TOLD));
     let told = told.iter().map(|entry| {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use heddle_model::report::{LeftAside, Problem, Severity};
+use heddle_model::report::{LeftAside, Origin, Problem, Severity};
 
 #[cfg(test)]
 mod tests;
@@ -152,8 +152,7 @@ impl Walk {
     fn problem(&mut self, severity: Severity, file: &Path, reason: &str, remedy: &str) {
         self.scan.problems.push(Problem {
             severity,
-            file: file.to_path_buf(),
-            line: None,
+            origin: Origin::file(file),
             object: None,
             field: String::new(),
             reason: reason.to_owned(),

@@ -117,7 +117,7 @@ pub(crate) fn say(report: &Report) {
 /// Logs what is wrong, but for what the registry had wrong before: that changes whenever a provider comes or goes.
 pub(crate) fn say_new(report: &Report, before: &[String]) {
     for problem in &report.problems {
-        let is_registrys = problem.is_in_registry();
+        let is_registrys = problem.origin.is_registry();
         if is_registrys && before.contains(&problem.to_string()) {
             continue;
         }

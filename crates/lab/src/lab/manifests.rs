@@ -194,8 +194,8 @@ impl Manifests {
             problems
                 .filter(move |problem| problem.severity == severity)
                 .map(|problem| {
-                    let file = problem.file.strip_prefix(scratch.path());
-                    let file = self.original(file.unwrap_or(&problem.file));
+                    let path = problem.origin.path().unwrap_or(Path::new(""));
+                    let file = self.original(path.strip_prefix(scratch.path()).unwrap_or(path));
                     let object = problem.object.as_deref().unwrap_or_default();
                     let (field, reason) = (&problem.field, &problem.reason);
                     let remedy = match problem.remedy.is_empty() {

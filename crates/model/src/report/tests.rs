@@ -1,10 +1,11 @@
+use std::path::Path;
+
 use super::*;
 
 fn problem(severity: Severity, line: u32) -> Problem {
     Problem {
         severity,
-        file: "mesh/route.yaml".into(),
-        line: Some(line),
+        origin: Origin::file(Path::new("mesh/route.yaml")).at(line),
         object: Some("HTTPRoute shop/split".into()),
         field: "spec.rules[0].backendRefs".into(),
         reason: "there are 17".into(),
@@ -21,7 +22,7 @@ fn a_problem_reads_like_a_compiler_message() {
          there are 17 (the Gateway API takes 16)"
     );
     let bare = Problem {
-        line: None,
+        origin: Origin::file(Path::new("mesh/route.yaml")),
         object: None,
         field: String::new(),
         remedy: String::new(),
@@ -85,7 +86,7 @@ fn errors_come_first_and_are_the_last_to_be_omitted() {
 #[test]
 fn nothing_from_a_file_reaches_the_terminal_as_a_command() {
     let hostile = Problem {
-        file: "mesh/a\u{1b}]0;title\u{7}.yaml".into(),
+        origin: Origin::file(Path::new("mesh/a\u{1b}]0;title\u{7}.yaml")).at(1),
         object: Some("Service x/a\nb".into()),
         field: "spec.\u{9b}2J".into(),
         reason: "\r\u{202e}é\t\0".into(),
@@ -99,4 +100,33 @@ fn nothing_from_a_file_reaches_the_terminal_as_a_command() {
     let mut report = Report::default();
     report.skipped.insert("Deploy\u{1b}[2J".into(), 1);
     assert!(!report.skipped_summary().unwrap().contains('\u{1b}'));
+}
+
+#[test]
+fn an_origin_reads_like_a_place_and_is_a_file_in_json() {
+    let file = Origin::file(Path::new("mesh/route.yaml"));
+    let key = Origin::etcd("/heddle/v1/providers/shop/web/a");
+    for (origin, shown, json) in [
+        (
+            &file.at(12),
+            "mesh/route.yaml:12",
+            r#"{"file":"mesh/route.yaml","line":12}"#,
+        ),
+        (
+            &file,
+            "mesh/route.yaml",
+            r#"{"file":"mesh/route.yaml","line":null}"#,
+        ),
+        (
+            &key.at(12),
+            "etcd:/heddle/v1/providers/shop/web/a",
+            r#"{"file":"etcd:/heddle/v1/providers/shop/web/a","line":null}"#,
+        ),
+    ] {
+        assert_eq!(origin.to_string(), shown);
+        assert_eq!(serde_json::to_string(origin).unwrap(), json);
+    }
+    let written = serde_json::to_string(&problem(Severity::Error, 12)).unwrap();
+    let begins = r#"{"severity":"error","file":"mesh/route.yaml","line":12,"object":"#;
+    assert!(written.starts_with(begins), "{written}");
 }

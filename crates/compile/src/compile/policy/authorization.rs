@@ -25,7 +25,7 @@ pub(super) fn compile(
     looks_left: &mut usize,
     scope: &mut Scope<'_>,
 ) -> Option<Draft> {
-    for path in context.object.origin.blank_fields() {
+    for path in context.object.written.blank_fields() {
         // An absent condition holds for every call, so one that was started must not count as absent.
         scope.error(
             &path,

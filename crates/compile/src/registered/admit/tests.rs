@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use heddle_model::Mesh;
-use heddle_model::report::Report;
+use heddle_model::report::{Origin, Report};
 
 use super::tried::{Admitted, MAX_TRIALS};
 use super::*;
@@ -21,7 +21,7 @@ fn provider(name: &str, created: i64, metadata: &str, spec: &str) -> Arc<Entry> 
         "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata: {metadata}\nspec: {spec}\n"
     );
     Arc::new(Entry {
-        place: format!("etcd:/{name}"),
+        origin: Origin::etcd(format!("/{name}")),
         key: key.expect("a key"),
         value: value.into_bytes(),
         created,
@@ -337,7 +337,7 @@ fn a_folder_that_is_wrong_is_not_the_providers_fault() {
         report
             .problems
             .iter()
-            .all(|problem| !problem.file.starts_with("etcd:"))
+            .all(|problem| !problem.origin.is_registry())
     );
 }
 
@@ -357,7 +357,7 @@ fn tried_with(tried: &mut Tried, entries: &[Arc<Entry>]) -> (Admitted, usize) {
             _ => false,
         };
         let is_wrong = objects.iter().any(does_not_fit);
-        let error = is_wrong.then(|| warning("x", "", "no weight".to_owned(), ""));
+        let error = is_wrong.then(|| warning(&Origin::etcd("x"), "", "no weight".to_owned(), ""));
         (objects, error)
     });
     assert!(trials <= MAX_TRIALS, "{trials}");

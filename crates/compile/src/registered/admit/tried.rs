@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use heddle_model::report::{Cause, Problem};
+use heddle_model::report::{Cause, Origin, Problem};
 
 use super::Candidate;
 use crate::manifest::Object;
@@ -141,7 +141,7 @@ impl Tried {
                     self.is_unfinished = true;
                     let reason = "too much else in the registry does not fit".to_owned();
                     let remedy = "mend or remove that first";
-                    let problem = warning(&entry.place, "", reason, remedy);
+                    let problem = warning(&entry.origin, "", reason, remedy);
                     problems.push(problem.because(Cause::Untried));
                 }
             }
@@ -185,7 +185,7 @@ impl<T: FnMut(Vec<Object>) -> (Vec<Object>, Option<Problem>)> Trials<T> {
                 waiting.push(second);
                 waiting.push(some);
             } else if let Some(Candidate { entry, .. }) = some.pop() {
-                let problem = not_fitting(&entry.place, error);
+                let problem = not_fitting(&entry.origin, error);
                 self.unfit.push((entry, problem));
             }
         }
@@ -217,11 +217,11 @@ impl<T: FnMut(Vec<Object>) -> (Vec<Object>, Option<Problem>)> Trials<T> {
 }
 
 /// The error that one provider brings. Where it is found in a file, it is that object which would not stand it.
-fn not_fitting(place: &str, error: Problem) -> Problem {
-    if error.file.to_str() == Some(place) {
-        return told(place, error).because(Cause::Unfit);
+fn not_fitting(origin: &Origin, error: Problem) -> Problem {
+    if error.origin == *origin {
+        return told(origin, error).because(Cause::Unfit);
     }
     let object = error.object.unwrap_or_else(|| "the folder".to_owned());
     let reason = format!("with it {object} would be refused: {}", error.reason);
-    warning(place, "", reason, "change either").because(Cause::Unfit)
+    warning(origin, "", reason, "change either").because(Cause::Unfit)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use heddle_model::ServiceName;
-use heddle_model::report::Report;
+use heddle_model::report::{Origin, Report};
 
 use super::*;
 use crate::registered::admit::Tried;
@@ -34,7 +34,7 @@ fn entry(path: &str, app: &str, more: &str) -> Arc<Entry> {
          spec: {{ports: [{{name: http, port: 8080}}], {more}}}\n"
     );
     Arc::new(Entry {
-        place: format!("etcd:/heddle/v1/providers/{path}"),
+        origin: Origin::etcd(format!("/heddle/v1/providers/{path}")),
         key: key(path),
         value: value.into_bytes(),
         created: 1,

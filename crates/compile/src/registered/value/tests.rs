@@ -2,7 +2,9 @@ use super::*;
 use crate::manifest::{Body, SERVICE_LABEL};
 use crate::registered::MAX_REQUESTS_ANNOTATION;
 
-const PLACE: &str = "etcd:/heddle/v1/providers/shop/reviews/a";
+fn place() -> Origin {
+    Origin::etcd("/heddle/v1/providers/shop/reviews/a")
+}
 
 fn key() -> ProviderKey {
     ProviderKey::new("shop", "reviews", "a").expect("a key")
@@ -18,8 +20,8 @@ const SPEC: &str = "{address: 10.0.0.5, ports: [{name: http, port: 9080}]}";
 
 /// What is said of a value that is wrong.
 fn said(value: &str) -> String {
-    let problem = judge(PLACE, &key(), value.as_bytes()).expect_err("it is wrong");
-    assert_eq!(problem.file.to_str(), Some(PLACE));
+    let problem = judge(&place(), &key(), value.as_bytes()).expect_err("it is wrong");
+    assert_eq!(problem.origin, place());
     problem.to_string()
 }
 
@@ -34,9 +36,9 @@ fn a_value_is_a_local_workload_that_its_key_names() {
         &workload("{name: reviews.a, namespace: shop}", SPEC),
         &workload("", SPEC),
     ] {
-        assert_eq!(judge(PLACE, &key(), value.as_bytes()), Ok(()), "{value}");
+        assert_eq!(judge(&place(), &key(), value.as_bytes()), Ok(()), "{value}");
     }
-    let object = read(PLACE, &key(), json.as_bytes()).expect("an object");
+    let object = read(&place(), &key(), json.as_bytes()).expect("an object");
     assert_eq!(object.name.as_str(), "reviews.a");
     assert_eq!(object.namespace.as_str(), "shop");
     let metadata = &object.metadata;
@@ -173,7 +175,7 @@ fn a_wrong_value_says_what_is_wrong() {
         let problem = said(value);
         assert!(problem.contains(expected), "{value}\n  said: {problem}");
     }
-    assert!(judge(PLACE, &key(), b"\xff\xfe").is_err());
+    assert!(judge(&place(), &key(), b"\xff\xfe").is_err());
 }
 
 #[test]
@@ -210,7 +212,7 @@ fn what_to_do_about_a_value_is_said_of_values_and_not_of_files() {
 fn an_account_that_is_not_there_is_for_others_to_judge() {
     let spec = "{address: 10.0.0.5, ports: [{port: 80}], serviceAccountName: reviews}";
     assert_eq!(
-        judge(PLACE, &key(), workload("{}", spec).as_bytes()),
+        judge(&place(), &key(), workload("{}", spec).as_bytes()),
         Ok(())
     );
     let spec = "{address: 10.0.0.5, ports: [{port: 80}], serviceAccountName: 'no account'}";
@@ -226,7 +228,7 @@ mod any {
         /// Whatever stands there, it is judged and not survived by chance.
         #[test]
         fn no_value_ends_the_process(value in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let _judged = judge(PLACE, &key(), &value);
+            let _judged = judge(&place(), &key(), &value);
         }
 
         #[test]
@@ -237,7 +239,7 @@ mod any {
             let at = at.min(right.len());
             let end = (at + cut).min(right.len());
             let value = format!("{}{with}{}", &right[..at], &right[end..]);
-            if let Ok(object) = read(PLACE, &key(), value.as_bytes()) {
+            if let Ok(object) = read(&place(), &key(), value.as_bytes()) {
                 prop_assert_eq!(object.name.as_str(), "reviews.a");
                 prop_assert_eq!(object.namespace.as_str(), "shop");
             }

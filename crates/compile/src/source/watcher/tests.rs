@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use heddle_model::report::Origin;
 use tempfile::TempDir;
 
 use super::*;
@@ -318,7 +319,7 @@ async fn who_could_not_be_tried_is_tried_though_nothing_changes() {
             9000 + n
         );
         Arc::new(Entry {
-            place: format!("etcd:{key}"),
+            origin: Origin::etcd(key.as_str()),
             key: Layout::default().provider(key.as_bytes()).unwrap(),
             value: value.into_bytes(),
             created: n.into(),
