@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use heddle_authority::{Authority, Bundle, Serial, Trust};
+use heddle_telemetry::Seldom;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{sleep, timeout};
@@ -24,7 +25,6 @@ use tracing::{debug, warn};
 
 use super::peer::{Peer, PeerStream};
 use super::places::Places;
-use super::seldom::Seldom;
 use super::{Clock, Counters, ServeBounds};
 
 /// How long to wait when the system has no descriptors left.
@@ -56,7 +56,7 @@ impl Door {
             connections: Arc::new(Semaphore::new(bounds.connections)),
             handshakes: Places::new(bounds.handshakes),
             unidentified: Places::new(bounds.unidentified),
-            said: Mutex::default(),
+            said: Mutex::new(Seldom::of_others()),
             bounds,
             clock,
             counters,
@@ -166,7 +166,7 @@ impl Door {
     /// Warns that there is no room, now and then.
     fn say(&self, what: &'static str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(unnamed) = said.may_name(what, Instant::now()) {
+        if let Some(unnamed) = said.name(what, Instant::now()) {
             warn!(
                 what,
                 since_last = unnamed + 1,

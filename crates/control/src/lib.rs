@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use heddle_model::NodeName;
+use heddle_telemetry::Seldom;
 use heddle_xds::{MAX_MESH_BYTES, MAX_REQUEST_BYTES, MAX_TRUST_BYTES, server};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,7 +36,6 @@ mod mesh;
 mod nodes;
 mod peer;
 mod places;
-mod seldom;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -47,7 +47,6 @@ pub use peer::{Peer, PeerCertificate};
 
 use accept::Door;
 use limiter::Limiter;
-use seldom::Seldom;
 
 use heddle_authority::{Authority, DenyList, UnixTime};
 
@@ -185,7 +184,7 @@ impl ControlServer {
                 clock,
                 counters,
                 limiter: Mutex::new(Limiter::new(Instant::now())),
-                said: Mutex::default(),
+                said: Mutex::new(Seldom::of_others()),
                 blocking: Semaphore::new(bounds.blocking),
                 closing: watch::Sender::new(false),
                 bounds,

@@ -291,7 +291,7 @@ impl Shared {
     /// Whether the log is to say something of a node now; and how often it did not since it last did.
     pub(super) fn may_say(&self, node: &NodeName, reason: &'static str) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        said.may_name((node.clone(), reason), Instant::now())
+        said.name((node.clone(), reason), Instant::now())
     }
 
     fn attempt(&self, source: Option<IpAddr>) -> bool {

@@ -17,7 +17,6 @@ mod join;
 mod keeper;
 mod key;
 mod moment;
-mod random;
 mod state;
 mod trusted;
 mod view;

@@ -6,7 +6,11 @@
 //! is not. The proxy therefore never validates configuration, and never refuses any.
 //!
 //! A [`Mesh`] is a snapshot: it is built whole, shared behind an `Arc`, and never changed.
+//!
+//! Beside it stands what all crates have in common: what a [`report`] says of what a mesh is made from, dates of a
+//! [`calendar`], and waits between tries ([`Backoff`], [`Random`]).
 
+mod backoff;
 mod balancing;
 pub mod calendar;
 mod identity;
@@ -15,11 +19,13 @@ mod mesh;
 mod name;
 mod policy;
 mod printable;
+mod random;
 pub mod report;
 mod route;
 mod service;
 mod workload;
 
+pub use backoff::Backoff;
 pub use balancing::{
     Balancing, Ejection, Failing, HashOn, Line, MAX_ROOM, MAX_SLOW_START_MS, RetryBudget,
 };
@@ -38,6 +44,7 @@ pub use policy::{
     Sources, Unmet, Verdict,
 };
 pub use printable::printable;
+pub use random::Random;
 pub use route::{
     Backend, BackendTarget, Filters, HeaderEdits, Outcome, PathMatch, PathRewrite, Redirect,
     Rewrite, RouteAction, RouteMatch, RouteRule,

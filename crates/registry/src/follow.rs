@@ -17,8 +17,8 @@ use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::access::Trouble;
-use super::backoff::Backoff;
 use super::core::{Change, Core, Next};
+use super::pause::Pause;
 use super::{Access, AccessError};
 
 mod answer;
@@ -91,7 +91,7 @@ impl Follower {
             begin: layout.providers().into_bytes(),
             access,
             core: Core::new(layout),
-            backoff: Backoff::seeded(),
+            pause: Pause::new(),
             providers: to_providers,
             seen: to_seen,
             passed_on: None,
@@ -137,7 +137,7 @@ struct Following {
     begin: Vec<u8>,
     end: Vec<u8>,
     core: Core,
-    backoff: Backoff,
+    pause: Pause,
     providers: watch::Sender<Arc<Providers>>,
     seen: watch::Sender<Seen>,
     passed_on: Option<Instant>,
@@ -166,7 +166,7 @@ impl Following {
             self.core.lost();
             self.say_lost(&trouble);
             // What it lost before goes on being let go.
-            let until_then = Instant::now() + self.backoff.wait();
+            let until_then = Instant::now() + self.pause.failed();
             loop {
                 let due = [self.expire(), self.passes_on_at()];
                 match due.into_iter().flatten().min() {
@@ -323,7 +323,7 @@ impl Following {
         if self.seen.borrow().connected {
             return;
         }
-        self.backoff.reset();
+        self.pause.succeeded();
         self.seen.send_modify(|seen| {
             seen.connected = true;
             seen.since = Instant::now();

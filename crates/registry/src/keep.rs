@@ -9,8 +9,8 @@ use heddle_compile::registered::{Layout, sockets};
 use tokio::time::{sleep, timeout};
 
 use super::access::Trouble;
-use super::backoff::Backoff;
 use super::life::{Life, Written};
+use super::pause::Pause;
 use super::{Access, AccessError, MAX_TTL, MIN_TTL, News, Provider};
 
 #[cfg(test)]
@@ -105,13 +105,13 @@ impl Registration {
         news: &mut impl FnMut(News),
     ) -> String {
         let mut life = Life::new();
-        let mut backoff = Backoff::seeded();
+        let mut pause = Pause::new();
         loop {
             let mut session = Session {
                 registration: self,
                 lease: &mut *lease,
                 life: &mut life,
-                backoff: &mut backoff,
+                pause: &mut pause,
                 news: &mut *news,
             };
             let trouble = match self.access.connect(*attempt).await {
@@ -125,7 +125,7 @@ impl Registration {
             }
             *attempt += 1;
             // An etcd that comes back gives each lease its whole time once more: who lives is there in time.
-            sleep(backoff.wait().min(self.every())).await;
+            sleep(pause.failed().min(self.every())).await;
         }
     }
 
@@ -168,7 +168,7 @@ struct Session<'s, N> {
     /// What is to be revoked at the end. It outlives connections.
     lease: &'s mut Option<i64>,
     life: &'s mut Life,
-    backoff: &'s mut Backoff,
+    pause: &'s mut Pause,
     news: &'s mut N,
 }
 
@@ -192,7 +192,7 @@ impl<N: FnMut(News)> Session<'_, N> {
                     self.life.lease_ended();
                     // An etcd that ends every lease at once would be asked without end.
                     let longest = self.registration.every();
-                    sleep(self.backoff.wait().min(longest)).await;
+                    sleep(self.pause.failed().min(longest)).await;
                 }
                 trouble => return trouble,
             }
@@ -218,7 +218,7 @@ impl<N: FnMut(News)> Session<'_, N> {
         loop {
             let wait = match self.put(client, lease).await? {
                 KeyHolder::Us(written) => {
-                    self.backoff.reset();
+                    self.pause.succeeded();
                     let said = self.life.registered(written);
                     said.into_iter().for_each(&mut *self.news);
                     registration.every()

@@ -11,11 +11,11 @@
 //! `docs/registry.md` is the page for operators.
 
 mod access;
-mod backoff;
 mod core;
 mod follow;
 mod keep;
 mod life;
+mod pause;
 mod write;
 
 pub use access::{Access, AccessError, Credentials, Tls};

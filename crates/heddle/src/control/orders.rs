@@ -14,6 +14,7 @@ use heddle_control::Nodes;
 use heddle_model::calendar::utc;
 use heddle_model::printable;
 use heddle_model::{NodeName, SpiffeId};
+use heddle_transport::hex;
 use heddle_transport::secrets::TokenId;
 use serde::Serialize;
 use zeroize::Zeroizing;
@@ -353,7 +354,7 @@ pub(super) fn root_status(authority: &Authority, nodes: &Nodes, now: UnixTime) -
         began_at: status.began_at,
         joined: false,
         generation: status.generation,
-        sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        sha256: hex::encode(&digest),
         site: authority.is_site(),
         expires: authority.expires(),
         nodes: status.nodes,

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use heddle_model::Random;
 use heddle_model::{Mesh, SpiffeId};
 use heddle_transport::{Clock, Identities, Leaf, Peer, Refusal, Trust};
 use heddle_xds::TrustUpdate;
 
 use super::keeper::Keeper;
 use super::moment::Moment;
-use super::random::Random;
 use super::trusted::Trusted;
 
 mod report;

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use heddle_model::{Backoff, Random};
 use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_transport::control::{ConnectError, Connector};
 use heddle_transport::{Clock, Leaf, Peer, Trust};
@@ -27,7 +28,6 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::client::TlsStream;
 
 use super::key::LeafKey;
-use super::random::{Backoff, Random};
 
 /// How long it may take to connect, and to shake hands.
 const DIAL_WAIT: Duration = Duration::from_secs(10);
@@ -170,7 +170,7 @@ impl Courier {
             if began.elapsed() >= GOOD {
                 backoff.succeeded();
             }
-            sleep(backoff.failed(&mut random)).await;
+            sleep(random.spread(backoff.failed())).await;
         }
     }
 

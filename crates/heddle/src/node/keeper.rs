@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use heddle_model::SpiffeId;
+use heddle_model::{Backoff, Random};
 
 use super::moment::Moment;
-use super::random::{Backoff, Random};
 
 #[cfg(test)]
 mod tests;
@@ -210,7 +210,7 @@ impl Keeper {
         if let Some(kept) = self.all.get_mut(id) {
             kept.asking = false;
             kept.failure = Some(why);
-            kept.retry_at = now.elapsed + kept.backoff.failed(&mut self.random);
+            kept.retry_at = now.elapsed + self.random.spread(kept.backoff.failed());
         }
     }
 

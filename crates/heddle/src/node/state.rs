@@ -18,7 +18,7 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{SHA256, digest};
 use heddle_model::{Mesh, SpiffeId};
 use heddle_transport::secrets::{Folder, FolderError, Lock, pem};
-use heddle_transport::{FloorFile, Leaf};
+use heddle_transport::{FloorFile, Leaf, hex};
 use heddle_xds::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
@@ -357,12 +357,7 @@ struct MeshRef<'a> {
 /// The name of a workload's file. It is of a fixed length: identities may be longer than a name can be.
 pub(crate) fn file_of(id: &SpiffeId) -> String {
     let digest = digest(&SHA256, id.to_string().as_bytes());
-    let mut name: String = digest.as_ref()[..16]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    name.push_str(LEAF);
-    name
+    hex::encode(&digest.as_ref()[..16]) + LEAF
 }
 
 fn write_leaf(

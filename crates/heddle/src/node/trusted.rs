@@ -1,13 +1,12 @@
 //! What a node trusts: the bundle and the deny-list that it was told, and what of that is in force now.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use heddle_model::{SpiffeId, TrustDomain};
-use heddle_transport::{Denied, Leaf, Trust, TrustError};
+use heddle_transport::{Denied, Leaf, Trust, TrustError, hex};
 use heddle_xds::{
     Bundle, DenyEntry, DenyList, MAX_CERTIFICATE_BYTES, MAX_DENIED, MAX_ROOTS, TrustUpdate,
 };
@@ -71,7 +70,7 @@ impl Trusted {
             trust.is_ok_and(|trust| leaf.verify(&Arc::new(trust), leaf.not_after()).is_ok())
         };
         let root = self.bundle.roots.iter().find(vouches)?;
-        Some(hexadecimal(digest(&SHA256, root).as_ref()))
+        Some(hex::encode(digest(&SHA256, root).as_ref()))
     }
 
     /// Whether a root with this SHA-256 is trusted.
@@ -173,14 +172,6 @@ impl Trusted {
         trusted.in_force(0).map_err(|error| error.to_string())?;
         Ok(trusted)
     }
-}
-
-/// Bytes as serial numbers and digests are written.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _infallible = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// The file.

@@ -12,7 +12,6 @@
 //! the same port. A workload's environment is made when it is first wanted and not changed later,
 //! as Kubernetes does it.
 
-mod backoff;
 mod environment;
 mod job;
 mod process;

@@ -29,7 +29,6 @@ use schedule::Schedule;
 pub(super) use request::Head;
 
 mod connection;
-mod random;
 mod request;
 mod schedule;
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use heddle_model::Backoff;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -162,7 +163,7 @@ struct Kept<'s> {
     process: Option<Process>,
     /// When it is to be started.
     due: Option<Instant>,
-    backoff: Backoff,
+    restarts: Restarts,
 }
 
 impl<'s> Kept<'s> {
@@ -174,7 +175,7 @@ impl<'s> Kept<'s> {
             due: process.is_none().then_some(now),
             service,
             process,
-            backoff: Backoff::new(now),
+            restarts: Restarts::new(now),
         }
     }
 
@@ -191,7 +192,7 @@ impl<'s> Kept<'s> {
         if self.due.take_if(|due| *due <= now).is_none() {
             return;
         }
-        self.backoff.started(now);
+        self.restarts.started(now);
         match self.service.start_again(lab) {
             Ok(note) => {
                 println!("{}: started again as process {}", note.what, note.pid);
@@ -205,7 +206,7 @@ impl<'s> Kept<'s> {
     }
 
     fn later(&mut self, now: Instant, why: &str) {
-        let wait = self.backoff.ended(now);
+        let wait = self.restarts.ended(now);
         let what = self.service.what();
         println!("{what}: {why}; it is started again in {wait:?}");
         self.due = Some(now + wait);
@@ -214,15 +215,15 @@ impl<'s> Kept<'s> {
 
 /// How long a service that has ended waits. Has no clock.
 #[derive(Debug)]
-struct Backoff {
-    next: Duration,
+struct Restarts {
+    backoff: Backoff,
     started: Instant,
 }
 
-impl Backoff {
+impl Restarts {
     fn new(now: Instant) -> Self {
         Self {
-            next: WAIT.0,
+            backoff: Backoff::new(WAIT.0, WAIT.1),
             started: now,
         }
     }
@@ -233,11 +234,7 @@ impl Backoff {
 
     /// It has ended, or could not be started: how long it waits.
     fn ended(&mut self, now: Instant) -> Duration {
-        if now.saturating_duration_since(self.started) >= LIVED {
-            self.next = WAIT.0;
-        }
-        let wait = self.next;
-        self.next = (wait * 2).min(WAIT.1);
-        wait
+        let ran = now.saturating_duration_since(self.started);
+        self.backoff.ended(ran, LIVED)
     }
 }

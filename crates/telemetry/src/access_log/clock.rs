@@ -1,5 +1,7 @@
 //! RFC 3339 times without a calendar per request.
 
+use heddle_model::calendar::civil;
+
 /// Writes times as `2026-01-31T23:59:59.042Z`; the date and time up to the second are computed
 /// once a second and kept.
 #[derive(Debug)]
@@ -47,25 +49,6 @@ fn digits(out: &mut [u8], mut value: u64) {
         *digit = b'0' + (value % 10) as u8;
         value /= 10;
     }
-}
-
-/// Year, month and day of a day counted from 1970-01-01: Howard Hinnant's `civil_from_days`
-/// (<https://howardhinnant.github.io/date_algorithms.html>), for days that are not negative.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let day_of_era = shifted % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use heddle_model::calendar::utc;
+use heddle_model::{Backoff, Random};
 use heddle_model::{Mesh, NodeName};
 use heddle_transport::Clock;
 use heddle_transport::secrets::JoinToken;
@@ -15,7 +16,6 @@ use tokio::time::sleep;
 use super::super::core::Core;
 use super::super::courier::Courier;
 use super::super::join::{JoinFailure, NewNode, join};
-use super::super::random::{Backoff, Random};
 use super::super::state::{Found, State, check_mesh};
 use super::super::view::View;
 use super::disk::{Pair, Unsaved, Write};
@@ -152,7 +152,7 @@ async fn join_at_last(
             Err(JoinFailure::ForNow(why)) => {
                 tracing::warn!(control, "not joined yet, trying again: {why}");
                 view.not_joined(why);
-                sleep(backoff.failed(&mut random)).await;
+                sleep(random.spread(backoff.failed())).await;
             }
         }
     }

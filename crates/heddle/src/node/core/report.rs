@@ -2,11 +2,10 @@
 
 use heddle_model::SpiffeId;
 use heddle_model::calendar::utc;
-use heddle_transport::{Peer, Refusal};
+use heddle_transport::{Peer, Refusal, hex};
 
 use super::super::keeper::KeptIdentity;
 use super::super::moment::Moment;
-use super::super::trusted::hexadecimal;
 use super::Core;
 use crate::status::{
     ClockStatus, ControlConnectionStatus, HeldStatus, IdentityStatus, TrustStatus,
@@ -69,7 +68,7 @@ impl Core {
             refused: self.refused(id),
             spiffe_id: id.to_string(),
             // All 32 digits: shorter ones are not taken for a serial number.
-            serial: leaf.map(|leaf| format!("{:0>32}", hexadecimal(leaf.serial()))),
+            serial: leaf.map(|leaf| format!("{:0>32}", hex::encode(leaf.serial()))),
             root_sha256: self.signers.get(id).cloned(),
             not_after: kept.lease.map(|lease| lease.not_after),
             renew_at: kept.lease.map(|lease| lease.renew_at.max(lease.obtained)),

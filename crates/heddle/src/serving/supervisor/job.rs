@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use heddle_model::Backoff;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::sync::watch;
 
-use super::backoff::RestartBackoff;
 use super::process::{Process, Spec};
 use super::{Output, Policy};
 use crate::status::ProcessStatus;
@@ -22,7 +22,9 @@ pub(super) struct Job {
 impl Job {
     /// Returns once it is told to stop and the process is gone.
     pub(super) async fn run(mut self) {
-        let mut backoff = RestartBackoff::new(self.policy.restart_min, self.policy.restart_max);
+        let (shortest, longest) = (self.policy.restart_min, self.policy.restart_max);
+        let longest = longest.max(shortest);
+        let mut backoff = Backoff::new(shortest, longest);
         let mut has_run = false;
         // It may have waited for its predecessor until it was no longer wanted itself.
         while self.stop.try_recv() == Err(TryRecvError::Empty) {
@@ -48,7 +50,8 @@ impl Job {
                 }
                 Err(error) => Err(format!("cannot start {:?}: {error}", self.spec.program())),
             };
-            let wait = backoff.after(began.elapsed());
+            // A run longer than the longest wait was healthy.
+            let wait = backoff.ended(began.elapsed(), longest);
             let wait_ms = wait.as_millis() as u64;
             match &end {
                 Ok(end) => tracing::warn!(%workload, end, wait_ms, "ended, will restart"),

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 
-use super::random::Random;
+use heddle_model::Random;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 /// What bodies are made of.

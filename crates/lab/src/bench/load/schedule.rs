@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::random::Random;
+use heddle_model::Random;
 
 /// Due requests without a connection beyond which further ones are dropped and counted.
 const MAX_BACKLOG: usize = 200_000;

@@ -1,15 +1,15 @@
 use std::time::{Duration, Instant};
 
-use super::{Backoff, LIVED, WAIT};
+use super::{LIVED, Restarts, WAIT};
 
 #[test]
 fn a_service_that_dies_again_and_again_waits_ever_longer_and_one_that_lived_does_not() {
     let mut now = Instant::now();
-    let mut backoff = Backoff::new(now);
+    let mut restarts = Restarts::new(now);
     let mut dies_after = |lived: Duration| {
-        backoff.started(now);
+        restarts.started(now);
         now += lived;
-        backoff.ended(now).as_millis()
+        restarts.ended(now).as_millis()
     };
     let early = Duration::from_millis(10);
     let waits: Vec<u128> = (0..8).map(|_| dies_after(early)).collect();

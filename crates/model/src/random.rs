@@ -1,0 +1,62 @@
+//! Numbers that spread what many would do at the same moment. They are no secret.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014).
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The same seed gives the same numbers.
+    pub fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    /// With a seed that differs between processes and calls.
+    pub fn from_system() -> Self {
+        Random::new(RandomState::new().hash_one(0))
+    }
+
+    /// A number of 64 bits.
+    #[inline]
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`; 0 when that is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        // The product's upper half: the error is too small to matter for a wait.
+        let product = u128::from(self.draw()) * u128::from(bound);
+        u64::try_from(product >> 64).unwrap_or(0)
+    }
+
+    /// Between half of a wait and the whole, so that those who failed together do not come back together.
+    pub fn spread(&mut self, whole: Duration) -> Duration {
+        let half = u64::try_from(whole.as_millis() / 2).unwrap_or(u64::MAX);
+        whole - Duration::from_millis(self.below(half))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Random;
+
+    #[test]
+    fn numbers_are_below_their_bound_and_reach_all_of_it() {
+        let mut random = Random::new(7);
+        let mut seen = [0; 10];
+        for _ in 0..1_000 {
+            seen[usize::try_from(random.below(10)).unwrap()] += 1;
+        }
+        assert!(
+            seen.iter().all(|times| (50..200).contains(times)),
+            "{seen:?}"
+        );
+        assert_eq!(random.below(0), 0);
+    }
+}
