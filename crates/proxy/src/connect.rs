@@ -1,4 +1,4 @@
-//! Opening a connection to an endpoint.
+//! StreamTarget a connection to an endpoint.
 
 mod remote;
 mod within;

@@ -9,7 +9,7 @@ use heddle_intercept::PodId;
 use heddle_model::Namespace;
 
 use crate::entry::{Entry, Inbound};
-use crate::permits::{Claim, Holder, Permit, PermitRefusal, Permits, Share, Sources};
+use crate::permits::{Permit, PermitRefusal, Permits, Share, ShareOwner, SharePermit, Sources};
 
 /// The source of what is not identified, in metrics and logs.
 const UNIDENTIFIED: &str = "unidentified";
@@ -28,10 +28,10 @@ fn shares(entry: &Entry, permits: &Permits) -> Shares {
     match (entry, entry.caller()) {
         (_, Some(caller)) => Shares::One(permits.caller(caller)),
         (Entry::Arriving { workload }, None) => {
-            Shares::Each(permits.sources(Holder::Strangers(workload.clone())))
+            Shares::Each(permits.sources(ShareOwner::Strangers(workload.clone())))
         }
-        (Entry::Service { .. }, None) => Shares::Each(permits.sources(Holder::Any)),
-        _ => Shares::One(permits.share(Holder::Any)),
+        (Entry::Service { .. }, None) => Shares::Each(permits.sources(ShareOwner::Any)),
+        _ => Shares::One(permits.share(ShareOwner::Any)),
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Door {
     /// Where what comes in by a listener gets its permit.
     shares: Option<Shares>,
     /// What a connection from another node counts to, for as long as it is there.
-    _claim: Option<Claim>,
+    _share_permit: Option<SharePermit>,
 }
 
 impl Door {
@@ -59,16 +59,16 @@ impl Door {
         Door::with(entry, port, pod, (Some(shares), None))
     }
 
-    /// That of one connection from another node, or of a stream, which has a permit instead of a claim.
-    pub(crate) fn inbound_of(inbound: Inbound, claim: Option<Claim>) -> Arc<Self> {
-        Door::with(Entry::Inbound(inbound), 0, None, (None, claim))
+    /// That of one connection from another node, or of a stream, which has a permit instead of a permit of its share.
+    pub(crate) fn inbound_of(inbound: Inbound, share_permit: Option<SharePermit>) -> Arc<Self> {
+        Door::with(Entry::Inbound(inbound), 0, None, (None, share_permit))
     }
 
     fn with(
         entry: Entry,
         port: u16,
         pod: Option<PodId>,
-        (shares, claim): (Option<Shares>, Option<Claim>),
+        (shares, share_permit): (Option<Shares>, Option<SharePermit>),
     ) -> Arc<Self> {
         let source = match &entry {
             Entry::Mesh => "mesh".into(),
@@ -88,7 +88,7 @@ impl Door {
             port,
             pod,
             shares,
-            _claim: claim,
+            _share_permit: share_permit,
         })
     }
 
@@ -125,7 +125,7 @@ impl Door {
             port: self.port,
             pod: self.pod,
             shares: None,
-            _claim: None,
+            _share_permit: None,
         })
     }
 

@@ -30,7 +30,7 @@ use crate::handshake::{Handshake, HandshakeError};
 use crate::http2::InboundHttp2;
 use crate::io::WireSide;
 use crate::link::InboundLink;
-use crate::permits::Claim;
+use crate::permits::SharePermit;
 use crate::side::Side;
 use crate::worker::Worker;
 
@@ -118,11 +118,11 @@ impl Greeting {
             }))),
             Ok((side, Greeted::Connection(inbound))) => {
                 drop(alarm);
-                let claim = match claim(&worker, &inbound) {
-                    Ok(claim) => claim,
+                let share_permit = match share_permit(&worker, &inbound) {
+                    Ok(share_permit) => share_permit,
                     Err(()) => return over_share(&worker, &inbound, side.into()),
                 };
-                let door = Door::inbound_of(inbound, Some(claim));
+                let door = Door::inbound_of(inbound, Some(share_permit));
                 Outcome::Next(Met::Connection {
                     worker,
                     door,
@@ -272,15 +272,15 @@ fn understood(preface: &Preface<'_>, side: &WireSide) -> Result<Inbound, Greetin
 ///
 /// # Errors
 /// When the workload has its share, or they have, or nothing is known of the mesh.
-fn claim(worker: &Worker, inbound: &Inbound) -> Result<Claim, ()> {
+fn share_permit(worker: &Worker, inbound: &Inbound) -> Result<SharePermit, ()> {
     let snapshot = worker.snapshot();
     let (service, port, endpoint) = (&inbound.service, inbound.port, inbound.endpoint);
     let share = snapshot.called(service, port, endpoint).ok_or(())?;
-    let claim = share.claim();
-    if claim.is_none() {
+    let share_permit = share.share_permit();
+    if share_permit.is_none() {
         share.say_spent(worker.clock.now());
     }
-    claim.ok_or(())
+    share_permit.ok_or(())
 }
 
 fn say_refused(worker: &Worker, peer: SocketAddr, failed: &GreetingError) {

@@ -84,7 +84,7 @@ struct All {
 
 /// Whose connections are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Holder {
+pub(crate) enum ShareOwner {
     /// Any source: only the bound of all holds.
     Any,
     /// What the programs of a workload dial.
@@ -104,7 +104,7 @@ pub(crate) enum Holder {
 #[derive(Debug)]
 pub(crate) struct Share {
     all: Arc<All>,
-    holder: Holder,
+    owner: ShareOwner,
     held: AtomicUsize,
     refusals: Refusals,
 }
@@ -128,7 +128,7 @@ pub(crate) struct Permit {
 
 /// The same of one that has a permit, towards a source that was not known when it got that.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct SharePermit {
     share: Arc<Share>,
 }
 
@@ -167,10 +167,10 @@ impl Permits {
     }
 
     /// The share of a source that holds nothing yet.
-    pub(crate) fn share(&self, holder: Holder) -> Arc<Share> {
+    pub(crate) fn share(&self, owner: ShareOwner) -> Arc<Share> {
         Arc::new(Share {
             all: Arc::clone(&self.all),
-            holder,
+            owner,
             held: AtomicUsize::new(0),
             refusals: Refusals::new(),
         })
@@ -184,13 +184,13 @@ impl Permits {
             return known;
         }
         callers.retain(|_, share| share.strong_count() > 0);
-        let share = self.share(Holder::Caller(workload.clone()));
+        let share = self.share(ShareOwner::Caller(workload.clone()));
         callers.insert(workload.clone(), Arc::downgrade(&share));
         share
     }
 
     /// Those of addresses that hold nothing yet, which together are this source.
-    pub(crate) fn sources(&self, together: Holder) -> Arc<Sources> {
+    pub(crate) fn sources(&self, together: ShareOwner) -> Arc<Sources> {
         Sources::new(self.share(together), self.all.fixed_address)
     }
 }
@@ -241,13 +241,13 @@ impl Share {
     }
 
     /// Counts a connection that has a permit to this source as well. `None`: it has its share.
-    pub(crate) fn claim(self: &Arc<Self>) -> Option<Claim> {
+    pub(crate) fn share_permit(self: &Arc<Self>) -> Option<SharePermit> {
         let held = self.held.fetch_add(1, Ordering::Relaxed);
         // What the connection has already is free to it.
         let left = self.all.left.load(Ordering::Relaxed).saturating_add(1);
         if self.allows(left, held) {
             let share = Arc::clone(self);
-            return Some(Claim { share });
+            return Some(SharePermit { share });
         }
         self.held.fetch_sub(1, Ordering::Relaxed);
         None
@@ -255,10 +255,10 @@ impl Share {
 
     fn allows(&self, left: usize, held: usize) -> bool {
         let All { bound, fixed, .. } = *self.all;
-        match self.holder {
-            Holder::Any => true,
+        match self.owner {
+            ShareOwner::Any => true,
             // They are those of all nodes, not of one pod.
-            Holder::Links => may_take(bound, left, held, None),
+            ShareOwner::Links => may_take(bound, left, held, None),
             _ => may_take(bound, left, held, fixed),
         }
     }
@@ -267,7 +267,7 @@ impl Share {
     fn room(&self) -> (usize, usize) {
         let All { bound, fixed, .. } = *self.all;
         let left = self.all.left.load(Ordering::Relaxed);
-        if self.holder == Holder::Any {
+        if self.owner == ShareOwner::Any {
             return (bound, left);
         }
         let held = self.held.load(Ordering::Relaxed);
@@ -282,15 +282,15 @@ impl Share {
         };
         let held = self.held.load(Ordering::Relaxed);
         let of = self.all.bound;
-        let (workload, whose) = match &self.holder {
+        let (workload, whose) = match &self.owner {
             // Of links it is said whose is refused.
-            Holder::Any | Holder::Links => return,
-            Holder::Caller(workload) => (workload, "connections that a workload opens"),
-            Holder::Strangers(workload) => {
+            ShareOwner::Any | ShareOwner::Links => return,
+            ShareOwner::Caller(workload) => (workload, "connections that a workload opens"),
+            ShareOwner::Strangers(workload) => {
                 (workload, "connections to a pod from outside of the mesh")
             }
-            Holder::Nodes(workload) => (workload, "connections to a workload from other nodes"),
-            Holder::Astray => {
+            ShareOwner::Nodes(workload) => (workload, "connections to a workload from other nodes"),
+            ShareOwner::Astray => {
                 tracing::warn!(
                     held,
                     refused,
@@ -319,7 +319,7 @@ impl Drop for Permit {
     }
 }
 
-impl Drop for Claim {
+impl Drop for SharePermit {
     fn drop(&mut self) {
         self.share.held.fetch_sub(1, Ordering::Relaxed);
     }

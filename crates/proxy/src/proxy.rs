@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::mailbox::Mailbox;
 use crate::manager::{self, ManagerHandle, Order, View};
 use crate::peers::{Peer, PeerStatus};
-use crate::permits::{CalledShares, Holder, Permits};
+use crate::permits::{CalledShares, Permits, ShareOwner};
 use crate::place::Pods;
 use crate::rooms::Keeper;
 use crate::route::Snapshot;
@@ -220,11 +220,12 @@ impl Proxy {
             astray,
         } = &mut *called;
         let astray = astray.take();
-        let astray = astray.unwrap_or_else(|| self.permits.share(Holder::Astray));
+        let astray = astray.unwrap_or_else(|| self.permits.share(ShareOwner::Astray));
         let workloads = mesh.workloads.iter().map(|workload| {
             let name = workload.name.clone();
             let share = known.remove(&name);
-            let share = share.unwrap_or_else(|| self.permits.share(Holder::Nodes(name.clone())));
+            let share =
+                share.unwrap_or_else(|| self.permits.share(ShareOwner::Nodes(name.clone())));
             (name, share)
         });
         let shares = CalledShares {

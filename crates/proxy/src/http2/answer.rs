@@ -39,7 +39,7 @@ use crate::env::{Alarm, Env};
 use crate::failure::StreamFailure;
 use crate::failure::{Failure, Reason};
 use crate::io::{Proof, WireSide};
-use crate::link::{Guest, Occupant};
+use crate::link::{Evictable, LinkParties};
 use crate::peers::PeerStatus;
 use crate::permits::Permit;
 use crate::route::Spoken;
@@ -93,7 +93,7 @@ impl InboundHttp2 {
         let (Some(proof), Some(called)) = (side.proof(), called) else {
             return;
         };
-        let guest = Guest {
+        let parties = LinkParties {
             caller: proof.peer.id.clone(),
             called: called.clone(),
             address: peer.ip(),
@@ -110,8 +110,8 @@ impl InboundHttp2 {
             parts_by: Cell::new(Millis::MAX),
             driver: RefCell::default(),
         });
-        let occupant = Rc::downgrade(&answering);
-        let Some(_place) = connections.places.place(guest, occupant) else {
+        let connection = Rc::downgrade(&answering);
+        let Some(_place) = connections.places.place(parties, connection) else {
             return;
         };
         alarm.clear();
@@ -323,7 +323,7 @@ impl Answering {
     }
 }
 
-impl Occupant for Answering {
+impl Evictable for Answering {
     fn idle(&self) -> Option<(bool, Millis)> {
         let Shared {
             open, idle_since, ..

@@ -22,7 +22,7 @@ use heddle_wire::link::{Hello, LinkError, Session, Token, Verdict};
 use super::carry::Ended;
 use super::links::LIMITS;
 use super::receiver::Receiver;
-use super::{Guest, Link, LinkEnd, Links};
+use super::{Link, LinkEnd, LinkParties, Links};
 use crate::clock::Millis;
 use crate::door::Door;
 use crate::env::{Alarm, Band, Outcome};
@@ -80,15 +80,15 @@ impl InboundLink {
             called: called.clone(),
             peer,
         };
-        let guest = Guest {
+        let parties = LinkParties {
             caller: proof.peer.id.clone(),
             called: called.clone(),
             address: peer.ip(),
         };
         let session = Session::server(token, LIMITS);
         let link = Link::called(end, band, session, &links);
-        let occupant = Rc::downgrade(&link);
-        let place = links.places.place(guest, occupant);
+        let connection = Rc::downgrade(&link);
+        let place = links.places.place(parties, connection);
         let parting = match place {
             Some(_) => None,
             None => match links.places.see_off(&link) {

@@ -237,7 +237,7 @@ impl Link {
         let over = match &self.end {
             LinkEnd::Caller(_) => {
                 let says_nothing = !self.session.borrow().wants_transmit();
-                says_nothing && self.openings.borrow().are_none()
+                says_nothing && self.open_queue.borrow().are_none()
             }
             // The other end closes it, unless it does not hear.
             LinkEnd::Called { .. } => idle >= FAREWELL_MS,

@@ -14,8 +14,8 @@ use heddle_wire::preface::Kind;
 use super::call::call;
 use super::hold::Holds;
 use super::pair::Pair;
-use super::stream::Opening;
-use super::{Far, Link, LinkEnd, Occupant, Places, Stream};
+use super::stream::StreamTarget;
+use super::{Evictable, Far, Link, LinkEnd, Places, Stream};
 use crate::clock::Clock;
 use crate::door::Door;
 use crate::env::{BandMember, Env, WorkKey};
@@ -113,8 +113,8 @@ impl Links {
             }
         };
         let destination = far.destination(kind)?;
-        let opening = Opening { destination, scope };
-        Ok(Stream::opening(&link, opening, kind == Kind::Http))
+        let target = StreamTarget { destination, scope };
+        Ok(Stream::unopened(&link, target, kind == Kind::Http))
     }
 
     /// The link of a pair that has the fewest streams, or a new one.

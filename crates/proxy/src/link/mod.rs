@@ -27,7 +27,7 @@
 //! | [`slots`] | what has come for each stream |
 //! | [`hold`] | how much of the pool that may take |
 //! | [`stream`] | a stream as a side of the proxy |
-//! | [`openings`] | streams that wait to be opened |
+//! | [`open_queue`] | streams that wait to be opened |
 //! | [`failure`] | codes on the wire, and the reasons that they stand for |
 
 mod answer;
@@ -38,7 +38,7 @@ mod failure;
 mod hold;
 mod linked;
 mod links;
-mod openings;
+mod open_queue;
 mod pair;
 mod places;
 mod receiver;
@@ -64,7 +64,7 @@ use crate::failure::StreamFailure;
 use crate::io::WireSide;
 use elsewhere::Elsewhere;
 use failure::code_of;
-use openings::Openings;
+use open_queue::OpenQueue;
 use pair::{OfPair, Pair};
 use resets::Resets;
 use slots::Slots;
@@ -72,7 +72,7 @@ use slots::Slots;
 pub(crate) use answer::{InboundLink, resumed};
 pub(crate) use linked::{Far, Linked};
 pub(crate) use links::{ArrivedStream, Key, Links};
-pub(crate) use places::{Guest, Occupant, Places};
+pub(crate) use places::{Evictable, LinkParties, Places};
 pub(crate) use stream::Stream;
 
 /// One end of a link.
@@ -88,7 +88,7 @@ pub(crate) struct Link {
     /// Since when there has been no stream.
     idle_since: Cell<Millis>,
     /// Streams that wait until the other end has acknowledged enough for another.
-    openings: RefCell<Openings>,
+    open_queue: RefCell<OpenQueue>,
     /// Another socket to go on over, at the end that is called. In a box: there is one for a moment only.
     returned: RefCell<Option<Box<WireSide>>>,
     /// It is over then, whatever the other end does; never, mostly.
@@ -162,7 +162,7 @@ impl Link {
             stirred: Cell::new(false),
             closing: Cell::new(false),
             idle_since: Cell::new(now),
-            openings: RefCell::default(),
+            open_queue: RefCell::default(),
             returned: RefCell::default(),
             parts_by: Cell::new(Millis::MAX),
             resets: Resets::default(),
@@ -184,7 +184,7 @@ impl Link {
     /// Calls the first stream that waits to be opened, if one can be opened or never will be.
     fn feed(&self, session: &Session) {
         if !session.is_full() {
-            self.openings.borrow().call();
+            self.open_queue.borrow().call();
         }
     }
 
@@ -197,7 +197,7 @@ impl Link {
             .borrow_mut()
             .fail_all(&mut slots.failing(reason));
         slots.refuse_unopened(StreamFailure::unsent(reason));
-        self.openings.borrow_mut().dismiss();
+        self.open_queue.borrow_mut().dismiss();
     }
 
     /// Ends every stream for a reason that the other end is told, too.

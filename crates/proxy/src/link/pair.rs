@@ -209,7 +209,7 @@ impl Link {
     /// Whether nothing is open on it, nor was lately.
     fn is_unused(&self, now: Millis) -> bool {
         self.streams() == 0
-            && self.openings.borrow().are_none()
+            && self.open_queue.borrow().are_none()
             && now.saturating_sub(self.idle_since.get()) >= UNUSED_MS
     }
 }

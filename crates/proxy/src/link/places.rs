@@ -9,14 +9,14 @@
 //!
 //! A caller is the identity that the other end proved, from whatever address. It has its share of a Worker's places
 //! as a pod has of the node's connections ([`may_take`]); and all of them together have one of the connections
-//! ([`Holder::Links`]). What serves nothing may have streams that are open nevertheless: those that were reset here
+//! ([`ShareOwner::Links`]). What serves nothing may have streams that are open nevertheless: those that were reset here
 //! and whose client does not end them.
 //!
 //! The caller of one that parts is told so (GOAWAY) and has a second for it: what it sends until then is refused, so
 //! that it is safe to send it elsewhere. A link that was cut, and may come back, has its place all the same; with
 //! nothing open on it, it is one that serves nothing, and there is no caller to tell.
 //!
-//! [`Holder::Links`]: crate::permits::Holder::Links
+//! [`ShareOwner::Links`]: crate::permits::ShareOwner::Links
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -32,7 +32,7 @@ use super::Link;
 use crate::clock::{Clock, Millis};
 use crate::env::Env;
 use crate::peers::{Peer, PeerStatus};
-use crate::permits::{Claim, may_take};
+use crate::permits::{SharePermit, may_take};
 
 /// Links of one caller with one identity that is called, from one address, on one Worker. A node opens two for each
 /// Worker of its own, wherever they come to here.
@@ -48,7 +48,7 @@ const PART_MS: Millis = 1_000;
 
 /// The caller that has a place, and what it calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Guest {
+pub(crate) struct LinkParties {
     /// The identity that the other end proved.
     pub(crate) caller: SpiffeId,
     /// The service account that it asked for.
@@ -58,7 +58,7 @@ pub(crate) struct Guest {
 }
 
 /// What has a place, and gives it up when it serves nothing.
-pub(crate) trait Occupant {
+pub(crate) trait Evictable {
     /// Whether nothing is open on it, and since when it has served nothing; `None` while it serves.
     fn idle(&self) -> Option<(bool, Millis)>;
     /// Begins nothing more, says so, and is over then, whatever the other end does.
@@ -78,10 +78,10 @@ pub(crate) struct Places {
 
 #[derive(Debug)]
 struct TakenPlace {
-    guest: Guest,
-    occupant: Weak<dyn Occupant>,
+    parties: LinkParties,
+    connection: Weak<dyn Evictable>,
     /// What it counts to among the connections of the node; none when it was given to another.
-    claim: Option<Claim>,
+    share_permit: Option<SharePermit>,
 }
 
 /// One of them, given back when it is dropped.
@@ -113,10 +113,10 @@ impl Places {
     /// A place for one more. `None` is counted and said.
     pub(crate) fn place(
         self: &Rc<Self>,
-        guest: Guest,
-        occupant: Weak<dyn Occupant>,
+        parties: LinkParties,
+        connection: Weak<dyn Evictable>,
     ) -> Option<LinkPlace> {
-        let place = self.find_place(guest, occupant);
+        let place = self.find_place(parties, connection);
         if place.is_none() {
             self.env.stats.connections_refused.inc();
             self.env.stats.connections_over_share.inc();
@@ -126,34 +126,34 @@ impl Places {
 
     fn find_place(
         self: &Rc<Self>,
-        guest: Guest,
-        occupant: Weak<dyn Occupant>,
+        parties: LinkParties,
+        connection: Weak<dyn Evictable>,
     ) -> Option<LinkPlace> {
         let most = FOR_EACH_LINK.saturating_mul(self.env.settings.bounds.links);
-        let mut admission = self.admission(&guest, most);
-        let mut claim = None;
+        let mut admission = self.admission(&parties, most);
+        let mut share_permit = None;
         if let Admission::Free = admission {
-            claim = self.env.called_links.claim();
-            if claim.is_none() {
-                admission = self.instead(&guest);
+            share_permit = self.env.called_links.share_permit();
+            if share_permit.is_none() {
+                admission = self.instead(&parties);
             }
         }
         match admission {
             Admission::Free => {}
             Admission::InPlaceOf(idle) => {
                 let by = self.parts_by().unwrap_or_default();
-                claim = self.give_up(idle, by);
+                share_permit = self.give_up(idle, by);
             }
             Admission::Refused => {
-                self.say_no_place(&guest, most);
+                self.say_no_place(&parties, most);
                 return None;
             }
         }
         let mut taken = self.taken.borrow_mut();
         let key = taken.insert(TakenPlace {
-            guest,
-            occupant,
-            claim,
+            parties,
+            connection,
+            share_permit,
         });
         let places = Rc::clone(self);
         Some(LinkPlace { places, key })
@@ -173,12 +173,12 @@ impl Places {
         (self.parting() < most).then(|| self.env.clock.now_ms() + PART_MS)
     }
 
-    fn say_no_place(&self, guest: &Guest, most: usize) {
-        let Guest {
+    fn say_no_place(&self, parties: &LinkParties, most: usize) {
+        let LinkParties {
             caller,
             called,
             address,
-        } = guest;
+        } = parties;
         let now = self.env.clock.now();
         if self.env.said_of_links.borrow_mut().may_name("places", now) {
             tracing::warn!(
@@ -189,52 +189,52 @@ impl Places {
         }
     }
 
-    fn admission(&self, guest: &Guest, most: usize) -> Admission {
+    fn admission(&self, parties: &LinkParties, most: usize) -> Admission {
         let taken = self.taken.borrow();
         let of_all = || taken.iter().filter(|(_, taken)| !taken.parts());
-        let of_caller = || of_all().filter(|(_, taken)| taken.guest.caller == guest.caller);
-        let of_pair = || of_caller().filter(|(_, taken)| taken.guest == *guest);
+        let of_caller = || of_all().filter(|(_, taken)| taken.parties.caller == parties.caller);
+        let of_pair = || of_caller().filter(|(_, taken)| taken.parties == *parties);
         if of_pair().count() >= MAX_OF_A_PAIR {
             return longest_idle(of_pair()).map_or(Admission::Refused, Admission::InPlaceOf);
         }
         let free = most.saturating_sub(of_all().count());
         match may_take(most, free, of_caller().count(), None) {
             true => Admission::Free,
-            false => self.instead(guest),
+            false => self.instead(parties),
         }
     }
 
     /// The place of another where there is none left: one of the same caller, or of one that has more.
-    fn instead(&self, guest: &Guest) -> Admission {
+    fn instead(&self, parties: &LinkParties) -> Admission {
         let taken = self.taken.borrow();
         let of_all = || taken.iter().filter(|(_, taken)| !taken.parts());
         let mut held: HashMap<&SpiffeId, usize, RandomState> = HashMap::default();
         for (_, taken) in of_all() {
-            *held.entry(&taken.guest.caller).or_default() += 1;
+            *held.entry(&taken.parties.caller).or_default() += 1;
         }
-        let own = held.get(&guest.caller).copied().unwrap_or(0);
-        let of_caller = of_all().filter(|(_, taken)| taken.guest.caller == guest.caller);
-        let of_those_with_more = of_all().filter(|(_, taken)| held[&taken.guest.caller] > own);
+        let own = held.get(&parties.caller).copied().unwrap_or(0);
+        let of_caller = of_all().filter(|(_, taken)| taken.parties.caller == parties.caller);
+        let of_those_with_more = of_all().filter(|(_, taken)| held[&taken.parties.caller] > own);
         let idle = longest_idle(of_caller).or_else(|| longest_idle(of_those_with_more));
         idle.map_or(Admission::Refused, Admission::InPlaceOf)
     }
 
-    /// Has the occupant of a place part. Returns what it counted to.
-    fn give_up(&self, key: usize, by: Millis) -> Option<Claim> {
+    /// Has the connection that has a place part. Returns what it counted to.
+    fn give_up(&self, key: usize, by: Millis) -> Option<SharePermit> {
         let mut taken = self.taken.borrow_mut();
         let place = taken.get_mut(key)?;
-        if let Some(occupant) = place.occupant.upgrade() {
-            occupant.part(by);
+        if let Some(connection) = place.connection.upgrade() {
+            connection.part(by);
         }
-        place.claim.take()
+        place.share_permit.take()
     }
 
-    /// Shows the occupants.
+    /// Shows the connections.
     pub(crate) fn show(&self, clock: &Clock, shown: &mut BTreeMap<Peer, PeerStatus>) {
         for (_, taken) in &*self.taken.borrow() {
-            if let Some(occupant) = taken.occupant.upgrade() {
-                let peer = Peer::From(taken.guest.address.to_canonical());
-                occupant.show(clock, shown.entry(peer).or_default());
+            if let Some(connection) = taken.connection.upgrade() {
+                let peer = Peer::From(taken.parties.address.to_canonical());
+                connection.show(clock, shown.entry(peer).or_default());
             }
         }
     }
@@ -250,7 +250,7 @@ impl Places {
 /// Of those that serve nothing, one that keeps streams open nevertheless, or else the one that has had none for
 /// longest.
 fn longest_idle<'a>(all: impl Iterator<Item = (usize, &'a TakenPlace)>) -> Option<usize> {
-    let idle = all.filter_map(|(key, taken)| Some((key, taken.occupant.upgrade()?.idle()?)));
+    let idle = all.filter_map(|(key, taken)| Some((key, taken.connection.upgrade()?.idle()?)));
     let longest = idle.min_by_key(|(_, idle)| *idle);
     longest.map(|(key, _)| key)
 }
@@ -258,8 +258,8 @@ fn longest_idle<'a>(all: impl Iterator<Item = (usize, &'a TakenPlace)>) -> Optio
 impl TakenPlace {
     /// Whether it gives its place up by itself.
     fn parts(&self) -> bool {
-        let occupant = self.occupant.upgrade();
-        occupant.is_some_and(|occupant| occupant.parts())
+        let connection = self.connection.upgrade();
+        connection.is_some_and(|connection| connection.parts())
     }
 }
 
@@ -276,7 +276,7 @@ impl Drop for Parting {
     }
 }
 
-impl Occupant for Link {
+impl Evictable for Link {
     fn idle(&self) -> Option<(bool, Millis)> {
         let is_empty = || self.session.borrow().open_streams() == 0;
         let serves = self.slots.borrow().serve();

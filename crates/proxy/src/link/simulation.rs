@@ -18,7 +18,7 @@ use heddle_wire::link::{Code, LinkLimits, Opened, Serial, Session, Streams, Toke
 
 use super::failure::said;
 use super::hold::Holds;
-use super::stream::{Opening, Stream};
+use super::stream::{Stream, StreamTarget};
 use super::{Key, Link, LinkEnd, Slots};
 use crate::failure::Reason;
 use crate::io::{Message, SideError, SideResult};
@@ -261,11 +261,11 @@ impl World {
             _ => self.chance.below(LONGEST),
         };
         let destination = format!("service {}", self.chance.below(2)).into_bytes();
-        let opening = Opening {
+        let target = StreamTarget {
             destination: destination.into(),
             scope: 0,
         };
-        let mut half = Half::new(Stream::opening(&self.ends[0], opening, true));
+        let mut half = Half::new(Stream::unopened(&self.ends[0], target, true));
         half.say(&self.pool, &message("POST / HTTP/1.1", id, length));
         self.callers.push(Caller {
             id,

@@ -28,7 +28,7 @@ pub(crate) struct Stream {
     link: Rc<Link>,
     slot: usize,
     /// How it is opened, until it is.
-    opening: Option<Opening>,
+    target: Option<StreamTarget>,
     /// It carries messages with heads; else bytes.
     has_heads: bool,
     /// The lengths of heads that stand in the side's outbox, for want of room.
@@ -39,7 +39,7 @@ pub(crate) struct Stream {
 
 /// What a stream is opened with.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub(super) struct StreamTarget {
     pub(super) destination: Rc<[u8]>,
     /// The workload that calls.
     pub(super) scope: u32,
@@ -47,10 +47,10 @@ pub(super) struct Opening {
 
 impl Stream {
     /// A stream that its first head opens; one of bytes is opened by the task that waits for an answer.
-    pub(super) fn opening(link: &Rc<Link>, opening: Opening, has_heads: bool) -> Self {
+    pub(super) fn unopened(link: &Rc<Link>, target: StreamTarget, has_heads: bool) -> Self {
         let slot = link.slots.borrow_mut().vacant();
         let mut stream = Stream::at(link, slot, has_heads);
-        stream.opening = Some(opening);
+        stream.target = Some(target);
         stream
     }
 
@@ -59,7 +59,7 @@ impl Stream {
         Stream {
             link: Rc::clone(link),
             slot,
-            opening: None,
+            target: None,
             has_heads,
             heads_waiting: Vec::new(),
             cut: Cell::new(false),
@@ -130,7 +130,7 @@ impl Stream {
 
     /// Whether it waits for room on its link, or for its turn.
     pub(crate) fn is_to_be_opened(&self) -> bool {
-        self.opening.is_some()
+        self.target.is_some()
     }
 
     /// Waits until the other end of the link is heard. A message that cannot be repeated is not given to a link before:
@@ -270,32 +270,32 @@ impl Stream {
     /// Opens the stream, with its head if it has heads. `None`: it has to wait for room, or for those that have waited
     /// for longer.
     fn open(&mut self, cx: &Context<'_>, head: &[u8]) -> SideResult<Option<Serial>> {
-        let Some(Opening { destination, scope }) = &self.opening else {
+        let Some(StreamTarget { destination, scope }) = &self.target else {
             return Ok(Some(self.serial()?.ok_or_else(StreamFailure::over)?));
         };
-        let mut openings = self.link.openings.borrow_mut();
+        let mut open_queue = self.link.open_queue.borrow_mut();
         let mut session = self.link.session.borrow_mut();
         // Where nothing is opened any more no stream waits for a turn.
         let opens = session.may_open() || session.is_full();
         let opened = match self.has_heads {
-            _ if opens && openings.has_before(self.slot) => Err(NoStream::Full),
+            _ if opens && open_queue.has_before(self.slot) => Err(NoStream::Full),
             true => session.open(*scope, destination, head, true),
             false => session.open_flow(destination),
         };
         let mut slots = self.link.slots.borrow_mut();
         if opened == Err(NoStream::Full) {
-            openings.wait(self.slot, cx.waker());
+            open_queue.wait(self.slot, cx.waker());
             slots.wakes(self.slot, cx);
             return Ok(None);
         }
-        if openings.leave(self.slot) && !session.is_full() {
-            openings.call();
+        if open_queue.leave(self.slot) && !session.is_full() {
+            open_queue.call();
         }
         match opened {
             Ok(serial) => {
                 slots.opened(self.slot, serial);
-                drop((openings, session, slots));
-                self.opening = None;
+                drop((open_queue, session, slots));
+                self.target = None;
                 self.link.stir();
                 Ok(Some(serial))
             }
@@ -368,7 +368,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.is_to_be_opened() && self.link.openings.borrow_mut().leave(self.slot) {
+        if self.is_to_be_opened() && self.link.open_queue.borrow_mut().leave(self.slot) {
             // There may be room that only it was told of.
             self.link.feed(&self.link.session.borrow());
         }

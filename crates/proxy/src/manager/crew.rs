@@ -20,7 +20,7 @@ use crate::intake::Sessions;
 use crate::listener::{BATCH, Refusing};
 use crate::mailbox::Mailbox;
 use crate::parcel::{Arrival, Parcel};
-use crate::permits::{Holder, Permits, Share};
+use crate::permits::{Permits, Share, ShareOwner};
 use crate::place::Pods;
 use crate::route::Snapshot;
 use crate::settings::Settings;
@@ -83,7 +83,7 @@ impl Crew {
     ) -> Self {
         Crew {
             stats: registry.manager(),
-            called_links: permits.share(Holder::Links),
+            called_links: permits.share(ShareOwner::Links),
             permits,
             settings,
             registry,

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use foldhash::fast::RandomState;
 
-use super::{Holder, Permit, PermitRefusal, Refusals, Share, may_take};
+use super::{Permit, PermitRefusal, Refusals, Share, ShareOwner, may_take};
 
 /// What a client's address is counted as: an IPv4 address, or the network of an IPv6 one, the first 64 bits. Those that
 /// begin with 32 zeros are no client's (RFC 4291, section 2.4), so that the two do not meet.
@@ -86,8 +86,8 @@ impl Sources {
         };
         let held = self.held().get(&Counted::of(client)).copied().unwrap_or(0);
         let of = self.together.room().0;
-        let pod = match &self.together.holder {
-            Holder::Strangers(workload) => Some(workload.to_string()),
+        let pod = match &self.together.owner {
+            ShareOwner::Strangers(workload) => Some(workload.to_string()),
             _ => None,
         };
         tracing::warn!(

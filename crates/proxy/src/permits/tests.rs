@@ -2,7 +2,7 @@ use super::*;
 
 fn pod(permits: &Permits, name: &str) -> Arc<Share> {
     let workload = WorkloadName::new("shop", name).unwrap();
-    permits.share(Holder::Caller(workload))
+    permits.share(ShareOwner::Caller(workload))
 }
 
 /// Takes as many as there are to be had.
@@ -12,7 +12,7 @@ fn flood(share: &Arc<Share>) -> Vec<Permit> {
 
 #[test]
 fn there_are_as_many_as_the_bound_and_each_comes_back() {
-    let any = Permits::new(2, None, None).share(Holder::Any);
+    let any = Permits::new(2, None, None).share(ShareOwner::Any);
     let first = any.take();
     let second = any.take();
     assert!(first.is_ok() && second.is_ok());
@@ -74,12 +74,14 @@ fn a_fixed_share_is_one() {
 #[test]
 fn a_claim_counts_to_a_source_and_takes_no_permit() {
     let permits = Permits::new(80, None, None);
-    let door = permits.share(Holder::Any);
+    let door = permits.share(ShareOwner::Any);
     let called = pod(&permits, "called");
     let mut held = Vec::new();
     while let Ok(permit) = door.take() {
-        let Some(claim) = called.claim() else { break };
-        held.push((permit, claim));
+        let Some(share_permit) = called.share_permit() else {
+            break;
+        };
+        held.push((permit, share_permit));
     }
     assert!((30..=40).contains(&held.len()), "{}", held.len());
     drop(held);

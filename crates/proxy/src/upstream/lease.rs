@@ -1,11 +1,11 @@
-//! A request's claim on an endpoint.
+//! An endpoint that was chosen for a request.
 
 use std::rc::Rc;
 
 use super::Endpoint;
 use crate::rooms::RequestPermit;
 
-/// A request's claim on an endpoint: counts as its load until dropped, and holds one of its permits where it has
+/// An endpoint that was chosen for a request: counts as its load until dropped, and holds one of its permits where it has
 /// so many.
 #[derive(Debug)]
 pub(crate) struct Lease {

@@ -17,7 +17,7 @@ fn flood(sources: &Arc<Sources>, client: &str) -> Vec<Permit> {
 }
 
 fn of_any(fixed: Option<usize>) -> Arc<Sources> {
-    Permits::new(BOUND, None, fixed).sources(Holder::Any)
+    Permits::new(BOUND, None, fixed).sources(ShareOwner::Any)
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_network_of_ipv6_is_one_and_a_mapped_address_is_the_one_that_it_maps() {
 #[test]
 fn listeners_count_for_themselves() {
     let permits = Permits::new(BOUND, None, Some(1));
-    let [first, second] = [(); 2].map(|()| permits.sources(Holder::Any));
+    let [first, second] = [(); 2].map(|()| permits.sources(ShareOwner::Any));
     let _held = first.take(address("127.0.0.1")).unwrap();
     assert!(first.take(address("127.0.0.1")).is_err());
     assert!(second.take(address("127.0.0.1")).is_ok());
@@ -72,7 +72,7 @@ fn listeners_count_for_themselves() {
 fn those_at_one_pod_share_what_is_the_pods() {
     let permits = Permits::new(BOUND, None, None);
     let workload = WorkloadName::new("shop", "web").unwrap();
-    let sources = permits.sources(Holder::Strangers(workload));
+    let sources = permits.sources(ShareOwner::Strangers(workload));
     let first = flood(&sources, "192.0.2.1");
     assert!((1_000..SHARE).contains(&first.len()), "{}", first.len());
     let others: Vec<_> = (2..30)
@@ -88,7 +88,7 @@ fn those_at_one_pod_share_what_is_the_pods() {
 #[test]
 fn what_is_refused_takes_nothing() {
     let permits = Permits::new(2, None, None);
-    let sources = permits.sources(Holder::Any);
+    let sources = permits.sources(ShareOwner::Any);
     let held = flood(&sources, "192.0.2.1");
     assert_eq!(held.len(), 1, "the other is for others");
     let other = sources.take(address("192.0.2.2")).unwrap();

@@ -13,7 +13,7 @@ use crate::intake::Sessions;
 use crate::io::Packed;
 use crate::parcel::Moving;
 use crate::parcel::{Contents, Parcel, State};
-use crate::permits::{Holder, Permits};
+use crate::permits::{Permits, ShareOwner};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -49,7 +49,7 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
         client: Packed::plain(client),
         state: State::Opaque(Box::new(Moving::fresh(upstream))),
     };
-    let permit = permits.share(Holder::Any).take().unwrap();
+    let permit = permits.share(ShareOwner::Any).take().unwrap();
     let parcel = Parcel { contents, permit };
     (Arrival::Client(parcel), [caller, endpoint])
 }
@@ -65,7 +65,7 @@ async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
         stats: Arc::clone(&stats),
         log: None,
         sessions: Sessions::default(),
-        called_links: Permits::new(1, None, None).share(Holder::Links),
+        called_links: Permits::new(1, None, None).share(ShareOwner::Links),
         seed: 1,
         cpu: None,
         receive: crate::carry::receive,

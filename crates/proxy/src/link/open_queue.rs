@@ -14,7 +14,7 @@ use std::task::Waker;
 
 /// Those that wait.
 #[derive(Debug, Default)]
-pub(super) struct Openings(VecDeque<WaitingStream>);
+pub(super) struct OpenQueue(VecDeque<WaitingStream>);
 
 #[derive(Debug)]
 struct WaitingStream {
@@ -23,7 +23,7 @@ struct WaitingStream {
     waker: Waker,
 }
 
-impl Openings {
+impl OpenQueue {
     /// Whether it is another stream's turn.
     pub(super) fn has_before(&self, slot: usize) -> bool {
         self.0.front().is_some_and(|first| first.slot != slot)
@@ -89,7 +89,7 @@ mod tests {
         let bells: [Arc<Bell>; 3] = Default::default();
         let wakers = bells.each_ref().map(|bell| Waker::from(Arc::clone(bell)));
         let rung = || bells.each_ref().map(|bell| bell.0.load(Ordering::Relaxed));
-        let mut line = Openings::default();
+        let mut line = OpenQueue::default();
         assert!(!line.has_before(7), "no stream waits");
         for (slot, waker) in [7, 3, 5].into_iter().zip(&wakers) {
             line.wait(slot, waker);
