@@ -1,8 +1,9 @@
 //! The command line.
 
 use clap::{Parser, Subcommand, ValueEnum};
+use heddle_node::exit;
 
-use crate::{commands, exit};
+use crate::commands;
 
 /// A service mesh with one proxy per node
 ///
@@ -18,7 +19,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Up(Box<commands::up::Args>),
-    Node(Box<commands::node::Args>),
+    Node(Box<heddle_node::command::Args>),
     Register(Box<commands::register::Args>),
     Enrol(commands::enrol::Args),
     Release(commands::release::Args),

@@ -10,7 +10,6 @@ mod etcd;
 pub(crate) mod explain;
 mod folder;
 mod holder;
-pub(crate) mod node;
 pub(crate) mod pods;
 pub(crate) mod register;
 pub(crate) mod release;
@@ -24,19 +23,17 @@ pub(crate) mod validate;
 pub(crate) mod version;
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
+use heddle_node::admin::{self, ClientError, Location};
+use heddle_node::exit::{Exit, Failure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-use crate::admin::{self, ClientError, Location};
 use crate::cli::OutputFormat;
-use crate::exit::{Exit, Failure};
 use crate::order::Order;
-use crate::settings::Settings;
 
 /// Prints a command's result. That the reader went away (`heddle status | head`) is no failure.
 fn print(text: &str) -> Result<(), Failure> {
@@ -47,13 +44,6 @@ fn print(text: &str) -> Result<(), Failure> {
             .map_err(Failure::from),
         _ => Ok(()),
     }
-}
-
-/// The settings of a file, or the defaults.
-fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
-    let settings = file.map(Settings::load).transpose();
-    let settings = settings.map_err(|error| Failure::new(Exit::Refused, error))?;
-    Ok(settings.unwrap_or_default())
 }
 
 /// Gives each way in which a running process does not answer its exit code.
@@ -77,14 +67,6 @@ fn node_unanswered(error: ClientError, at: &Location, holder_socket: Option<Path
         Some(seen) => failure.instead(&seen),
         None => failure,
     }
-}
-
-/// Takes an address to listen at. A name may have several, or another tomorrow.
-fn address_and_port(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        "this is no numeric address and port: write one such as 127.0.0.1:15008, 0.0.0.0:15008 or [::]:15008"
-            .to_owned()
-    })
 }
 
 /// Which process a command asks that any may be asked.

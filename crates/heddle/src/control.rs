@@ -29,22 +29,23 @@ use heddle_control::{Board, ControlServer, Nodes, ServeBounds};
 use heddle_model::Mesh;
 use heddle_model::calendar::utc;
 use heddle_model::report::Report;
+use heddle_node::admin::{Ask, Location, serve_tcp, serve_unix};
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::hygiene;
+use heddle_node::serving::bind::{Instead, bind};
+use heddle_node::serving::signals::{Signal, Signals};
+use heddle_node::serving::{self, start};
+use heddle_node::settings::Settings;
+use heddle_node::state_folder;
+use heddle_node::table::count;
 use heddle_transport::Clock;
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::admin::{Ask, Location, serve_tcp, serve_unix};
-use crate::exit::{Exit, Failure};
-use crate::hygiene;
 use crate::registry::Followed;
-use crate::serving::bind::{Instead, bind};
-use crate::serving::signals::{Signal, Signals};
-use crate::serving::{self, start};
-use crate::settings::Settings;
-use crate::state_folder;
-use crate::table::count;
+use crate::{report, settings};
 use door::Door;
 use keeper::AuthorityKeeper;
 use plane::{Plane, PlaneParts};
@@ -80,7 +81,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     let metrics = start::metrics_listener(settings.control.metrics)?;
     let (listener, listen) = node_listener(settings.control.listen)?;
     // A root is made only when nothing else is in the way of serving: it is what people back up.
-    let mut watcher = Watcher::with(dir, settings.mesh.options_by_node());
+    let mut watcher = Watcher::with(dir, settings::options_by_node(&settings.mesh));
     let registry = Followed::start(settings).await?;
     if let Some(registry) = &registry {
         watcher = watcher.beside(registry.providers());
@@ -180,7 +181,10 @@ fn node_listener(at: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
 /// The authority in its folder, and what an operator should know of it.
 fn open(state: &Path, settings: &Settings, clock: &Clock) -> Result<Authority, Failure> {
     let now = UnixTime::since_unix_epoch(Duration::from_secs(clock.now()));
-    let (domain, lives) = (&settings.mesh.trust_domain, settings.control.authority());
+    let (domain, lives) = (
+        &settings.mesh.trust_domain,
+        settings::lifetimes(&settings.control),
+    );
     let authority = Authority::open(state, domain, lives, now).map_err(|error| {
         let exit = match &error {
             AuthorityError::Folder(folder) if folder.is_busy() => Exit::Busy,
@@ -228,7 +232,7 @@ async fn first_mesh(watcher: &mut Watcher, dir: &Path) -> Result<(Option<Mesh>, 
     if mesh.is_some() {
         return Ok((mesh, report));
     }
-    serving::say(&report);
+    report::say(&report);
     let (errors, dir) = (count(report.errors(), "error"), dir.display());
     let refused = anyhow!("{errors} in {dir}, nothing is served");
     Err(Failure::new(Exit::Refused, refused))

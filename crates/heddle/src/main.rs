@@ -1,38 +1,28 @@
 //! Heddle, a service mesh with one proxy per node.
 //!
-//! `main` reads the command line and finds the command; each command is a page in [`commands`].
-//! What `heddle up` does after its first page is in [`up`], `heddle node` in [`node`], `heddle control` in
-//! [`control`], `heddle register` in [`register`]; what they share in [`serving`].
+//! `main` reads the command line and finds the command; each command is a page in [`commands`], but for `heddle node`,
+//! which is [`heddle_node::command`]. What `heddle up` does after its first page is in [`up`], `heddle control` in
+//! [`control`], `heddle register` in [`register`].
 
-mod admin;
 mod cli;
 mod commands;
-mod console;
 mod control;
-mod exit;
-mod hold;
-mod hygiene;
 mod life;
-mod logging;
-mod node;
 mod order;
 mod register;
 mod registry;
-mod serving;
+mod report;
 mod settings;
-mod state_folder;
-mod status;
-mod table;
-mod time;
 mod up;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use heddle_model::printable;
+use heddle_node::command;
+use heddle_node::exit::Failure;
 
 use cli::{Cli, Command};
-use exit::Failure;
 
 fn main() -> ExitCode {
     // clap itself exits with 2 when the command line is wrong.
@@ -40,7 +30,7 @@ fn main() -> ExitCode {
         // Its exit code may be that of another program.
         Command::Register(args) => return ended(commands::register::run(*args)),
         Command::Up(args) => commands::up::run(*args),
-        Command::Node(args) => commands::node::run(*args),
+        Command::Node(args) => command::run(*args),
         Command::Enrol(args) => commands::enrol::run(args),
         Command::Release(args) => commands::release::run(args),
         Command::Pods(args) => commands::pods::run(args),

@@ -7,10 +7,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use heddle_node::status::{ConfigStatus, RegistryStatus, UsageStatus};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
-
-use crate::status::{ConfigStatus, RegistryStatus, UsageStatus};
 
 /// `POST /order`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

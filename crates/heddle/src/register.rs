@@ -17,6 +17,10 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::serving;
+use heddle_node::serving::signals::{Signal, Signals};
+use heddle_node::settings::Settings;
 use heddle_registry::{Kept, News, Registration};
 use rustix::process::{self as sys, Pid};
 use tokio::net::TcpStream;
@@ -24,11 +28,6 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
-
-use crate::exit::{Exit, Failure};
-use crate::serving;
-use crate::serving::signals::{Signal, Signals};
-use crate::settings::Settings;
 
 /// How often it is tried whether a command takes connections, and how long one try may take.
 const TRY_EVERY: Duration = Duration::from_millis(50);

@@ -1,19 +1,147 @@
-//! The process's settings: one typed YAML file, every field optional, none misspelt.
-//!
-//! What the mesh *is* comes from manifests; this is only how one process serves it. Each field
-//! carries its unit and its range in its type, so a value out of range is reported with its line
-//! like any other mistake. `docs/settings.md` describes every field.
+//! The settings of what no node has: manifests, the authority, a registry.
 
-mod contradiction;
-mod control;
-mod error;
-mod file;
-mod proxy;
-mod registry;
+use std::path::Path;
+
+use heddle_authority::AuthoritySettings;
+use heddle_compile::registered::Layout;
+use heddle_compile::{Options, Placement};
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::settings::{
+    Contradiction, Control, MeshSettings, RegistrySettings, Settings, SettingsError,
+};
+use heddle_registry::{Access, Credentials, Tls};
+
 #[cfg(test)]
 mod tests;
-mod within;
 
-pub(crate) use error::SettingsError;
-pub(crate) use file::{LogFormat, LogLevel, MeshSettings, Metrics, Settings};
-pub(crate) use registry::{Prefix, RegistrySettings};
+/// The settings of a file, or the defaults.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn given(file: Option<&Path>) -> Result<Settings, Failure> {
+    let settings = file.map(load).transpose();
+    let settings = settings.map_err(|error| Failure::new(Exit::Refused, error))?;
+    Ok(settings.unwrap_or_default())
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// As [`Settings::load`], and when what it says of the registry contradicts itself.
+pub(crate) fn load(file: &Path) -> Result<Settings, SettingsError> {
+    Settings::load(file, |settings| of_registry(&settings.registry))
+}
+
+/// What compiling takes, for one node.
+pub(crate) fn options(mesh: &MeshSettings) -> Options {
+    Options {
+        trust_domain: mesh.trust_domain.clone(),
+        default_mode: mesh.mode,
+        ..Options::default()
+    }
+}
+
+/// The same for a control plane: each workload says which node it is on.
+pub(crate) fn options_by_node(mesh: &MeshSettings) -> Options {
+    Options {
+        placement: Placement::ByNode,
+        ..options(mesh)
+    }
+}
+
+/// The lifetimes as the authority takes them.
+pub(crate) fn lifetimes(control: &Control) -> AuthoritySettings {
+    AuthoritySettings {
+        leaf_life: control.leaf_life(),
+        backdate: control.backdate(),
+        root_life: control.root_life(),
+    }
+}
+
+/// How etcd is reached, and what all keys there begin with; `None` when there is no registry.
+///
+/// # Errors
+/// What contradicts itself, and what to write instead.
+pub(crate) fn registry(settings: &RegistrySettings) -> Result<Option<(Access, Layout)>, String> {
+    let layout = Layout::parse(&settings.prefix).map_err(|error| error.to_string())?;
+    Ok(access(settings, &layout)?.map(|access| (access, layout)))
+}
+
+fn of_registry(settings: &RegistrySettings) -> Option<Contradiction> {
+    let layout = match Layout::parse(&settings.prefix) {
+        Ok(layout) => layout,
+        Err(error) => {
+            return Some(Contradiction {
+                fields: &["registry.prefix"],
+                reason: error.to_string(),
+                remedy: "see docs/settings.md for what this field takes".to_owned(),
+            });
+        }
+    };
+    Some(Contradiction {
+        fields: &[
+            "registry.etcd",
+            "registry.certificate",
+            "registry.key",
+            "registry.user",
+            "registry.password_file",
+        ],
+        reason: access(settings, &layout).err()?,
+        remedy: "see docs/registry.md".to_owned(),
+    })
+}
+
+fn access(settings: &RegistrySettings, layout: &Layout) -> Result<Option<Access>, String> {
+    let own = match (&settings.certificate, &settings.key) {
+        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+        (None, None) => None,
+        (Some(_), None) => {
+            return Err(
+                "a certificate needs its key: name it with --etcd-key (registry.key)".to_owned(),
+            );
+        }
+        (None, Some(_)) => {
+            return Err(
+                "a key needs its certificate: name it with --etcd-cert (registry.certificate)"
+                    .to_owned(),
+            );
+        }
+    };
+    let credentials = match (&settings.user, &settings.password_file) {
+        (Some(user), Some(password)) => Some(Credentials {
+            user: user.clone(),
+            password: password.clone(),
+        }),
+        (None, None) => None,
+        (Some(_), None) => return Err(
+            "a user needs a file with the password: --etcd-password-file (registry.password_file)"
+                .to_owned(),
+        ),
+        (None, Some(_)) => {
+            return Err("a password needs a user: --etcd-user (registry.user)".to_owned());
+        }
+    };
+    if settings.etcd.is_empty() {
+        let is_alone = own.is_none()
+            && credentials.is_none()
+            && settings.ca.is_none()
+            && *layout == Layout::default();
+        return match is_alone {
+            true => Ok(None),
+            false => Err(
+                "there is no registry to use it with: name one with --etcd (registry.etcd)"
+                    .to_owned(),
+            ),
+        };
+    }
+    let access = Access {
+        endpoints: settings.etcd.clone(),
+        tls: Tls {
+            ca: settings.ca.clone(),
+            own,
+        },
+        credentials,
+    };
+    access.check().map_err(|error| error.to_string())?;
+    Ok(Some(access))
+}

@@ -2,21 +2,23 @@
 //!
 //! The mesh comes from the folder of manifests, and from the registry beside it if there is one: nothing is
 //! served before the folder could be read once, and a state of it that is wrong never replaces one that was right. The rest is
-//! [`crate::serving`].
+//! [`heddle_node::serving`].
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::anyhow;
 use heddle_compile::Watcher;
 use heddle_model::Mesh;
 use heddle_model::report::Report;
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::serving::{self, Change, Doors, Findings, Output, RegistryView, Served};
+use heddle_node::settings::Settings;
+use heddle_node::table::count;
 use tokio::sync::mpsc;
 
-use crate::exit::{Exit, Failure};
 use crate::registry::Followed;
-use crate::serving::{self, Change, Doors, Output, Served};
-use crate::settings::Settings;
-use crate::table::count;
+use crate::{report, settings};
 
 /// Serves the folder until a signal ends it.
 ///
@@ -31,52 +33,90 @@ pub(crate) fn run(dir: PathBuf, settings: Settings) -> Result<Exit, Failure> {
 
 async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit, Failure> {
     let doors = Doors::open(&settings, None)?;
-    let mut watcher = Watcher::with(&dir, settings.mesh.options());
-    let registry = Followed::start(&settings).await?;
-    if let Some(registry) = &registry {
-        watcher = watcher.beside(registry.providers());
-    }
-    let (mesh, report) = first_mesh(&mut watcher, &dir).await?;
+    let mut source = Source::open(&dir, &settings).await?;
+    let first = source.first_mesh(&dir).await?;
     let served = Served {
         source: dir,
-        first: Some((mesh, report)),
-        changes: follow(watcher),
+        first: Some(first),
+        changes: source.follow(),
         mesh_socket: None,
         identity: None,
-        registry,
         pods: None,
     };
     serving::serve(doors, settings, output, served).await
 }
 
-/// The folder as it is now, with its warnings. At the start a mistake is refused: there is no
-/// last good state yet.
-async fn first_mesh(watcher: &mut Watcher, dir: &Path) -> Result<(Mesh, Report), Failure> {
-    let (mesh, report) = watcher.next().await;
-    match mesh {
-        Some(mesh) => Ok((mesh, report)),
-        None => {
-            serving::say(&report);
-            let (errors, dir) = (count(report.errors(), "error"), dir.display());
-            Err(Failure::new(
-                Exit::Refused,
-                anyhow!("{errors} in {dir}, nothing is served"),
-            ))
-        }
-    }
+/// The folder, and the registry beside it, if there is one.
+struct Source {
+    watcher: Watcher,
+    registry: Option<Arc<Followed>>,
+    /// What was wrong when it was read last.
+    problems: Vec<String>,
 }
 
-/// Watches the folder in a task of its own, so that a busy main loop never restarts a look.
-fn follow(mut watcher: Watcher) -> mpsc::Receiver<Change> {
-    let (sender, changes) = mpsc::channel(1);
-    tokio::spawn(async move {
-        loop {
-            let (mesh, report) = watcher.next().await;
-            let change = Change::Folder(mesh, Box::new(report));
-            if sender.send(change).await.is_err() {
-                return;
-            }
+impl Source {
+    async fn open(dir: &Path, settings: &Settings) -> Result<Source, Failure> {
+        let mut watcher = Watcher::with(dir, settings::options(&settings.mesh));
+        let registry = Followed::start(settings).await?;
+        if let Some(registry) = &registry {
+            watcher = watcher.beside(registry.providers());
         }
-    });
-    changes
+        Ok(Source {
+            watcher,
+            registry: registry.map(Arc::new),
+            problems: Vec::new(),
+        })
+    }
+
+    /// The folder as it is now, with its warnings. At the start a mistake is refused: there is no
+    /// last good state yet.
+    async fn first_mesh(&mut self, dir: &Path) -> Result<(Mesh, Findings), Failure> {
+        let (mesh, report) = self.watcher.next().await;
+        let errors = count(report.errors(), "error");
+        let findings = self.findings(report);
+        match mesh {
+            Some(mesh) => Ok((mesh, findings)),
+            None => Err(Failure::new(
+                Exit::Refused,
+                anyhow!("{errors} in {}, nothing is served", dir.display()),
+            )),
+        }
+    }
+
+    /// Watches the folder in a task of its own, so that a busy main loop never restarts a look.
+    fn follow(mut self) -> mpsc::Receiver<Change> {
+        let (sender, changes) = mpsc::channel(1);
+        tokio::spawn(async move {
+            loop {
+                let (mesh, report) = self.watcher.next().await;
+                let findings = Box::new(self.findings(report));
+                if sender.send(Change::Folder(mesh, findings)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        changes
+    }
+
+    /// Says what is wrong, and has a node told what there is to say of it.
+    fn findings(&mut self, report: Report) -> Findings {
+        report::say_new(&report, &self.problems);
+        self.problems = report.problems.iter().map(ToString::to_string).collect();
+        let is_refused = report.has_errors();
+        let Report {
+            registered,
+            registry: tally,
+            ..
+        } = report;
+        Findings {
+            problems: self.problems.clone(),
+            is_refused,
+            registered,
+            uncalled: tally.uncalled.clone(),
+            registry: self
+                .registry
+                .clone()
+                .map(|registry| -> RegistryView { Box::new(move || registry.status(&tally)) }),
+        }
+    }
 }

@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow};
 use heddle_model::calendar::utc;
 use heddle_model::printable;
+use heddle_node::admin::{self, Location};
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::status::{HeldStatus, IdentityStatus, RegistryStatus};
+use heddle_node::table::{self, count};
+use heddle_node::time::duration;
 use serde::Serialize;
 
 use super::holder::Interception;
 use super::status::{StatusAnswer, who};
-use crate::admin::{self, Location};
 use crate::cli::OutputFormat;
-use crate::exit::{Exit, Failure};
-use crate::status::{HeldStatus, IdentityStatus, RegistryStatus};
-use crate::table::{self, count};
-use crate::time::duration;
 
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,9 @@
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use heddle_node::exit::{Exit, Failure};
 
 use crate::cli::Cli;
-use crate::exit::{Exit, Failure};
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]

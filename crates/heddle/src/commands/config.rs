@@ -1,8 +1,7 @@
 //! `heddle config`.
 
 use anyhow::Context;
-
-use crate::exit::{Exit, Failure};
+use heddle_node::exit::{Exit, Failure};
 
 /// Look at the configuration of a running heddle
 #[derive(Debug, clap::Args)]

@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use heddle_model::TrustDomain;
+use heddle_node::arguments::address_and_port;
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::settings::{LogFormat, LogLevel, Metrics, Settings};
 
 use super::etcd::Etcd;
 use crate::control;
-use crate::exit::{Exit, Failure};
-use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
+use crate::settings;
 
 /// Run the control plane of a mesh of several nodes
 ///
@@ -45,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
     /// Where nodes connect to [default: 127.0.0.1:15012]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = super::address_and_port)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port)]
     listen: Option<SocketAddr>,
     /// Who vouches for the identities of the mesh, the first part of each [default: cluster.local]
     #[arg(long, value_name = "NAME", value_parser = trust_domain)]
@@ -82,7 +84,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
 
 /// The file, with the flags over it.
 fn settings(args: Args) -> Result<Settings, Failure> {
-    let mut settings = super::settings(args.config.as_deref())?;
+    let mut settings = settings::given(args.config.as_deref())?;
     if args.socket.is_some() {
         settings.admin.socket = args.socket;
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use heddle_model::SpiffeId;
 use heddle_model::calendar::{self, utc};
 use heddle_model::printable;
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::table;
 
 use super::Asked;
-use crate::exit::{Exit, Failure};
 use crate::life;
 use crate::order::{Changed, DenyStatus, Order};
-use crate::table;
 
 /// Shut an identity or a certificate out before it expires
 ///

@@ -9,11 +9,11 @@ use anyhow::Context;
 use heddle_intercept::request::Request;
 use heddle_intercept::{Cidr, Exclude, PortRange};
 use heddle_model::WorkloadName;
+use heddle_node::arguments::workload;
+use heddle_node::exit::{Exit, Failure};
 use rustix::fs::OFlags;
 
-use super::node::workload;
 use super::pods::{Holder, ask};
-use crate::exit::{Exit, Failure};
 
 /// Make a running pod the mesh's
 ///

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use heddle_compile::registered::Layout;
-
-use crate::settings::{Prefix, RegistrySettings};
+use heddle_node::settings::RegistrySettings;
 
 /// Where the registry is.
 #[derive(Debug, clap::Args)]
@@ -40,7 +39,7 @@ impl Etcd {
             registry.etcd = self.endpoints;
         }
         if let Some(prefix) = self.prefix {
-            registry.prefix = Prefix(prefix);
+            registry.prefix = prefix.prefix().to_owned();
         }
         registry.ca = self.ca.or(registry.ca.take());
         registry.certificate = self.certificate.or(registry.certificate.take());

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow};
 use heddle_compile::{Caller, Destination, Request, explain_denying};
 use heddle_model::{Mesh, SpiffeId};
+use heddle_node::exit::{Exit, Failure};
 use serde::Deserialize;
 
 use super::folder::{self, Reader};
 use crate::cli::OutputFormat;
-use crate::exit::{Exit, Failure};
-use crate::settings::Settings;
+use crate::settings;
 
 /// Say whether a caller gets through, and why
 ///
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let Config { mesh, denied } = match &args.dir {
         Some(dir) => {
-            let settings = args.config.as_deref().map(Settings::load).transpose();
+            let settings = args.config.as_deref().map(settings::load).transpose();
             let settings = settings.map_err(|error| Failure::new(Exit::Refused, error))?;
             let read = folder::read(dir, &settings.unwrap_or_default().mesh, None);
             let mesh = read.mesh.ok_or_else(|| {

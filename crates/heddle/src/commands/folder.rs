@@ -5,9 +5,10 @@ use std::path::Path;
 use heddle_compile::{Addresses, Options, load_with};
 use heddle_model::Mesh;
 use heddle_model::report::{Problem, Report, Severity};
+use heddle_node::settings::MeshSettings;
 use serde::Serialize;
 
-use crate::settings::MeshSettings;
+use crate::settings;
 
 /// The command that takes a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -22,13 +23,13 @@ pub(super) enum Reader {
 }
 
 impl Reader {
-    fn options(self, settings: &MeshSettings) -> Options {
+    fn options(self, mesh: &MeshSettings) -> Options {
         match self {
-            Reader::Up => settings.options(),
-            Reader::Control => settings.options_by_node(),
+            Reader::Up => settings::options(mesh),
+            Reader::Control => settings::options_by_node(mesh),
             Reader::Lab => Options {
                 addresses: Addresses::Given,
-                ..settings.options()
+                ..settings::options(mesh)
             },
         }
     }

@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use heddle_intercept::hooks::Guarded;
 use heddle_intercept::request::{self, HolderStatus, PodState, Request};
 use heddle_model::printable;
+use heddle_node::admin::{ClientError, Location};
+use heddle_node::status::InterceptionStatus;
+use heddle_node::time::duration;
 use serde::Serialize;
-
-use crate::admin::{ClientError, Location};
-use crate::status::InterceptionStatus;
-use crate::time::duration;
 
 #[cfg(test)]
 mod tests;

@@ -10,12 +10,12 @@ use anyhow::{Context, anyhow};
 use heddle_intercept::Fate;
 use heddle_intercept::hooks::Guarded;
 use heddle_intercept::request::{self, Answer, HolderStatus, PodStatus, Request};
+use heddle_node::admin::Location;
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::table;
 
 use super::holder::{how, namespaces, place, who};
-use crate::admin::Location;
 use crate::cli::OutputFormat;
-use crate::exit::{Exit, Failure};
-use crate::table;
 
 /// List the pods whose traffic is intercepted on this node
 #[derive(Debug, clap::Args)]

@@ -10,13 +10,15 @@ use std::time::Duration;
 use anyhow::anyhow;
 use heddle_compile::registered::ProviderKey;
 use heddle_model::report::Problem;
+use heddle_node::arguments::address_and_port;
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::settings::{LogFormat, LogLevel};
 use heddle_registry::{MAX_TTL, MIN_TTL, Provider, Registration};
 
 use super::etcd::Etcd;
-use crate::exit::{Exit, Failure};
 use crate::life;
 use crate::register::{self, Plan};
-use crate::settings::{LogFormat, LogLevel};
+use crate::settings;
 
 /// Register a provider of a Service in etcd, for as long as it lives
 ///
@@ -50,7 +52,7 @@ pub(crate) struct Args {
     #[arg(value_name = "[NAMESPACE/]SERVICE")]
     service: String,
     /// Where the process is called
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = super::address_and_port)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port)]
     address: SocketAddr,
     /// What tells it from the Service's other providers [default: its address and port]
     #[arg(long, value_name = "NAME")]
@@ -165,12 +167,12 @@ fn of_flag(problem: &Problem) -> String {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let refused = |why: String| Failure::new(Exit::Refused, anyhow!(why));
-    let mut settings = super::settings(args.config.as_deref())?;
+    let mut settings = settings::given(args.config.as_deref())?;
     settings.log.level = args.log_level.unwrap_or(settings.log.level);
     settings.log.format = args.log_format.unwrap_or(settings.log.format);
     args.etcd.over(&mut settings.registry);
-    let access = settings.registry.access().map_err(refused)?;
-    let access = access.ok_or_else(|| {
+    let registry = settings::registry(&settings.registry).map_err(refused)?;
+    let (access, layout) = registry.ok_or_else(|| {
         let missing = anyhow!("there is no registry: name one with --etcd http://ADDRESS:2379");
         Failure::new(Exit::Usage, missing)
     })?;
@@ -197,8 +199,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     };
     let checked = provider.check();
     checked.map_err(|problem| refused(of_flag(&problem)))?;
-    let layout = &settings.registry.prefix.0;
-    let registration = Registration::new(access, layout, provider, args.ttl);
+    let registration = Registration::new(access, &layout, provider, args.ttl);
     let plan = Plan {
         registration: registration.map_err(|error| refused(error.to_string()))?,
         address: args.address,

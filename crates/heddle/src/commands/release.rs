@@ -2,10 +2,10 @@
 
 use heddle_intercept::request::Request;
 use heddle_model::WorkloadName;
+use heddle_node::arguments::workload;
+use heddle_node::exit::{Exit, Failure};
 
-use super::node::workload;
 use super::pods::{Holder, ask};
-use crate::exit::{Exit, Failure};
 
 /// Leave a running pod alone
 ///

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use heddle_model::calendar::utc;
 use heddle_model::printable;
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::table::count;
+use heddle_node::time::duration;
 
 use super::Asked;
-use crate::exit::{Exit, Failure};
 use crate::life;
 use crate::order::{Order, RootStage, RootStatus, SuppliedRoot};
-use crate::table::count;
-use crate::time::duration;
 
 /// So many nodes are named that something waits for.
 const NAMED: usize = 10;

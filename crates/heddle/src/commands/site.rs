@@ -12,13 +12,14 @@ use heddle_authority::{
 };
 use heddle_model::TrustDomain;
 use heddle_model::calendar::utc;
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::hygiene;
+use heddle_node::state_folder;
 
 use super::Asked;
-use crate::exit::{Exit, Failure};
-use crate::hygiene;
 use crate::life;
 use crate::order::{Order, SiteSigned};
-use crate::state_folder;
+use crate::settings;
 
 /// Longest request that is read, in bytes.
 const MAX_REQUEST_BYTES: u64 = 64 * 1024;
@@ -137,7 +138,7 @@ fn request(
     trust_domain: Option<TrustDomain>,
     config: Option<&Path>,
 ) -> Result<(), Failure> {
-    let settings = super::settings(config)?;
+    let settings = settings::given(config)?;
     let folder = state_folder::folder(state.or(settings.control.state), "control")?;
     let domain = trust_domain.unwrap_or(settings.mesh.trust_domain);
     let made = request_site(&folder, &domain).map_err(refused)?;
@@ -171,7 +172,7 @@ fn sign_offline(
     request: &str,
     life: Duration,
 ) -> Result<SiteSigned, Failure> {
-    let settings = super::settings(config)?;
+    let settings = settings::given(config)?;
     // An authority would be made where there is none.
     let is_there = ["state.json", "root.pem"].map(|file| state.join(file).exists());
     if !is_there.contains(&true) {
@@ -185,7 +186,10 @@ fn sign_offline(
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     let now = UnixTime::since_unix_epoch(now);
-    let (domain, lives) = (&settings.mesh.trust_domain, settings.control.authority());
+    let (domain, lives) = (
+        &settings.mesh.trust_domain,
+        settings::lifetimes(&settings.control),
+    );
     let authority = Authority::open(state, domain, lives, now).map_err(refused)?;
     let request = CertificateRequest::parse_pem(request.as_bytes())
         .map_err(|fault| anyhow!("{fault} (name what `heddle site request` printed)"))?;

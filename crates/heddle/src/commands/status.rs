@@ -8,17 +8,17 @@ use std::fmt::Write;
 
 use anyhow::Context;
 use heddle_model::printable;
-use serde::Deserialize;
-
-use crate::cli::OutputFormat;
-use crate::exit::{Exit, Failure};
-use crate::order::ControlStatus;
-use crate::status::{
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::status::{
     ConfigStatus, DrainStatus, LeftOutStatus, ProcessStatus, ProvidingStatus, RegistryStatus,
     Status, UsageStatus, WorkloadStatus,
 };
-use crate::table::{self, count};
-use crate::time::duration;
+use heddle_node::table::{self, count};
+use heddle_node::time::duration;
+use serde::Deserialize;
+
+use crate::cli::OutputFormat;
+use crate::order::ControlStatus;
 
 /// Show what a running heddle serves, where, and how it is doing
 #[derive(Debug, clap::Args)]
@@ -345,11 +345,12 @@ fn state_of(process: &ProcessStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{callers, cost, draining, registered, state_of, workloads};
-    use crate::status::{
+    use heddle_node::status::{
         DrainStatus, LeftOutStatus, ProcessStatus, ProvidingStatus, RegistryStatus, UsageStatus,
         WorkloadStatus,
     };
+
+    use super::{callers, cost, draining, registered, state_of, workloads};
 
     #[test]
     fn who_registered_is_shown_with_what_has_become_of_it() {

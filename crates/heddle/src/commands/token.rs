@@ -5,13 +5,14 @@ use std::time::Duration;
 use heddle_model::NodeName;
 use heddle_model::calendar::utc;
 use heddle_model::printable;
+use heddle_node::arguments::node_name;
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::table;
 
 use super::Asked;
 use crate::cli::OutputFormat;
-use crate::exit::{Exit, Failure};
 use crate::life;
 use crate::order::{Changed, Order, TokenCreated, TokenStatus};
-use crate::table;
 
 /// Let nodes join: make, list and revoke join tokens
 ///
@@ -42,7 +43,7 @@ Exit codes:
   4  no running heddle answers on the admin socket")]
     Create {
         /// The name of the node that may join with it
-        #[arg(value_name = "NODE", value_parser = super::node::node_name)]
+        #[arg(value_name = "NODE", value_parser = node_name)]
         node: NodeName,
         /// How long it can be used, at most 7d
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = life::parse)]

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use heddle_intercept::{holder, hooks};
-
-use crate::exit::{Exit, Failure};
-use crate::hold;
-use crate::state_folder;
-use crate::table::count;
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::hold;
+use heddle_node::state_folder;
+use heddle_node::table::count;
 
 /// Remove what a node leaves behind in the kernel: the guard, and what is in its pods
 ///

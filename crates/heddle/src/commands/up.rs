@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::settings::{LogFormat, LogLevel, Metrics, Settings};
+
 use super::etcd::Etcd;
-use crate::exit::{Exit, Failure};
-use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
-use crate::up;
+use crate::{settings, up};
 
 /// Serve a mesh from a folder of manifests
 ///
@@ -67,10 +68,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
 
 /// The file, with the flags over it.
 fn settings(args: Args) -> Result<Settings, Failure> {
-    let mut settings = match &args.config {
-        Some(file) => Settings::load(file).map_err(|error| Failure::new(Exit::Refused, error))?,
-        None => Settings::default(),
-    };
+    let mut settings = settings::given(args.config.as_deref())?;
     if args.socket.is_some() {
         settings.admin.socket = args.socket;
     }

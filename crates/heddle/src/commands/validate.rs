@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use heddle_model::Mesh;
 use heddle_model::printable;
 use heddle_model::report::Report;
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::settings::Settings;
+use heddle_node::table::count;
 use serde::Serialize;
 
 use super::folder::{self, Reader};
 use crate::cli::OutputFormat;
-use crate::exit::{Exit, Failure};
-use crate::settings::Settings;
-use crate::table::count;
+use crate::settings;
 
 /// Check a folder of manifests, or settings, without serving anything
 ///
@@ -66,7 +67,7 @@ struct Verdict<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let settings = args.config.as_deref().map(Settings::load);
+    let settings = args.config.as_deref().map(settings::load);
     let (settings, settings_problem) = match settings {
         Some(Ok(settings)) => (settings, None),
         Some(Err(error)) => (Settings::default(), Some(error.to_string())),

@@ -1,6 +1,6 @@
 //! `heddle version`.
 
-use crate::exit::{Exit, Failure};
+use heddle_node::exit::{Exit, Failure};
 
 pub(crate) fn run() -> Result<Exit, Failure> {
     super::print(&format!("heddle {}\n", env!("CARGO_PKG_VERSION")))?;

@@ -7,12 +7,12 @@ use heddle_authority::{Authority, Stage, UnixTime};
 use heddle_control::Nodes;
 use heddle_model::SpiffeId;
 use heddle_model::calendar::utc;
+use heddle_node::time::duration;
 use heddle_telemetry::Seldom;
 use heddle_transport::Clock;
 use tokio::time::MissedTickBehavior;
 
 use super::door::Door;
-use crate::time::duration;
 
 #[cfg(test)]
 mod tests;

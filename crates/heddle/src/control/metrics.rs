@@ -8,7 +8,6 @@ use heddle_telemetry::text::{Encoder, Kind};
 
 use super::door::Door;
 use crate::order::{ControlStatus, RootStage};
-use crate::registry;
 
 /// Appends them to the exposition.
 pub(super) fn render(out: &mut String, status: &ControlStatus, counters: &Counters, door: &Door) {
@@ -19,7 +18,7 @@ pub(super) fn render(out: &mut String, status: &ControlStatus, counters: &Counte
     gauges(&mut encoder, status, door);
     counts(&mut encoder, counters);
     if let Some(registry) = &status.registry {
-        registry::render(&mut encoder, registry);
+        registry.render(&mut encoder);
     }
     let name = "heddle_control_handshakes_refused_total";
     let help = "Handshakes that were refused, by reason: who is not believed, or broke the rules.";

@@ -14,12 +14,13 @@ use heddle_control::Nodes;
 use heddle_model::calendar::utc;
 use heddle_model::printable;
 use heddle_model::{NodeName, SpiffeId};
+use heddle_node::admin::Answer;
 use heddle_transport::hex;
 use heddle_transport::secrets::TokenId;
 use serde::Serialize;
+use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::admin::Answer;
 use crate::order::{
     Changed, DenyStatus, Order, RootStage, RootStatus, SiteSigned, SuppliedRoot, TokenCreated,
     TokenStatus,
@@ -34,6 +35,14 @@ const SERIAL_LIFE_S: u64 = 90 * 86_400;
 const MAX_PEM_BYTES: usize = 64 * 1024;
 /// Digits of the longest serial number that a certificate may have (RFC 5280 section 4.1.2.2).
 const MAX_SERIAL_DIGITS: usize = 40;
+
+/// Takes an order as it came.
+///
+/// # Errors
+/// What is answered to anything else.
+pub(super) fn parse(order: Value) -> Result<Order, Answer> {
+    serde_json::from_value(order).map_err(|error| Answer::text(400, format!("no order: {error}")))
+}
 
 /// Does what an order says, and answers. It writes to the disk, and so blocks.
 pub(super) fn execute(authority: &Authority, nodes: &Nodes, now: UnixTime, order: Order) -> Answer {

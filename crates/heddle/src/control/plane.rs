@@ -10,6 +10,9 @@ use heddle_authority::{Authority, Denied, UnixTime};
 use heddle_control::{Board, Counters, Nodes, Present};
 use heddle_model::report::{Report, Tally};
 use heddle_model::{Mesh, NodeName, SpiffeId};
+use heddle_node::admin::{Answer, Ask, Question};
+use heddle_node::settings::Settings;
+use heddle_node::status::{ConfigDump, ConfigStatus, UsageStatus};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::text;
 use heddle_transport::Clock;
@@ -17,12 +20,9 @@ use tokio::sync::watch;
 
 use super::door::Door;
 use super::{metrics, orders};
-use crate::admin::{Answer, Ask, Question};
 use crate::order::{ControlStatus, NodeStatus};
 use crate::registry::Followed;
-use crate::serving;
-use crate::settings::Settings;
-use crate::status::{ConfigDump, ConfigStatus, UsageStatus};
+use crate::report;
 
 /// What a control plane is put together from.
 pub(super) struct PlaneParts {
@@ -73,7 +73,7 @@ impl Plane {
 
     /// Puts up what the folder holds now, or leaves what is up when that has errors.
     pub(super) fn folder_changed(&mut self, mesh: Option<Mesh>, report: &Report) {
-        serving::say_new(report, &self.config.problems);
+        report::say_new(report, &self.config.problems);
         self.config.problems = report.problems.iter().map(ToString::to_string).collect();
         self.config.stale = report.has_errors();
         self.tally = report.registry.clone();
@@ -142,6 +142,13 @@ impl Plane {
             Question::Workers => Answer::text(404, "a control plane has no workers"),
             Question::LogReopen => Answer::text(200, "there is no access log"),
             Question::Order(order) => {
+                let order = match orders::parse(order) {
+                    Ok(order) => order,
+                    Err(answer) => {
+                        let _gone = ask.answer.send(answer);
+                        return;
+                    }
+                };
                 // It writes to the disk: the main loop goes on meanwhile.
                 let (authority, nodes) =
                     (Arc::clone(&self.parts.authority), self.parts.nodes.clone());

@@ -1,105 +1,45 @@
-use std::path::Path;
-use std::time::Duration;
+use heddle_node::settings::Settings;
 
-use super::Settings;
+use super::*;
 
 fn refused(text: &str) -> String {
-    let parsed = Settings::parse(Path::new("s.yaml"), text);
-    parsed.expect_err("it must be refused").to_string()
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("s.yaml");
+    std::fs::write(&file, text).expect("written");
+    let said = load(&file).expect_err("it must be refused").to_string();
+    said.replace(&folder.path().join("").display().to_string(), "")
 }
 
 #[test]
-fn nothing_is_the_default() {
-    assert_eq!(
-        Settings::parse(Path::new("s.yaml"), "").ok(),
-        Some(Settings::default())
-    );
-    assert_eq!(
-        Settings::parse(Path::new("s.yaml"), "drain:\n").ok(),
-        Some(Settings::default())
-    );
+fn defaults_are_the_authoritys_and_the_registrys_own() {
+    let settings = Settings::default();
+    assert_eq!(lifetimes(&settings.control), AuthoritySettings::default());
+    assert_eq!(settings.registry.prefix, Layout::default().prefix());
+    assert_eq!(registry(&settings.registry), Ok(None));
 }
 
 #[test]
-fn what_is_written_reads_back() {
-    // JSON is YAML.
-    let text = serde_json::to_string(&Settings::default()).expect("JSON");
-    assert_eq!(
-        Settings::parse(Path::new("s.yaml"), &text).ok(),
-        Some(Settings::default())
-    );
-}
-
-#[test]
-fn a_mistake_is_told_with_line_field_reason_and_remedy() {
+fn a_registry_that_contradicts_itself_is_refused_with_the_line() {
     for (text, expected) in [
         (
-            "drain:\n  timeout: 5\n",
-            "s.yaml:2: drain.timeout: unknown field `timeout` (expected one of timeout_ms)",
+            "registry:\n  etcd: ['http://a:1']\n  prefix: x\n",
+            "s.yaml:3: registry.prefix: \"x/\" is no prefix: write one such as /heddle/v1/, of at most 128 printable \
+             characters (see docs/settings.md for what this field takes)",
         ),
         (
-            "workloads:\n  run: true\n  stop_grace_ms: 3600001\n",
-            "s.yaml:3: workloads.stop_grace_ms: 3600001 is out of range (expected 0 to 3600000)",
+            "registry: {\n  certificate: a.pem}\n",
+            "s.yaml:2: registry.certificate: a certificate needs its key: name it with --etcd-key (registry.key) (see \
+             docs/registry.md)",
         ),
         (
-            "drain:\n  timeout_ms: soon\n",
-            "s.yaml:2: drain.timeout_ms: this is no whole number (expected 0 to 3600000)",
+            "registry:\n  ca: a.pem\n",
+            "s.yaml: registry.etcd: there is no registry to use it with: name one with --etcd (registry.etcd) (see \
+             docs/registry.md)",
         ),
         (
-            "admin:\n  metrics: 15020\n",
-            "s.yaml:2: admin.metrics: `15020` is no address (expected ADDRESS:PORT such as 127.0.0.1:15020, or none)",
-        ),
-        (
-            "log: {level: loud}\n",
-            "s.yaml:1: log.level: unknown variant `loud` (expected one of error, warn, info, debug, trace)",
-        ),
-        (
-            "proxy:\n  bounds:\n    blocks: 1\n",
-            "s.yaml:3: proxy.bounds.blocks: 1 is out of range (expected 64 to 16777216)",
-        ),
-        (
-            "proxy:\n  bounds:\n    blocks: 64\n    head_fields: 1000\n",
-            "s.yaml:4: proxy.bounds.head_fields: 1000 is more than 128: with what nodes add on the way a head could have more fields than another node takes (set it to at most 128)",
-        ),
-        (
-            "proxy:\n  bounds: {head_bytes: 65535}\n",
-            "s.yaml:2: proxy.bounds.head_bytes: 65535 is more than 61439: with what nodes add on the way a head could have more bytes than another node takes (set it to at most 61439)",
-        ),
-        (
-            "proxy:\n  trusted_sources: [10.0.0.0/33]\n",
-            "s.yaml:2: proxy.trusted_sources[0]: /33 is too long for 10.0.0.0 (expected an address or a range such as 10.0.0.0/8)",
-        ),
-        (
-            "proxy:\n  workers:\n    cpus: 3\n",
-            "s.yaml:3: proxy.workers.cpus: this is no list (write its items in brackets: [a, b])",
-        ),
-        (
-            "drain: 5\n",
-            "s.yaml:1: drain: this is no group of fields (write each below it, indented, as `name: value`)",
-        ),
-        (
-            "drain:\n  timeout_ms: 1\n  timeout_ms: 2\n",
-            "s.yaml:3: drain: `timeout_ms` is written twice (keep one of the two)",
-        ),
-        (
-            "workloads: {run: maybe}\n",
-            "s.yaml:1: workloads.run: this is neither true nor false (write one of the two)",
-        ),
-        (
-            "drain: {timeout_ms: 5\n",
-            "s.yaml:1: drain: this is not YAML: unclosed bracket '{' (look at the indentation, quotes and brackets around this line)",
-        ),
-        (
-            "proxy:\n  workers:\n    max: 2\n    min: 3\n",
-            "s.yaml:4: proxy.workers.min: min is 3 and more than max, 2 (lower min, or raise max)",
-        ),
-        (
-            "proxy: {workers: {\n  grow_above_percent: 40}}\n",
-            "s.yaml:2: proxy.workers.grow_above_percent: retire_below_percent is 50 and more than nine tenths of grow_above_percent, 40: workers would come and go without end (set retire_below_percent to at most 36)",
-        ),
-        (
-            "workloads:\n  restart_min_ms: 40000\n",
-            "s.yaml:2: workloads.restart_min_ms: 40000 is more than restart_max_ms, 30000 (lower restart_min_ms, or raise restart_max_ms)",
+            "registry:\n  prefix: /other/\n",
+            "s.yaml: registry.etcd: there is no registry to use it with: name one with --etcd (registry.etcd) (see \
+             docs/registry.md)",
         ),
     ] {
         assert_eq!(refused(text), expected);
@@ -107,88 +47,20 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
 }
 
 #[test]
-fn a_processor_that_there_is_not_is_refused() {
-    let said = refused("proxy:\n  workers: {cpus: [0, 1023]}\n");
-    let expected = "s.yaml:2: proxy.workers.cpus: this process may not run on processor ";
-    assert!(said.starts_with(expected), "{said}");
-    assert!(said.contains(" (expected some of "), "{said}");
-}
-
-#[test]
-fn a_file_that_is_not_there_is_named() {
-    let error = Settings::load(Path::new("/no/such.yaml")).expect_err("it does not exist");
-    assert!(
-        error.to_string().starts_with("/no/such.yaml: No such file"),
-        "{error}"
-    );
-}
-
-#[test]
-fn what_the_file_says_reaches_the_data_plane() {
-    let text = "
-proxy:
-  timeouts: {connect_ms: 250, client_idle_ms: 0}
-  bounds: {connections: 7}
-  trusted_sources: [10.0.0.0/8, '::1']
-";
-    let settings = Settings::parse(Path::new("s.yaml"), text)
-        .expect("valid")
-        .proxy
-        .settings();
-    let default = heddle_proxy::Settings::default();
-    assert_eq!(settings.timeouts.connect, Duration::from_millis(250));
-    assert_eq!(settings.timeouts.client_idle, Duration::ZERO);
-    assert_eq!(settings.timeouts.stream_idle, default.timeouts.stream_idle);
-    assert_eq!(
-        (settings.bounds.connections, settings.bounds.blocks),
-        (7, default.bounds.blocks)
-    );
-    assert_eq!(settings.trusted_sources.len(), 2);
-    assert!(settings.trusted_sources[0].contains([10, 1, 2, 3].into()));
-}
-
-#[test]
-fn defaults_are_the_data_planes_own() {
-    let default = heddle_proxy::Settings::default();
-    let workers = heddle_proxy::Elasticity {
-        max: std::thread::available_parallelism().map_or(1, usize::from),
-        ..default.workers
+fn a_prefix_may_end_without_a_slash() {
+    let settings = RegistrySettings {
+        prefix: "/heddle/v1".to_owned(),
+        ..RegistrySettings::default()
     };
-    assert_eq!(
-        Settings::default().proxy.settings(),
-        heddle_proxy::Settings { workers, ..default }
-    );
-}
-
-#[test]
-fn the_documentation_shows_every_field_with_its_default() {
-    let page = include_str!("../../../../docs/settings.md");
-    let yaml = page
-        .split("```yaml\n")
-        .nth(1)
-        .and_then(|rest| rest.split("```").next());
-    let yaml = yaml.expect("a YAML block");
-    let documented = Settings::parse(Path::new("settings.md"), yaml).expect("valid");
-    assert_eq!(documented, Settings::default());
-
-    let defaults = serde_json::to_value(Settings::default()).expect("JSON");
-    for field in fields(&defaults) {
-        assert!(
-            yaml.contains(&format!(" {field}:"))
-                || yaml.contains(&format!("\n{field}:"))
-                || yaml.starts_with(&field),
-            "{field} is missing"
-        );
-    }
-}
-
-/// The names of all fields at every depth.
-fn fields(value: &serde_json::Value) -> Vec<String> {
-    let Some(object) = value.as_object() else {
-        return Vec::new();
+    assert_eq!(registry(&settings), Ok(None));
+    let settings = RegistrySettings {
+        etcd: vec!["http://a:1".to_owned()],
+        prefix: "/other".to_owned(),
+        ..RegistrySettings::default()
     };
-    object
-        .iter()
-        .flat_map(|(name, value)| [vec![name.clone()], fields(value)].concat())
-        .collect()
+    let (access, layout) = registry(&settings).expect("right").expect("a registry");
+    assert_eq!(
+        (access.endpoints, layout.prefix()),
+        (settings.etcd, "/other/")
+    );
 }

@@ -1,5 +1,6 @@
+use heddle_node::status::{ClockStatus, ControlConnectionStatus, TrustStatus};
+
 use super::*;
-use crate::status::{ClockStatus, ControlConnectionStatus, TrustStatus};
 
 const NOW: u64 = 1_800_000_000;
 

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use heddle_model::calendar::utc;
 use heddle_model::printable;
+use heddle_node::table::{self, count};
 
 use super::{config, cost, duration, registered};
 use crate::commands::root;
 use crate::order::{ControlStatus, NodeStatus};
-use crate::table::{self, count};
 
 #[cfg(test)]
 mod tests;

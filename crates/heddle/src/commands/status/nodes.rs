@@ -1,8 +1,8 @@
 //! The other nodes, as `heddle status` shows them.
 
-use crate::status::{ConnectionsStatus, OtherStatus};
-use crate::table::{self, count};
-use crate::time::duration;
+use heddle_node::status::{ConnectionsStatus, OtherStatus};
+use heddle_node::table::{self, count};
+use heddle_node::time::duration;
 
 /// What there is with each.
 pub(super) fn table(all: &[OtherStatus]) -> String {

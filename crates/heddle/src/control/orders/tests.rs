@@ -4,7 +4,7 @@ use super::*;
 use crate::control::fixture::{Fixture, HOUR, NOW, at, node_id};
 
 fn order(fixture: &Fixture, order: &Value) -> (u16, String) {
-    let order = serde_json::from_value(order.clone()).expect("an order");
+    let order = parse(order.clone()).expect("an order");
     let now = at(fixture.clock.now());
     let answer = execute(&fixture.authority, &fixture.nodes, now, order);
     (answer.status, answer.body)
@@ -14,6 +14,22 @@ fn done(fixture: &Fixture, wanted: &Value) -> Value {
     let (status, body) = order(fixture, wanted);
     assert_eq!(status, 200, "{body}");
     serde_json::from_str(&body).expect("JSON")
+}
+
+#[test]
+fn what_is_no_order_is_told_so() {
+    for right in [json!("token-list"), json!({"token-revoke": {"id": "x"}})] {
+        assert!(parse(right).is_ok());
+    }
+    for wrong in [
+        json!({"token-revoke": {"id": "x", "and": 1}}),
+        json!("token-lists"),
+        json!(null),
+    ] {
+        let refused = parse(wrong).expect_err("no order");
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert!(refused.body.starts_with("no order: "), "{}", refused.body);
+    }
 }
 
 #[test]

@@ -1,0 +1,258 @@
+//! What a node keeps for its next start, and what of it the disk has not taken.
+//!
+//! A full disk has room again, a folder is given back: each file that could not be written is written again until it
+//! is, or until something newer takes its place. Until then the status says so, also while other files are written well.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heddle_model::{Mesh, SpiffeId};
+use rustls_pki_types::CertificateDer;
+use zeroize::Zeroizing;
+
+use super::state::{Problem, State, StateError, file_of, files};
+use super::trusted::Trusted;
+use super::{Agent, blocking, generations};
+
+/// How often it is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+/// Files that are named in a status.
+const TOLD: usize = 3;
+
+/// A key with its certificate.
+pub(super) struct Pair {
+    pub(super) id: SpiffeId,
+    pub(super) pkcs8: Zeroizing<Vec<u8>>,
+    pub(super) chain: Vec<CertificateDer<'static>>,
+}
+
+/// One file, as it is to be.
+#[derive(Clone)]
+pub(super) enum Write {
+    /// The identity of a node that has just joined, in place of what it was before, and the roots that it trusts.
+    Joined(Arc<Pair>),
+    /// The node's own identity, renewed, and the roots that it trusts.
+    Own(Arc<Pair>),
+    /// A workload's identity.
+    Leaf(Arc<Pair>),
+    /// An identity is not wanted any more.
+    Forget(SpiffeId),
+    /// A mesh, and the epoch that it came by.
+    Mesh(Arc<(String, Box<Mesh>)>),
+    Floor(u64),
+}
+
+impl Write {
+    /// The name of the file.
+    fn file(&self) -> String {
+        match self {
+            Write::Joined(_) | Write::Own(_) => files::OWN.to_owned(),
+            Write::Leaf(pair) => file_of(&pair.id),
+            Write::Forget(id) => file_of(id),
+            Write::Mesh(_) => files::MESH.to_owned(),
+            Write::Floor(_) => files::FLOOR.to_owned(),
+        }
+    }
+
+    fn run(&self, state: &State, trusted: Option<&Trusted>) -> Result<(), StateError> {
+        match self {
+            Write::Joined(pair) => {
+                // In this order a crash in between leaves a node that has not joined.
+                state.forget_own()?;
+                Write::Own(Arc::clone(pair)).run(state, trusted)
+            }
+            Write::Own(pair) => {
+                trusted.map_or(Ok(()), |trusted| state.save_trust(trusted))?;
+                state.save_leaf(&pair.id, &pair.pkcs8, &pair.chain)
+            }
+            Write::Leaf(pair) => state.save_leaf(&pair.id, &pair.pkcs8, &pair.chain),
+            Write::Forget(id) => state.forget_leaf(id),
+            Write::Mesh(mesh) => state.save_mesh(&mesh.0, &mesh.1),
+            Write::Floor(floor) => state.save_floor(*floor),
+        }
+    }
+}
+
+/// A file that is not on the disk as it should be.
+struct Missing {
+    /// What was to be written; `None` for what is written again anyway.
+    write: Option<Write>,
+    why: String,
+}
+
+/// What the disk has not taken.
+#[derive(Default)]
+pub(super) struct Unsaved {
+    files: BTreeMap<String, Missing>,
+    again_at: Option<Instant>,
+}
+
+impl Unsaved {
+    /// What was found damaged: it is well as soon as it is written again.
+    pub(super) fn found(&mut self, problems: Vec<Problem>) {
+        for Problem { file, why } in problems {
+            tracing::error!("{why}");
+            self.files.insert(file, Missing { write: None, why });
+        }
+    }
+
+    /// Notes what became of a file. Says so when that is new.
+    fn note(&mut self, file: String, write: Option<Write>, done: &Result<(), String>) {
+        let Err(why) = done else {
+            let was = self.files.remove(&file);
+            if was.is_some() && self.files.is_empty() {
+                tracing::info!("the state folder is whole again");
+            }
+            return;
+        };
+        self.again_at.get_or_insert(Instant::now() + AGAIN);
+        let why = format!("the state folder: {why}");
+        let missing = Missing { write, why };
+        let before = self.files.insert(file, missing);
+        if before.is_none() {
+            let seconds = AGAIN.as_secs();
+            let why = self.why().unwrap_or_default();
+            tracing::error!("{why}; it is tried again every {seconds} seconds");
+        }
+    }
+
+    /// Damaged identities that no workload needs any more are no problem.
+    fn forget_unwanted(&mut self) {
+        let is_needed = |file: &str| !file.ends_with(files::LEAF) || file == files::OWN;
+        self.files
+            .retain(|file, missing| missing.write.is_some() || is_needed(file));
+    }
+
+    /// In how long it is tried again, if anything is missing that can be.
+    pub(super) fn again_in(&self) -> Option<Duration> {
+        let at = self.again_at?;
+        Some(at.saturating_duration_since(Instant::now()))
+    }
+
+    fn take_due(&mut self) -> Vec<Write> {
+        if self.again_in() != Some(Duration::ZERO) {
+            return Vec::new();
+        }
+        self.again_at = None;
+        let writes = self.files.values();
+        writes.filter_map(|file| file.write.clone()).collect()
+    }
+
+    /// What is wrong, in one line.
+    fn why(&self) -> Option<String> {
+        let mut whys = self.files.values().map(|missing| &*missing.why);
+        let told: Vec<&str> = whys.by_ref().take(TOLD).collect();
+        let more = whys.count();
+        let told = (!told.is_empty()).then(|| told.join("; "))?;
+        Some(match more {
+            0 => told,
+            more => format!("{told}; and {more} files more"),
+        })
+    }
+}
+
+impl Agent {
+    /// Writes a file, now or as soon as the disk takes it.
+    pub(super) async fn save(&mut self, write: Write) {
+        // What is asked for anew is not written twice.
+        let is_own = matches!(write, Write::Joined(_) | Write::Own(_));
+        let trusted = is_own.then(|| self.core().trusted().clone());
+        let generations = trusted.as_ref().map(generations);
+        let run = write.clone();
+        let saved = blocking(&self.state, move |state| run.run(state, trusted.as_ref())).await;
+        if let (Ok(()), Some(generations)) = (&saved, generations) {
+            self.durable = generations;
+            self.show();
+        }
+        self.unsaved.note(write.file(), Some(write), &saved);
+        self.show_unsaved();
+    }
+
+    /// The roots and the deny-list were written, or not: that is tried again with the next word about trust.
+    pub(super) fn trust_saved(&mut self, saved: &Result<(), String>) {
+        self.unsaved.note(files::TRUST.to_owned(), None, saved);
+        self.show_unsaved();
+    }
+
+    /// Tries again what the disk has not taken, when it is time.
+    pub(super) async fn save_again(&mut self) {
+        for write in self.unsaved.take_due() {
+            self.save(write).await;
+        }
+    }
+
+    /// Whatever was found damaged and is wanted has been written again.
+    pub(super) fn all_is_there(&mut self) {
+        self.unsaved.forget_unwanted();
+        self.show_unsaved();
+    }
+
+    pub(super) fn show_unsaved(&self) {
+        self.core().problem("disk", self.unsaved.why());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed() -> Result<(), String> {
+        Err("no space".to_owned())
+    }
+
+    #[test]
+    fn a_file_that_is_written_well_hides_no_other() {
+        let mut unsaved = Unsaved::default();
+        unsaved.note("mesh.json".into(), Some(Write::Floor(1)), &failed());
+        unsaved.note("floor".into(), Some(Write::Floor(2)), &Ok(()));
+        assert_eq!(unsaved.why().as_deref(), Some("the state folder: no space"));
+        unsaved.note("mesh.json".into(), Some(Write::Floor(1)), &Ok(()));
+        assert_eq!(unsaved.why(), None);
+    }
+
+    #[test]
+    fn what_was_not_written_is_due_again_after_a_while() {
+        let mut unsaved = Unsaved::default();
+        assert_eq!(unsaved.again_in(), None);
+        unsaved.note("floor".into(), Some(Write::Floor(1)), &failed());
+        assert!(unsaved.again_in().is_some_and(|wait| wait <= AGAIN));
+        assert!(unsaved.take_due().is_empty(), "not yet");
+        unsaved.again_at = Some(Instant::now());
+        assert_eq!(unsaved.take_due().len(), 1);
+    }
+
+    #[test]
+    fn what_was_found_damaged_is_well_when_it_is_written_or_not_wanted() {
+        let damaged = |file: &str| Problem {
+            file: file.to_owned(),
+            why: format!("{file} is damaged"),
+        };
+        let mut unsaved = Unsaved::default();
+        unsaved.found(vec![damaged("mesh.json"), damaged("ab.leaf")]);
+        unsaved.forget_unwanted();
+        assert_eq!(unsaved.why().as_deref(), Some("mesh.json is damaged"));
+        unsaved.note("mesh.json".into(), None, &Ok(()));
+        assert_eq!(unsaved.why(), None);
+    }
+
+    #[test]
+    fn trust_that_was_not_written_is_said_until_it_is() {
+        let mut unsaved = Unsaved::default();
+        unsaved.note("trust.json".into(), None, &failed());
+        unsaved.forget_unwanted();
+        assert_eq!(unsaved.why().as_deref(), Some("the state folder: no space"));
+        unsaved.note("trust.json".into(), None, &Ok(()));
+        assert_eq!(unsaved.why(), None);
+    }
+
+    #[test]
+    fn of_many_files_a_few_are_named() {
+        let mut unsaved = Unsaved::default();
+        for number in 0..9 {
+            unsaved.note(format!("{number}.leaf"), None, &failed());
+        }
+        let why = unsaved.why().unwrap_or_default();
+        assert!(why.ends_with("; and 6 files more"), "{why}");
+    }
+}

@@ -1,0 +1,203 @@
+//! What follows from what the courier says.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heddle_model::calendar::utc;
+use heddle_model::{Mesh, SpiffeId};
+use heddle_transport::Leaf;
+use heddle_xds::{Certificate, ClientError, TrustUpdate};
+use rustls_pki_types::CertificateDer;
+
+use super::Agent;
+use super::courier::{Broken, ControlConnection, CourierOrder, Event};
+use super::disk::{Pair, Write};
+use super::key::LeafKey;
+use super::moment::Moment;
+use super::state::check_mesh;
+
+/// How long a new mesh waits for the certificates of workloads that are new in it.
+const MESH_WAITS: Duration = Duration::from_secs(3);
+
+impl Agent {
+    pub(super) async fn happened(&mut self, event: Event) {
+        let now = self.now();
+        match event {
+            Event::Up(link) => {
+                let ControlConnection {
+                    peer,
+                    mesh_address,
+                    orders,
+                } = link;
+                self.view.reached_at(mesh_address);
+                tracing::info!(
+                    until = utc(peer.not_after),
+                    "connected to the control plane"
+                );
+                self.clock.raise(peer.not_before);
+                let mut core = self.core();
+                core.link_up(now);
+                drop(core);
+                (self.orders, self.peer) = (Some(orders), Some(peer));
+            }
+            Event::Down(Broken { why, is_refusal }) => {
+                let mut core = self.core();
+                let why = match is_refusal {
+                    true => core.link_refused(why, now),
+                    false => core.link_down(why, now),
+                };
+                drop(core);
+                tracing::warn!("the control plane is not reached: {why}");
+                self.orders = None;
+            }
+            Event::Trust(update) => self.trust(update),
+            Event::Mesh(epoch, mesh) => self.new_mesh(epoch, mesh).await,
+            Event::NoMesh(why) => {
+                tracing::error!("no mesh comes: {why}");
+                let what = format!("the control plane sends no mesh: {why}");
+                self.core().problem("mesh", Some(what));
+            }
+            Event::Issued(id, key, answer) => self.issued(id, key, answer).await,
+        }
+    }
+
+    fn trust(&mut self, update: TrustUpdate) {
+        if let Some(bundle) = &update.bundle {
+            let roots = bundle.roots.len();
+            tracing::info!(generation = bundle.generation, roots, "roots to trust");
+        }
+        if let Some(denied) = &update.denied {
+            let entries = denied.entries.len();
+            tracing::info!(generation = denied.generation, entries, "deny-list");
+        }
+        let trusted = self.core().trust(&update);
+        let problem = trusted.err().map(|why| {
+            tracing::error!("the trust update is refused: {why}");
+            format!("what the control plane says of trust is refused: {why}")
+        });
+        let is_refused = problem.is_some();
+        self.core().problem("trust", problem);
+        if is_refused {
+            return;
+        }
+        let TrustUpdate { bundle, denied } = self.unconfirmed.take().unwrap_or(TrustUpdate {
+            bundle: None,
+            denied: None,
+        });
+        self.unconfirmed = Some(TrustUpdate {
+            bundle: update.bundle.or(bundle),
+            denied: update.denied.or(denied),
+        });
+        let refused = self
+            .peer
+            .as_ref()
+            .and_then(|peer| self.core().check_peer(peer).err());
+        if let Some(refusal) = refused {
+            tracing::warn!("the control plane is not believed any more: {refusal}");
+            self.show();
+            self.reconnect();
+        }
+    }
+
+    async fn new_mesh(&mut self, epoch: String, mesh: Box<Mesh>) {
+        let checked = check_mesh(&mesh, self.core().trusted());
+        let problem = checked.err().map(|why| {
+            let generation = mesh.generation;
+            tracing::error!(
+                generation,
+                "a mesh was refused, the last one is still served: {why}"
+            );
+            format!("the mesh of generation {generation} was refused: {why}")
+        });
+        let is_refused = problem.is_some();
+        self.core().problem("mesh", problem);
+        if is_refused {
+            return;
+        }
+        self.mesh = Some((epoch.clone(), mesh.generation));
+        self.want(&mesh).await;
+        self.show();
+        self.save(Write::Mesh(Arc::new((epoch, mesh.clone()))))
+            .await;
+        self.held_back = Some((mesh, Instant::now() + MESH_WAITS));
+    }
+
+    /// Wants the identities of a mesh's workloads, and forgets those of others.
+    pub(super) async fn want(&mut self, mesh: &Mesh) {
+        let dropped = self.core().want(mesh);
+        for id in dropped {
+            self.save(Write::Forget(id)).await;
+        }
+    }
+
+    async fn issued(
+        &mut self,
+        id: SpiffeId,
+        key: LeafKey,
+        answer: Result<Certificate, ClientError>,
+    ) {
+        let now = self.now();
+        let chain = match self.take(&id, &key, answer, now) {
+            Ok(Some(chain)) => chain,
+            Ok(None) => return,
+            Err(why) => {
+                tracing::warn!(%id, "no certificate, trying again: {why}");
+                return;
+            }
+        };
+        let is_own = id.service_account().is_none();
+        let pkcs8 = key.pkcs8().clone();
+        let pair = Arc::new(Pair { id, pkcs8, chain });
+        self.save(match is_own {
+            true => Write::Own(pair),
+            false => Write::Leaf(pair),
+        })
+        .await;
+        if is_own {
+            self.show();
+            self.reconnect();
+        }
+    }
+
+    /// Has the courier connect again with what is in force. What was asked for over the old connection is
+    /// still answered.
+    fn reconnect(&mut self) {
+        if let Some(orders) = self.orders.take() {
+            // Without room or a connection this fails; the connection then ends by itself, as its orders have ended.
+            let _ = orders.try_send(CourierOrder::Reconnect);
+        }
+    }
+
+    /// Takes a certificate that is right; says what of it is to be kept on the disk, if it is still wanted.
+    fn take(
+        &self,
+        id: &SpiffeId,
+        key: &LeafKey,
+        answer: Result<Certificate, ClientError>,
+        now: Moment,
+    ) -> Result<Option<Vec<CertificateDer<'static>>>, String> {
+        let leaf = answer
+            .map_err(|error| error.to_string())
+            .and_then(|certificate| {
+                let chain = certificate.chain.iter().map(|der| der.to_vec()).collect();
+                let leaf = Leaf::new(chain, key.pkcs8()).map_err(|error| error.to_string())?;
+                Ok((leaf, certificate.chain))
+            });
+        let mut core = self.core();
+        let (leaf, chain) = match leaf {
+            Ok(leaf) => leaf,
+            Err(why) => {
+                core.failed(id, why.clone(), now);
+                return Err(why);
+            }
+        };
+        let until = utc(leaf.not_after());
+        core.issued(id, Arc::new(leaf), now)
+            .map_err(|refusal| refusal.to_string())?;
+        let is_wanted = core.wants(id);
+        if is_wanted {
+            tracing::info!(%id, until, "certificate");
+        }
+        Ok(is_wanted.then_some(chain))
+    }
+}

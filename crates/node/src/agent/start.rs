@@ -1,0 +1,190 @@
+//! How a node's agent starts: with what is on the disk, or by joining.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use heddle_model::calendar::utc;
+use heddle_model::{Backoff, Random};
+use heddle_model::{Mesh, NodeName};
+use heddle_transport::Clock;
+use heddle_transport::secrets::JoinToken;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::core::Core;
+use super::courier::Courier;
+use super::disk::{Pair, Unsaved, Write};
+use super::join::{JoinFailure, NewNode, join};
+use super::state::{Found, State, check_mesh};
+use super::view::View;
+use super::{Agent, blocking, generations};
+use crate::exit::{Exit, Failure};
+use crate::serving::Change;
+
+/// Events that may wait.
+const EVENTS: usize = 16;
+/// Waits between two attempts to join.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// What a node starts with.
+pub(crate) struct Setup {
+    pub(crate) name: NodeName,
+    pub(crate) control: String,
+    /// Where the mesh listener is.
+    pub(crate) listen: SocketAddr,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) state: State,
+    pub(crate) found: Found,
+    /// There when the node has not joined yet.
+    pub(crate) token: Option<JoinToken>,
+}
+
+/// Runs until the receiver of its changes is gone; what it fails with is the last of them.
+pub(crate) async fn run(setup: Setup, view: Arc<View>, changes: mpsc::Sender<Change>) {
+    if let Err(failure) = go(setup, view, &changes).await {
+        // The receiver is gone when the process ends.
+        let _ = changes.send(Change::Failed(failure)).await;
+    }
+}
+
+async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Result<(), Failure> {
+    let Setup {
+        name,
+        control,
+        listen,
+        clock,
+        state,
+        found,
+        token,
+    } = setup;
+    let state = Arc::new(state);
+    // Joining tells us the time, too.
+    let floor_on_disk = clock.floor();
+    let mut new_pair = None;
+    let mut mesh = found.mesh;
+    let (joined, leaves) = match (found.joined, token) {
+        (_, Some(token)) => {
+            let new = join_at_last(&control, &name, &token, &clock, &view).await?;
+            let joined = (Arc::clone(&new.leaf), new.trusted.clone());
+            tracing::info!(id = %new.leaf.id(), until = utc(new.leaf.not_after()), "joined");
+            // Its certificate is of use although the next start needs another token.
+            new_pair = Some(pair_of(new));
+            // It may have been of another mesh before.
+            mesh = mesh.filter(|(_, mesh)| check_mesh(mesh, &joined.1).is_ok());
+            (joined, Vec::new())
+        }
+        (Some(joined), None) => (joined, found.leaves),
+        (None, None) => return Err(anyhow!("a node that has not joined needs a token").into()),
+    };
+    let durable = match new_pair {
+        None => generations(&joined.1),
+        // Until it is.
+        Some(_) => (0, 0),
+    };
+    let now = view.now(clock.now());
+    let random = Random::from_system();
+    let core = Core::new(
+        (Arc::clone(&clock), floor_on_disk),
+        joined,
+        leaves,
+        control.clone(),
+        random,
+        now,
+    );
+    let core = Arc::new(Mutex::new(core.map_err(|error| anyhow!(error))?));
+    view.joined(Arc::clone(&core));
+    let (credentials, shown) = watch::channel(None);
+    let (sender, events) = mpsc::channel(EVENTS);
+    let mut agent = Agent {
+        core,
+        view,
+        clock,
+        state,
+        changes: changes.clone(),
+        credentials,
+        orders: None,
+        peer: None,
+        mesh: None,
+        unconfirmed: None,
+        durable,
+        built: None,
+        held_back: None,
+        unsaved: Unsaved::default(),
+    };
+    agent.unsaved.found(found.problems);
+    agent.show_unsaved();
+    if let Some(pair) = new_pair {
+        agent.save_joined(pair).await;
+    }
+    agent.begin(mesh).await;
+    agent.show();
+    let courier = Courier {
+        control,
+        name,
+        listen,
+        clock: Arc::clone(&agent.clock),
+        credentials: shown,
+        events: sender,
+    };
+    tokio::spawn(courier.run());
+    agent.follow(events).await
+}
+
+/// Tries until it is decided.
+async fn join_at_last(
+    control: &str,
+    name: &NodeName,
+    token: &JoinToken,
+    clock: &Arc<Clock>,
+    view: &View,
+) -> Result<NewNode, Failure> {
+    let mut random = Random::from_system();
+    let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
+    loop {
+        match join(control, name, token, clock).await {
+            Ok(new) => return Ok(new),
+            Err(JoinFailure::ForGood(why)) => {
+                return Err(Failure::new(Exit::Failed, anyhow!("not joined: {why}")));
+            }
+            Err(JoinFailure::ForNow(why)) => {
+                tracing::warn!(control, "not joined yet, trying again: {why}");
+                view.not_joined(why);
+                sleep(random.spread(backoff.failed())).await;
+            }
+        }
+    }
+}
+
+fn pair_of(new: NewNode) -> Pair {
+    Pair {
+        id: new.leaf.id().clone(),
+        pkcs8: new.key.pkcs8().clone(),
+        chain: new.chain,
+    }
+}
+
+impl Agent {
+    /// Keeps who the node is since it has joined, in place of what it was before.
+    async fn save_joined(&mut self, pair: Pair) {
+        if let Err(why) = blocking(&self.state, State::forget_leaves).await {
+            tracing::error!("the state folder: {why}");
+        }
+        self.save(Write::Joined(Arc::new(pair))).await;
+    }
+
+    /// Begins with what was found on the disk.
+    async fn begin(&mut self, mesh: Option<(String, Mesh)>) {
+        let Some((epoch, mesh)) = mesh else { return };
+        tracing::info!(
+            generation = mesh.generation,
+            "going on with the mesh of the last run"
+        );
+        self.mesh = Some((epoch, mesh.generation));
+        self.want(&mesh).await;
+        // The control plane is not connected yet, so there is nothing to wait for.
+        self.held_back = Some((Box::new(mesh), Instant::now()));
+    }
+}

@@ -1,0 +1,139 @@
+//! `heddle node`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use heddle_model::NodeName;
+
+use crate::arguments::{address_and_port, host_and_port, node_name};
+use crate::exit::{Exit, Failure};
+use crate::hold::{self, HolderOptions};
+use crate::intercept::Intercept;
+use crate::run::{self, NodeOptions};
+use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
+
+/// Serve as a node of a mesh that a control plane describes
+///
+/// The node joins with a token that the control plane made for its name (heddle token create), once;
+/// from then on it proves who it is by its certificate, which it renews. It is told its part of the mesh,
+/// what to trust and what to refuse, and asks for certificates of exactly the service accounts of its own
+/// workloads. Everything is kept in the state folder, keys included: the folder is the node's identity.
+///
+/// While the control plane is away the node goes on, and starts again, with what it has; certificates are
+/// kept until they expire, and nothing expired is ever taken. heddle check says until when that is.
+///
+/// Commands of LocalWorkloads come over the network here, and the control plane chooses
+/// them: they are run only with --run.
+///
+/// Signals: SIGTERM or SIGINT drains and stops, a second one stops at once; SIGHUP opens the
+/// access log anew.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle node --name edge-1 --control 192.0.2.1:15012 --listen 0.0.0.0:15008 --token-file token
+  heddle token create edge-1 | ssh edge-1 heddle node --name edge-1 --control 192.0.2.1:15012 \\
+      --listen 0.0.0.0:15008 --token-file -
+  heddle node --name edge-1 --control 192.0.2.1:15012 --listen 0.0.0.0:15008 \\
+      --intercept --pods-cgroup /sys/fs/cgroup/kubepods.slice --mesh-range 10.0.0.0/8
+
+Exit codes:
+  0  drained and stopped
+  1  failed, not joined, or stopped at once by a second signal
+  2  wrong command line
+  3  settings refused
+  5  another heddle has the admin socket or the state folder")]
+pub struct Args {
+    /// The node's name: the one that its token is for, and that its workloads' manifests call it
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    name: NodeName,
+    /// Where the control plane is
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    control: String,
+    /// Where other nodes connect; they are told the real port for port 0, and for an address such as
+    /// 0.0.0.0 the one from which this node reaches the control plane
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port)]
+    listen: SocketAddr,
+    /// The token to join with, in a file or from standard input (`-`); not used by a node that has joined,
+    /// but for one in a file whose root the node does not trust: then it joins anew
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Where the node keeps its keys, certificates and mesh
+    /// [default: $XDG_STATE_HOME/heddle/node, else ~/.local/state/heddle/node, as root
+    /// /var/lib/heddle/node]
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+    /// Run the commands of this node's LocalWorkloads, which the control plane chooses
+    #[arg(long)]
+    run: bool,
+    /// Settings of the process; flags win over the file. It may say nothing of the mesh, which the control
+    /// plane describes, and what it says of running commands does not count: that takes --run
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The admin socket [default: $XDG_RUNTIME_DIR/heddle.sock, else /tmp/heddle-UID/heddle.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Where to serve /metrics and /ready over TCP, or `none` [default: 127.0.0.1:15020]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<Metrics>,
+    /// Write an access log, one JSON line a request, to this file or to standard output (`-`)
+    #[arg(long, value_name = "PATH")]
+    access_log: Option<PathBuf>,
+    /// Least important messages on standard error [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+    /// How messages are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+    #[command(flatten)]
+    intercept: Intercept,
+}
+
+/// Serves until a signal ends it; with `--intercept`, holds pods and has a proxy serve them.
+///
+/// # Errors
+/// What the settings, the holder or the node cannot do, and the exit code that says so.
+pub fn run(args: Args) -> Result<Exit, Failure> {
+    let mut settings = match &args.config {
+        Some(file) => {
+            Settings::load_for_node(file).map_err(|error| Failure::new(Exit::Refused, error))?
+        }
+        None => Settings::default(),
+    };
+    if args.socket.is_some() {
+        settings.admin.socket = args.socket;
+    }
+    if args.access_log.is_some() {
+        settings.access_log.path = args.access_log;
+    }
+    settings.workloads.run = args.run;
+    settings.admin.metrics = args.metrics.unwrap_or(settings.admin.metrics);
+    settings.log.level = args.log_level.unwrap_or(settings.log.level);
+    settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    if args.intercept.intercept && !args.intercept.held {
+        if args.run {
+            let said = "--run is for a node without pods: heddle does not start what pods run; leave out \
+                        --run or --intercept";
+            return Err(Failure::new(Exit::Usage, anyhow!(said)));
+        }
+        if args.token_file.as_deref() == Some(Path::new("-")) {
+            let said =
+                "with --intercept the token comes in a file: there is no standard input to hand on";
+            return Err(Failure::new(Exit::Usage, anyhow!(said)));
+        }
+        let options = HolderOptions {
+            intercept: args.intercept,
+            listen: args.listen,
+            state: args.state,
+        };
+        return hold::run(options, &settings);
+    }
+    let options = NodeOptions {
+        held: args.intercept.held.then(|| args.intercept.told()),
+        name: args.name,
+        control: args.control,
+        listen: args.listen,
+        token: args.token_file,
+        state: args.state,
+    };
+    run::run(options, settings)
+}

@@ -1,0 +1,244 @@
+//! The holder's process: what `heddle node --intercept` is, with the proxy as its child.
+//!
+//! ```text
+//!   heddle node --intercept …            the holder: privileged, one thread
+//!     └─ heddle node --intercept … --held    the proxy: no privileges, where the holder is root another user;
+//!                                            its end of the channel is standard input
+//! ```
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use heddle_intercept::holder::{self, Claim, Config, Ended, HolderError, Own};
+use heddle_intercept::hooks::{self, Kind};
+use heddle_intercept::{Cidr, Exclude, PortRange, cgroup};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use rustix::process::geteuid;
+
+use crate::admin::{AdminSocket, Location};
+use crate::console::Console;
+use crate::exit::{Exit, Failure};
+use crate::hygiene;
+use crate::intercept::Intercept;
+use crate::logging;
+use crate::serving::limits;
+use crate::settings::{Metrics, Settings};
+use crate::state_folder;
+use crate::user;
+use folder::NotGiven;
+
+mod folder;
+
+/// The network of the machine, which is no pod's: of the first process, and of the kernel's own, which may be looked at
+/// where the first one hides.
+const HOST_NAMESPACES: [&str; 2] = ["/proc/1/ns/net", "/proc/2/ns/net"];
+/// Operators that may wait to be accepted.
+const BACKLOG: i32 = 16;
+
+/// What a holder is told.
+pub(crate) struct HolderOptions {
+    pub(crate) intercept: Intercept,
+    /// Where other nodes connect: no traffic of the pod's, when there is one proxy for one pod.
+    pub(crate) listen: SocketAddr,
+    /// The node's state folder, if it is not the default.
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// Holds pods until a signal ends it.
+///
+/// # Errors
+/// When it has not the privileges, or the kernel does not offer what is needed.
+pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, Failure> {
+    let stderr = Console::start(std::io::stderr()).context("cannot start a thread")?;
+    logging::start(stderr, settings.log.level, settings.log.format)
+        .context("cannot start the log")?;
+    let HolderOptions {
+        intercept,
+        listen,
+        state,
+    } = options;
+    if intercept.mesh_range.is_empty() {
+        return Err(anyhow!(
+            "nothing would be intercepted: say which addresses the mesh's pods and Services have with \
+             --mesh-range, such as --mesh-range 10.0.0.0/8"
+        )
+        .into());
+    }
+    // Each pod takes some, and a shell's default is for a hundred pods.
+    limits::raise();
+    // What root can do and we cannot any more.
+    let hooks = hooks_options(&intercept)?;
+    let host = HOST_NAMESPACES
+        .iter()
+        .find_map(|path| File::open(path).ok());
+    if host.is_none() {
+        tracing::warn!(
+            "{} cannot be looked at: if an operator enrols the machine's own network, it is not noticed",
+            HOST_NAMESPACES.join(" and ")
+        );
+    }
+    let proxy = user::of_proxy(intercept.proxy_user.as_ref()).map_err(|error| anyhow!(error))?;
+    let folder = state_folder::folder(state, "node")?;
+    if let Some(user) = proxy {
+        folder::check_above(&folder, user).map_err(not_given)?;
+    }
+    // What ran here before is gone then, with all that it had.
+    let claim = Claim::take(memory(&folder)).map_err(unclaimed)?;
+    match proxy {
+        Some(user) => folder::give(&folder, user).map_err(not_given)?,
+        None => tracing::warn!(
+            "the holder is not root: the proxy is the same user, and could change what the holder remembers"
+        ),
+    }
+    hygiene::keep_what_holding_takes(proxy).map_err(|error| anyhow!(error))?;
+    let location = Location::holder(intercept.holder_socket.clone());
+    let (_claim, requests) = requests_socket(&location)?;
+    tracing::info!("holder socket {}", location.path.display());
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(user) = proxy {
+        arguments.push(format!("--held-as={user}").into());
+    }
+    let config = Config {
+        program: "/proc/self/exe".into(),
+        arguments,
+        proxy: proxy.map_or_else(|| geteuid().as_raw(), |user| user.uid),
+        requests,
+        claim,
+        hooks,
+        host,
+        proxy_timeout: Some(intercept.proxy_timeout).filter(|seconds| *seconds > 0),
+        own: intercept.pod.clone().map(|workload| Own {
+            workload,
+            exclude: Exclude {
+                inbound_ports: left_alone(&intercept, listen, settings),
+                ..Exclude::default()
+            },
+        }),
+    };
+    let ended = holder::run(config);
+    // Its folder is ours, so that the proxy could not.
+    AdminSocket::clear(&Location::new(settings.admin.socket.clone()));
+    match ended.map_err(|error| anyhow!(error))? {
+        Ended::Stopped => Ok(Exit::Ok),
+        Ended::Proxy(code) => Ok(Exit::of(code)),
+    }
+}
+
+/// Where pods are remembered: beside the state folder, which is the proxy's.
+pub fn memory(state: &Path) -> PathBuf {
+    state.with_added_extension("pods.json")
+}
+
+fn unclaimed(error: HolderError) -> Failure {
+    let exit = match error.is_busy() {
+        true => Exit::Busy,
+        false => Exit::Failed,
+    };
+    Failure::new(exit, error)
+}
+
+fn not_given(error: NotGiven) -> Failure {
+    let exit = match error {
+        NotGiven::Busy(_) => Exit::Busy,
+        NotGiven::Wrong(..) => Exit::Failed,
+    };
+    Failure::new(exit, error)
+}
+
+/// The ports of one pod's namespace that are not the pod's: those of the proxy itself.
+fn left_alone(intercept: &Intercept, listen: SocketAddr, settings: &Settings) -> Vec<PortRange> {
+    let metrics = match settings.admin.metrics {
+        Metrics::At(at) => Some(at.port()),
+        Metrics::None => None,
+    };
+    let own = [Some(listen.port()), metrics].into_iter().flatten();
+    let own = own.filter_map(PortRange::one);
+    intercept
+        .exclude_inbound
+        .iter()
+        .copied()
+        .chain(own)
+        .collect()
+}
+
+fn hooks_options(intercept: &Intercept) -> Result<hooks::Options, Failure> {
+    let inside = intercept.mesh_range.iter().map(|cidr| (cidr, true));
+    let outside = intercept.exclude_range.iter().map(|cidr| (cidr, false));
+    let range = |(network, inside): (&Cidr, bool)| hooks::Range {
+        network: *network,
+        inside,
+    };
+    let kind = match (intercept.hooks, &intercept.pods_cgroup) {
+        (Kind::Bpf, None) => {
+            return Err(anyhow!(
+                "--hooks bpf takes the cgroup that all pods are beneath: name it with --pods-cgroup"
+            )
+            .into());
+        }
+        (Kind::Nft, _) | (Kind::Auto, None) if intercept.pod.is_some() => {
+            return Err(anyhow!(
+                "--pod takes --pods-cgroup and hooks by BPF: in the namespace of one pod, packet filters do not \
+                 tell the proxy's own connections from the pod's"
+            )
+            .into());
+        }
+        (Kind::Auto, None) => {
+            tracing::warn!(
+                "without --pods-cgroup packet filters stand in for BPF programs, and leave no guard"
+            );
+            Kind::Nft
+        }
+        // Nothing else will do there.
+        (_, Some(_)) if intercept.pod.is_some() => Kind::Bpf,
+        (kind, _) => kind,
+    };
+    let own_cgroup = match kind {
+        Kind::Nft => PathBuf::new(),
+        _ => cgroup::own().context("the cgroup of this process")?,
+    };
+    if let Some(group) = &intercept.pods_cgroup {
+        let events = std::fs::read_to_string(group.join("cgroup.events"));
+        if events.is_ok_and(|events| events.contains("populated 0")) {
+            tracing::warn!(
+                "no process is beneath --pods-cgroup {}: what runs elsewhere is not intercepted",
+                group.display()
+            );
+        }
+    }
+    Ok(hooks::Options {
+        pods_cgroup: intercept.pods_cgroup.clone().unwrap_or_default(),
+        own_cgroup,
+        bpffs: Some(intercept.bpffs.clone()),
+        ranges: inside.chain(outside).map(range).collect(),
+        kind,
+    })
+}
+
+/// Listens where operators ask.
+fn requests_socket(location: &Location) -> Result<(crate::admin::AdminSocket, OwnedFd), Failure> {
+    let open = || {
+        socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+    };
+    let is_served = |path: &Path| {
+        let address = SocketAddrUnix::new(path);
+        address.is_ok_and(|address| open().is_ok_and(|asks| connect(&asks, &address).is_ok()))
+    };
+    let bound = crate::admin::AdminSocket::claim(location, is_served, |path| {
+        let socket = open()?;
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        listen(&socket, BACKLOG)?;
+        Ok(socket)
+    });
+    bound.map_err(crate::serving::unclaimed)
+}

@@ -1,0 +1,142 @@
+//! What a process does that has private keys in its memory.
+
+use std::io;
+
+use rustix::process::{
+    DumpableBehavior, Gid, Resource, Rlimit, Signal, Uid, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit,
+};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
+
+use crate::user::User;
+
+mod alone;
+
+pub(crate) use alone::stay_alone;
+
+/// What holding pods takes: entering their namespaces (`SYS_ADMIN`), hooks and routes (`NET_ADMIN`, `BPF`,
+/// `PERFMON`), and taking from the proxy what it does not need (`SETPCAP`).
+const HOLDING: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::BPF)
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::SETPCAP);
+
+/// What a proxy of another user takes besides: making it that user's, and sending it signals then.
+const OF_ANOTHER_USER: CapabilitySet = CapabilitySet::SETUID
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::KILL);
+
+/// Keeps of root's privileges those that holding pods takes, for good; with a `proxy` of another user, what that
+/// takes. Only before there are threads.
+///
+/// # Errors
+/// When there are not as many, in words.
+pub(crate) fn keep_what_holding_takes(proxy: Option<User>) -> Result<(), String> {
+    let missing = "interception takes root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_BPF): start it as root, or leave \
+                   out --intercept";
+    let has = rustix::thread::capabilities(None).map_err(|error| error.to_string())?;
+    if !has.permitted.contains(HOLDING) {
+        return Err(missing.to_owned());
+    }
+    let kept = match proxy {
+        None => HOLDING,
+        Some(_) if has.permitted.contains(OF_ANOTHER_USER) => HOLDING.union(OF_ANOTHER_USER),
+        Some(user) => {
+            return Err(format!(
+                "the proxy is to run as user {user}, which takes CAP_SETUID, CAP_SETGID and CAP_KILL: give them to \
+                 the holder"
+            ));
+        }
+    };
+    keep(kept).map_err(|error| format!("cannot give up privileges: {error}"))
+}
+
+/// Becomes another user, if one is given, and gives up every privilege, for good: nothing that this process
+/// starts has one either. Only before there are threads, whose users and privileges are their own.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn give_up_privileges(user: Option<User>) -> io::Result<()> {
+    // While it is allowed: who is no more root has no capability any more.
+    bound(CapabilitySet::empty())?;
+    if let Some(User { uid, gid }) = user {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        set_thread_groups(&[])?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+    }
+    keep(CapabilitySet::empty())?;
+    set_no_new_privs(true)?;
+    Ok(())
+}
+
+/// Has the kernel kill this process when the one that started it is gone, however that ended, and whatever this one is
+/// doing by then. Only after [`give_up_privileges`], since a change of user takes it back (prctl(2)).
+///
+/// # Errors
+/// When the kernel refuses, which it does not of itself.
+pub(crate) fn end_with_parent() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+fn keep(kept: CapabilitySet) -> io::Result<()> {
+    bound(kept)?;
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    Ok(())
+}
+
+/// No program that is started has others than these.
+fn bound(kept: CapabilitySet) -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    for capability in CapabilitySet::all().difference(kept).iter() {
+        // The kernel may know fewer than we do.
+        if capability_is_in_bounding_set(capability).unwrap_or(false) {
+            remove_capability_from_bounding_set(capability)?;
+        }
+    }
+    Ok(())
+}
+
+/// Leaves no core file behind and lets no other process of the same user read our memory, so that no key
+/// ends up on a disk or in a crash report. The limit cannot be raised again, by us or by processes that we
+/// start: those leave no core files either.
+///
+/// # Errors
+/// When the kernel refuses, which it does not of itself.
+pub fn keep_memory_to_ourselves() -> io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    setrlimit(Resource::Core, none)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{DumpableBehavior, Resource, dumpable_behavior, getrlimit};
+
+    use super::keep_memory_to_ourselves;
+
+    #[test]
+    fn a_process_with_keys_leaves_no_core_file() {
+        keep_memory_to_ourselves().expect("the kernel agrees");
+        assert_eq!(dumpable_behavior(), Ok(DumpableBehavior::NotDumpable));
+        let limit = getrlimit(Resource::Core);
+        assert_eq!((limit.current, limit.maximum), (Some(0), Some(0)));
+        keep_memory_to_ourselves().expect("and agrees again");
+    }
+}

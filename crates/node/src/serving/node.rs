@@ -1,0 +1,466 @@
+//! The process's state: what is served, and everything that follows it.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heddle_intercept::Event;
+use heddle_model::{Mesh, ServiceName, WorkloadName};
+use heddle_proxy::{Observer, Proxy};
+use heddle_telemetry::process::Probe;
+use heddle_telemetry::{AccessLog, Registry, text};
+use heddle_transport::Identities;
+
+use super::addresses::Slot;
+use super::door::MeshDoor;
+use super::limits::Shares;
+use super::listeners::{Changes, ListenerSpec, Listeners, Most};
+use super::others::others;
+use super::pods::Pods;
+use super::supervisor::Supervisor;
+use super::{Change, Findings, Identity, metrics};
+use crate::admin::{Answer, Ask, Question};
+use crate::console::Console;
+use crate::exit::Failure;
+use crate::settings::Settings;
+use crate::status::{ConfigDump, ConfigStatus, DrainStatus, Status, UsageStatus, WorkloadStatus};
+use crate::table;
+
+/// How long the writer may take for the last lines of the access log.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// A Worker that serves an older configuration for longer than this is stuck.
+const TAKES_CONFIG_WITHIN: Duration = Duration::from_secs(5);
+/// So many listeners opened at once are logged one by one; of more only the number is.
+const LOGGED_LISTENERS: usize = 40;
+
+/// So many Services that are closed at once are named in the log.
+const NAMED_SERVICES: usize = 20;
+
+/// What a node is put together from.
+pub(super) struct NodeParts {
+    pub(super) source: PathBuf,
+    pub(super) metrics_at: Option<SocketAddr>,
+    pub(super) shares: Shares,
+    pub(super) registry: Arc<Registry>,
+    pub(super) proxy: Proxy,
+    /// None when workloads' commands are not run.
+    pub(super) supervisor: Option<Supervisor>,
+    pub(super) log: Option<AccessLog>,
+    pub(super) mesh_socket: Option<TcpListener>,
+    pub(super) identity: Option<Identity>,
+    /// Pods whose traffic is intercepted, where there is a holder.
+    pub(super) pods: Option<Pods>,
+}
+
+/// Owned by the main loop, changed between two events.
+pub(super) struct Node {
+    started: Instant,
+    settings: Settings,
+    source: PathBuf,
+    metrics_at: Option<SocketAddr>,
+    /// Client connections at most, as the proxy was told.
+    connections_limit: usize,
+    registry: Arc<Registry>,
+    log: Option<AccessLog>,
+    /// Both gone once draining has begun.
+    proxy: Option<Proxy>,
+    supervisor: Option<Supervisor>,
+    /// Sees what the proxy does until its end.
+    observer: Observer,
+    /// When requests are cut, and what the workloads did when draining began.
+    draining: Option<(Instant, Vec<WorkloadStatus>)>,
+    mesh: Mesh,
+    /// When the proxy was given the mesh.
+    applied: Instant,
+    listeners: Listeners,
+    config: ConfigStatus,
+    /// What there was to say of the mesh's source when it was read last; of those that registered, when it was right.
+    findings: Findings,
+    registered: BTreeSet<WorkloadName>,
+    /// Opened while there are descriptors.
+    probe: Probe,
+    /// Where other nodes come in.
+    door: MeshDoor,
+    identity: Option<Identity>,
+    pods: Option<Pods>,
+    stdout: Console,
+    /// Whether it was printed where everything is.
+    announced: bool,
+}
+
+impl Node {
+    pub(super) fn new(parts: NodeParts, settings: Settings, stdout: Console) -> Self {
+        Node {
+            started: Instant::now(),
+            source: parts.source,
+            metrics_at: parts.metrics_at,
+            connections_limit: parts.shares.clients,
+            registry: parts.registry,
+            log: parts.log,
+            observer: parts.proxy.observer(),
+            proxy: Some(parts.proxy),
+            draining: None,
+            supervisor: parts.supervisor,
+            mesh: Mesh::default(),
+            applied: Instant::now(),
+            listeners: Listeners::new(Most {
+                set: settings.listeners.max.size(),
+                descriptors: parts.shares.listeners,
+            }),
+            config: ConfigStatus::default(),
+            findings: Findings::default(),
+            registered: BTreeSet::new(),
+            probe: Probe::open(),
+            door: MeshDoor::new(parts.mesh_socket),
+            identity: parts.identity,
+            pods: parts.pods,
+            stdout,
+            announced: false,
+            settings,
+        }
+    }
+
+    /// Serves the mesh from now on. The proxy knows it before a listener for it opens, and
+    /// processes start when what they may call is there.
+    fn serve(&mut self, mesh: Mesh) {
+        let Some(proxy) = &self.proxy else { return };
+        proxy.apply(&mesh);
+        self.applied = Instant::now();
+        let gone = no_longer_served(&self.mesh, &mesh);
+        self.mesh = mesh;
+        self.config.generation = self.mesh.generation;
+        self.config.services = self.mesh.services.len();
+        let (opened, closed) = match &mut self.pods {
+            // Who calls is known by the pod: no address of ours has to tell.
+            Some(pods) => {
+                pods.follow(&self.mesh, proxy);
+                (0, 0)
+            }
+            None => self.follow_listeners(),
+        };
+        self.let_nodes_in();
+        if let Some(supervisor) = &mut self.supervisor {
+            supervisor.follow(&self.mesh, &self.listeners.status(&self.mesh));
+        }
+        tracing::info!(
+            generation = self.mesh.generation,
+            services = self.mesh.services.len(),
+            workloads = self.mesh.workloads.len(),
+            opened,
+            closed,
+            "serving"
+        );
+        if let Some(gone) = gone {
+            tracing::info!("no longer served: {gone}");
+        }
+        if self.pods.is_none() && !std::mem::replace(&mut self.announced, true) {
+            let listeners = self.listeners.status(&self.mesh);
+            self.stdout
+                .line(table::first_listeners(&listeners).into_bytes());
+        }
+    }
+
+    /// Takes a change from where the mesh comes from.
+    ///
+    /// # Errors
+    /// When it says that it cannot go on.
+    pub(super) fn change(&mut self, change: Change) -> Result<(), Failure> {
+        match change {
+            Change::Folder(mesh, findings) => self.folder_changed(mesh, *findings),
+            Change::Mesh(mesh) => self.serve(*mesh),
+            Change::Identities(identities, in_force) => {
+                self.identify(identities);
+                // The task that waits may be gone.
+                let _ = in_force.send(());
+            }
+            Change::Failed(failure) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    /// Calls and is called as these from now on.
+    fn identify(&mut self, identities: Arc<Identities>) {
+        let Some(proxy) = &self.proxy else { return };
+        proxy.identify(identities);
+        self.door.is_identified = true;
+        self.let_nodes_in();
+    }
+
+    fn let_nodes_in(&mut self) {
+        let is_known = self.mesh.generation > 0 && self.pods.as_ref().is_none_or(Pods::is_recalled);
+        if let (Some(proxy), true) = (&self.proxy, is_known) {
+            self.door.open(proxy);
+        }
+    }
+
+    /// The holder of pods says something.
+    pub(super) fn pod(&mut self, event: Event) {
+        if let (Some(pods), Some(proxy)) = (&mut self.pods, &self.proxy) {
+            pods.happened(event, &self.mesh, proxy);
+            self.let_nodes_in();
+        }
+    }
+
+    /// Looks whether pods have waited long enough.
+    pub(super) fn look_at_pods(&mut self) {
+        if let (Some(pods), Some(proxy)) = (&mut self.pods, &self.proxy) {
+            pods.look(&self.mesh, proxy);
+        }
+    }
+
+    /// Takes what the folder holds now, or keeps what is served when that has errors.
+    fn folder_changed(&mut self, mesh: Option<Mesh>, findings: Findings) {
+        self.config.problems.clone_from(&findings.problems);
+        self.config.stale = findings.is_refused;
+        if findings.is_refused {
+            tracing::error!(
+                generation = self.mesh.generation,
+                "the folder was refused, the last good state is still served"
+            );
+        }
+        if mesh.is_some() {
+            self.registered.clone_from(&findings.registered);
+            self.listeners.only_call(findings.registered.clone());
+        }
+        self.findings = findings;
+        if let Some(mesh) = mesh {
+            self.serve(mesh);
+        }
+    }
+
+    /// Whether the proxy still runs, or has been told to end.
+    pub(super) fn is_alive(&self) -> bool {
+        self.proxy.as_ref().is_none_or(Proxy::is_running)
+    }
+
+    pub(super) fn has_listener_problems(&self) -> bool {
+        !self.config.listener_problems.is_empty()
+    }
+
+    /// Tries again what could not be opened.
+    pub(super) fn retry_listeners(&mut self) {
+        let (opened, _) = self.follow_listeners();
+        if opened > 0 {
+            tracing::info!(opened, "listeners opened after all");
+        }
+    }
+
+    /// Asks for it; the writer says in the log how it went.
+    pub(super) fn reopen_log(&self) {
+        if let Some(log) = &self.log {
+            log.reopen();
+        }
+    }
+
+    pub(super) fn answer(&self, ask: Ask) {
+        let answer = match ask.question {
+            Question::Status => Answer::json(&self.status()),
+            Question::Workers => Answer::json(&self.observer.status()),
+            Question::Config => Answer::json(&ConfigDump {
+                settings: &self.settings,
+                mesh: &self.mesh,
+                denied: self
+                    .identity
+                    .as_ref()
+                    .map_or_else(Vec::new, |own| (own.denied)()),
+            }),
+            Question::Metrics => self.metrics(),
+            Question::Ready if self.is_ready() => Answer::text(200, "ready"),
+            Question::Ready => Answer::text(503, "not ready"),
+            Question::Order(_) => Answer::text(404, "this heddle is no control plane"),
+            Question::LogReopen => {
+                self.reopen_log();
+                Answer::text(
+                    200,
+                    if self.log.is_some() {
+                        "asked for; the log says how it goes"
+                    } else {
+                        "there is no access log"
+                    },
+                )
+            }
+        };
+        // The client that asked may be gone.
+        let _gone = ask.answer.send(answer);
+    }
+
+    /// Lets requests finish, then stops the processes that they went to. The node still answers
+    /// questions meanwhile.
+    pub(super) fn drain(&mut self) -> impl Future<Output = ()> + use<> {
+        let grace = self.settings.drain.timeout_ms.duration();
+        if let Some(pods) = &self.pods {
+            pods.stopping();
+        }
+        self.draining = Some((Instant::now() + grace, self.workloads()));
+        let (proxy, supervisor, log) =
+            (self.proxy.take(), self.supervisor.take(), self.log.clone());
+        async move {
+            if let Some(proxy) = proxy {
+                let drained = proxy.drain(grace).await;
+                if drained.cut > 0 {
+                    tracing::warn!(
+                        cut = drained.cut,
+                        "connections were cut: requests and opaque connections that were not over \
+                         within drain.timeout_ms"
+                    );
+                }
+            }
+            if let Some(supervisor) = supervisor {
+                supervisor.stop().await;
+            }
+            if log.is_some_and(|log| !log.wait_written(LAST_LINES)) {
+                tracing::warn!("the last lines of the access log were not written in time");
+            }
+        }
+    }
+
+    /// Opens and closes listeners; says how many.
+    fn follow_listeners(&mut self) -> (usize, usize) {
+        let Some(proxy) = &self.proxy else {
+            return (0, 0);
+        };
+        let Changes {
+            open,
+            close,
+            problems,
+            ..
+        } = self.listeners.follow(&self.mesh);
+        let counts = (open.len(), close.len());
+        for id in close {
+            proxy.unlisten(id);
+        }
+        for (id, socket, entry) in open {
+            if counts.0 <= LOGGED_LISTENERS
+                && let Ok(address) = socket.local_addr()
+            {
+                tracing::info!(%address, "listening for {}", entry.slot);
+            }
+            proxy.listen(id, socket, proxy_entry(entry));
+        }
+        for problem in problems
+            .iter()
+            .filter(|p| !self.config.listener_problems.contains(p))
+        {
+            tracing::error!("{problem}");
+        }
+        self.config.listener_problems = problems;
+        counts
+    }
+
+    /// Ready is judged where requests are served: every Worker has a configuration and takes a new
+    /// one in good time. The moments that this takes are no reason to send traffic elsewhere.
+    fn is_ready(&self) -> bool {
+        let just_applied = self.applied.elapsed() < TAKES_CONFIG_WITHIN;
+        self.proxy.as_ref().is_some_and(|proxy| {
+            proxy.is_running()
+                && proxy.status().workers.iter().all(|worker| {
+                    match u64::try_from(worker.config_generation) {
+                        Ok(0) | Err(_) => false,
+                        Ok(generation) => generation == self.mesh.generation || just_applied,
+                    }
+                })
+        })
+    }
+
+    fn status(&self) -> Status {
+        let usage = self.probe.read();
+        let proxy = self.observer.status();
+        let identity = self.identity.as_ref().map(|own| (own.status)());
+        let own = identity.as_ref().map(|identity| identity.node.as_str());
+        let nodes = others(&self.mesh, own, &self.observer.peers(), Instant::now());
+        let open = |worker: &heddle_proxy::WorkerStatus| worker.connections_active;
+        let drain = self.draining.as_ref().map(|(until, _)| DrainStatus {
+            connections: proxy.workers.iter().map(open).sum(),
+            left_ms: u64::try_from(until.saturating_duration_since(Instant::now()).as_millis())
+                .unwrap_or(u64::MAX),
+        });
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            ready: self.is_ready(),
+            draining: drain.is_some(),
+            drain,
+            folder: self.source.clone(),
+            identity,
+            registry: self.findings.registry.as_ref().map(|status| status()),
+            interception: self.pods.as_ref().map(Pods::status),
+            metrics: self.metrics_at,
+            connections_limit: self.connections_limit,
+            connections_refused: self.registry.connections_refused(),
+            config: self.config.clone(),
+            nodes,
+            listeners: self.listeners.status(&self.mesh),
+            workloads: match &self.draining {
+                Some((_, workloads)) => workloads.clone(),
+                None => self.workloads(),
+            },
+            proxy: serde_json::to_value(proxy).unwrap_or_default(),
+            usage: UsageStatus {
+                resident_bytes: usage.resident_bytes,
+                cpu_ms: usage.cpu_us.map(|us| us / 1_000),
+                threads: usage.threads,
+                open_fds: usage.open_fds,
+                max_fds: usage.max_fds,
+            },
+        }
+    }
+
+    fn workloads(&self) -> Vec<WorkloadStatus> {
+        let workload = |workload: &heddle_model::Workload| WorkloadStatus {
+            name: workload.name.to_string(),
+            address: workload.address,
+            ports: workload.ports.iter().map(|port| port.port).collect(),
+            registered: self.registered.contains(&workload.name),
+            uncalled: self.findings.uncalled.contains(&workload.name),
+            process: self
+                .supervisor
+                .as_ref()
+                .and_then(|all| all.status(&workload.name)),
+        };
+        self.mesh.workloads.iter().map(workload).collect()
+    }
+
+    fn metrics(&self) -> Answer {
+        let mut body = String::new();
+        self.registry.render(&mut body);
+        metrics::render(&mut body, &self.status(), self.probe.read());
+        Answer {
+            status: 200,
+            content_type: text::CONTENT_TYPE,
+            body,
+        }
+    }
+}
+
+/// The Services that only the mesh before has, by name as far as there are few; `None` when there are
+/// none.
+fn no_longer_served(before: &Mesh, now: &Mesh) -> Option<String> {
+    let still: BTreeSet<&ServiceName> = now.services.iter().map(|service| &service.name).collect();
+    let names = before.services.iter().map(|service| &service.name);
+    let gone: Vec<String> = names
+        .filter(|name| !still.contains(name))
+        .map(ToString::to_string)
+        .collect();
+    let (named, others) = gone.split_at(gone.len().min(NAMED_SERVICES));
+    match others.len() {
+        0 if named.is_empty() => None,
+        0 => Some(named.join(", ")),
+        others => Some(format!("{} and {others} others", named.join(", "))),
+    }
+}
+
+fn proxy_entry(entry: ListenerSpec) -> heddle_proxy::Entry {
+    match entry.slot {
+        Slot::Service { service, caller } => heddle_proxy::Entry::Service {
+            caller,
+            service,
+            port: entry.port,
+        },
+        Slot::ForwardProxy { caller } => heddle_proxy::Entry::ForwardProxy { caller },
+    }
+}

@@ -1,0 +1,22 @@
+//! The process's settings: one typed YAML file, every field optional, none misspelt.
+//!
+//! What the mesh *is* comes from manifests; this is only how one process serves it. Each field
+//! carries its unit and its range in its type, so a value out of range is reported with its line
+//! like any other mistake. `docs/settings.md` describes every field.
+
+mod contradiction;
+mod control;
+mod error;
+mod file;
+mod proxy;
+mod registry;
+#[cfg(test)]
+mod tests;
+mod within;
+
+pub use contradiction::Contradiction;
+pub use control::Control;
+pub use error::SettingsError;
+pub use file::{LogFormat, LogLevel, MeshSettings, Metrics, Settings};
+pub use registry::RegistrySettings;
+pub use within::Within;

@@ -1,0 +1,121 @@
+//! What is wrong with a settings file, and what to do about it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde_saphyr::Error;
+
+/// A settings file that was refused: where, which field, why, and the remedy.
+#[derive(Debug)]
+pub struct SettingsError {
+    pub(super) file: PathBuf,
+    pub(super) line: Option<u64>,
+    pub(super) field: String,
+    pub(super) reason: String,
+    pub(super) remedy: String,
+}
+
+impl SettingsError {
+    pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
+        SettingsError {
+            file: file.to_owned(),
+            line: None,
+            field: String::new(),
+            reason: error.to_string(),
+            remedy: "check the path given to --config".into(),
+        }
+    }
+
+    /// From the parser's error and the path of the field at which it stopped.
+    pub(super) fn parse(file: &Path, field: &str, error: &Error) -> Self {
+        let (reason, remedy) = explain(error.without_snippet());
+        SettingsError {
+            file: file.to_owned(),
+            line: error.location().map(|at| at.line()),
+            field: field.trim_matches(['.', '?']).to_owned(),
+            reason,
+            remedy,
+        }
+    }
+}
+
+/// The library's errors in our words: what is wrong, and what to do about it.
+fn explain(error: &Error) -> (String, String) {
+    let (reason, remedy) = match error {
+        Error::Unexpected {
+            expected: "sequence start",
+            ..
+        } => ("this is no list", "write its items in brackets: [a, b]"),
+        Error::Unexpected {
+            expected: "mapping start",
+            ..
+        } => (
+            "this is no group of fields",
+            "write each below it, indented, as `name: value`",
+        ),
+        Error::Unexpected { .. } | Error::ExternallyTaggedEnumExpectedScalarOrMapping { .. } => (
+            "this is no single value",
+            "write one word or number; docs/settings.md says which",
+        ),
+        Error::InvalidScalar { ty: "boolean", .. } | Error::InvalidBooleanStrict { .. } => {
+            ("this is neither true nor false", "write one of the two")
+        }
+        Error::DuplicateMappingKey { key, .. } => {
+            let key = key.as_deref().unwrap_or("a field");
+            return (
+                format!("`{key}` is written twice"),
+                "keep one of the two".to_owned(),
+            );
+        }
+        Error::UnknownAnchor { .. } => (
+            "an alias refers to an anchor that is not defined above it",
+            "quote a text that starts with '*'",
+        ),
+        Error::MultipleDocuments { .. } => (
+            "there is more than one document",
+            "remove the line ---: settings are one document",
+        ),
+        // What our own types say, and which names there are.
+        Error::Message { .. }
+        | Error::SerdeUnknownField { .. }
+        | Error::SerdeUnknownVariant { .. } => {
+            let text = error.to_string();
+            let text = without_place(&text);
+            return match text.split_once(", expected ") {
+                Some((reason, expected)) => (reason.to_owned(), format!("expected {expected}")),
+                None => (
+                    text.to_owned(),
+                    "see docs/settings.md for what this field takes".to_owned(),
+                ),
+            };
+        }
+        other => {
+            let text = other.to_string();
+            return (
+                format!("this is not YAML: {}", without_place(&text)),
+                "look at the indentation, quotes and brackets around this line".to_owned(),
+            );
+        }
+    };
+    (reason.to_owned(), remedy.to_owned())
+}
+
+/// The library ends its messages with the place, which is reported on its own.
+fn without_place(text: &str) -> &str {
+    text.split(" at line ").next().unwrap_or(text)
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, "{line}:")?;
+        }
+        if !self.field.is_empty() {
+            write!(f, " {}:", self.field)?;
+        }
+        write!(f, " {} ({})", self.reason, self.remedy)
+    }
+}
+
+impl std::error::Error for SettingsError {}

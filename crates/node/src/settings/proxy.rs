@@ -1,0 +1,309 @@
+//! The data plane's settings, as the file spells them. Ranges are here, defaults are the data
+//! plane's own.
+
+use std::thread;
+use std::time::Duration;
+
+use heddle_proxy::{Bounds, Elasticity, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, Network, Timeouts};
+use rustix::thread::CpuSet;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::contradiction::Contradiction;
+use super::within::Within;
+
+/// Milliseconds up to a day; 0 is no limit.
+type MsWithinDay = Within<0, 86_400_000>;
+
+/// The data plane.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Proxy {
+    timeouts: ProxyTimeouts,
+    bounds: ProxyBounds,
+    workers: Workers,
+    between_nodes: BetweenNodes,
+    /// Sources whose own `X-Forwarded-*` and `Forwarded` fields are kept.
+    trusted_sources: Vec<TrustedSource>,
+}
+
+/// What is spoken to other nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum BetweenNodes {
+    #[default]
+    Link,
+    Http1,
+    Http2,
+}
+
+/// How long each kind of wait may last.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct ProxyTimeouts {
+    request_head_ms: MsWithinDay,
+    client_idle_ms: MsWithinDay,
+    connect_ms: MsWithinDay,
+    response_head_ms: MsWithinDay,
+    stream_idle_ms: MsWithinDay,
+    upstream_idle_ms: MsWithinDay,
+    tcp_idle_ms: MsWithinDay,
+}
+
+/// The threads that carry connections.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct Workers {
+    min: Within<1, 1_024>,
+    /// As many as the process has processors, when absent.
+    max: Option<Within<1, 1_024>>,
+    grow_above_percent: Within<1, 100>,
+    retire_below_percent: Within<0, 99>,
+    grow_after_ms: MsWithinDay,
+    retire_after_ms: MsWithinDay,
+    /// Whether those that have little to do take connections of busier ones.
+    steal: bool,
+    /// Processors to run them on; any when empty.
+    cpus: Vec<Within<0, 1_023>>,
+}
+
+/// How much of everything there may be.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct ProxyBounds {
+    connections: Within<1, 1_000_000>,
+    /// As many as are free besides, when absent.
+    connections_per_pod: Option<Within<1, 1_000_000>>,
+    /// The same.
+    connections_per_address: Option<Within<1, 1_000_000>>,
+    handshakes: Within<1, 1_000_000>,
+    connections_per_endpoint: Within<1, 1_000_000>,
+    idle_per_endpoint: Within<0, 1_000_000>,
+    links: Within<1, 1_000_000>,
+    head_bytes: Within<1_024, { u64::MAX }>,
+    head_fields: Within<8, { u64::MAX }>,
+    block_bytes: Within<64, 65_536>,
+    blocks: Within<64, 16_777_216>,
+    stream_window_bytes: Within<4_096, 67_108_864>,
+    requests_per_connection: Within<1, { u64::MAX }>,
+}
+
+impl Default for ProxyTimeouts {
+    fn default() -> Self {
+        let default = Timeouts::default();
+        let ms = |duration: Duration| Within::nearest(duration.as_millis() as u64);
+        ProxyTimeouts {
+            request_head_ms: ms(default.request_head),
+            client_idle_ms: ms(default.client_idle),
+            connect_ms: ms(default.connect),
+            response_head_ms: ms(default.response_head),
+            stream_idle_ms: ms(default.stream_idle),
+            upstream_idle_ms: ms(default.upstream_idle),
+            tcp_idle_ms: ms(default.tcp_idle),
+        }
+    }
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        let default = Elasticity::default();
+        let percent = |ratio: f64| (ratio * 100.0).round() as u64;
+        Workers {
+            min: Within::nearest(default.min as u64),
+            max: None,
+            grow_above_percent: Within::nearest(percent(default.grow_above)),
+            retire_below_percent: Within::nearest(percent(default.retire_below)),
+            grow_after_ms: Within::nearest(default.grow_after.as_millis() as u64),
+            retire_after_ms: Within::nearest(default.retire_after.as_millis() as u64),
+            steal: default.steal,
+            cpus: Vec::new(),
+        }
+    }
+}
+
+impl Workers {
+    fn elasticity(&self) -> Elasticity {
+        // Affinity and quotas of control groups count: more threads than may run are no help.
+        let processors = || thread::available_parallelism().map_or(1, usize::from);
+        let min = self.min.size();
+        Elasticity {
+            min,
+            max: self.max.map_or_else(processors, Within::size).max(min),
+            grow_above: self.grow_above_percent.get() as f64 / 100.0,
+            retire_below: self.retire_below_percent.get() as f64 / 100.0,
+            grow_after: self.grow_after_ms.duration(),
+            retire_after: self.retire_after_ms.duration(),
+            steal: self.steal,
+        }
+    }
+}
+
+impl Default for ProxyBounds {
+    fn default() -> Self {
+        let default = Bounds::default();
+        ProxyBounds {
+            connections: Within::nearest(default.connections as u64),
+            connections_per_pod: None,
+            connections_per_address: None,
+            handshakes: Within::nearest(default.handshakes as u64),
+            connections_per_endpoint: Within::nearest(default.connections_per_endpoint as u64),
+            idle_per_endpoint: Within::nearest(default.idle_per_endpoint as u64),
+            links: Within::nearest(default.links as u64),
+            head_bytes: Within::nearest(default.head_bytes as u64),
+            head_fields: Within::nearest(default.head_fields as u64),
+            block_bytes: Within::nearest(default.block_bytes as u64),
+            blocks: Within::nearest(default.blocks as u64),
+            stream_window_bytes: Within::nearest(default.stream_window_bytes as u64),
+            requests_per_connection: Within::nearest(default.requests_per_connection),
+        }
+    }
+}
+
+impl ProxyBounds {
+    /// What would let in heads that could not be sent on to another node.
+    fn contradiction(&self) -> Option<Contradiction> {
+        let (bytes, fields) = (self.head_bytes.get(), self.head_fields.get());
+        let (most_bytes, most_fields) = (MAX_HEAD_BYTES as u64, MAX_HEAD_FIELDS as u64);
+        let too_much = |fields, set, most, unit| Contradiction {
+            fields,
+            reason: format!(
+                "{set} is more than {most}: with what nodes add on the way a head could have more {unit} than another \
+                 node takes"
+            ),
+            remedy: format!("set it to at most {most}"),
+        };
+        if bytes > most_bytes {
+            let field = &["proxy.bounds.head_bytes"];
+            return Some(too_much(field, bytes, most_bytes, "bytes"));
+        }
+        if fields > most_fields {
+            let field = &["proxy.bounds.head_fields"];
+            return Some(too_much(field, fields, most_fields, "fields"));
+        }
+        None
+    }
+}
+
+impl Proxy {
+    /// What each field allows and all of them together, on this machine, do not.
+    pub(super) fn contradiction(&self) -> Option<Contradiction> {
+        let workers = &self.workers;
+        let min = workers.min.get();
+        if let Some(max) = workers.max.map(Within::get)
+            && min > max
+        {
+            return Some(Contradiction {
+                fields: &["proxy.workers.min", "proxy.workers.max"],
+                reason: format!("min is {min} and more than max, {max}"),
+                remedy: "lower min, or raise max".to_owned(),
+            });
+        }
+        let (grow, retire) = (
+            workers.grow_above_percent.get(),
+            workers.retire_below_percent.get(),
+        );
+        let most = grow * 9 / 10;
+        if retire > most {
+            return Some(Contradiction {
+                fields: &[
+                    "proxy.workers.retire_below_percent",
+                    "proxy.workers.grow_above_percent",
+                ],
+                reason: format!(
+                    "retire_below_percent is {retire} and more than nine tenths of \
+                     grow_above_percent, {grow}: workers would come and go without end"
+                ),
+                remedy: format!("set retire_below_percent to at most {most}"),
+            });
+        }
+        if let Some(contradiction) = self.bounds.contradiction() {
+            return Some(contradiction);
+        }
+        let allowed = rustix::thread::sched_getaffinity(None).ok()?;
+        let mut cpus = workers.cpus.iter().map(|cpu| cpu.size());
+        let cpu = cpus.find(|&cpu| cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu))?;
+        let may: Vec<String> = (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| allowed.is_set(cpu))
+            .map(|cpu| cpu.to_string())
+            .collect();
+        Some(Contradiction {
+            fields: &["proxy.workers.cpus"],
+            reason: format!("this process may not run on processor {cpu}"),
+            remedy: format!("expected some of {}", may.join(", ")),
+        })
+    }
+
+    /// The settings as the data plane takes them.
+    pub fn settings(&self) -> heddle_proxy::Settings {
+        let Proxy {
+            timeouts,
+            bounds,
+            workers,
+            between_nodes,
+            trusted_sources,
+        } = self;
+        heddle_proxy::Settings {
+            timeouts: Timeouts {
+                request_head: timeouts.request_head_ms.duration(),
+                client_idle: timeouts.client_idle_ms.duration(),
+                connect: timeouts.connect_ms.duration(),
+                response_head: timeouts.response_head_ms.duration(),
+                stream_idle: timeouts.stream_idle_ms.duration(),
+                upstream_idle: timeouts.upstream_idle_ms.duration(),
+                tcp_idle: timeouts.tcp_idle_ms.duration(),
+            },
+            between_nodes: match between_nodes {
+                BetweenNodes::Link => heddle_proxy::Protocol::Link,
+                BetweenNodes::Http1 => heddle_proxy::Protocol::Http1,
+                BetweenNodes::Http2 => heddle_proxy::Protocol::Http2,
+            },
+            original_destination: heddle_proxy::OriginalDestination::default(),
+            node_address: heddle_proxy::NodeAddress::default(),
+            workers: workers.elasticity(),
+            cpus: workers.cpus.iter().map(|cpu| cpu.size()).collect(),
+            bounds: Bounds {
+                connections: bounds.connections.size(),
+                connections_per_pod: bounds.connections_per_pod.map(Within::size),
+                connections_per_address: bounds.connections_per_address.map(Within::size),
+                handshakes: bounds.handshakes.size(),
+                connections_per_endpoint: bounds.connections_per_endpoint.size(),
+                idle_per_endpoint: bounds.idle_per_endpoint.size(),
+                links: bounds.links.size(),
+                head_bytes: bounds.head_bytes.size(),
+                head_fields: bounds.head_fields.size(),
+                block_bytes: bounds.block_bytes.size(),
+                blocks: bounds.blocks.size(),
+                stream_window_bytes: bounds.stream_window_bytes.size(),
+                requests_per_connection: bounds.requests_per_connection.get(),
+            },
+            trusted_sources: trusted_sources
+                .iter()
+                .map(|source| source.network)
+                .collect(),
+        }
+    }
+}
+
+/// An address or a range in CIDR notation, kept as it was written.
+#[derive(Clone, Debug, PartialEq)]
+struct TrustedSource {
+    text: String,
+    network: Network,
+}
+
+impl<'de> Deserialize<'de> for TrustedSource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.parse() {
+            Ok(network) => Ok(TrustedSource { text, network }),
+            Err(reason) => Err(de::Error::custom(format!(
+                "{reason}, expected an address or a range such as 10.0.0.0/8"
+            ))),
+        }
+    }
+}
+
+impl Serialize for TrustedSource {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
