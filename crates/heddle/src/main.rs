@@ -18,17 +18,19 @@ mod up;
 use std::process::ExitCode;
 
 use clap::Parser;
-use heddle_model::printable;
 use heddle_node::command;
-use heddle_node::exit::Failure;
+use heddle_node::exit::ended;
 
 use cli::{Cli, Command};
+
+/// What its messages begin with.
+const PROGRAM: &str = "heddle";
 
 fn main() -> ExitCode {
     // clap itself exits with 2 when the command line is wrong.
     let done = match Cli::parse().command {
         // Its exit code may be that of another program.
-        Command::Register(args) => return ended(commands::register::run(*args)),
+        Command::Register(args) => return ended(PROGRAM, commands::register::run(*args)),
         Command::Up(args) => commands::up::run(*args),
         Command::Node(args) => command::run(*args),
         Command::Enrol(args) => commands::enrol::run(args),
@@ -48,12 +50,5 @@ fn main() -> ExitCode {
         Command::Completion(args) => commands::completion::run(&args),
         Command::Version => commands::version::run(),
     };
-    ended(done.map(ExitCode::from))
-}
-
-fn ended(done: Result<ExitCode, Failure>) -> ExitCode {
-    done.unwrap_or_else(|failure| {
-        eprintln!("heddle: {}", printable(&failure.to_string()));
-        failure.exit.into()
-    })
+    ended(PROGRAM, done.map(ExitCode::from))
 }

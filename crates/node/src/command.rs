@@ -1,9 +1,10 @@
-//! `heddle node`.
+//! `heddle node`, and the program `heddle-node`, which is the same.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use clap::Args as _;
 use heddle_model::NodeName;
 
 use crate::arguments::{address_and_port, host_and_port, node_name};
@@ -12,6 +13,9 @@ use crate::hold::{self, HolderOptions};
 use crate::intercept::Intercept;
 use crate::run::{self, NodeOptions};
 use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
+
+/// What the program is called that is a node and nothing else.
+pub const PROGRAM: &str = "heddle-node";
 
 /// Serve as a node of a mesh that a control plane describes
 ///
@@ -86,6 +90,16 @@ pub struct Args {
     log_format: Option<LogFormat>,
     #[command(flatten)]
     intercept: Intercept,
+}
+
+/// The command line of the program that is a node and nothing else: the flags of `heddle node`.
+pub fn program() -> clap::Command {
+    let command = Args::augment_args(clap::Command::new(PROGRAM));
+    let examples = command.get_after_help().map(ToString::to_string);
+    let examples = examples.unwrap_or_default();
+    command
+        .version(env!("CARGO_PKG_VERSION"))
+        .after_help(examples.replace("heddle node", PROGRAM))
 }
 
 /// Serves until a signal ends it; with `--intercept`, holds pods and has a proxy serve them.

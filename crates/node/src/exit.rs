@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use heddle_model::printable;
+
 /// What a command's exit code says. The codes are part of the interface: scripts read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -52,6 +54,14 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)
     }
+}
+
+/// The exit code of a program, which says on standard error why its command failed.
+pub fn ended(program: &str, done: Result<ExitCode, Failure>) -> ExitCode {
+    done.unwrap_or_else(|failure| {
+        eprintln!("{program}: {}", printable(&failure.to_string()));
+        failure.exit.into()
+    })
 }
 
 /// Why a command could not do what it was asked, and the exit code that says so.
