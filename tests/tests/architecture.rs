@@ -41,7 +41,10 @@ fn sources(dir: &Path, module: Option<&str>, out: &mut Vec<(String, String)>) {
         let of = module.unwrap_or(&stem).to_owned();
         if path.is_dir() {
             sources(&path, Some(&of), out);
-        } else if path.extension().is_some_and(|extension| extension == "rs") && of != "lib" {
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && of != "lib"
+            && of != "main"
+        {
             let text = fs::read_to_string(&path).expect("a source");
             let code = text.split("#[cfg(test)]\nmod tests {").next();
             out.push((of, code.unwrap_or_default().to_owned()));
@@ -80,11 +83,20 @@ fn named(code: &str) -> BTreeSet<String> {
 
 #[test]
 fn modules_of_the_proxy_refer_to_those_before_them() {
+    refer_to_those_before_them("#### Modules of `proxy`, in order", "crates/proxy/src");
+}
+
+#[test]
+fn modules_of_a_node_refer_to_those_before_them() {
+    refer_to_those_before_them("#### Modules of `node`, in order", "crates/node/src");
+}
+
+fn refer_to_those_before_them(heading: &str, folder: &str) {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
-    let order = table(&map, "#### Modules of `proxy`, in order");
+    let order = table(&map, heading);
     let height: BTreeMap<&str, usize> = order.iter().map(|row| &*row[0]).zip(0..).collect();
     let mut files = Vec::new();
-    sources(&root().join("crates/proxy/src"), None, &mut files);
+    sources(&root().join(folder), None, &mut files);
     let modules: BTreeSet<&str> = files.iter().map(|(module, _)| &**module).collect();
     let listed: BTreeSet<&str> = height.keys().copied().collect();
     assert_eq!(
