@@ -64,83 +64,37 @@ pub(crate) fn lifetimes(control: &Control) -> AuthoritySettings {
 /// What contradicts itself, and what to write instead.
 pub(crate) fn registry(settings: &RegistrySettings) -> Result<Option<(Access, Layout)>, String> {
     let layout = Layout::parse(&settings.prefix).map_err(|error| error.to_string())?;
-    Ok(access(settings, &layout)?.map(|access| (access, layout)))
+    Ok(access(settings)?.map(|access| (access, layout)))
 }
 
+/// What only programs look for that follow a registry.
 fn of_registry(settings: &RegistrySettings) -> Option<Contradiction> {
-    let layout = match Layout::parse(&settings.prefix) {
-        Ok(layout) => layout,
-        Err(error) => {
-            return Some(Contradiction {
-                fields: &["registry.prefix"],
-                reason: error.to_string(),
-                remedy: "see docs/settings.md for what this field takes".to_owned(),
-            });
-        }
-    };
-    Some(Contradiction {
-        fields: &[
-            "registry.etcd",
-            "registry.certificate",
-            "registry.key",
-            "registry.user",
-            "registry.password_file",
-        ],
-        reason: access(settings, &layout).err()?,
-        remedy: "see docs/registry.md".to_owned(),
-    })
+    if let Err(error) = Layout::parse(&settings.prefix) {
+        return Some(Contradiction {
+            fields: &["registry.prefix"],
+            reason: error.to_string(),
+            remedy: "see docs/settings.md for what this field takes".to_owned(),
+        });
+    }
+    Some(RegistrySettings::refused(access(settings).err()?))
 }
 
-fn access(settings: &RegistrySettings, layout: &Layout) -> Result<Option<Access>, String> {
-    let own = match (&settings.certificate, &settings.key) {
-        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
-        (None, None) => None,
-        (Some(_), None) => {
-            return Err(
-                "a certificate needs its key: name it with --etcd-key (registry.key)".to_owned(),
-            );
-        }
-        (None, Some(_)) => {
-            return Err(
-                "a key needs its certificate: name it with --etcd-cert (registry.certificate)"
-                    .to_owned(),
-            );
-        }
-    };
-    let credentials = match (&settings.user, &settings.password_file) {
-        (Some(user), Some(password)) => Some(Credentials {
-            user: user.clone(),
-            password: password.clone(),
-        }),
-        (None, None) => None,
-        (Some(_), None) => return Err(
-            "a user needs a file with the password: --etcd-password-file (registry.password_file)"
-                .to_owned(),
-        ),
-        (None, Some(_)) => {
-            return Err("a password needs a user: --etcd-user (registry.user)".to_owned());
-        }
-    };
-    if settings.etcd.is_empty() {
-        let is_alone = own.is_none()
-            && credentials.is_none()
-            && settings.ca.is_none()
-            && *layout == Layout::default();
-        return match is_alone {
-            true => Ok(None),
-            false => Err(
-                "there is no registry to use it with: name one with --etcd (registry.etcd)"
-                    .to_owned(),
-            ),
-        };
+fn access(settings: &RegistrySettings) -> Result<Option<Access>, String> {
+    if !settings.is_followed()? {
+        return Ok(None);
     }
+    let owned = |(certificate, key): (&Path, &Path)| (certificate.to_owned(), key.to_owned());
+    let credentials = |(user, password): (&str, &Path)| Credentials {
+        user: user.to_owned(),
+        password: password.to_owned(),
+    };
     let access = Access {
         endpoints: settings.etcd.clone(),
         tls: Tls {
             ca: settings.ca.clone(),
-            own,
+            own: settings.own()?.map(owned),
         },
-        credentials,
+        credentials: settings.login()?.map(credentials),
     };
     access.check().map_err(|error| error.to_string())?;
     Ok(Some(access))

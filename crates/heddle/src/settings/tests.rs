@@ -32,6 +32,11 @@ fn a_registry_that_contradicts_itself_is_refused_with_the_line() {
              docs/registry.md)",
         ),
         (
+            "registry:\n  etcd: [etcd]\n",
+            "s.yaml:2: registry.etcd: \"etcd\" is no endpoint of etcd: write one such as http://127.0.0.1:2379 (see \
+             docs/registry.md)",
+        ),
+        (
             "registry:\n  ca: a.pem\n",
             "s.yaml: registry.etcd: there is no registry to use it with: name one with --etcd (registry.etcd) (see \
              docs/registry.md)",

@@ -278,7 +278,9 @@ impl Settings {
             reason: format!("{min} is more than restart_max_ms, {max}"),
             remedy: "lower restart_min_ms, or raise restart_max_ms".to_owned(),
         });
-        restarts.or_else(|| self.proxy.contradiction())
+        restarts
+            .or_else(|| self.proxy.contradiction())
+            .or_else(|| self.registry.contradiction())
     }
 }
 

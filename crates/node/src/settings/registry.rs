@@ -1,9 +1,14 @@
-//! Where providers register by themselves, as the file spells it. What is written is judged by programs that follow a
-//! registry, which a node does not.
+//! Where providers register by themselves, as the file spells it. Whether it is written as etcd and keys there take it,
+//! programs judge that follow a registry, which a node does not.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use super::contradiction::Contradiction;
+
+/// What all keys begin with unless the file says it.
+const PREFIX: &str = "/heddle/v1/";
 
 /// A registry in etcd. None is followed while there is no endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -29,12 +34,87 @@ impl Default for RegistrySettings {
     fn default() -> Self {
         RegistrySettings {
             etcd: Vec::new(),
-            prefix: "/heddle/v1/".to_owned(),
+            prefix: PREFIX.to_owned(),
             ca: None,
             certificate: None,
             key: None,
             user: None,
             password_file: None,
+        }
+    }
+}
+
+impl RegistrySettings {
+    /// Our own certificate and its key, where there is one.
+    ///
+    /// # Errors
+    /// When one of the two is missing, and what to write.
+    pub fn own(&self) -> Result<Option<(&Path, &Path)>, String> {
+        match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(
+                "a certificate needs its key: name it with --etcd-key (registry.key)".to_owned(),
+            ),
+            (None, Some(_)) => Err(
+                "a key needs its certificate: name it with --etcd-cert (registry.certificate)"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// The user that we are to etcd, and the file that holds the password.
+    ///
+    /// # Errors
+    /// When one of the two is missing, and what to write.
+    pub fn login(&self) -> Result<Option<(&str, &Path)>, String> {
+        match (&self.user, &self.password_file) {
+            (Some(user), Some(password)) => Ok(Some((user, password))),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(
+                "a user needs a file with the password: --etcd-password-file (registry.password_file)"
+                    .to_owned(),
+            ),
+            (None, Some(_)) => {
+                Err("a password needs a user: --etcd-user (registry.user)".to_owned())
+            }
+        }
+    }
+
+    /// Whether a registry is to be followed.
+    ///
+    /// # Errors
+    /// What contradicts itself, and what to write instead.
+    pub fn is_followed(&self) -> Result<bool, String> {
+        let (own, login) = (self.own()?, self.login()?);
+        let is_default = self.prefix.trim_end_matches('/') == PREFIX.trim_end_matches('/');
+        let is_alone = own.is_none() && login.is_none() && self.ca.is_none() && is_default;
+        match (self.etcd.is_empty(), is_alone) {
+            (false, _) => Ok(true),
+            (true, true) => Ok(false),
+            (true, false) => Err(
+                "there is no registry to use it with: name one with --etcd (registry.etcd)"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    pub(super) fn contradiction(&self) -> Option<Contradiction> {
+        Some(Self::refused(self.is_followed().err()?))
+    }
+
+    /// What is wrong with it, for its author.
+    pub fn refused(reason: String) -> Contradiction {
+        Contradiction {
+            fields: &[
+                "registry.etcd",
+                "registry.certificate",
+                "registry.key",
+                "registry.user",
+                "registry.password_file",
+            ],
+            reason,
+            remedy: "see docs/registry.md".to_owned(),
         }
     }
 }

@@ -93,6 +93,10 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
             "s.yaml:2: proxy.workers.grow_above_percent: retire_below_percent is 50 and more than nine tenths of grow_above_percent, 40: workers would come and go without end (set retire_below_percent to at most 36)",
         ),
         (
+            "registry:\n  etcd: ['http://a:1']\n  user: a\n",
+            "s.yaml:2: registry.etcd: a user needs a file with the password: --etcd-password-file (registry.password_file) (see docs/registry.md)",
+        ),
+        (
             "workloads:\n  restart_min_ms: 40000\n",
             "s.yaml:2: workloads.restart_min_ms: 40000 is more than restart_max_ms, 30000 (lower restart_min_ms, or raise restart_max_ms)",
         ),
