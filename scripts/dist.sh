@@ -12,12 +12,14 @@ target_dir=${CARGO_TARGET_DIR:-target}
 suffix="$version-${host%%-*}-linux"
 
 # An explicit --target keeps the flag away from build scripts and procedural macros.
-RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=." \
-    cargo build --locked --profile dist --target "$host" --package heddle --package heddle-lab
+export RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=."
+cargo build --locked --profile dist --target "$host" --package heddle --package heddle-lab
+# By itself: of libraries that it shares it gets what it asks for, not what the others do.
+cargo build --locked --profile dist --target "$host" --package heddle-node
 
 mkdir -p dist
 rm -f dist/heddle-* dist/SHA256SUMS
-for name in heddle heddle-lab; do
+for name in heddle heddle-node heddle-lab; do
     built="$target_dir/$host/dist/$name"
     if ldd "$built" 2>/dev/null | grep -q '=>'; then
         echo "dist: $name is not static:" >&2

@@ -325,6 +325,11 @@ fn completion_knows_the_commands() {
         for word in ["validate", "rotate", "revoke"] {
             assert!(script.contains(word), "{shell}: {word}");
         }
+        let output = heddle(&["completion", shell, "--program", "heddle-node"]);
+        assert!(output.status.success());
+        let script = text(&output.stdout);
+        assert!(script.contains("heddle-node") && script.contains("token-file"));
+        assert!(!script.contains("rotate"), "{shell}");
     }
 }
 
