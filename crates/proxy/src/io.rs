@@ -21,13 +21,13 @@ use rustix::net::RecvFlags;
 use tokio::net::TcpStream;
 
 pub(crate) use error::{SideError, SideResult};
-pub(crate) use gather::keep;
+pub(crate) use gather::{COPY_BYTES, keep};
 pub(crate) use message::Message;
 pub(crate) use packed::Packed;
 pub(crate) use reset::{is_reset, leave_out_reset};
 pub(crate) use secured::{Proof, Secured, count_in, count_received};
 pub(crate) use socket::{once, poll_send};
-pub(crate) use wire::{COPY_BYTES, Carrier, Wire};
+pub(crate) use wire::{Carrier, Wire};
 
 /// One side of the proxy: what carries its bytes, what was read and not yet used, what was not yet written.
 #[derive(Debug)]

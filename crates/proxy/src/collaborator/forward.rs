@@ -13,7 +13,7 @@ use heddle_wire::preface::Kind;
 
 use super::attempt::Attempt;
 use super::exchange::{ClientRequest, Exchange};
-use super::steps::Reply;
+use super::reply::Reply;
 use super::{After, Connection, Upgraded};
 use crate::authorize::Guards;
 use crate::authorize::Live;

@@ -30,6 +30,7 @@ mod exchange;
 mod finish;
 mod forward;
 mod judge;
+mod reply;
 mod respond;
 mod room;
 mod steps;
@@ -55,7 +56,8 @@ use crate::upstream::{Endpoint, Lease, Upstream};
 use crate::worker::Worker;
 use arrive::NextRequest;
 use exchange::Exchange;
-use steps::{LastCalled, LastFound, Reply};
+use reply::Reply;
+use steps::{LastCalled, LastFound};
 
 /// Bytes of heads after which others get their turn, and as how many a short head counts: 16
 /// requests, or fewer long ones.

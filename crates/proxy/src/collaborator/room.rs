@@ -24,7 +24,7 @@ use heddle_telemetry::WorkerStats;
 
 use super::Connection;
 use super::exchange::Exchange;
-use super::steps::Reply;
+use super::reply::Reply;
 use crate::authorize::Live;
 use crate::balance::hash;
 use crate::clock::Millis;

@@ -30,10 +30,11 @@ use heddle_wire::http1::{Edits, RequestHead};
 
 use super::decision::Decision;
 use super::exchange::{ClientRequest, Exchange};
+use super::reply::Reply;
 use super::wait::Wait;
 use super::{Connection, LoggedRequestLine};
 use crate::door::Door;
-use crate::failure::{Failure, Reason};
+use crate::failure::Failure;
 use crate::io::Message;
 use crate::worker::{Scratch, Worker};
 
@@ -51,15 +52,6 @@ pub(super) enum Stop {
     Respond(Reply),
     #[cfg_attr(not(test), expect(dead_code, reason = "no step of the list waits yet"))]
     Wait(Wait),
-}
-
-/// An answer of our own.
-pub(super) enum Reply {
-    Failure(Failure),
-    /// A redirect to what stands in `scratch.value`.
-    Redirect {
-        status: u16,
-    },
 }
 
 /// The steps, in order.
@@ -193,17 +185,5 @@ where
 {
     fn from(reply: T) -> Self {
         Stop::Respond(reply.into())
-    }
-}
-
-impl From<Failure> for Reply {
-    fn from(failure: Failure) -> Self {
-        Reply::Failure(failure)
-    }
-}
-
-impl From<Reason> for Reply {
-    fn from(reason: Reason) -> Self {
-        Reply::Failure(reason.into())
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Connection;
 use super::exchange::Exchange;
-use super::steps::Reply;
+use super::reply::Reply;
 use crate::clock::Due;
 use crate::failure::{Failure, Reason};
 

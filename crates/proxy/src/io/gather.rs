@@ -6,6 +6,11 @@ use heddle_wire::buffer::{Chain, Pool};
 
 use super::{SideError, SideResult};
 
+/// Up to here, copying into one buffer and sending once is cheaper than gathering.
+pub(crate) const COPY_BYTES: usize = 4096;
+/// Blocks in one vectored call. Linux takes 1,024; beyond this the gain is gone.
+pub(super) const SLICES: usize = 32;
+
 /// Puts bytes into an outbox.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::wire::{COPY_BYTES, SLICES};
+use super::gather::{COPY_BYTES, SLICES};
 use super::{SideError, SideResult};
 
 /// Makes one system call that moves up to `room` bytes, given that the socket is ready for it.

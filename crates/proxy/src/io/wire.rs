@@ -11,15 +11,10 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::gather::{append, keep, limited};
+use super::gather::{COPY_BYTES, SLICES, append, keep, limited};
 use super::secured::RECORD_BYTES;
 use super::socket::{self, poll_send, poll_writev, written};
 use super::{Message, Proof, Secured, SideError, SideResult};
-
-/// Blocks in one vectored call. Linux takes 1,024; beyond this the gain is gone.
-pub(super) const SLICES: usize = 32;
-/// Up to here, copying into one buffer and sending once is cheaper than gathering.
-pub(crate) const COPY_BYTES: usize = 4096;
 
 /// What can carry the bytes of a side. As [`SideOf`](super::SideOf) has them, of which it does the part that depends on
 /// what it is.

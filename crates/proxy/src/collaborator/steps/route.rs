@@ -4,8 +4,9 @@ use heddle_model::Outcome;
 use heddle_wire::http1::{Field, RequestHead};
 
 use super::redirect::{TargetUri, location};
-use super::{CONTINUE, Reply, Step, StepContext, Stop};
+use super::{CONTINUE, Step, StepContext, Stop};
 use crate::clock::{Due, millis};
+use crate::collaborator::reply::Reply;
 use crate::entry::Entry;
 use crate::failure::Reason;
 use crate::route::{HTTP_PORT, Request};
