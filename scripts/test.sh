@@ -41,7 +41,7 @@ interleavings() {
     cargo test --locked --quiet --package heddle-proxy --features loom --lib -- intake interleavings 2>&1 |
         tee "$log_of_interleavings"
 }
-# What the demo shows is what is measured: both are optimised, and compiled in less than half the time of a release.
+# What the demo shows is what is measured: both are optimised a little, and compiled in a part of the time of a release.
 fast() { cargo build --locked --quiet --profile fast --package heddle --package heddle-lab --package bookstore; }
 cost() { PATH="$binaries:$PATH" heddle-lab bench cost --expect crates/lab/cost.txt; }
 demo() { PATH="$binaries:$PATH" heddle-lab demo --seconds 12; }
