@@ -40,22 +40,20 @@ impl Connection {
     pub(super) async fn forward(&mut self, exchange: &mut Exchange) -> Result<After, Reply> {
         self.count_request(exchange);
         let (mut attempt, mut upstream) = loop {
-            let (attempt, failure) = match self.place(exchange).await? {
-                Err(failure) => (None, failure),
-                Ok(mut attempt) => match self.send(exchange, &mut attempt).await {
-                    Err(failure) => (Some(attempt), failure),
-                    Ok(mut upstream) => {
-                        let heard = |cx: &mut Context<'_>| {
-                            self.poll_heard(cx, exchange, &mut attempt, &mut upstream)
-                        };
-                        match poll_fn(heard).await {
-                            Ok(()) => break (attempt, upstream),
-                            Err(failure) => (Some(attempt), failure),
-                        }
+            let mut attempt = self.place(exchange).await?;
+            let failure = match self.send(exchange, &mut attempt).await {
+                Err(failure) => failure,
+                Ok(mut upstream) => {
+                    let heard = |cx: &mut Context<'_>| {
+                        self.poll_heard(cx, exchange, &mut attempt, &mut upstream)
+                    };
+                    match poll_fn(heard).await {
+                        Ok(()) => break (attempt, upstream),
+                        Err(failure) => failure,
                     }
-                },
+                }
             };
-            self.attempt_failed(exchange, attempt.as_ref(), failure)?;
+            self.attempt_failed(exchange, &attempt, failure)?;
             // A request that is tried again holds no permit while it looks for another endpoint.
             drop(attempt);
             self.decide_again(exchange).await?;
@@ -73,20 +71,21 @@ impl Connection {
         Ok(self.settle(exchange, &attempt, upstream))
     }
 
-    /// Chooses the endpoint of an attempt, which may be asked. That there is none may be tried once more; what else
-    /// there is to say is said to the client.
-    async fn place(&mut self, exchange: &mut Exchange) -> Result<Result<Attempt, Failure>, Reply> {
-        let lease = match self.choose_endpoint(exchange) {
-            Ok(Some(lease)) => lease,
+    /// Chooses the endpoint of an attempt, if that may be asked.
+    ///
+    /// # Errors
+    /// The answer that the client gets instead: no other attempt would find an endpoint.
+    async fn place(&mut self, exchange: &mut Exchange) -> Result<Attempt, Reply> {
+        let lease = match self.choose_endpoint(exchange)? {
+            Some(lease) => lease,
             // In a box: it would take room in every connection.
-            Ok(None) => Box::pin(self.wait_for_room(exchange)).await?,
-            Err(failure) => return Ok(Err(failure)),
+            None => Box::pin(self.wait_for_room(exchange)).await?,
         };
         self.authorize(exchange, lease.endpoint().address)?;
         if lease.endpoint().place.via().is_some() {
             fits_nodes(self.worker.scratch.borrow().out.head())?;
         }
-        Ok(Ok(Attempt::begin(exchange, lease, &self.worker.clock)))
+        Ok(Attempt::begin(exchange, lease, &self.worker.clock))
     }
 
     /// Waits for the head of the response, and begins to pass it on.

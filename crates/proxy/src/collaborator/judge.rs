@@ -58,7 +58,7 @@ impl Connection {
         let (now, detail) = (self.worker.clock.now_ms(), failure.detail());
         let endpoint = attempt.lease.endpoint();
         self.worker.upstreams.failed(endpoint, now, &detail);
-        match self.may_retry(exchange, Some(attempt), &failure) {
+        match self.may_retry(exchange, attempt, &failure) {
             true => Err(failure),
             false => Ok(()),
         }
@@ -89,7 +89,7 @@ impl Connection {
         }
     }
 
-    /// An attempt has failed, or none could be made. Returns when another may be made.
+    /// An attempt has failed. Returns when another may be made.
     ///
     /// # Errors
     /// When none may: the request would be sent to an endpoint that may have it already, has been sent often
@@ -97,12 +97,10 @@ impl Connection {
     pub(super) fn attempt_failed(
         &self,
         exchange: &Exchange,
-        attempt: Option<&Attempt>,
+        attempt: &Attempt,
         failure: Failure,
     ) -> Result<(), Failure> {
-        if let Some(attempt) = attempt {
-            self.observe_failure(exchange, attempt, &failure);
-        }
+        self.observe_failure(exchange, attempt, &failure);
         if !self.may_retry(exchange, attempt, &failure) {
             return Err(failure);
         }
@@ -117,7 +115,7 @@ impl Connection {
         Ok(())
     }
 
-    fn may_retry(&self, exchange: &Exchange, attempt: Option<&Attempt>, failure: &Failure) -> bool {
+    fn may_retry(&self, exchange: &Exchange, attempt: &Attempt, failure: &Failure) -> bool {
         exchange.attempts < MAX_ATTEMPTS
             && exchange.response.status.is_none()
             && exchange.request.is_held()
@@ -126,10 +124,7 @@ impl Connection {
                 Retry::Safe => !self.door.is_fixed(),
                 // The connection was an old one, so that most likely the endpoint never saw the request; and its
                 // method promises that twice is as good as once (RFC 9110 section 9.2.2).
-                Retry::IfIdempotent => {
-                    attempt.is_some_and(|attempt| attempt.reused)
-                        && exchange.request.method.is_idempotent()
-                }
+                Retry::IfIdempotent => attempt.reused && exchange.request.method.is_idempotent(),
                 Retry::Never => false,
             }
     }
