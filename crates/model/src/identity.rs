@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::name::InvalidName;
+use crate::text_form::text_form;
 use crate::{Name, Namespace, ServiceAccountName, is_dns_subdomain};
 
 #[cfg(test)]
@@ -196,7 +197,7 @@ impl SpiffeId {
 }
 
 impl SpiffeId {
-    pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}{}/", self.trust_domain)?;
         match &self.subject {
             Subject::Workload(ServiceAccountName { namespace, name }) => {
@@ -206,6 +207,12 @@ impl SpiffeId {
             Subject::Control => f.write_str(CONTROL),
         }
     }
+}
+
+text_form! {
+    TrustDomain => |this, f| f.write_str(this.as_str());
+    NodeName => |this, f| f.write_str(this.as_str());
+    SpiffeId => |this, f| this.write(f);
 }
 
 fn parse(text: &str) -> Option<SpiffeId> {

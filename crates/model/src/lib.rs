@@ -23,6 +23,7 @@ mod random;
 pub mod report;
 mod route;
 mod service;
+mod text_form;
 mod workload;
 
 pub use backoff::Backoff;

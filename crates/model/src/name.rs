@@ -3,14 +3,10 @@
 //! All of them hold an `Arc<str>`: a clone is a reference count, so that a name can label a
 //! connection, a metric series and a log line without copying text.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
-use crate::identity::{NodeName, SpiffeId, TrustDomain};
-use crate::policy::PolicyName;
+use crate::text_form::text_form;
 
 #[cfg(test)]
 mod tests;
@@ -112,38 +108,6 @@ impl Name {
     }
 }
 
-/// What all names have in common: they are text to all that read or write them, and what is no name
-/// is not taken.
-macro_rules! text_form {
-    ($($name:ident => |$this:ident, $f:ident| $show:expr;)*) => {$(
-        impl fmt::Display for $name {
-            fn fmt(&self, $f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let $this = self;
-                $show
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(self, f)
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = Cow::<'de, str>::deserialize(deserializer)?;
-                Self::parse(&text).map_err(de::Error::custom)
-            }
-        }
-    )*};
-}
-
 /// A name made of a namespace and a name, shown as `namespace/name`.
 macro_rules! namespaced {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -186,10 +150,6 @@ macro_rules! namespaced {
 text_form! {
     Namespace => |this, f| f.write_str(&this.0);
     Name => |this, f| f.write_str(&this.0);
-    TrustDomain => |this, f| f.write_str(this.as_str());
-    NodeName => |this, f| f.write_str(this.as_str());
-    SpiffeId => |this, f| this.write(f);
-    PolicyName => |this, f| this.write(f);
 }
 
 namespaced! {

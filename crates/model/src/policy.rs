@@ -19,6 +19,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::name::InvalidName;
+use crate::text_form::text_form;
 use crate::{Name, Namespace, PathMatch, SpiffeId, Subject, TrustDomain};
 
 mod guard;
@@ -90,9 +91,13 @@ impl PolicyName {
         })
     }
 
-    pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind.as_str(), self.namespace, self.name)
     }
+}
+
+text_form! {
+    PolicyName => |this, f| this.write(f);
 }
 
 /// What is done with what a policy's rules match.
