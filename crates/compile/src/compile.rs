@@ -25,6 +25,7 @@ mod attach;
 mod backend;
 mod balancing;
 mod cluster_ip;
+mod context;
 mod endpoint;
 mod filter;
 pub(crate) mod index;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use heddle_model::report::{Problem, Report};
 
-use crate::manifest::Kind;
+use crate::manifest::kind::Kind;
 
 /// The report that is being written, and what only the rest of the work needs to know.
 #[derive(Debug, Clone, Default)]

@@ -5,7 +5,7 @@
 
 use heddle_model::{Backend, BackendTarget, InvalidName, ServiceName};
 
-use super::route::RouteContext;
+use super::context::RouteContext;
 use super::workload::MAX_WEIGHT;
 use super::{Scope, filter, find_service, name_namespace, protocol};
 use crate::check;

@@ -1,17 +1,14 @@
 //! What annotations say about the load of endpoints: how many requests they take, who waits, who is left out.
 
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use heddle_model::{
     AppProtocol, Balancer, Balancing, Ejection, Failing, HashOn, Line, MAX_ROOM, MAX_SLOW_START_MS,
-    RetryBudget, ServicePort, WorkloadName,
+    RetryBudget, ServicePort,
 };
 
-use super::index::Index;
 use super::{Scope, did_you_mean};
 use crate::check::{self, Flaw};
-use crate::findings::Findings;
 use crate::manifest::Object;
 use crate::manifest::node::FieldPath;
 use crate::registered::MAX_REQUESTS_ANNOTATION;
@@ -82,16 +79,6 @@ fn at(key: &str) -> FieldPath {
 pub(super) fn max_requests(object: &Object, scope: &mut Scope<'_>) -> Option<u32> {
     let mut annotations = Annotations { object, scope };
     annotations.read(MAX_REQUESTS, |text| number(text, 1..=MAX_ROOM, "requests"))
-}
-
-/// The same of every LocalWorkload that says so. What is wrong with it was told when that was compiled.
-pub(super) fn of_workloads(index: &Index<'_>) -> BTreeMap<WorkloadName, u32> {
-    let told = &mut Findings::default();
-    let each = index.workloads.iter().filter_map(|(name, (object, _))| {
-        let room = max_requests(object, &mut Scope::of(object, told))?;
-        Some((name.clone(), room))
-    });
-    each.collect()
 }
 
 pub(super) fn balancer(object: &Object, scope: &mut Scope<'_>) -> Balancer {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use heddle_model::{Endpoint, Workload, WorkloadName};
 
-use super::service::{ServiceContext, port_name};
+use super::context::ServiceContext;
 use super::{Scope, did_you_mean};
 use crate::check;
 use crate::manifest::Kind;
@@ -106,7 +106,7 @@ fn of_slices(
 ) -> BTreeMap<SocketAddr, Endpoint> {
     let mut found = BTreeMap::new();
     for slice in context.slices {
-        for address in slice.endpoints(port_name(written)) {
+        for address in slice.endpoints(written.port_name()) {
             // An address that a workload has is that workload, whichever slice names it; whichever of its
             // addresses it is, it counts once.
             let owner = context.owners.of(address);

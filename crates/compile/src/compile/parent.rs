@@ -4,9 +4,9 @@
 //! caller; one whose parent is in another namespace is a consumer route and holds for callers of the
 //! route's namespace (Gateway API, `ParentReference`).
 
-use heddle_model::{Service, ServiceName, ServicePort};
+use heddle_model::{Namespace, Service, ServiceName, ServicePort};
 
-use super::route::{Attachment, RouteContext};
+use super::context::RouteContext;
 use super::{Scope, did_you_mean, find_service, name_namespace, protocol};
 use crate::check;
 use crate::manifest::Kind;
@@ -16,6 +16,15 @@ use crate::manifest::node::FieldPath;
 
 /// Parents of one route (Gateway API).
 const MAX_PARENTS: usize = 32;
+
+/// A port of a Service that a route is attached to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Attachment {
+    pub(super) service: ServiceName,
+    pub(super) port: u16,
+    /// The namespace whose callers alone the route is for: that of a consumer route.
+    pub(super) consumer: Option<Namespace>,
+}
 
 /// The ports that a route is attached to, each once.
 pub(super) fn attachments(

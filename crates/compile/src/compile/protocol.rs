@@ -78,3 +78,25 @@ fn by_name(name: &str) -> AppProtocol {
 pub(super) fn takes_routes(protocol: AppProtocol) -> bool {
     matches!(protocol, AppProtocol::Http | AppProtocol::Undeclared)
 }
+
+/// Whether a port is TCP's. Others are left out, which a DNS Service must survive.
+pub(super) fn is_tcp(protocol: Option<&str>, at: &FieldPath, scope: &mut Scope<'_>) -> bool {
+    match protocol {
+        None | Some("" | "TCP") => true,
+        Some("UDP" | "SCTP") => {
+            let reason = "only TCP is carried: this port is left out";
+            let remedy = "callers dial the endpoints themselves; remove the port if none do";
+            scope.warn(&at.field("protocol"), reason, remedy);
+            false
+        }
+        Some(other) => {
+            let remedy = did_you_mean(other, ["TCP", "UDP", "SCTP"], "use TCP");
+            scope.error(
+                &at.field("protocol"),
+                format!("{other:?} is no protocol"),
+                remedy,
+            );
+            false
+        }
+    }
+}

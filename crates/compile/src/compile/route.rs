@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use heddle_model::{Namespace, Outcome, PathMatch, RouteAction, RouteMatch, Service, ServiceName};
+use heddle_model::{Outcome, PathMatch, RouteAction, RouteMatch, Service};
 
+use super::context::RouteContext;
 use super::index::Index;
+use super::parent::Attachment;
 use super::{Scope, backend, filter, matcher, parent};
 use crate::check;
 use crate::findings::Findings;
@@ -34,34 +36,6 @@ pub(super) struct Route {
 pub(super) struct Rule {
     pub(super) matches: Vec<RouteMatch>,
     pub(super) action: Arc<RouteAction>,
-}
-
-/// A port of a Service that a route is attached to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Attachment {
-    pub(super) service: ServiceName,
-    pub(super) port: u16,
-    /// The namespace whose callers alone the route is for: that of a consumer route.
-    pub(super) consumer: Option<Namespace>,
-}
-
-/// What the parts of a route are judged against.
-pub(super) struct RouteContext<'a> {
-    pub(super) index: &'a Index<'a>,
-    pub(super) services: &'a [Service],
-    pub(super) object: &'a Object,
-    /// Namespaces of the Services that the route is attached to.
-    pub(super) parent_namespaces: Vec<Namespace>,
-}
-
-impl RouteContext<'_> {
-    pub(super) fn service(&self, name: &ServiceName) -> Option<&Service> {
-        let found = self
-            .services
-            .binary_search_by(|service| service.name.cmp(name))
-            .ok()?;
-        self.services.get(found)
-    }
 }
 
 /// Compiles every HTTPRoute.

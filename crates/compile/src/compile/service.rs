@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_model::{AppProtocol, Service, ServiceName, ServicePort, Workload, WorkloadName};
 
+use super::context::ServiceContext;
 use super::index::Index;
 use super::selector::{Owners, Selectable};
-use super::slice::SlicePorts;
 use super::{Scope, balancing, did_you_mean, endpoint, protocol, slice};
 use crate::check;
 use crate::findings::Findings;
@@ -26,7 +26,7 @@ pub(super) fn compile(
     findings: &mut Findings,
 ) -> Vec<Service> {
     let slices = slice::by_service(index, findings);
-    let rooms = balancing::of_workloads(index);
+    let rooms = rooms(index);
     let selectable = Selectable::new(workloads);
     let owners = Owners::new(workloads, |name| index.is_registered(name));
     let mut endpoints_left = MAX_ENDPOINTS;
@@ -49,14 +49,15 @@ pub(super) fn compile(
         .collect()
 }
 
-/// What a Service's endpoints are found in.
-pub(super) struct ServiceContext<'a> {
-    pub(super) index: &'a Index<'a>,
-    selectable: &'a Selectable<'a>,
-    pub(super) owners: &'a Owners<'a>,
-    /// How many requests workloads take at once that say so.
-    pub(super) rooms: &'a BTreeMap<WorkloadName, u32>,
-    pub(super) slices: &'a [SlicePorts],
+/// How many requests every LocalWorkload takes at once that says so. What is wrong with it was told when
+/// that was compiled.
+fn rooms(index: &Index<'_>) -> BTreeMap<WorkloadName, u32> {
+    let told = &mut Findings::default();
+    let each = index.workloads.iter().filter_map(|(name, (object, _))| {
+        let room = balancing::max_requests(object, &mut Scope::of(object, told))?;
+        Some((name.clone(), room))
+    });
+    each.collect()
 }
 
 fn service(
@@ -214,7 +215,7 @@ fn ports(
     let mut ports: BTreeMap<u16, ServicePort> = BTreeMap::new();
     for (position, written) in written.iter().enumerate() {
         let at = at.index(position);
-        if !is_tcp(written.protocol.as_deref(), &at, scope) {
+        if !protocol::is_tcp(written.protocol.as_deref(), &at, scope) {
             continue;
         }
         check_name(written, count, &mut names, &at, scope);
@@ -232,7 +233,7 @@ fn ports(
         ports.insert(
             port,
             ServicePort {
-                name: port_name(written).map(str::to_owned),
+                name: written.port_name().map(str::to_owned),
                 port,
                 protocol: protocol::of(written, &at, scope),
                 endpoints: endpoint::of_port(written, port, selected, context, &at, scope),
@@ -244,11 +245,6 @@ fn ports(
     ports.into_values().collect()
 }
 
-/// A port's name; the API server takes an empty one for none.
-pub(super) fn port_name(written: &ServicePortSpec) -> Option<&str> {
-    written.name.as_deref().filter(|name| !name.is_empty())
-}
-
 fn check_name<'s>(
     written: &'s ServicePortSpec,
     count: usize,
@@ -256,7 +252,7 @@ fn check_name<'s>(
     at: &FieldPath,
     scope: &mut Scope<'_>,
 ) {
-    match port_name(written) {
+    match written.port_name() {
         Some(name) if !heddle_model::is_dns_label(name) => {
             let remedy = "use a-z, 0-9 and '-', at most 63 characters";
             scope.error(
@@ -280,27 +276,5 @@ fn check_name<'s>(
             );
         }
         _ => {}
-    }
-}
-
-/// Whether a port is TCP's. Others are left out, which a DNS Service must survive.
-pub(super) fn is_tcp(protocol: Option<&str>, at: &FieldPath, scope: &mut Scope<'_>) -> bool {
-    match protocol {
-        None | Some("" | "TCP") => true,
-        Some("UDP" | "SCTP") => {
-            let reason = "only TCP is carried: this port is left out";
-            let remedy = "callers dial the endpoints themselves; remove the port if none do";
-            scope.warn(&at.field("protocol"), reason, remedy);
-            false
-        }
-        Some(other) => {
-            let remedy = did_you_mean(other, ["TCP", "UDP", "SCTP"], "use TCP");
-            scope.error(
-                &at.field("protocol"),
-                format!("{other:?} is no protocol"),
-                remedy,
-            );
-            false
-        }
     }
 }

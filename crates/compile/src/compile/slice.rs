@@ -6,8 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use heddle_model::ServiceName;
 
 use super::index::Index;
-use super::service::is_tcp;
-use super::{Scope, balancing, did_you_mean, find_service};
+use super::{Scope, balancing, did_you_mean, find_service, protocol};
 use crate::check;
 use crate::findings::Findings;
 use crate::manifest::core::EndpointSlice;
@@ -160,7 +159,7 @@ fn ports(body: &EndpointSlice, scope: &mut Scope<'_>) -> Vec<(Option<String>, u1
     let mut ports = Vec::new();
     for (position, written) in written.iter().enumerate() {
         let at = at.index(position);
-        if !is_tcp(written.protocol.as_deref(), &at, scope) {
+        if !protocol::is_tcp(written.protocol.as_deref(), &at, scope) {
             continue;
         }
         let Some(number) = written.port else {

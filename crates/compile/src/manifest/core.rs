@@ -51,6 +51,13 @@ pub(crate) struct ServicePortSpec {
     pub(crate) app_protocol: Option<String>,
 }
 
+impl ServicePortSpec {
+    /// The port's name; the API server takes an empty one for none.
+    pub(crate) fn port_name(&self) -> Option<&str> {
+        self.name.as_deref().filter(|name| !name.is_empty())
+    }
+}
+
 /// A port by number or by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum IntOrString {
