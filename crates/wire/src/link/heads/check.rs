@@ -3,7 +3,7 @@
 use memchr::{memchr, memchr_iter};
 
 use super::HeadError;
-use super::template::{Slot, SlotKind};
+use super::slot::{Slot, SlotKind};
 use crate::http1::FieldKind;
 
 /// RFC 9110 section 5.6.2.

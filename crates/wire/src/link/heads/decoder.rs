@@ -1,7 +1,8 @@
 //! Blocks to heads.
 
 use super::number::Reader;
-use super::template::{Slot, SlotKind, Template};
+use super::slot::{Slot, SlotKind};
+use super::template::Template;
 use super::{HeadError, HeadLimits, check, instruction};
 
 /// Turns blocks into heads.

@@ -3,8 +3,9 @@
 use super::define::define;
 use super::learn::{Draft, Kin, SlotEnd, has_parts};
 use super::lines::{Lines, is_separator};
+use super::slot::Slot;
 use super::table::{Entry, TemplateTable};
-use super::template::{Slot, Template};
+use super::template::Template;
 use super::{HeadLimits, check, instruction, number};
 
 use memchr::memchr;

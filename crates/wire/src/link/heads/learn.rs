@@ -15,7 +15,8 @@
 
 use super::check::is_secret;
 use super::lines::{LineSpan, Lines, behind_blanks, is_separator};
-use super::template::{Slot, SlotKind, Template};
+use super::slot::{Slot, SlotKind};
+use super::template::Template;
 use super::value::kind_of;
 
 /// Slots in a target before it becomes one slot.
