@@ -10,6 +10,7 @@
 //!  sink ◄──────────────────────────┘       no empty buffer left: drop the line, count it
 //! ```
 
+mod chunk;
 mod clock;
 mod json;
 mod record;

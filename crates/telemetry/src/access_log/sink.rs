@@ -3,16 +3,13 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 
+use super::chunk::{BUFFERS, Chunk, Message};
 use super::clock::Clock;
 use super::record::{MAX_LINE, Record};
-use super::writer::{Chunk, Message};
 use crate::WorkerStats;
 
 /// A buffer is handed over once it holds this much, in bytes.
 const FULL: usize = 16 * 1024;
-/// Buffers of one sink: one is written to while the others are on their way to the disk.
-pub(super) const BUFFERS: usize = 4;
-
 /// Writes a Worker's records. Owned by the Worker; dropping it hands over what is left.
 #[derive(Debug)]
 pub struct LogSink {

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::sink::{BUFFERS, LogSink};
+use super::chunk::{BUFFERS, Chunk, Message};
+use super::sink::LogSink;
 use crate::WorkerStats;
 
 /// Chunks that may wait for the writer, over all sinks.
@@ -24,24 +25,6 @@ pub enum Target {
     Stdout,
     /// A file, appended to; created with mode 0640.
     File(PathBuf),
-}
-
-/// A buffer on its way to the disk, with the way back.
-#[derive(Debug)]
-pub(super) struct Chunk {
-    pub(super) bytes: Vec<u8>,
-    /// Whose lines they are, to be counted there if they are lost.
-    pub(super) stats: Arc<WorkerStats>,
-    pub(super) give_back: SyncSender<Vec<u8>>,
-}
-
-#[derive(Debug)]
-pub(super) enum Message {
-    Write(Chunk),
-    /// Look at the reopen flag.
-    Wake,
-    /// Say when everything before this is written.
-    Barrier(SyncSender<()>),
 }
 
 /// Handle of the access log. Clones are the same log; the writer ends with the last handle and
