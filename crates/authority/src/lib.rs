@@ -40,6 +40,7 @@ mod roots;
 mod rotation;
 mod settings;
 mod site;
+mod stage;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -55,10 +56,11 @@ pub use members::{MAX_MEMBERS, Member, is_reachable};
 pub use permission::{Asker, IssuanceRefusal, may_issue};
 pub use request::{CertificateRequest, MAX_REQUEST_BYTES, RequestFault};
 pub use roots::Origin;
-pub use rotation::{NextRoot, RotationRefusal, RotationStatus, Stage};
+pub use rotation::{NextRoot, RotationRefusal, RotationStatus};
 pub use rustls_pki_types::UnixTime;
 pub use settings::{AuthoritySettings, OutOfBounds};
 pub use site::{SiteCertificates, SiteError, request_site, site_request_pem};
+pub use stage::Stage;
 pub use token::{
     DEFAULT_TOKEN_LIFE, MAX_TOKEN_LIFE, MAX_TOKENS, TokenError, TokenInfo, TokenRefusal,
 };

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::certificate::{self, CaCertificate, CaFault, SignFault};
 use super::error::{AuthorityError, Lost};
 use super::key::CaKey;
-use super::rotation::Stage;
+use super::stage::Stage;
 use super::{AuthoritySettings, UnixTime};
 
 const STATE: &str = "state.json";

@@ -18,28 +18,16 @@ use heddle_model::NodeName;
 use heddle_model::calendar::utc;
 use heddle_transport::secrets::pem;
 use heddle_transport::secrets::{Folder, FolderError};
-use serde::{Deserialize, Serialize};
 
 use super::certificate::{CaCertificate, CaFault};
 use super::error::AuthorityError;
 use super::key::CaKey;
 use super::roots::{self, RootEntry, Roots, Signer};
+use super::stage::Stage;
 use super::{AuthoritySettings, UnixTime};
 
 /// How many nodes a refusal names.
 const MAX_NAMED: usize = 10;
-
-/// Where a rotation of roots stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
-    /// There is one root.
-    Steady,
-    /// Two are trusted, the old one signs.
-    Begun,
-    /// Two are trusted, the new one signs.
-    Switched,
-}
 
 /// Where a rotation stands, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -249,20 +237,6 @@ fn confirmed(unconfirmed: &[NodeName], force: bool) -> Result<(), RotationRefusa
     match unconfirmed.is_empty() || force {
         true => Ok(()),
         false => Err(RotationRefusal::Unconfirmed(unconfirmed.to_vec())),
-    }
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Steady => "there is one root and no rotation under way (the next step is begin)",
-            Self::Begun => {
-                "two roots are trusted and the old one signs (the next step is switch, or cancel)"
-            }
-            Self::Switched => {
-                "two roots are trusted and the new one signs (the next step is finish)"
-            }
-        })
     }
 }
 
