@@ -47,7 +47,7 @@ use full::FullSeen;
 use guests::Guests;
 pub use leftovers::{Removed, uninstall};
 use memory::{Memory, Remembered};
-use pods::Pods;
+use pods::{EnrolledPod, Pods};
 
 /// The shortest and the longest wait before a proxy that died is started again. The first time there is
 /// none.
@@ -452,7 +452,8 @@ impl RunningHolder {
 
     /// Writes down which pods there are. Returns why that cannot be done, in words.
     fn remember(&mut self) -> Option<String> {
-        let error = self.memory.keep(self.pods.all()).err()?;
+        let pods = self.pods.all().filter_map(EnrolledPod::remembered);
+        let error = self.memory.keep(pods).err()?;
         let why = format!("{error}: a holder that is restarted does not know all its pods");
         tracing::error!("{why}");
         Some(why)

@@ -12,7 +12,6 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::HolderError;
-use super::pods::EnrolledPod;
 use crate::request::{PodState, PodStatus};
 use crate::{Exclude, Fate};
 
@@ -178,15 +177,12 @@ impl Memory {
     }
 
     /// Keeps these, in place of what there was.
-    pub(super) fn keep<'a>(
+    pub(super) fn keep(
         &mut self,
-        pods: impl Iterator<Item = &'a EnrolledPod>,
+        pods: impl Iterator<Item = Remembered>,
     ) -> Result<(), HolderError> {
         let lost = self.lost.iter().map(|lost| lost.pod.clone());
-        let remembered: Vec<Remembered> = pods
-            .filter_map(EnrolledPod::remembered)
-            .chain(lost)
-            .collect();
+        let remembered: Vec<Remembered> = pods.chain(lost).collect();
         let kept = serde_json::to_vec_pretty(&remembered).map_err(io::Error::from);
         let kept = kept.and_then(|bytes| {
             // A file that was removed is written again.

@@ -9,12 +9,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use heddle_model::WorkloadName;
+use rustix::io::Errno;
 
 use super::memory::Remembered;
 use super::sockets::{self, Found};
 use super::watch::{Watch, Watches};
 use crate::hooks::{HookError, Hooks, Range};
 use crate::request::{PodState, PodStatus};
+use crate::source::may_speak_as;
 use crate::{Exclude, Family, Fate, PodId, routes};
 
 use begun::ANSWERED_WITHIN;
@@ -93,6 +95,20 @@ impl EnrolledPod {
             fate: self.fate,
             reason: None,
         }
+    }
+
+    /// Whether the proxy may speak to it with that address, which is another host's or no host's.
+    fn may_speak(&self, family: Family, source: SocketAddr) -> io::Result<()> {
+        let is_right =
+            may_speak_as(source, family, &self.addresses) && !self.others.contains(&source.ip());
+        // Of a pod with more addresses than are kept, the kernel knows the rest.
+        if is_right
+            && (self.more == 0 || !sockets::is_of_namespace(self.netns.as_fd(), source.ip())?)
+        {
+            return Ok(());
+        }
+        tracing::debug!(workload = %self.workload, %source, "the proxy is not to speak with this address");
+        Err(Errno::ACCESS.into())
     }
 
     /// What is needed to enrol it again; none for one that is released, or that is ours anyway.
@@ -186,7 +202,7 @@ impl Pods {
     ) -> io::Result<OwnedFd> {
         let pod = self.pods.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
         if let Some(source) = source {
-            sockets::may_speak(pod, family, source)?;
+            pod.may_speak(family, source)?;
             if !pod.routed {
                 let routed = routes::prepare(pod.netns.as_fd());
                 routed.inspect_err(|error| {

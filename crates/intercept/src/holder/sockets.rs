@@ -2,17 +2,15 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 
-use super::pods::EnrolledPod;
 use crate::namespace::within;
 use crate::routes::{MARK, OWN_MARK};
 use crate::sockopt::{set_mark, set_port_at_connect, set_transparent};
-use crate::source::may_speak_as;
 use crate::{Family, INBOUND_PORT, OUTBOUND_PORT};
 
 /// Connections that may wait to be accepted. The kernel cuts it to `net.core.somaxconn`.
@@ -93,20 +91,8 @@ fn listener(port: u16) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Whether the proxy may speak to a pod with that address, which is another host's or no host's.
-pub(super) fn may_speak(pod: &EnrolledPod, family: Family, source: SocketAddr) -> io::Result<()> {
-    let is_right =
-        may_speak_as(source, family, &pod.addresses) && !pod.others.contains(&source.ip());
-    // Of a pod with more addresses than are kept, the kernel knows the rest.
-    if is_right && (pod.more == 0 || !is_of_namespace(pod.netns.as_fd(), source.ip())?) {
-        return Ok(());
-    }
-    tracing::debug!(workload = %pod.workload, %source, "the proxy is not to speak with this address");
-    Err(Errno::ACCESS.into())
-}
-
 /// Whether an ordinary program of a namespace may speak with that address.
-fn is_of_namespace(netns: BorrowedFd<'_>, address: IpAddr) -> io::Result<bool> {
+pub(super) fn is_of_namespace(netns: BorrowedFd<'_>, address: IpAddr) -> io::Result<bool> {
     within(netns, || {
         let socket = stream(match address {
             IpAddr::V4(_) => AddressFamily::INET,
