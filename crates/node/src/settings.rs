@@ -8,6 +8,7 @@ mod contradiction;
 mod control;
 mod error;
 mod file;
+mod metrics;
 mod proxy;
 mod registry;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod within;
 pub use contradiction::Contradiction;
 pub use control::Control;
 pub use error::SettingsError;
-pub use file::{LogFormat, LogLevel, MeshSettings, Metrics, Settings};
+pub use file::{LogFormat, LogLevel, MeshSettings, Settings};
+pub use metrics::Metrics;
 pub use registry::RegistrySettings;
 pub use within::Within;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::file::Metrics;
+use super::metrics::Metrics;
 use super::within::Within;
 
 /// `heddle control`.
