@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use heddle_node::exit;
 
 use crate::commands;
@@ -38,13 +38,4 @@ pub(crate) enum Command {
     Completion(commands::completion::Args),
     /// Print the version
     Version,
-}
-
-/// How a command prints its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OutputFormat {
-    /// For people
-    Text,
-    /// For programs: fields are only ever added
-    Json,
 }

@@ -32,8 +32,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-use crate::cli::OutputFormat;
 use crate::order::Order;
+use crate::output::OutputFormat;
 
 /// Prints a command's result. That the reader went away (`heddle status | head`) is no failure.
 fn print(text: &str) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ mod commands;
 mod control;
 mod life;
 mod order;
+mod output;
 mod register;
 mod registry;
 mod report;

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::holder::Interception;
 use super::status::{StatusAnswer, who};
-use crate::cli::OutputFormat;
+use crate::output::OutputFormat;
 
 #[cfg(test)]
 mod tests;

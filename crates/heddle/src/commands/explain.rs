@@ -10,7 +10,7 @@ use heddle_node::exit::{Exit, Failure};
 use serde::Deserialize;
 
 use super::folder::{self, Reader};
-use crate::cli::OutputFormat;
+use crate::output::OutputFormat;
 use crate::settings;
 
 /// Say whether a caller gets through, and why

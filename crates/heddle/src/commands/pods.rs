@@ -15,7 +15,7 @@ use heddle_node::exit::{Exit, Failure};
 use heddle_node::table;
 
 use super::holder::{how, namespaces, place, who};
-use crate::cli::OutputFormat;
+use crate::output::OutputFormat;
 
 /// List the pods whose traffic is intercepted on this node
 #[derive(Debug, clap::Args)]

@@ -17,8 +17,8 @@ use heddle_node::table::{self, count};
 use heddle_node::time::duration;
 use serde::Deserialize;
 
-use crate::cli::OutputFormat;
 use crate::order::ControlStatus;
+use crate::output::OutputFormat;
 
 /// Show what a running heddle serves, where, and how it is doing
 #[derive(Debug, clap::Args)]

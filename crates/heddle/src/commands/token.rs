@@ -10,9 +10,9 @@ use heddle_node::exit::{Exit, Failure};
 use heddle_node::table;
 
 use super::Asked;
-use crate::cli::OutputFormat;
 use crate::life;
 use crate::order::{Changed, Order, TokenCreated, TokenStatus};
+use crate::output::OutputFormat;
 
 /// Let nodes join: make, list and revoke join tokens
 ///

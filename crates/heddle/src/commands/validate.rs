@@ -12,7 +12,7 @@ use heddle_node::table::count;
 use serde::Serialize;
 
 use super::folder::{self, Reader};
-use crate::cli::OutputFormat;
+use crate::output::OutputFormat;
 use crate::settings;
 
 /// Check a folder of manifests, or settings, without serving anything
