@@ -14,6 +14,7 @@ mod caller;
 mod manifests;
 mod mesh;
 mod metrics;
+mod page;
 mod place;
 mod process;
 mod program;

@@ -29,6 +29,7 @@ mod mount;
 mod namespace;
 mod network;
 mod node;
+mod output;
 mod place;
 mod plan;
 mod pod;
@@ -39,6 +40,7 @@ mod restart;
 mod session;
 mod settings;
 mod status;
+mod which;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -25,6 +25,7 @@ use registry::Abilities;
 mod figures;
 mod mesh;
 mod plan;
+mod provider;
 mod registry;
 mod runs;
 mod stage;

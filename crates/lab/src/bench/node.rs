@@ -14,7 +14,6 @@ use super::install;
 use super::machine::Machine;
 use chart::Panel;
 use kind::Kind;
-use scene::Tools;
 
 mod chart;
 mod cpu;
@@ -32,6 +31,17 @@ pub(super) use cpu::run as cpu;
 pub(super) use latency::run as latency;
 pub(super) use memory::run as memory;
 pub(super) use qps::run as qps;
+
+/// Where servers serve.
+const PORT: u16 = 80;
+
+/// The programs.
+struct Tools {
+    lab: PathBuf,
+    heddle: PathBuf,
+    envoy: Option<PathBuf>,
+    nft: Option<PathBuf>,
+}
 
 /// What the user may say to `bench node-…`.
 #[derive(Args, Clone)]

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval_at, timeout};
 
-use super::shopper::Page;
+use super::page::Page;
 
 /// How long an answer may take.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);

@@ -7,12 +7,12 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use serde::Deserialize;
+use anyhow::bail;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::asker::Asker;
+use super::page::VERSIONS;
 
 /// How many pages are opened at the same time at most.
 const SHOPPERS: u32 = 10;
@@ -20,35 +20,6 @@ const SHOPPERS: u32 = 10;
 const TOLD_FAILURES: usize = 5;
 /// How long the services may take to answer the first page.
 const OPENING_LIMIT: Duration = Duration::from_secs(20);
-/// What a page says of its reviews.
-const VERSIONS: [&str; 2] = ["v1", "v2"];
-
-/// What the demo reads of a page.
-#[derive(Deserialize)]
-pub(super) struct Page {
-    reviews: Reviews,
-}
-
-#[derive(Deserialize)]
-struct Reviews {
-    version: String,
-}
-
-impl Page {
-    /// Says which reviews are on a page.
-    ///
-    /// # Errors
-    /// It is no such page.
-    pub(super) fn read(body: &[u8]) -> anyhow::Result<String> {
-        let page: Page =
-            serde_json::from_slice(body).context("the page is not what it should be")?;
-        let version = page.reviews.version;
-        match VERSIONS.contains(&version.as_str()) {
-            true => Ok(version),
-            false => bail!("the page has reviews of an unknown version"),
-        }
-    }
-}
 
 /// What the shopper saw so far.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,6 @@
 //! `heddle-lab up`, `down`, `exec`, `list`, `status`.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process;
@@ -13,7 +12,9 @@ use clap::{Args, Subcommand};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::output::print;
 use super::programs::Programs;
+use super::which::{Which, only};
 use super::{
     Lab, LabName, Plan, apply, dns, keeper, labs, requirements, restart, settings, status,
 };
@@ -104,14 +105,6 @@ pub struct Validate {
     /// The heddle program, which checks settings [default: beside heddle-lab, else in PATH]
     #[arg(long, value_name = "PATH")]
     heddle: Option<PathBuf>,
-}
-
-/// Which lab is meant.
-#[derive(Args)]
-pub struct Which {
-    /// The lab [default: the only one that is up]
-    #[arg(value_name = "NAME")]
-    pub(super) lab: Option<LabName>,
 }
 
 /// What `heddle-lab down` is told.
@@ -267,43 +260,6 @@ fn exec(options: &Exec) -> anyhow::Result<()> {
     Err(failed).with_context(|| format!("cannot run {}", program.display()))
 }
 
-/// The lab that is meant, when there is one that can be meant; `how` says how one is named.
-pub(super) fn only(name: Option<&LabName>, how: &str) -> anyhow::Result<LabName> {
-    match name {
-        Some(name) => Ok(name.clone()),
-        None => only_of(&labs(), how),
-    }
-}
-
-fn only_of(labs: &[LabName], how: &str) -> anyhow::Result<LabName> {
-    match labs {
-        [only] => Ok(only.clone()),
-        [] => bail!("no lab is up (heddle-lab up FILE)"),
-        several => {
-            let names: Vec<&str> = several.iter().map(LabName::as_str).collect();
-            let names = names.join(", ");
-            bail!(
-                "{} labs are up: {names} (say which with {how})",
-                several.len()
-            )
-        }
-    }
-}
-
-/// Prints a result. That the reader went away (`heddle-lab list | grep -q …`) is no failure.
-///
-/// # Errors
-/// Standard output cannot be written to: its disk is full, for instance.
-pub(super) fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to standard output")
-        }
-        _ => Ok(()),
-    }
-}
-
 fn list() -> anyhow::Result<()> {
     let may_look = requirements::check_rights().is_ok();
     for name in labs() {
@@ -323,21 +279,4 @@ fn list() -> anyhow::Result<()> {
         })?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_several_labs_one_is_to_be_named_and_all_are_said() {
-        let lab = |name| LabName::parse(name).unwrap();
-        let why = |labs: &[LabName]| only_of(labs, "--lab NAME").unwrap_err().to_string();
-        assert_eq!(only_of(&[lab("a")], "NAME").unwrap(), lab("a"));
-        assert!(why(&[]).contains("heddle-lab up FILE"));
-        assert_eq!(
-            why(&[lab("a"), lab("b")]),
-            "2 labs are up: a, b (say which with --lab NAME)"
-        );
-    }
 }

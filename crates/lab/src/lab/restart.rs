@@ -6,10 +6,10 @@ use anyhow::{Context, bail};
 use clap::Args;
 use rustix::process::Signal;
 
-use super::commands::only;
 use super::heddle::{EnrolledPod, START_LIMIT, Starting};
 use super::keeper::SupervisedService;
 use super::process::{Note, wait_until};
+use super::which::only;
 use super::{Lab, LabName};
 
 /// How long it may take until it has drained and ended; after that it is killed.

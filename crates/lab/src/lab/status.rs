@@ -10,8 +10,9 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use super::commands::{Which, print};
 use super::file::Carried;
+use super::output::print;
+use super::which::Which;
 use super::{Lab, Note};
 
 #[cfg(test)]

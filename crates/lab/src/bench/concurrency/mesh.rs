@@ -3,9 +3,8 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use serde::Serialize;
-
 use super::plan::{Room, SIZES};
+use super::provider::{ProviderEndpoint, SERVICE};
 use super::registry::{Abilities, Registered};
 use crate::bench::ask;
 use crate::bench::authority::{Authority, identity};
@@ -13,18 +12,8 @@ use crate::bench::child::{Child, Confinement};
 use crate::bench::nodes::{self, MeshProcesses, NEAR, Site, free_address};
 use crate::bench::systems::{ProxyKind, READY_WITHIN, Running, System, render};
 
-/// The Service of all providers, and who calls it.
-pub(super) const SERVICE: &str = "provider";
+/// Who calls the Service.
 const CONSUMER: &str = "consumer";
-
-/// A provider that runs, as templates see it.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct ProviderEndpoint {
-    pub(super) name: &'static str,
-    pub(super) address: Ipv4Addr,
-    pub(super) port: u16,
-    pub(super) room: u32,
-}
 
 /// Starts a system for these providers, and waits until a request comes through.
 ///
@@ -83,18 +72,6 @@ fn heddles(
     let mut beside = vec![control];
     beside.extend(registered.processes);
     Ok(Running::of(children, vec![target], beside, dir))
-}
-
-/// The folder: the Service, and these providers of it. `open`: others may register.
-pub(super) fn manifest(
-    providers: &[ProviderEndpoint],
-    told: bool,
-    open: bool,
-) -> anyhow::Result<String> {
-    render(
-        include_str!("../../../peers/heddle-concurrency.yaml.j2"),
-        minijinja::context! { providers, told, open },
-    )
 }
 
 /// Where the consumer reaches the Service, out of its node's status.
@@ -203,6 +180,7 @@ fn comes_through(target: &str) -> Option<()> {
 mod tests {
     use super::*;
     use crate::bench::concurrency::plan::ROOMS;
+    use crate::bench::concurrency::provider::manifest;
 
     fn providers(room: &Room) -> Vec<ProviderEndpoint> {
         let provider = |(index, size): (usize, &super::super::plan::Size)| ProviderEndpoint {
@@ -246,14 +224,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn a_folder_lets_providers_register_only_where_they_do() {
-        let open = manifest(&[], true, true).expect("renders");
-        assert!(open.contains("heddle.dev/registry: allow") && !open.contains("max-requests"));
-        let closed = manifest(&[], true, false).expect("renders");
-        assert!(!closed.contains("heddle.dev/registry"), "{closed}");
     }
 
     #[test]

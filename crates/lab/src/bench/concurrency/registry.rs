@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::mesh::{ProviderEndpoint, SERVICE, manifest};
 use super::plan::{ROOMS, Room};
+use super::provider::{ProviderEndpoint, SERVICE, manifest};
 use crate::bench::child::{Child, Confinement, words};
 use crate::bench::install;
 use crate::bench::nodes::{free_address, write_manifest};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::mesh::ProviderEndpoint;
 use super::plan::{Room, SIZES};
+use super::provider::ProviderEndpoint;
 use crate::bench::cgroup::QuotaGroup;
 use crate::bench::child::{Child, Confinement, words};
 use crate::bench::load::Outcome;

@@ -14,13 +14,12 @@ use heddle_lab::lab::{self, Family, Lab, LabName, Plan, Programs};
 use super::group::LabGroup;
 use super::kind::Kind;
 use super::sidecar::{Sidecar, SidecarMesh};
+use super::{PORT, Tools};
 use crate::bench::load::Outcome;
 use crate::bench::stage;
 
 /// The namespace of everything.
 const NAMESPACE: &str = "lab";
-/// Where servers serve.
-pub(super) const PORT: u16 = 80;
 /// How long it may take until a request comes through to every server.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// What the accounts of proxies begin with.
@@ -29,14 +28,6 @@ pub(super) const PROXY: &str = "proxy.";
 const LEAST_NS: u64 = 3_000;
 /// What the names of these labs begin with; a letter for the system and the id of the experiment follow.
 const PREFIX: &str = "bench";
-
-/// The programs.
-pub(super) struct Tools {
-    pub(super) lab: PathBuf,
-    pub(super) heddle: PathBuf,
-    pub(super) envoy: Option<PathBuf>,
-    pub(super) nft: Option<PathBuf>,
-}
 
 /// What there is in a lab besides the client, which is on the first node.
 #[derive(Debug, Clone, Copy, Default)]

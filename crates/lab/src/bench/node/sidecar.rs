@@ -10,7 +10,7 @@ use heddle_lab::lab::{Family, Lab, Pod};
 use minijinja::context;
 use serde::Serialize;
 
-use super::scene::{PORT, Tools};
+use super::{PORT, Tools};
 use crate::bench::authority::{self, Authority};
 use crate::bench::systems::render;
 

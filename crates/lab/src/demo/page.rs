@@ -1,0 +1,37 @@
+//! The bookstore's page.
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+#[cfg(test)]
+mod tests;
+
+/// What a page says of its reviews.
+pub(super) const VERSIONS: [&str; 2] = ["v1", "v2"];
+
+/// What the demo reads of a page.
+#[derive(Deserialize)]
+pub(super) struct Page {
+    reviews: Reviews,
+}
+
+#[derive(Deserialize)]
+struct Reviews {
+    version: String,
+}
+
+impl Page {
+    /// Says which reviews are on a page.
+    ///
+    /// # Errors
+    /// It is no such page.
+    pub(super) fn read(body: &[u8]) -> anyhow::Result<String> {
+        let page: Page =
+            serde_json::from_slice(body).context("the page is not what it should be")?;
+        let version = page.reviews.version;
+        match VERSIONS.contains(&version.as_str()) {
+            true => Ok(version),
+            false => bail!("the page has reviews of an unknown version"),
+        }
+    }
+}
