@@ -6,6 +6,7 @@ use super::memory::Memory;
 /// A slot's [`worth`](Slot::worth) when it is new: so many values are remembered without any of
 /// them coming again.
 pub(super) const WORTH_AT_FIRST: i8 = 12;
+
 /// What stands in a slot, and how it is written in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
