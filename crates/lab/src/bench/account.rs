@@ -42,7 +42,7 @@ pub(super) struct Memory {
     pub(super) rss_kib: u64,
     /// Sum of the proportional sets: shared pages are divided among those who share them.
     pub(super) pss_kib: u64,
-    /// Sum of the pages that no other process has: of a program's file those are none but what was written to.
+    /// Sum of the pages that are no file's: what the processes have written.
     pub(super) private_kib: u64,
 }
 
@@ -204,7 +204,7 @@ fn parse_smaps_rollup(text: &str) -> Option<Memory> {
     Some(Memory {
         rss_kib: kib("Rss:")?,
         pss_kib: kib("Pss:")?,
-        private_kib: kib("Private_Dirty:")?,
+        private_kib: kib("Anonymous:")?,
     })
 }
 

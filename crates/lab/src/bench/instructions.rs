@@ -1,4 +1,4 @@
-//! User instructions per request, counted by callgrind.
+//! User instructions per request, counted by cachegrind: it only counts, and so does not trip over signals, as callgrind does.
 //!
 //! Wall-clock time varies from machine to machine and hour to hour; instruction counts do not. Two runs
 //! that differ only in the number of requests give the cost of one: start and stop cancel out.
@@ -20,7 +20,7 @@ const WITHIN: Duration = Duration::from_secs(180);
 /// generator for some targets and a number of requests.
 ///
 /// # Errors
-/// When callgrind or the system under it fails.
+/// When cachegrind or the system under it fails.
 pub(super) fn per_request(
     system: &System,
     work: &Work,
@@ -31,9 +31,9 @@ pub(super) fn per_request(
     let mut totals = Vec::new();
     for requests in REQUESTS {
         let dir = tempfile::tempdir()?;
-        let out = dir.path().join("callgrind");
-        let mut wrapper = words(["valgrind", "--tool=callgrind", "--quiet"]);
-        wrapper.push(format!("--callgrind-out-file={}", out.display()).into());
+        let out = dir.path().join("cachegrind");
+        let mut wrapper = words(["valgrind", "--tool=cachegrind", "--cache-sim=no", "--quiet"]);
+        wrapper.push(format!("--cachegrind-out-file={}", out.display()).into());
         let mut running = system.start(work, proxy, &wrapper)?;
         let command = load(&running.targets, requests);
         let client = Child::start("load", client, &command, &dir.path().join("load.log"), true)?;
@@ -50,11 +50,11 @@ pub(super) fn per_request(
 }
 
 fn read_total(file: &Path) -> anyhow::Result<u64> {
-    let text = std::fs::read_to_string(file).context("callgrind wrote nothing")?;
-    total(&text).context("callgrind wrote no total")
+    let text = std::fs::read_to_string(file).context("cachegrind wrote nothing")?;
+    total(&text).context("cachegrind wrote no total")
 }
 
-/// The instruction total of a callgrind file: `summary:` or `totals:`, whichever it has.
+/// The instruction total of a cachegrind file: `summary:` or `totals:`, whichever it has.
 fn total(text: &str) -> Option<u64> {
     let line = |name: &str| text.lines().rev().find_map(|line| line.strip_prefix(name));
     line("totals:")

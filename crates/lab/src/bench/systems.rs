@@ -25,7 +25,7 @@ mod row;
 
 pub(super) use pair::{ALLOWED, REFUSED};
 
-/// How long a proxy may take until it serves. Under callgrind everything takes fifty times as long.
+/// How long a proxy may take until it serves. Under valgrind everything takes fifty times as long.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// Which program a system is.

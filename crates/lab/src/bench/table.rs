@@ -100,7 +100,7 @@ fn sections() -> Vec<(&'static str, Measure, Vec<Cells>)> {
             calls,
         ),
         (
-            "User instructions (callgrind)",
+            "User instructions (cachegrind)",
             Measure::Instructions,
             vec![("per request", |row| {
                 figure(row, "user_instructions_per_request", 0)

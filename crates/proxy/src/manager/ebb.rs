@@ -80,19 +80,21 @@ pub(super) struct Resident(Option<File>);
 
 impl Resident {
     pub(super) fn open() -> Self {
-        Resident(File::open("/proc/self/statm").ok())
+        Resident(File::open("/proc/self/status").ok())
     }
 
-    /// In bytes; `None` where it is not known.
+    /// In bytes, without pages of files; `None` where it is not known.
     pub(super) fn read(&self) -> Option<usize> {
-        let mut text = [0; 128];
+        let mut text = [0; 4096];
         let read = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
         let text = std::str::from_utf8(&text[..read]).ok()?;
-        // All of it, what is resident, and what of that is a file's or shared (proc_pid_statm(5)), in pages.
-        let mut pages = text.split(' ').skip(1);
-        let mut next = || pages.next()?.parse::<usize>().ok();
-        let anonymous = next()?.saturating_sub(next()?);
-        Some(anonymous.saturating_mul(rustix::param::page_size()))
+        // In KiB (proc_pid_status(5)). The size of a page, which shorter files count in, is not asked for: that reads
+        // the program's own headers, which an instrumented program does not survive.
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"))?;
+        let kib = line.trim().strip_suffix(" kB")?.parse::<usize>().ok()?;
+        Some(kib.saturating_mul(1024))
     }
 }
 

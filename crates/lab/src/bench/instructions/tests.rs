@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_total_of_a_callgrind_file_is_read() {
+fn the_total_of_a_cachegrind_file_is_read() {
     assert_eq!(
         total("version: 1\nevents: Ir\nsummary: 41\nfn=(1) main\n3 4\ntotals: 42\n"),
         Some(42)
