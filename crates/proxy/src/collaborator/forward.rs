@@ -27,7 +27,7 @@ use crate::upstream::{Asking, Endpoint, Upstream, UpstreamPermit};
 use crate::worker::Scratch;
 
 /// A message that waits to be sent.
-pub(super) struct Kept {
+pub(super) struct KeptMessage {
     bytes: Chain,
     head_bytes: usize,
 }
@@ -154,17 +154,17 @@ impl Connection {
     }
 
     /// Keeps what stands in `scratch.out` while others use the scratch.
-    pub(super) fn keep(&self) -> Result<Kept, Failure> {
+    pub(super) fn keep(&self) -> Result<KeptMessage, Failure> {
         let mut bytes = Chain::new();
         let out = &self.worker.scratch.borrow().out;
         let put = bytes.extend_from_slice(&self.worker.pool, &out.bytes);
         put.map_err(|_| Reason::Memory)?;
         let head_bytes = out.head().len();
-        Ok(Kept { bytes, head_bytes })
+        Ok(KeptMessage { bytes, head_bytes })
     }
 
     /// Puts it back.
-    pub(super) fn restore(&self, kept: &Kept) {
+    pub(super) fn restore(&self, kept: &KeptMessage) {
         let out = &mut self.worker.scratch.borrow_mut().out;
         let bytes = out.begin();
         kept.bytes

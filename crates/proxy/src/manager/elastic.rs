@@ -28,7 +28,7 @@ pub(crate) const SETTLE: Duration = Duration::from_millis(200);
 
 /// What the controller wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub(crate) enum CrewChange {
     Stay,
     /// Add a Worker.
     Grow,
@@ -47,7 +47,7 @@ pub(crate) struct Controller {
     /// Time since the last change.
     settled: Duration,
     /// The last change, until the evidence for it and against it is gone.
-    last: Decision,
+    last: CrewChange,
     /// Another Worker is wanted, and there are as many as there may be.
     short: bool,
 }
@@ -66,7 +66,7 @@ impl Controller {
             over: Duration::ZERO,
             under: Duration::ZERO,
             settled: SETTLE,
-            last: Decision::Stay,
+            last: CrewChange::Stay,
             short: false,
         }
     }
@@ -77,19 +77,19 @@ impl Controller {
     }
 
     /// Judges the tick that has just ended: how long it was, and each Worker's busy ratio in it.
-    pub(crate) fn observe(&mut self, tick: Duration, busy: &[f64]) -> Decision {
+    pub(crate) fn observe(&mut self, tick: Duration, busy: &[f64]) -> CrewChange {
         let wanted = self.wanted;
         self.settled = self.settled.saturating_add(tick);
         let count = busy.len();
         self.short = false;
         if count < wanted.min {
-            return self.change(Decision::Grow);
+            return self.change(CrewChange::Grow);
         }
         if count > wanted.max {
-            return self.change(Decision::Retire(least(busy)));
+            return self.change(CrewChange::Retire(least(busy)));
         }
         if self.settled <= SETTLE {
-            return Decision::Stay;
+            return CrewChange::Stay;
         }
         let sum: f64 = busy.iter().map(|&ratio| sane(ratio)).sum();
         let mean = sum / count as f64;
@@ -102,24 +102,24 @@ impl Controller {
         // After a change for the same reason, the reason is known to last: what counts is whether it
         // still does now that the change has settled.
         let enough = |after: Duration, again: bool| if again { SETTLE.min(after) } else { after };
-        let grew = self.last == Decision::Grow;
-        let retired = matches!(self.last, Decision::Retire(_));
+        let grew = self.last == CrewChange::Grow;
+        let retired = matches!(self.last, CrewChange::Retire(_));
         if over && self.over >= enough(wanted.grow_after, grew) {
             if count < wanted.max {
-                return self.change(Decision::Grow);
+                return self.change(CrewChange::Grow);
             }
             self.short = true;
         }
         if under && self.under >= enough(wanted.retire_after, retired) && count > wanted.min {
-            return self.change(Decision::Retire(least(busy)));
+            return self.change(CrewChange::Retire(least(busy)));
         }
         if self.over.is_zero() && self.under.is_zero() {
-            self.last = Decision::Stay;
+            self.last = CrewChange::Stay;
         }
-        Decision::Stay
+        CrewChange::Stay
     }
 
-    fn change(&mut self, decision: Decision) -> Decision {
+    fn change(&mut self, decision: CrewChange) -> CrewChange {
         self.over = Duration::ZERO;
         self.under = Duration::ZERO;
         self.settled = Duration::ZERO;

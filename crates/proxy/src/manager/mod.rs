@@ -46,7 +46,7 @@ use crate::route::Snapshot;
 use crate::settings::{Elasticity, Settings};
 use crew::Crew;
 use ebb::{Ebb, MemoryUse, Resident, give_back};
-use elastic::{Controller, Decision, Shortage};
+use elastic::{Controller, CrewChange, Shortage};
 use entrance::Entrance;
 use steal::Stealing;
 
@@ -245,7 +245,7 @@ impl Manager {
         let decision = self.controller.observe(elapsed, crew.busy());
         let busy_percent = percent(crew.mean_busy());
         match decision {
-            Decision::Grow => match crew.grow() {
+            CrewChange::Grow => match crew.grow() {
                 Ok(id) => tracing::info!(
                     worker = id,
                     busy_percent,
@@ -259,7 +259,7 @@ impl Manager {
                     }
                 }
             },
-            Decision::Retire(index) => {
+            CrewChange::Retire(index) => {
                 if let Some(id) = crew.retire(index) {
                     tracing::info!(
                         worker = id,
@@ -270,12 +270,12 @@ impl Manager {
                     );
                 }
             }
-            Decision::Stay if self.wanted.steal => {
+            CrewChange::Stay if self.wanted.steal => {
                 if let Some(taking) = self.stealing.observe(elapsed, crew.loads()) {
                     crew.take(taking);
                 }
             }
-            Decision::Stay => {}
+            CrewChange::Stay => {}
         }
         if self.shortage.observe(elapsed, self.controller.is_short()) {
             tracing::warn!(

@@ -152,7 +152,7 @@ impl RequestHead {
         &mut self,
         window: &Window<'_>,
         limits: &Limits,
-    ) -> Result<(scan::Target, usize), Stop> {
+    ) -> Result<(scan::ScannedTarget, usize), Stop> {
         self.clear();
         let (bytes, start) = (window.bytes, window.start);
         let Some(method_end) = token_before(bytes, start, b' ') else {

@@ -119,7 +119,7 @@ pub(super) fn has_control(bytes: &[u8]) -> bool {
 
 /// What a request target is found to be while its end is looked for.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct ScannedTarget {
     /// At the first byte that is no visible character of ASCII.
     pub(super) end: usize,
     /// Its first question mark.
@@ -129,7 +129,7 @@ pub(super) struct Target {
 
 /// Reads the request target that begins at `start`.
 #[inline(always)]
-pub(super) fn target(bytes: &[u8], start: usize) -> Target {
+pub(super) fn target(bytes: &[u8], start: usize) -> ScannedTarget {
     let ends = |byte: u8| !is_visible_ascii(byte) | (byte == b'#');
     let mut end = run_end(bytes, start, ends);
     let has_fragment = bytes.get(end) == Some(&b'#');
@@ -137,7 +137,7 @@ pub(super) fn target(bytes: &[u8], start: usize) -> Target {
         end = run_end(bytes, end, |byte| !is_visible_ascii(byte));
     }
     let text = bytes.get(start..end).unwrap_or_default();
-    Target {
+    ScannedTarget {
         end,
         query_mark: memchr::memchr(b'?', text).map(|mark| start + mark),
         has_fragment,

@@ -30,7 +30,7 @@ pub(super) struct TargetParts {
 pub(super) fn parse(
     buf: &[u8],
     span: Span,
-    found: &scan::Target,
+    found: &scan::ScannedTarget,
     method: Method,
 ) -> Result<TargetParts, Reject> {
     let target = span.of(buf);
@@ -65,7 +65,7 @@ pub(super) fn parse(
     }
 }
 
-fn absolute(target: &[u8], span: Span, found: &scan::Target) -> Result<TargetParts, Reject> {
+fn absolute(target: &[u8], span: Span, found: &scan::ScannedTarget) -> Result<TargetParts, Reject> {
     const HTTP: &[u8] = b"http://";
     let Some(scheme) = target.windows(3).position(|three| three == b"://") else {
         return Err(Reject::TARGET_FORM);
@@ -97,7 +97,7 @@ fn absolute(target: &[u8], span: Span, found: &scan::Target) -> Result<TargetPar
 #[inline]
 fn split_query(
     span: Span,
-    found: &scan::Target,
+    found: &scan::ScannedTarget,
     form: TargetForm,
     authority: Option<Span>,
 ) -> TargetParts {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Controller, Decision, SETTLE, Shortage};
+use super::{Controller, CrewChange, SETTLE, Shortage};
 use crate::settings::Elasticity;
 
 const TICK: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ struct Node {
     controller: Controller,
     workers: usize,
     clock: Duration,
-    changes: Vec<(Duration, Decision)>,
+    changes: Vec<(Duration, CrewChange)>,
 }
 
 impl Node {
@@ -48,9 +48,9 @@ impl Node {
             let busy = busy(tick as usize, self.workers);
             let decision = self.controller.observe(TICK, &busy);
             match decision {
-                Decision::Stay => continue,
-                Decision::Grow => self.workers += 1,
-                Decision::Retire(index) => {
+                CrewChange::Stay => continue,
+                CrewChange::Grow => self.workers += 1,
+                CrewChange::Retire(index) => {
                     assert!(index < self.workers);
                     self.workers -= 1;
                 }
@@ -116,14 +116,14 @@ fn without_patience_it_is_still_the_load_that_counts() {
     });
     let tick = Duration::from_millis(100);
     for _ in 0..50 {
-        assert_eq!(controller.observe(tick, &[0.6]), Decision::Stay);
+        assert_eq!(controller.observe(tick, &[0.6]), CrewChange::Stay);
     }
-    assert_eq!(controller.observe(tick, &[0.9]), Decision::Grow);
+    assert_eq!(controller.observe(tick, &[0.9]), CrewChange::Grow);
     // One fewer would have too much to do.
     for _ in 0..50 {
-        assert_eq!(controller.observe(tick, &[0.4, 0.4]), Decision::Stay);
+        assert_eq!(controller.observe(tick, &[0.4, 0.4]), CrewChange::Stay);
     }
-    assert_eq!(controller.observe(tick, &[0.1, 0.1]), Decision::Retire(1));
+    assert_eq!(controller.observe(tick, &[0.1, 0.1]), CrewChange::Retire(1));
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn the_least_busy_worker_retires() {
     let busy = [0.2, 0.05, 0.3];
     let retired = (0..100)
         .map(|_| controller.observe(TICK, &busy))
-        .find(|decision| *decision != Decision::Stay);
-    assert_eq!(retired, Some(Decision::Retire(1)));
+        .find(|decision| *decision != CrewChange::Stay);
+    assert_eq!(retired, Some(CrewChange::Retire(1)));
 }
 
 #[test]
@@ -144,11 +144,11 @@ fn there_are_never_fewer_than_wanted() {
         ..Elasticity::default()
     };
     let mut controller = Controller::new(wanted);
-    assert_eq!(controller.observe(TICK, &[0.0]), Decision::Grow);
-    assert_eq!(controller.observe(TICK, &[0.0, 0.0]), Decision::Grow);
+    assert_eq!(controller.observe(TICK, &[0.0]), CrewChange::Grow);
+    assert_eq!(controller.observe(TICK, &[0.0, 0.0]), CrewChange::Grow);
     for _ in 0..100 {
-        assert_eq!(controller.observe(TICK, &[1.0, 1.0, 1.0]), Decision::Stay);
-        assert_eq!(controller.observe(TICK, &[0.0, 0.0, 0.0]), Decision::Stay);
+        assert_eq!(controller.observe(TICK, &[1.0, 1.0, 1.0]), CrewChange::Stay);
+        assert_eq!(controller.observe(TICK, &[0.0, 0.0, 0.0]), CrewChange::Stay);
     }
 }
 
@@ -167,7 +167,7 @@ proptest! {
         node.run(load, seconds(20));
         let kinds: Vec<bool> = node.changes[changes..]
             .iter()
-            .map(|(_, decision)| *decision == Decision::Grow)
+            .map(|(_, decision)| *decision == CrewChange::Grow)
             .collect();
         prop_assert!(kinds.windows(2).all(|pair| pair[0] == pair[1]));
         prop_assert_eq!(kinds.len(), workers.abs_diff(node.workers));
