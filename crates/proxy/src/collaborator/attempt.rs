@@ -51,9 +51,7 @@ impl Attempt {
             from_node: false,
         }
     }
-}
 
-impl Attempt {
     /// The end of a wait that may last until `by`, or of the attempt where that is sooner.
     pub(super) fn at_most(&self, by: Millis) -> Millis {
         self.due.map_or(by, |due| by.min(due.ms()))
