@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// What a node has no use for: it would be larger, and more could go wrong.
-const NEVER: [(&str, &str); 12] = [
+const NEVER: [(&str, &str); 11] = [
     ("heddle", "the commands of operators"),
     ("heddle-compile", "the reader of manifests"),
     ("heddle-control", "what nodes are served"),
@@ -12,7 +12,6 @@ const NEVER: [(&str, &str); 12] = [
     ("heddle-registry", "the registry of providers"),
     ("etcd-client", "the registry's client"),
     ("axum", "a router of a server"),
-    ("rcgen", "certificates that are made"),
     ("notify", "a watcher of folders"),
     ("kube", "a client of Kubernetes"),
     ("ring", "a second library of cryptography"),

@@ -2,27 +2,15 @@
 
 use std::fmt;
 
-use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
+use rcgen::{
+    CertificateParams, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm, SigningKey,
+};
 use zeroize::Zeroizing;
 
 #[cfg(test)]
 mod tests;
-
-/// Tags of DER (ITU-T X.690).
-const SEQUENCE: u8 = 0x30;
-const BIT_STRING: u8 = 0x03;
-/// `version INTEGER { v1(0) }`.
-const VERSION: &[u8] = &[0x02, 0x01, 0x00];
-/// A name of no parts.
-const NO_SUBJECT: &[u8] = &[SEQUENCE, 0x00];
-/// `attributes [0]`, of which there are none.
-const NO_ATTRIBUTES: &[u8] = &[0xa0, 0x00];
-/// `ecdsa-with-SHA256`, 1.2.840.10045.4.3.2 (RFC 5758 section 3.2).
-const ECDSA_WITH_SHA256: &[u8] = &[
-    SEQUENCE, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02,
-];
 
 /// A key of P-256. Its memory is cleared when it is dropped.
 pub(super) struct LeafKey {
@@ -46,33 +34,30 @@ impl LeafKey {
         &self.pkcs8
     }
 
-    /// A certificate signing request in DER (PKCS #10, RFC 2986 section 4). It asks for nothing by name: who is
-    /// meant is said beside it. `None` when the library fails, which only a fault of ours explains.
+    /// A certificate signing request (PKCS #10) in DER. It asks for nothing by name: who is meant is said
+    /// beside it. `None` when the library fails, which only a fault of ours explains.
     pub(super) fn request(&self) -> Option<Vec<u8>> {
-        let key: PublicKeyX509Der<'_> = self.pair.public_key().as_der().ok()?;
-        let info = element(
-            SEQUENCE,
-            &[VERSION, NO_SUBJECT, key.as_ref(), NO_ATTRIBUTES],
-        )?;
-        let signature = self.pair.sign(&SystemRandom::new(), &info).ok()?;
-        // All bits of its last byte count.
-        let signature = element(BIT_STRING, &[&[0], signature.as_ref()])?;
-        element(SEQUENCE, &[&info, ECDSA_WITH_SHA256, &signature])
+        let request = CertificateParams::default().serialize_request(self).ok()?;
+        Some(request.der().to_vec())
     }
 }
 
-/// One element of DER. `None` when it is longer than any request.
-fn element(tag: u8, parts: &[&[u8]]) -> Option<Vec<u8>> {
-    let content = parts.concat();
-    let length = u16::try_from(content.len()).ok()?;
-    let mut element = vec![tag];
-    match (length.to_be_bytes(), length) {
-        ([_, short], ..0x80) => element.push(short),
-        ([_, long], ..0x100) => element.extend([0x81, long]),
-        ([high, low], _) => element.extend([0x82, high, low]),
+impl PublicKeyData for LeafKey {
+    fn der_bytes(&self) -> &[u8] {
+        self.pair.public_key().as_ref()
     }
-    element.extend(content);
-    Some(element)
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ECDSA_P256_SHA256
+    }
+}
+
+impl SigningKey for LeafKey {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        let signature = self.pair.sign(&SystemRandom::new(), message);
+        let signature = signature.map_err(|_| rcgen::Error::RemoteKeyError)?;
+        Ok(signature.as_ref().to_vec())
+    }
 }
 
 /// Nothing of the key.
