@@ -6,9 +6,7 @@ use heddle_authority::AuthoritySettings;
 use heddle_compile::registered::Layout;
 use heddle_compile::{Options, Placement};
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::{
-    Contradiction, Control, MeshSettings, RegistrySettings, Settings, SettingsError,
-};
+use heddle_node::settings::{Control, MeshSettings, RegistrySettings, Settings};
 use heddle_registry::{Access, Credentials, Tls};
 
 #[cfg(test)]
@@ -17,19 +15,11 @@ mod tests;
 /// The settings of a file, or the defaults.
 ///
 /// # Errors
-/// As [`load`].
+/// As [`Settings::load`].
 pub(crate) fn given(file: Option<&Path>) -> Result<Settings, Failure> {
-    let settings = file.map(load).transpose();
+    let settings = file.map(Settings::load).transpose();
     let settings = settings.map_err(|error| Failure::new(Exit::Refused, error))?;
     Ok(settings.unwrap_or_default())
-}
-
-/// Reads a file.
-///
-/// # Errors
-/// As [`Settings::load`], and when what it says of the registry contradicts itself.
-pub(crate) fn load(file: &Path) -> Result<Settings, SettingsError> {
-    Settings::load(file, |settings| of_registry(&settings.registry))
 }
 
 /// What compiling takes, for one node.
@@ -65,18 +55,6 @@ pub(crate) fn lifetimes(control: &Control) -> AuthoritySettings {
 pub(crate) fn registry(settings: &RegistrySettings) -> Result<Option<(Access, Layout)>, String> {
     let layout = Layout::parse(&settings.prefix).map_err(|error| error.to_string())?;
     Ok(access(settings)?.map(|access| (access, layout)))
-}
-
-/// What only programs look for that follow a registry.
-fn of_registry(settings: &RegistrySettings) -> Option<Contradiction> {
-    if let Err(error) = Layout::parse(&settings.prefix) {
-        return Some(Contradiction {
-            fields: &["registry.prefix"],
-            reason: error.to_string(),
-            remedy: "see docs/settings.md for what this field takes".to_owned(),
-        });
-    }
-    Some(RegistrySettings::refused(access(settings).err()?))
 }
 
 fn access(settings: &RegistrySettings) -> Result<Option<Access>, String> {

@@ -20,6 +20,7 @@ mod name;
 mod policy;
 mod printable;
 mod random;
+mod registry;
 pub mod report;
 mod route;
 mod service;
@@ -46,6 +47,7 @@ pub use policy::{
 };
 pub use printable::printable;
 pub use random::Random;
+pub use registry::{check_registry_endpoints, registry_prefix};
 pub use route::{
     Backend, BackendTarget, Filters, HeaderEdits, Outcome, PathMatch, PathRewrite, Redirect,
     Rewrite, RouteAction, RouteMatch, RouteRule,

@@ -15,7 +15,6 @@ mod registry;
 mod tests;
 mod within;
 
-pub use contradiction::Contradiction;
 pub use control::Control;
 pub use error::SettingsError;
 pub use file::{LogFormat, LogLevel, MeshSettings, Settings};

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use heddle_model::check_registry_endpoints;
 
 #[cfg(test)]
 mod tests;
 
-/// Endpoints of one cluster.
-const MAX_ENDPOINTS: usize = 16;
 /// Bytes of a file with a certificate, a key or a password.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// How long connecting may take.
@@ -66,49 +65,8 @@ impl Access {
     /// # Errors
     /// [`AccessError`], which says what to write instead.
     pub fn check(&self) -> Result<(), AccessError> {
-        let refuse = |reason: String| Err(AccessError(reason));
-        if self.endpoints.is_empty() || self.endpoints.len() > MAX_ENDPOINTS {
-            let count = self.endpoints.len();
-            return refuse(format!(
-                "{count} endpoints of etcd: write 1 to {MAX_ENDPOINTS}"
-            ));
-        }
-        for endpoint in &self.endpoints {
-            let address = endpoint
-                .strip_prefix("http://")
-                .or_else(|| endpoint.strip_prefix("https://"));
-            let is_address = address.is_some_and(|address| {
-                let address = address.strip_suffix('/').unwrap_or(address);
-                let port = address
-                    .rsplit_once(':')
-                    .map(|(host, port)| (host, port.parse::<u16>()));
-                let is_plain = !address.contains(['/', '@', '?', '#']);
-                is_plain
-                    && address.bytes().all(|byte| byte.is_ascii_graphic())
-                    && matches!(port, Some((host, Ok(port))) if !host.is_empty() && port > 0)
-            });
-            if !is_address {
-                return refuse(format!(
-                    "{endpoint:?} is no endpoint of etcd: write one such as http://127.0.0.1:2379"
-                ));
-            }
-        }
-        let secured = self
-            .endpoints
-            .iter()
-            .filter(|url| url.starts_with("https://"));
-        match (secured.count(), self.tls != Tls::default()) {
-            (0, true) => refuse("certificates are of use with https:// endpoints only".to_owned()),
-            (0, false) => Ok(()),
-            (some, _) if some < self.endpoints.len() => refuse(
-                "some endpoints are https:// and some are not: write all of them alike".to_owned(),
-            ),
-            (_, _) if self.tls.ca.is_none() => refuse(
-                "https:// endpoints need the certificate of who signed theirs: name its file with --etcd-ca (registry.ca)"
-                    .to_owned(),
-            ),
-            _ => Ok(()),
-        }
+        let (certificates, ca) = (self.tls != Tls::default(), self.tls.ca.is_some());
+        check_registry_endpoints(&self.endpoints, certificates, ca).map_err(AccessError)
     }
 
     /// How many endpoints there are.

@@ -7,15 +7,13 @@
 
 use std::fmt;
 
-use heddle_model::{Name, Namespace, ServiceName, WorkloadName, is_dns_label};
+use heddle_model::{Name, Namespace, ServiceName, WorkloadName, is_dns_label, registry_prefix};
 
 #[cfg(test)]
 mod tests;
 
 /// What follows the prefix. Other words beside it are left for other things.
 const PROVIDERS: &str = "providers/";
-/// Bytes of a prefix.
-const MAX_PREFIX: usize = 128;
 
 /// Where in etcd a mesh has its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,19 +46,9 @@ impl Layout {
     /// Takes a prefix such as `/heddle/v1/`; the slash at its end may be left out.
     ///
     /// # Errors
-    /// [`InvalidKey`] when it does not begin with a slash, holds something else than printable ASCII
-    /// without spaces, an empty part, or more than 128 bytes.
+    /// As [`registry_prefix`].
     pub fn parse(prefix: &str) -> Result<Self, InvalidKey> {
-        let prefix = format!("{}/", prefix.strip_suffix('/').unwrap_or(prefix));
-        let is_printable = prefix.bytes().all(|byte| byte.is_ascii_graphic());
-        let parts = prefix.strip_prefix('/').unwrap_or_default();
-        let is_path = !parts.is_empty() && !parts.trim_end_matches('/').is_empty();
-        if !is_path || !is_printable || prefix.len() > MAX_PREFIX || prefix.contains("//") {
-            return Err(InvalidKey(format!(
-                "{prefix:?} is no prefix: write one such as /heddle/v1/, of at most {MAX_PREFIX} \
-                 printable characters"
-            )));
-        }
+        let prefix = registry_prefix(prefix).map_err(InvalidKey)?;
         Ok(Layout { prefix })
     }
 

@@ -73,9 +73,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let Config { mesh, denied } = match &args.dir {
         Some(dir) => {
-            let settings = args.config.as_deref().map(settings::load).transpose();
-            let settings = settings.map_err(|error| Failure::new(Exit::Refused, error))?;
-            let read = folder::read(dir, &settings.unwrap_or_default().mesh, None);
+            let settings = settings::given(args.config.as_deref())?;
+            let read = folder::read(dir, &settings.mesh, None);
             let mesh = read.mesh.ok_or_else(|| {
                 for problem in &read.report.problems {
                     eprintln!("{problem}");

@@ -13,7 +13,6 @@ use serde::Serialize;
 
 use super::folder::{self, Reader};
 use crate::output::OutputFormat;
-use crate::settings;
 
 /// Check a folder of manifests, or settings, without serving anything
 ///
@@ -67,7 +66,7 @@ struct Verdict<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let settings = args.config.as_deref().map(settings::load);
+    let settings = args.config.as_deref().map(Settings::load);
     let (settings, settings_problem) = match settings {
         Some(Ok(settings)) => (settings, None),
         Some(Err(error)) => (Settings::default(), Some(error.to_string())),

@@ -6,7 +6,9 @@ fn refused(text: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("s.yaml");
     std::fs::write(&file, text).expect("written");
-    let said = load(&file).expect_err("it must be refused").to_string();
+    let said = Settings::load(&file)
+        .expect_err("it must be refused")
+        .to_string();
     said.replace(&folder.path().join("").display().to_string(), "")
 }
 

@@ -11,13 +11,13 @@ use super::SettingsError;
 
 /// Which fields contradict each other, why, and the remedy.
 #[derive(Debug)]
-pub struct Contradiction {
+pub(super) struct Contradiction {
     /// Those of which at least one was set, the one to blame first.
-    pub fields: &'static [&'static str],
+    pub(super) fields: &'static [&'static str],
     /// What contradicts what.
-    pub reason: String,
+    pub(super) reason: String,
     /// What to write instead.
-    pub remedy: String,
+    pub(super) remedy: String,
 }
 
 impl Contradiction {

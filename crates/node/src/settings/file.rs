@@ -163,17 +163,14 @@ pub enum LogFormat {
 }
 
 impl Settings {
-    /// Reads a file. `also` looks for further contradictions, in sections that not every program uses.
+    /// Reads a file.
     ///
     /// # Errors
     /// When it cannot be read, is no YAML, has a field that does not exist, a value out of range, or
     /// values that contradict each other or this machine.
-    pub fn load(
-        file: &Path,
-        also: impl FnOnce(&Settings) -> Option<Contradiction>,
-    ) -> Result<Self, SettingsError> {
+    pub fn load(file: &Path) -> Result<Self, SettingsError> {
         let text = read(file)?;
-        Self::parse(file, &text, also)
+        Self::parse(file, &text)
     }
 
     /// The same for a node of a mesh: what its control plane decides may not be set.
@@ -182,18 +179,14 @@ impl Settings {
     /// As for [`Settings::load`], and when it sets something of the mesh.
     pub fn load_for_node(file: &Path) -> Result<Self, SettingsError> {
         let text = read(file)?;
-        let settings = Self::parse(file, &text, |_| None)?;
+        let settings = Self::parse(file, &text)?;
         match contradiction::not_a_nodes(file, &text) {
             Some(error) => Err(error),
             None => Ok(settings),
         }
     }
 
-    pub(super) fn parse(
-        file: &Path,
-        text: &str,
-        also: impl FnOnce(&Settings) -> Option<Contradiction>,
-    ) -> Result<Self, SettingsError> {
+    pub(super) fn parse(file: &Path, text: &str) -> Result<Self, SettingsError> {
         let mut field = String::new();
         serde_saphyr::with_deserializer_from_str(text, |deserializer| {
             serde_path_to_error::deserialize(deserializer).map_err(|error| {
@@ -202,11 +195,9 @@ impl Settings {
             })
         })
         .map_err(|error| SettingsError::parse(file, &field, &error))
-        .and_then(|settings: Settings| {
-            match settings.contradiction().or_else(|| also(&settings)) {
-                Some(contradiction) => Err(contradiction.at(file, text)),
-                None => Ok(settings),
-            }
+        .and_then(|settings: Settings| match settings.contradiction() {
+            Some(contradiction) => Err(contradiction.at(file, text)),
+            None => Ok(settings),
         })
     }
 

@@ -1,9 +1,10 @@
-//! Where providers register by themselves, as the file spells it. Whether it is written as etcd and keys there take it,
-//! programs judge that follow a registry, which a node does not.
+//! Where providers register by themselves, as the file spells it.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use heddle_model::{check_registry_endpoints, registry_prefix};
 
 use super::contradiction::Contradiction;
 
@@ -100,12 +101,22 @@ impl RegistrySettings {
     }
 
     pub(super) fn contradiction(&self) -> Option<Contradiction> {
-        Some(Self::refused(self.is_followed().err()?))
-    }
-
-    /// What is wrong with it, for its author.
-    pub fn refused(reason: String) -> Contradiction {
-        Contradiction {
+        if let Err(reason) = registry_prefix(&self.prefix) {
+            return Some(Contradiction {
+                fields: &["registry.prefix"],
+                reason,
+                remedy: "see docs/settings.md for what this field takes".to_owned(),
+            });
+        }
+        let checked = match self.is_followed() {
+            Ok(true) => {
+                let has_certificates = self.ca.is_some() || self.certificate.is_some();
+                check_registry_endpoints(&self.etcd, has_certificates, self.ca.is_some())
+            }
+            Ok(false) => Ok(()),
+            Err(reason) => Err(reason),
+        };
+        checked.err().map(|reason| Contradiction {
             fields: &[
                 "registry.etcd",
                 "registry.certificate",
@@ -115,6 +126,6 @@ impl RegistrySettings {
             ],
             reason,
             remedy: "see docs/registry.md".to_owned(),
-        }
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::{Settings, SettingsError};
 
 fn parse(text: &str) -> Result<Settings, SettingsError> {
-    Settings::parse(Path::new("s.yaml"), text, |_| None)
+    Settings::parse(Path::new("s.yaml"), text)
 }
 
 fn refused(text: &str) -> String {
@@ -97,6 +97,18 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
             "s.yaml:2: registry.etcd: a user needs a file with the password: --etcd-password-file (registry.password_file) (see docs/registry.md)",
         ),
         (
+            "registry:\n  etcd: [etcd]\n",
+            "s.yaml:2: registry.etcd: \"etcd\" is no endpoint of etcd: write one such as http://127.0.0.1:2379 (see docs/registry.md)",
+        ),
+        (
+            "registry:\n  etcd: ['https://a:1']\n",
+            "s.yaml:2: registry.etcd: https:// endpoints need the certificate of who signed theirs: name its file with --etcd-ca (registry.ca) (see docs/registry.md)",
+        ),
+        (
+            "registry:\n  etcd: ['http://a:1']\n  prefix: x\n",
+            "s.yaml:3: registry.prefix: \"x/\" is no prefix: write one such as /heddle/v1/, of at most 128 printable characters (see docs/settings.md for what this field takes)",
+        ),
+        (
             "workloads:\n  restart_min_ms: 40000\n",
             "s.yaml:2: workloads.restart_min_ms: 40000 is more than restart_max_ms, 30000 (lower restart_min_ms, or raise restart_max_ms)",
         ),
@@ -115,8 +127,7 @@ fn a_processor_that_there_is_not_is_refused() {
 
 #[test]
 fn a_file_that_is_not_there_is_named() {
-    let error =
-        Settings::load(Path::new("/no/such.yaml"), |_| None).expect_err("it does not exist");
+    let error = Settings::load(Path::new("/no/such.yaml")).expect_err("it does not exist");
     assert!(
         error.to_string().starts_with("/no/such.yaml: No such file"),
         "{error}"
