@@ -3,7 +3,7 @@
 //! same, and goes on from there as it is. The first three bytes say where to cut.
 #![no_main]
 
-use heddle_wire::http1::{BodyTracker, Framing, Line};
+use heddle_wire::http1::{BodyTracker, Framing, Line, Piece};
 use libfuzzer_sys::fuzz_target;
 
 type Outcome = Result<(usize, bool, Vec<u8>), &'static str>;
@@ -19,8 +19,10 @@ fn feed(input: &[u8], cuts: &[u8]) -> Outcome {
             .map_or(usize::MAX, |&cut| usize::from(cut).max(1));
         let piece = piece.min(input.len() - at);
         let end = body
-            .advance_decoded(&input[at..at + piece], &mut |run| {
-                data.extend_from_slice(run)
+            .take_apart(&input[at..at + piece], &mut |piece| {
+                if let Piece::Data(run) = piece {
+                    data.extend_from_slice(run)
+                }
             })
             .map_err(|reject| reject.code)?;
         assert!(

@@ -13,6 +13,9 @@
 //! What comes from another node arrives when that has proven who calls ([`Greeting`]), what was intercepted
 //! when it is known where it was going ([`lead`]).
 
+#[cfg(test)]
+mod pairs;
+
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -301,6 +304,8 @@ pub(crate) fn enter(
     mut client: Side,
     peer: SocketAddr,
 ) -> Stage {
+    #[cfg(test)]
+    let door = pairs::relayed(door);
     match worker.bound().snapshot.spoken(&door) {
         Spoken::Http => {
             if let Some(inbound) = door.inbound() {

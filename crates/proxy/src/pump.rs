@@ -6,9 +6,11 @@
 //! wide block, so that short bodies stay cheap and long ones take few system calls.
 //!
 //! What is plain goes from the source's inbox as it is. A chunk's size that is not plain, and what comes after
-//! the last chunk, is written anew into the sink's outbox, and so is what stands between two such lines.
+//! the last chunk, is written anew into the sink's outbox, and so is what stands between two such lines. Where the
+//! two sides frame bodies in different ways, [`reframe`] says what becomes of them.
 
-use std::io::Write;
+mod reframe;
+
 use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::{Chain, Pool};
@@ -17,6 +19,7 @@ use heddle_wire::http1::{BodyTracker, Framing, Line, Reject};
 use crate::env::Blocks;
 use crate::io::SideError;
 use crate::side::Side;
+use reframe::{Reframe, put_size};
 
 /// Bytes moved before other work gets its turn.
 const TURN_BYTES: u64 = 512 * 1024;
@@ -35,11 +38,14 @@ pub(crate) struct Pump {
     window: usize,
     /// Bytes of the body seen so far, framing included.
     bytes: u64,
-    /// Ended by the end of the connection.
+    /// Ended by the end of the connection, or of the source's frames.
     until_close: bool,
     ended: bool,
-    /// Chunks are taken apart, for a client that does not know them.
-    decode: bool,
+    reframe: Reframe,
+    /// The sink is still to be told that the body is whole.
+    owes_end: bool,
+    /// What was approved is a chunk of ours, whose end is still to be written.
+    chunk_is_open: bool,
 }
 
 /// Which trailers go on, by their names: those of which the function says so.
@@ -69,20 +75,16 @@ impl Pump {
             bytes: 0,
             until_close: framing == Framing::UntilClose,
             ended: false,
-            decode: false,
+            reframe: Reframe::Keep,
+            owes_end: false,
+            chunk_is_open: false,
         }
-    }
-
-    /// Takes chunks apart instead of passing them on.
-    pub(crate) fn decoding(mut self) -> Self {
-        self.decode = true;
-        self
     }
 
     /// Whether the body's last byte has been read and written, as far as the pump knows; what is
     /// in an outbox is flushed by [`Pump::poll`].
     pub(crate) fn is_done(&self) -> bool {
-        (self.tracker.is_done() || self.ended) && self.approved == 0
+        self.is_read() && self.approved == 0 && !self.owes_end
     }
 
     /// Whether the source has no byte of the body left to give.
@@ -122,46 +124,6 @@ impl Pump {
             }
         }
         Ok(self.approved)
-    }
-
-    /// Copies the whole body to the end of `out`, if it is among the first `behind` bytes after `start` of the inbox and
-    /// passes as it is. Returns its length, which is to be consumed; 0 when it is not, and nothing was done.
-    ///
-    /// # Errors
-    /// What stands there is no body.
-    pub(crate) fn load(
-        &mut self,
-        inbox: &Chain,
-        start: usize,
-        behind: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<usize, Reject> {
-        let left = self.tracker.remaining_hint();
-        if left.is_some_and(|left| left > behind as u64) {
-            return Ok(0);
-        }
-        let (mut tracker, before) = (self.tracker.clone(), out.len());
-        let (mut skip, mut left) = (start, behind);
-        for run in inbox.runs() {
-            let skipped = skip.min(run.len());
-            skip -= skipped;
-            let run = &run[skipped..];
-            let run = &run[..run.len().min(left)];
-            let step = tracker.forward(run)?;
-            out.extend_from_slice(&run[..step.pass]);
-            left -= step.pass;
-            if tracker.is_done() && step.skip == 0 {
-                let length = out.len() - before;
-                self.tracker = tracker;
-                self.bytes += length as u64;
-                return Ok(length);
-            }
-            if step.pass < run.len() {
-                break;
-            }
-        }
-        out.truncate(before);
-        Ok(0)
     }
 
     /// What stands in the inbox already belongs to a body without framing, all of it.
@@ -206,8 +168,15 @@ impl Pump {
                 self.rewrite(blocks.usual, inbox, outbox, keeps)?;
                 continue;
             }
+            if self.reframe != Reframe::Keep && self.reframes(blocks.usual, source, sink, keeps)? {
+                continue;
+            }
             if self.is_read() {
-                return Poll::Ready(Ok(()));
+                if !self.owes_end {
+                    return Poll::Ready(Ok(()));
+                }
+                self.finish(blocks.usual, source, sink, keeps)?;
+                continue;
             }
             if self.bytes - start > TURN_BYTES {
                 cx.waker().wake_by_ref();
@@ -230,7 +199,7 @@ impl Pump {
             if n >= self.window {
                 self.window *= 2;
             }
-            self.take(blocks.usual, source, sink)?;
+            self.look(&source.inbox).map_err(PumpError::Framing)?;
         }
     }
 
@@ -255,12 +224,7 @@ impl Pump {
             inbox.consume(cut);
             match self.tracker.line().filter(|_| self.cut_writes) {
                 Some(Line::Size(size)) => {
-                    let mut text = [0; "7fffffffffffffff\r\n".len()];
-                    let mut rest = &mut text[..];
-                    // It has room for the longest.
-                    let _ = write!(rest, "{size:x}\r\n");
-                    let left = rest.len();
-                    put(pool, outbox, &text[..text.len() - left])?;
+                    put_size(size, &mut |line| put(pool, outbox, line))?;
                 }
                 Some(Line::Trailer { name, line }) if keeps(name) => put(pool, outbox, line)?,
                 Some(Line::Trailer { .. }) | None => {}
@@ -280,39 +244,6 @@ impl Pump {
         }
         self.window = self.window.clamp(blocks.wide.block_size(), max);
         blocks.wide
-    }
-
-    /// Approves what was read, or takes it apart into the sink's outbox.
-    fn take(&mut self, pool: &Pool, source: &mut Side, sink: &mut Side) -> Result<(), PumpError> {
-        if self.decode {
-            return self.decode(pool, &mut source.inbox, &mut sink.outbox);
-        }
-        self.approve(&source.inbox).map_err(PumpError::Framing)?;
-        Ok(())
-    }
-
-    /// Takes apart what stands in the inbox.
-    pub(crate) fn decode(
-        &mut self,
-        pool: &Pool,
-        inbox: &mut Chain,
-        outbox: &mut Chain,
-    ) -> Result<(), PumpError> {
-        while !inbox.is_empty() && !self.is_read() {
-            let mut full = false;
-            let advance = self
-                .tracker
-                .advance_decoded(inbox.front(), &mut |data| {
-                    full |= outbox.extend_from_slice(pool, data).is_err();
-                })
-                .map_err(PumpError::Framing)?;
-            if full {
-                return Err(PumpError::Memory);
-            }
-            self.bytes += advance.consumed as u64;
-            inbox.consume(advance.consumed);
-        }
-        Ok(())
     }
 }
 

@@ -74,6 +74,41 @@ impl Side {
         debug_assert!(self.outbox.is_empty());
     }
 
+    /// Whether bodies go in frames of their own, which say where they end: then they have no framing of HTTP/1.1.
+    pub(crate) fn has_frames(&self) -> bool {
+        matches!(self.carrier, Any::Exchange(_))
+    }
+
+    /// Whether everything of a body in frames stands in the inbox, and no trailer follows.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(&self.carrier, Any::Exchange(exchange) if exchange.is_whole())
+    }
+
+    /// Writes the trailers of a body in frames that has ended, a line for each, as HTTP/1.1 does. Once: they are gone then.
+    pub(crate) fn write_trailers(&mut self, out: &mut Vec<u8>) {
+        if let Any::Exchange(exchange) = &mut self.carrier {
+            exchange.write_trailers(out);
+        }
+    }
+
+    /// Adds a trailer to a body in frames.
+    pub(crate) fn add_trailer(&mut self, name: &[u8], value: &[u8]) {
+        if let Any::Exchange(exchange) = &mut self.carrier {
+            exchange.add_trailer(name, value);
+        }
+    }
+
+    /// Says that a body in frames is whole. The outbox must be empty.
+    ///
+    /// # Errors
+    /// Why the other end takes no more.
+    pub(crate) fn end_body(&mut self) -> SideResult<()> {
+        match &mut self.carrier {
+            Any::Exchange(exchange) => exchange.end_body(),
+            Any::Own(_) | Any::Stream(_) => Ok(()),
+        }
+    }
+
     /// Lets go of a stream of which everything was received as well. False for what can be used again.
     pub(crate) fn part_with_stream(&mut self) -> bool {
         match &mut self.carrier {
@@ -174,7 +209,8 @@ impl Carrier for Any {
         match self {
             Any::Own(wire) => return wire.poll_end(cx),
             Any::Stream(stream) => stream.end(),
-            Any::Exchange(exchange) => exchange.end(),
+            // Its body has said where it ends, or it is reset.
+            Any::Exchange(_) => {}
         }
         Poll::Ready(())
     }

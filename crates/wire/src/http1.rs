@@ -64,7 +64,7 @@ mod trailer;
 mod upgrade;
 
 pub use beginning::{Beginning, beginning};
-pub use body::{Advance, BodyTracker, Forward, Line};
+pub use body::{Advance, BodyTracker, Forward, Line, Piece};
 pub use edits::Edits;
 pub use field::{Field, FieldKind, Span, same_name};
 pub use framing::Framing;

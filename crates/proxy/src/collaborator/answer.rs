@@ -16,7 +16,6 @@ use crate::failure::{Failure, Reason};
 use crate::handshake::HandshakeError;
 use crate::io::SideError;
 use crate::pump::{Pump, PumpError};
-use crate::side::Side;
 use crate::upstream::Upstream;
 use crate::worker::Scratch;
 
@@ -273,17 +272,14 @@ impl Connection {
             response.keep_alive && (attempt.from_node || exchange.request.is_over_after(response));
         upstream.side.inbox.consume(head_bytes);
         // As long as nothing is sent, an answer that turns out malformed can still be replaced.
-        exchange.response.download = Pump::new(response.framing);
-        let mut approved = exchange
-            .response
-            .download
-            .approve(&upstream.side.inbox)
-            .map_err(Failure::response)?;
-        if decode {
-            // That was a look only: they are taken apart once the head is out.
-            exchange.response.download = Pump::new(response.framing).decoding();
-            approved = 0;
+        let mut download = Pump::new(response.framing);
+        match exchange.request.http10 {
+            true => download.goes_plain(upstream.side.has_frames()),
+            false => download.goes(upstream.side.has_frames(), self.client.has_frames()),
         }
+        let approved = download.begin(&mut upstream.side, out);
+        let approved = approved.map_err(Failure::response)?;
+        exchange.response.download = download;
         exchange.response.status = Some(response.status);
         exchange.response.ends_at_close = decode || response.framing == Framing::UntilClose;
         if exchange.response.ends_at_close {
@@ -298,14 +294,6 @@ impl Connection {
             .response
             .download
             .sent(&mut upstream.side.inbox, sent);
-        if decode {
-            let Side { inbox, .. } = &mut upstream.side;
-            exchange
-                .response
-                .download
-                .decode(&worker.pool, inbox, &mut self.client.outbox)
-                .map_err(|broken| upstream_failure(&broken))?;
-        }
         self.alarm.set(self.stream_due(attempt));
         Ok(())
     }

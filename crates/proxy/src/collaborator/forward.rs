@@ -112,11 +112,7 @@ impl Connection {
         attempt: &mut Attempt,
     ) -> Result<Upstream, Failure> {
         let endpoint = Rc::clone(attempt.lease.endpoint());
-        self.load_body(&mut exchange.request)?;
-        let idle = match self.stream(exchange, &endpoint)? {
-            Some(stream) => Some(stream),
-            None => self.take_idle(exchange, &endpoint),
-        };
+        let idle = self.stream_or_idle(exchange, &endpoint)?;
         // One that was made for this client has just been made.
         attempt.reused = idle
             .as_ref()
@@ -147,10 +143,29 @@ impl Connection {
                 return Err(Reason::UpstreamReset.without_answer(is_to_node).into());
             }
         } else {
-            self.take_head(&mut exchange.request)?;
+            let request = &mut exchange.request;
+            request.take(&mut self.client.inbox);
+            let looked = request.upload.look(&self.client.inbox);
+            looked.map_err(Failure::request)?;
         }
         self.alarm.set(self.response_due(exchange, attempt));
         Ok(upstream)
+    }
+
+    /// A stream to the endpoint's node or an idle connection to the endpoint, with the body made ready for it. `None`:
+    /// there has to be a new connection.
+    fn stream_or_idle(
+        &mut self,
+        exchange: &mut Exchange,
+        endpoint: &Rc<Endpoint>,
+    ) -> Result<Option<Upstream>, Failure> {
+        let stream = self.stream(exchange, endpoint)?;
+        let has_frames = |stream: &Upstream| stream.side.has_frames();
+        let to_frames = stream.as_ref().is_some_and(has_frames);
+        let upload = &mut exchange.request.upload;
+        upload.goes(self.client.has_frames(), to_frames);
+        self.load_body(&mut exchange.request)?;
+        Ok(stream.or_else(|| self.take_idle(exchange, endpoint)))
     }
 
     /// Keeps what stands in `scratch.out` while others use the scratch.
@@ -339,11 +354,13 @@ impl Connection {
     ) -> Result<(), Failure> {
         let worker = Rc::clone(&self.worker);
         let request = &mut exchange.request;
+        let out = &mut worker.scratch.borrow_mut().out;
         let mut approved = 0;
         if !request.upload.is_read() {
-            approved = self.take_head(request)?;
+            request.take(&mut self.client.inbox);
+            let begun = request.upload.begin(&mut self.client, out);
+            approved = begun.map_err(Failure::request)?;
         }
-        let out = &mut worker.scratch.borrow_mut().out;
         let sent = upstream
             .side
             .send(cx, &worker.pool, out, &self.client.inbox, approved)
@@ -376,18 +393,10 @@ impl Connection {
         let out = &mut self.worker.scratch.borrow_mut().out;
         let room = COPY_BYTES.saturating_sub(out.bytes.len());
         let behind = (inbox.len() - request.head_bytes).min(room);
-        let out = &mut out.bytes;
-        let loaded = request.upload.load(inbox, request.head_bytes, behind, out);
+        let client = &self.client;
+        let loaded = request.upload.load(client, request.head_bytes, behind, out);
         request.replay_bytes = loaded.map_err(Failure::request)?;
         Ok(())
-    }
-
-    /// Drops the request's head from the inbox, so that the body is at its front. Returns how many
-    /// bytes of the body are there.
-    fn take_head(&mut self, request: &mut ClientRequest) -> Result<usize, Failure> {
-        request.take(&mut self.client.inbox);
-        let approved = request.upload.approve(&self.client.inbox);
-        approved.map_err(Failure::request)
     }
 
     /// When to give up on what the exchange waits for now.

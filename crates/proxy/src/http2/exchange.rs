@@ -9,13 +9,13 @@ use std::task::{Context, Poll, Waker, ready};
 use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::http1::Method;
 
-use super::Shared;
 use super::answer::Answering;
 use super::connections::Calling;
 use super::head::Translated;
 use super::incoming::{Incoming, Put};
 use super::outgoing::Outgoing;
 use super::slot::ExchangeSlot;
+use super::{Shared, head};
 use crate::io::{Message, Proof, SideResult, keep};
 
 /// One of the exchanges of a connection: the caller's carries one request; the called end's, one after the other,
@@ -182,13 +182,13 @@ impl Http2Exchange {
             "one message follows another when that was sent"
         );
         let outgoing = self.outgoing.get_mut();
-        let (head, rest) = message.parts();
+        let (_, rest) = message.parts();
         match &self.end {
             ExchangeEnd::Caller(calling) => {
-                let (answer, method) = outgoing.request(calling.sender())?;
+                let (answer, method) = outgoing.request(calling.sender(), message)?;
                 self.incoming = Incoming::Answer(answer, method);
             }
-            ExchangeEnd::Called(answering, _) => outgoing.answer(&answering.shared, head)?,
+            ExchangeEnd::Called(answering, _) => outgoing.answer(&answering.shared, message)?,
         }
         let shared = self.end.shared();
         let sent = match outgoing.poll_put(cx, shared, std::iter::once(rest), rest.len()) {
@@ -205,14 +205,35 @@ impl Http2Exchange {
         }
     }
 
-    /// This end has said everything.
-    pub(crate) fn end(&mut self) {
-        self.outgoing.get_mut().end();
+    /// Whether everything of a body has come and was taken, and no trailer is to be asked for.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.incoming.is_whole()
     }
 
-    /// The same, and another message may follow.
+    /// Writes the trailers of a body that has ended, a line for each.
+    pub(crate) fn write_trailers(&mut self, out: &mut Vec<u8>) {
+        let trailers = self.incoming.take_trailers();
+        for (name, value) in trailers.iter().flat_map(|trailers| trailers.iter()) {
+            head::field(out, name.as_str(), value.as_bytes());
+        }
+    }
+
+    /// Adds a trailer to the body that is sent.
+    pub(crate) fn add_trailer(&mut self, name: &[u8], value: &[u8]) {
+        self.outgoing.get_mut().add_trailer(name, value);
+    }
+
+    /// The body that is sent is whole.
+    ///
+    /// # Errors
+    /// When the other end takes no more.
+    pub(crate) fn end_body(&mut self) -> SideResult<()> {
+        let outgoing = self.outgoing.get_mut();
+        outgoing.end_body(self.end.shared())
+    }
+
+    /// This end has said everything, and another message may follow.
     pub(crate) fn end_message(&mut self) {
-        self.end();
         if let ExchangeEnd::Called(answering, _) = &self.end {
             // What was sent and received goes its way; of anything else the other end is told.
             *self.outgoing.get_mut() = Outgoing::Nothing;
@@ -235,3 +256,6 @@ impl Drop for Http2Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Heads of HTTP/1.1 as those of HTTP/2, and back (RFC 9113 section 8).
 //!
 //! Both ends see the other's heads as HTTP/1.1: what comes is written as text and parsed as strictly as any
-//! other head. Trailers go no further.
+//! other head. A body without a length is announced as chunked, whatever carries it.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -136,7 +136,7 @@ impl<'a> Values<'a> {
     /// Adds a field, unless it is about one connection, or about what is not passed on.
     fn add(&self, field: &Field, fields: &mut HeaderMap) -> Option<()> {
         let stays = match field.kind {
-            FieldKind::TransferEncoding | FieldKind::Trailer => true,
+            FieldKind::TransferEncoding => true,
             FieldKind::Te => !field.value.of(self.text).eq_ignore_ascii_case(b"trailers"),
             kind => kind.is_hop_by_hop(),
         };
@@ -150,17 +150,8 @@ impl<'a> Values<'a> {
     }
 }
 
-/// How the body that follows a head is framed in HTTP/1.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Body {
-    /// As the head says, or there is none.
-    Plain,
-    /// In chunks.
-    Chunks,
-}
-
 /// Writes a request as HTTP/1.1. `ended` says that no body follows.
-pub(super) fn write_request(head: &request::Parts, ended: bool, out: &mut Vec<u8>) -> Body {
+pub(super) fn write_request(head: &request::Parts, ended: bool, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
@@ -172,11 +163,8 @@ pub(super) fn write_request(head: &request::Parts, ended: bool, out: &mut Vec<u8
         field(out, HOST.as_str(), authority.as_bytes());
     }
     put_fields(&head.headers, authority.is_some(), out);
-    let body = match ended || head.headers.contains_key(CONTENT_LENGTH) {
-        true => Body::Plain,
-        false => Body::Chunks,
-    };
-    finish(body, out)
+    let has_end = ended || head.headers.contains_key(CONTENT_LENGTH);
+    finish(has_end, out);
 }
 
 /// Writes the answer to a request with `method` as HTTP/1.1. `ended` says that no body follows.
@@ -185,22 +173,18 @@ pub(super) fn write_response(
     method: Method,
     ended: bool,
     out: &mut Vec<u8>,
-) -> Body {
+) {
     out.clear();
     let phrase = head.status.canonical_reason().unwrap_or_default();
     // Writing to a vector cannot fail.
     let _ = write!(out, "HTTP/1.1 {} {phrase}\r\n", head.status.as_u16());
     put_fields(&head.headers, false, out);
     let bare = method == Method::Head || matches!(head.status.as_u16(), 100..200 | 204 | 304);
-    let body = match bare || head.headers.contains_key(CONTENT_LENGTH) {
-        true => Body::Plain,
-        false if ended => {
-            field(out, CONTENT_LENGTH.as_str(), b"0");
-            Body::Plain
-        }
-        false => Body::Chunks,
-    };
-    finish(body, out)
+    let has_end = bare || head.headers.contains_key(CONTENT_LENGTH);
+    if ended && !has_end {
+        field(out, CONTENT_LENGTH.as_str(), b"0");
+    }
+    finish(has_end || ended, out);
 }
 
 fn put_fields(fields: &HeaderMap, has_host: bool, out: &mut Vec<u8>) {
@@ -222,15 +206,16 @@ fn put_fields(fields: &HeaderMap, has_host: bool, out: &mut Vec<u8>) {
     }
 }
 
-fn finish(body: Body, out: &mut Vec<u8>) -> Body {
-    if body == Body::Chunks {
+/// Ends a head. Where nothing says yet where its body ends, chunks do.
+fn finish(has_end: bool, out: &mut Vec<u8>) {
+    if !has_end {
         field(out, "transfer-encoding", b"chunked");
     }
     out.extend_from_slice(b"\r\n");
-    body
 }
 
-fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+/// Writes the line of a field.
+pub(super) fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);

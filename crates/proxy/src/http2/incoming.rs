@@ -1,29 +1,25 @@
-//! The half of an exchange that is received: frames in, HTTP/1.1 out.
+//! The half of an exchange that is received: heads as text, bodies as they are.
 //!
 //! ```text
 //!   caller:            Answer ─ head ─┐
-//!                        ▲ │          ├─▶ Body ─ its end ─▶ Ended
+//!                        ▲ │          ├─▶ Body ─ its data ─▶ Trailers ─▶ Ended
 //!                        └─┘ interim  │
 //!   called:  Nothing ─ a request ─────┘
 //! ```
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::io::Write;
+use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::ResponseFuture;
 use heddle_wire::http1::Method;
+use http::HeaderMap;
 
-use super::Shared;
-use super::head::{self, Body};
+use super::{Shared, head};
 use crate::io::SideResult;
-
-/// The last chunk (RFC 9112 section 7.1).
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 thread_local! {
     /// A head as text.
@@ -40,9 +36,11 @@ pub(super) enum Incoming {
     /// The answer to a request with this method.
     Answer(ResponseFuture, Method),
     /// What follows a head.
-    Body(RecvStream, Body),
-    /// Everything has come.
-    Ended,
+    Body(RecvStream),
+    /// All of a body has come, and what follows that.
+    Trailers(RecvStream),
+    /// Everything has come. Its trailers are still to be asked for.
+    Ended(Option<Box<HeaderMap>>),
 }
 
 impl Incoming {
@@ -58,17 +56,17 @@ impl Incoming {
         let (head, stream) = request.into_parts();
         let ended = stream.is_end_stream();
         TEXT.with_borrow_mut(|text| {
-            let body = head::write_request(&head, ended, text);
-            self.follows(stream, body, ended);
+            head::write_request(&head, ended, text);
+            self.follows(stream, ended);
             put(text)?;
             Ok(text.len())
         })
     }
 
-    fn follows(&mut self, stream: RecvStream, body: Body, ended: bool) {
+    fn follows(&mut self, stream: RecvStream, ended: bool) {
         *self = match ended {
-            true => Incoming::Ended,
-            false => Incoming::Body(stream, body),
+            true => Incoming::Ended(None),
+            false => Incoming::Body(stream),
         };
     }
 
@@ -86,9 +84,10 @@ impl Incoming {
         let mut taken = 0;
         while taken < want.max(1) {
             let moved = match self {
-                Incoming::Nothing | Incoming::Ended => break,
+                Incoming::Nothing | Incoming::Ended(_) => break,
                 Incoming::Answer(..) => self.poll_answer(cx, shared, put),
-                Incoming::Body(..) => self.poll_body(cx, shared, put),
+                Incoming::Body(_) => self.poll_body(cx, shared, put),
+                Incoming::Trailers(_) => self.poll_trailers(cx, shared).map_ok(|()| 0),
             };
             match moved {
                 Poll::Ready(moved) => taken += moved?,
@@ -125,10 +124,10 @@ impl Incoming {
         let (head, stream) = head.into_parts();
         TEXT.with_borrow_mut(|text| {
             let ended = stream.as_ref().is_none_or(RecvStream::is_end_stream);
-            let body = head::write_response(&head, method, ended, text);
+            head::write_response(&head, method, ended, text);
             // Another head follows an interim one.
             if let Some(stream) = stream {
-                self.follows(stream, body, ended);
+                self.follows(stream, ended);
             }
             put(text)?;
             Poll::Ready(Ok(text.len()))
@@ -142,53 +141,63 @@ impl Incoming {
         shared: &Shared,
         put: Put<'_>,
     ) -> Poll<SideResult<usize>> {
-        let Incoming::Body(stream, body) = self else {
+        let Incoming::Body(stream) = self else {
             return Poll::Ready(Ok(0));
         };
-        let chunks = *body == Body::Chunks;
-        let data = match stream.poll_data(cx) {
-            Poll::Ready(data) => data.transpose(),
-            Poll::Pending => return Poll::Pending,
-        };
-        let data = match data {
+        let data = match ready!(stream.poll_data(cx)).transpose() {
             Ok(data) => data,
-            // An end that has answered needs no more of the request (RFC 9113 section 8.1).
-            Err(error) if error.reason() == Some(h2::Reason::NO_ERROR) && error.is_reset() => None,
+            Err(error) if needs_no_more(&error) => {
+                *self = Incoming::Ended(None);
+                return Poll::Ready(Ok(0));
+            }
             Err(error) => return Poll::Ready(Err(shared.error(&error))),
         };
         let mut moved = 0;
         if let Some(data) = &data {
-            moved += put_data(data, chunks, put)?;
+            put(data)?;
+            moved = data.len();
             // A stream that is over has no window.
             let _over = stream.flow_control().release_capacity(data.len());
         }
-        if data.is_none() || stream.is_end_stream() {
-            if chunks {
-                put(LAST_CHUNK)?;
-                moved += LAST_CHUNK.len();
-            }
-            *self = Incoming::Ended;
+        if stream.is_end_stream() {
+            *self = Incoming::Ended(None);
+        } else if data.is_none()
+            && let Incoming::Body(stream) = mem::replace(self, Incoming::Nothing)
+        {
+            *self = Incoming::Trailers(stream);
         }
         Poll::Ready(Ok(moved))
     }
+
+    /// What follows the body.
+    fn poll_trailers(&mut self, cx: &mut Context<'_>, shared: &Shared) -> Poll<SideResult<()>> {
+        let Incoming::Trailers(stream) = self else {
+            return Poll::Ready(Ok(()));
+        };
+        let trailers = match ready!(stream.poll_trailers(cx)) {
+            Ok(trailers) => trailers.map(Box::new),
+            Err(error) if needs_no_more(&error) => None,
+            Err(error) => return Poll::Ready(Err(shared.error(&error))),
+        };
+        *self = Incoming::Ended(trailers);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether everything was taken, and no trailer is to be asked for.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(self, Incoming::Ended(None))
+    }
+
+    /// The trailers of a body that has ended.
+    pub(super) fn take_trailers(&mut self) -> Option<Box<HeaderMap>> {
+        match self {
+            Incoming::Ended(trailers) => trailers.take(),
+            _ => None,
+        }
+    }
 }
 
-fn put_data(data: &Bytes, chunks: bool, put: Put<'_>) -> SideResult<usize> {
-    if data.is_empty() {
-        // An empty chunk would be the last.
-        return Ok(0);
-    }
-    if !chunks {
-        put(data)?;
-        return Ok(data.len());
-    }
-    let mut line = [0; 20];
-    let mut rest = &mut line[..];
-    write!(rest, "{:x}\r\n", data.len())?;
-    let left = rest.len();
-    let size = &line[..line.len() - left];
-    put(size)?;
-    put(data)?;
-    put(b"\r\n")?;
-    Ok(size.len() + data.len() + 2)
+/// Whether an end has answered and needs no more of the request (RFC 9113 section 8.1).
+fn needs_no_more(error: &h2::Error) -> bool {
+    error.is_reset() && error.reason() == Some(h2::Reason::NO_ERROR)
 }

@@ -12,8 +12,9 @@
 //! that has the socket. A task that writes to an [`Http2Exchange`] queues frames, which wakes the driver; it runs when
 //! all other tasks that are ready have had a turn, so that what many say at about the same time goes out together.
 //!
-//! Collaborators speak HTTP/1.1 to an exchange as they do to a socket; [`head`] translates. What is opaque, or
-//! may become so, goes over connections of its own (`heddle/1`).
+//! Heads are text of HTTP/1.1 for Collaborators, which [`head`] translates; bodies and trailers are what they are, and
+//! [`crate::pump`] puts them into another framing where the other side has one. What is opaque, or may become so, goes
+//! over connections of its own (`heddle/1`).
 //!
 //! | module | is |
 //! |---|---|

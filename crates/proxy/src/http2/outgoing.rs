@@ -1,8 +1,8 @@
-//! The half of an exchange that is sent: HTTP/1.1 in, frames out.
+//! The half of an exchange that is sent: heads as text, bodies as they are.
 //!
 //! ```text
 //!   caller:  Request ─ head ─┐
-//!                            ├─▶ Body ─ its last byte, or told so ─▶ Nothing
+//!                            ├─▶ Body ─ its last byte, or told so, with trailers ─▶ Nothing
 //!   called:  Answer ── head ─┘     │
 //!              ▲ │                 └─ dropped ─▶ the stream is reset
 //!              └─┘ interim heads
@@ -16,13 +16,14 @@ use bytes::{Bytes, BytesMut};
 use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::server::SendResponse;
-use heddle_wire::http1::{BodyTracker, Framing, Method};
+use heddle_wire::http1::{Framing, Method};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::head::{self, Translated};
 use super::{SEND_BUFFER, Shared};
 use crate::failure::Reason;
 use crate::failure::StreamFailure;
-use crate::io::{SideError, SideResult};
+use crate::io::{Message, SideError, SideResult};
 
 /// What room is asked for at a time that data on its way is kept in.
 const ROOM_BYTES: usize = 64 * 1024;
@@ -40,32 +41,41 @@ pub(super) enum Outgoing {
     Request(Box<Translated<http::Request<()>>>),
     /// The answer to a request with this method.
     Answer(SendResponse<Bytes>, Method),
-    /// What follows a head, of which the framing of HTTP/1.1 is taken off.
-    Body(SendStream<Bytes>, BodyTracker),
+    /// What follows a head.
+    Body(OutgoingBody),
+}
+
+#[derive(Debug)]
+pub(super) struct OutgoingBody {
+    stream: SendStream<Bytes>,
+    /// Bytes that are to come, where that says its end.
+    left: Option<u64>,
+    trailers: Option<Box<HeaderMap>>,
 }
 
 impl Outgoing {
-    /// Sends the request. Returns the stream's other half, and the method.
+    /// Sends the request, whose body is open as that of `message` is. Returns the stream's other half, and the method.
     ///
     /// # Errors
     /// When no stream can be opened any more: nothing was sent.
     pub(super) fn request(
         &mut self,
         sender: Option<SendRequest<Bytes>>,
+        message: &Message,
     ) -> SideResult<(ResponseFuture, Method)> {
         let (Some(mut sender), Outgoing::Request(request)) =
             (sender, mem::replace(self, Outgoing::Nothing))
         else {
             return Err(lost());
         };
-        let all = request.is_all();
+        let all = request.is_all() && !message.is_open();
         let Translated {
             head,
             framing,
             method,
         } = *request;
         let (answer, stream) = sender.send_request(head, all).map_err(|_| lost())?;
-        self.goes_on(stream, framing, all);
+        self.goes_on(stream, framing, all, message);
         Ok((answer, method))
     }
 
@@ -73,13 +83,13 @@ impl Outgoing {
     ///
     /// # Errors
     /// When it cannot be said in HTTP/2, or the caller does not hear it any more.
-    pub(super) fn answer(&mut self, shared: &Shared, head: &[u8]) -> SideResult<()> {
+    pub(super) fn answer(&mut self, shared: &Shared, message: &Message) -> SideResult<()> {
         let Outgoing::Answer(respond, method) = self else {
             return Err(lost());
         };
-        let answer = head::response(head, *method);
+        let answer = head::response(message.head(), *method);
         let answer = answer.ok_or(lost())?;
-        let all = answer.is_all();
+        let all = answer.is_all() && !message.is_open();
         let Translated { head, framing, .. } = answer;
         if head.status().is_informational() {
             let said = respond.send_informational(head);
@@ -88,19 +98,32 @@ impl Outgoing {
         }
         let stream = respond.send_response(head, all);
         let stream = stream.map_err(|error| shared.error(&error))?;
-        self.goes_on(stream, framing, all);
+        self.goes_on(stream, framing, all, message);
         Ok(())
     }
 
-    fn goes_on(&mut self, stream: SendStream<Bytes>, framing: Framing, all: bool) {
+    fn goes_on(
+        &mut self,
+        stream: SendStream<Bytes>,
+        framing: Framing,
+        all: bool,
+        message: &Message,
+    ) {
+        let left = match framing {
+            Framing::Length(length) if !message.is_open() => Some(length),
+            _ => None,
+        };
         *self = match all {
             true => Outgoing::Nothing,
-            false => Outgoing::Body(stream, BodyTracker::from_framing(framing)),
+            false => Outgoing::Body(OutgoingBody {
+                stream,
+                left,
+                trailers: None,
+            }),
         };
     }
 
-    /// Sends bytes that follow the head, framed as in HTTP/1.1, as far as there is room for them. Returns how
-    /// many.
+    /// Sends data that follows the head, as far as there is room for it. Returns how much.
     ///
     /// # Errors
     /// When the other end takes no more.
@@ -114,7 +137,7 @@ impl Outgoing {
         if limit == 0 {
             return Poll::Ready(Ok(0));
         }
-        let Outgoing::Body(stream, tracker) = self else {
+        let Outgoing::Body(OutgoingBody { stream, left, .. }) = self else {
             return Poll::Ready(Err(lost()));
         };
         let room = ready!(poll_room(cx, shared, stream, limit.min(SEND_BUFFER)))?;
@@ -126,44 +149,58 @@ impl Outgoing {
             });
             for run in runs {
                 let run = &run[..run.len().min(room - taken)];
-                let put = &mut |bytes: &[u8]| data.extend_from_slice(bytes);
-                let advance = tracker.advance_decoded(run, put);
-                // What is malformed was refused before it came here.
-                let advance = advance.map_err(|_| lost())?;
-                taken += advance.consumed;
-                if tracker.is_done() || taken == room {
+                data.extend_from_slice(run);
+                taken += run.len();
+                if taken == room {
                     break;
                 }
             }
-            SideResult::Ok(data.split().freeze())
-        })?;
-        let all = tracker.is_done();
-        if all || !data.is_empty() {
-            let sent = stream.send_data(data, all);
-            sent.map_err(|error| shared.error(&error))?;
+            data.split().freeze()
+        });
+        if let Some(left) = left {
+            *left = left.saturating_sub(taken as u64);
         }
+        let all = *left == Some(0);
+        let sent = stream.send_data(data, all);
+        sent.map_err(|error| shared.error(&error))?;
         if all {
             *self = Outgoing::Nothing;
         }
         Poll::Ready(Ok(taken))
     }
 
-    /// Everything was said. What HTTP/1.1 would end by closing ends here.
-    pub(super) fn end(&mut self) {
-        if let Outgoing::Body(stream, tracker) = self
-            && tracker.is_whole_at_close()
-        {
-            // A stream that is gone needs no telling.
-            let _gone = stream.send_data(Bytes::new(), true);
-            *self = Outgoing::Nothing;
+    /// Adds a trailer, unless HTTP/2 cannot say it.
+    pub(super) fn add_trailer(&mut self, name: &[u8], value: &[u8]) {
+        let Outgoing::Body(OutgoingBody { trailers, .. }) = self else {
+            return;
+        };
+        let (name, value) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value));
+        if let (Ok(name), Ok(value)) = (name, value) {
+            // Its size is bounded where it comes from, far below what a map takes.
+            let _bounded = trailers.get_or_insert_default().try_append(name, value);
         }
+    }
+
+    /// The body is whole.
+    ///
+    /// # Errors
+    /// When the other end takes no more.
+    pub(super) fn end_body(&mut self, shared: &Shared) -> SideResult<()> {
+        let Outgoing::Body(mut body) = mem::replace(self, Outgoing::Nothing) else {
+            return Ok(());
+        };
+        let ended = match body.trailers {
+            Some(trailers) => body.stream.send_trailers(*trailers),
+            None => body.stream.send_data(Bytes::new(), true),
+        };
+        ended.map_err(|error| shared.error(&error))
     }
 
     /// Whether the other end has given the stream up; `cx` is woken when it does.
     pub(super) fn has_failed(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             Outgoing::Answer(respond, _) => respond.poll_reset(cx).is_ready(),
-            Outgoing::Body(stream, _) => stream.poll_reset(cx).is_ready(),
+            Outgoing::Body(body) => body.stream.poll_reset(cx).is_ready(),
             Outgoing::Nothing | Outgoing::Request(_) => false,
         }
     }

@@ -5,6 +5,8 @@
 pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
     head_bytes: usize,
+    /// What follows says where its body ends, whatever length the head says.
+    is_open: bool,
 }
 
 impl Message {
@@ -12,6 +14,7 @@ impl Message {
     pub(crate) fn begin(&mut self) -> &mut Vec<u8> {
         self.bytes.clear();
         self.head_bytes = 0;
+        self.is_open = false;
         &mut self.bytes
     }
 
@@ -25,6 +28,15 @@ impl Message {
     pub(crate) fn head_ends_at(&mut self, head_bytes: usize) {
         debug_assert!(head_bytes <= self.bytes.len());
         self.head_bytes = head_bytes;
+    }
+
+    /// Its body does not end with its length: trailers may follow.
+    pub(crate) fn leave_open(&mut self) {
+        self.is_open = true;
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
     }
 
     pub(crate) fn head(&self) -> &[u8] {
@@ -43,6 +55,7 @@ impl From<&[u8]> for Message {
         Message {
             bytes: head.to_vec(),
             head_bytes: head.len(),
+            is_open: false,
         }
     }
 }

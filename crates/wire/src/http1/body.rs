@@ -69,6 +69,20 @@ pub enum Line<'a> {
     },
 }
 
+/// A piece of a body without its framing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Some of its data.
+    Data(&'a [u8]),
+    /// A trailer.
+    Trailer {
+        /// Its name.
+        name: &'a [u8],
+        /// The line, with its CRLF.
+        line: &'a [u8],
+    },
+}
+
 impl BodyTracker {
     /// A tracker for a body with this framing, within [`Limits::DEFAULT`].
     #[must_use]
@@ -95,41 +109,41 @@ impl BodyTracker {
     /// limits. From then on every call returns an error.
     #[inline]
     pub fn advance(&mut self, input: &[u8]) -> Result<Advance, Reject> {
-        self.advance_decoded(input, &mut |_| ())
+        self.take_apart(input, &mut |_| ())
     }
 
-    /// Like [`advance`](Self::advance), and calls `data` with each run of the body's data, without
-    /// any chunk framing: for a receiver that speaks HTTP/1.0.
+    /// Like [`advance`](Self::advance), and calls `take` with each run of the body's data and each trailer, without
+    /// any chunk framing: for a receiver that knows no chunks.
     ///
     /// # Errors
-    /// As for [`advance`](Self::advance); `data` may have been called before.
-    pub fn advance_decoded(
+    /// As for [`advance`](Self::advance); `take` may have been called before.
+    pub fn take_apart(
         &mut self,
         input: &[u8],
-        data: &mut impl FnMut(&[u8]),
+        take: &mut impl FnMut(Piece<'_>),
     ) -> Result<Advance, Reject> {
         let consumed = match &mut self.state {
             BodyState::Done => 0,
             BodyState::Length(left) => {
-                let take = usize::try_from(*left)
+                let length = usize::try_from(*left)
                     .unwrap_or(usize::MAX)
                     .min(input.len());
-                data(&input[..take]);
-                *left -= take as u64;
+                take(Piece::Data(&input[..length]));
+                *left -= length as u64;
                 if *left == 0 {
                     self.state = BodyState::Done;
                 }
-                take
+                length
             }
             BodyState::Chunked(chunked) => {
-                let consumed = chunked.advance(input, data)?;
+                let consumed = chunked.advance(input, take)?;
                 if chunked.is_done() {
                     self.state = BodyState::Done;
                 }
                 consumed
             }
             BodyState::UntilClose => {
-                data(input);
+                take(Piece::Data(input));
                 input.len()
             }
         };
@@ -187,6 +201,12 @@ impl BodyTracker {
             BodyState::Chunked(chunked) => Some(chunked.line()),
             BodyState::Done | BodyState::Length(_) | BodyState::UntilClose => None,
         }
+    }
+
+    /// Whether it follows chunks.
+    #[must_use]
+    pub fn is_chunked(&self) -> bool {
+        matches!(self.state, BodyState::Chunked(_))
     }
 
     /// Whether the body has ended.

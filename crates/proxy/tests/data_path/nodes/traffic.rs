@@ -2,14 +2,16 @@
 
 use std::io::Write;
 use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
 use heddle_proxy::{Elasticity, Protocol, Settings};
 
 use super::pair::Pair;
-use crate::support::{Client, Upstream, count, serve};
+use crate::support::{Client, PATIENCE, Upstream, count, serve};
 
 pub(crate) fn bytes(n: usize) -> Vec<u8> {
     (0..n).map(|i| (i * 7 + i / 251) as u8).collect()
@@ -251,34 +253,49 @@ fn connections_between_nodes_move_from_worker_to_worker() {
     };
     let upstream = Upstream::new();
     let pair = Pair::with(&settings, upstream.address, AppProtocol::Tcp);
-    let body = bytes(8_000_000);
+    let body = Arc::new(bytes(1_000_000));
     let mut client = pair.client("shop");
     client.send(b"x");
     let mut server = upstream.accept();
     assert_eq!(server.exact(1), b"x");
-    let mut ways = Vec::new();
-    for stream in [&client.stream, &server.stream] {
-        let (mut stream, body) = (stream.try_clone().unwrap(), body.clone());
-        ways.push(thread::spawn(move || {
-            for piece in body.chunks(50_000) {
+    // The same again and again, until the connection has moved often enough.
+    let enough = Arc::new(AtomicBool::new(false));
+    let ways = [&client.stream, &server.stream].map(|stream| {
+        let mut stream = stream.try_clone().unwrap();
+        let (body, enough) = (Arc::clone(&body), Arc::clone(&enough));
+        thread::spawn(move || {
+            let mut sent = 0;
+            for piece in body.chunks(50_000).cycle() {
+                if enough.load(Ordering::Relaxed) {
+                    break;
+                }
                 stream.write_all(piece).unwrap();
+                sent += piece.len();
                 thread::park_timeout(Duration::from_micros(500));
             }
             stream.shutdown(Shutdown::Write).unwrap();
-        }));
-    }
-    let expected = body.clone();
-    let up = thread::spawn(move || assert!(server.rest() == expected, "upwards"));
-    let down = thread::spawn(move || assert!(client.rest() == body, "downwards"));
-    while !ways.iter().all(thread::JoinHandle::is_finished) {
+            sent
+        })
+    });
+    let heard = [server, client].map(|mut end| {
+        let body = Arc::clone(&body);
+        thread::spawn(move || {
+            let rest = end.rest();
+            let is_same = rest.chunks(body.len()).all(|part| body.starts_with(part));
+            assert!(is_same, "what comes is what was sent");
+            rest.len()
+        })
+    });
+    let until = Instant::now() + PATIENCE;
+    while count(&pair.called.registry, "heddle_connections_moved_total", &[]) < 5.0 {
+        assert!(Instant::now() < until, "it moves");
         pair.calling.proxy.rotate();
         pair.called.proxy.rotate();
         thread::park_timeout(Duration::from_millis(5));
     }
-    up.join().unwrap();
-    down.join().unwrap();
-    let moved = crate::support::count(&pair.called.registry, "heddle_connections_moved_total", &[]);
-    assert!(moved > 3.0, "{moved}");
+    enough.store(true, Ordering::Relaxed);
+    let sent = ways.map(|way| way.join().unwrap());
+    assert_eq!(heard.map(|end| end.join().unwrap()), sent);
 }
 
 #[test]

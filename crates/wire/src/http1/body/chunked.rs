@@ -7,7 +7,7 @@
 //! size line, and every trailer, is left out and written anew, see [`Line`]. A size line that comes in
 //! two pieces counts as another, since nothing of it may have been passed on when its rest comes.
 
-use super::Line;
+use super::{Line, Piece};
 use crate::http1::framing::is_token_byte;
 use crate::http1::{Limits, Reject};
 
@@ -107,12 +107,17 @@ impl Chunked {
     pub(super) fn advance(
         &mut self,
         input: &[u8],
-        data: &mut impl FnMut(&[u8]),
+        take: &mut impl FnMut(Piece<'_>),
     ) -> Result<usize, Reject> {
         let mut taken = 0;
         while taken < input.len() && !self.is_done() {
-            let reach = self.forward(&input[taken..], data)?;
+            let reach = self.forward(&input[taken..], &mut |data| take(Piece::Data(data)))?;
             taken += reach.passed + reach.skipped;
+            if reach.rewritten
+                && let Line::Trailer { name, line } = self.line()
+            {
+                take(Piece::Trailer { name, line });
+            }
         }
         Ok(taken)
     }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{Advance, BodyTracker, Line};
+use super::{Advance, BodyTracker, Line, Piece};
 use crate::http1::{Framing, Limits};
 
 fn chunked() -> BodyTracker {
@@ -267,8 +267,10 @@ fn feed(input: &[u8], cuts: &[usize]) -> Result<(usize, bool, Vec<u8>), &'static
     while at < input.len() && !body.is_done() {
         let piece = cuts.next().unwrap_or(1).clamp(1, input.len() - at);
         let end = body
-            .advance_decoded(&input[at..at + piece], &mut |run| {
-                data.extend_from_slice(run);
+            .take_apart(&input[at..at + piece], &mut |piece| {
+                if let Piece::Data(run) = piece {
+                    data.extend_from_slice(run);
+                }
             })
             .map_err(|reject| reject.code)?;
         at += end.consumed;

@@ -1,0 +1,156 @@
+//! Messages through all nine pairs of what carries them: HTTP/1.1, streams of links, HTTP/2.
+//!
+//! ```text
+//!   client ─ HTTP/1.1 ─▶ calling ═ one of three ═▶ between ═ one of three ═▶ called ─ HTTP/1.1 ─▶ endpoint
+//! ```
+//!
+//! No node passes on what another one sends: `between` does so for these tests, by [`relayed`]. What the two ends have
+//! seen is compared with what the other end has said, by a reader of HTTP/1.1 that shares nothing with the proxy's.
+
+mod case;
+mod chain;
+mod peers;
+mod reader;
+
+use std::sync::Arc;
+
+use heddle_model::{ServiceName, WorkloadName};
+use heddle_transport::Protocol;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestError, TestRunner};
+
+use super::*;
+use case::{Body, Case, Cut, Framing};
+use chain::{Chain, RELAY};
+
+/// The door of what has come to be passed on; any other as it is.
+pub(super) fn relayed(door: Arc<Door>) -> Arc<Door> {
+    let name = |name: &str| ServiceName::new("test", name).expect("a name");
+    let is_relayed = door
+        .inbound()
+        .is_some_and(|inbound| inbound.service == name(RELAY));
+    match is_relayed {
+        false => door,
+        true => door.leading(Entry::Service {
+            caller: WorkloadName::new("test", RELAY).ok(),
+            service: name("echo"),
+            port: 80,
+        }),
+    }
+}
+
+/// How many messages go through each pair.
+const CASES: u32 = 48;
+/// The same for long.
+const MANY_CASES: u32 = 1500;
+
+fn through(first: Protocol, second: Protocol, cases: u32) {
+    let chain = Chain::new(first, second);
+    for case in shapes() {
+        if let Err(wrong) = chain.carry(&case) {
+            panic!("{first:?}, {second:?}: {wrong}\n{case:#?}");
+        }
+    }
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 200,
+        ..Config::default()
+    };
+    let carried = TestRunner::new(config).run(&case::cases(), |case| {
+        chain.carry(&case).map_err(TestCaseError::fail)
+    });
+    match carried {
+        Ok(()) => {}
+        Err(TestError::Fail(why, case)) => panic!("{first:?}, {second:?}: {why}\n{case:#?}"),
+        Err(TestError::Abort(why)) => panic!("{why}"),
+    }
+}
+
+/// Exchanges as gRPC has them, and others that have gone wrong somewhere.
+fn shapes() -> Vec<Case> {
+    let data = |pieces: &[usize]| {
+        pieces
+            .iter()
+            .map(|&length| vec![b'm'; length])
+            .collect::<Vec<_>>()
+    };
+    let trailers = || {
+        vec![
+            ("grpc-status".to_owned(), "0".to_owned()),
+            ("grpc-message".to_owned(), "all %20 well".to_owned()),
+        ]
+    };
+    let chunked = |pieces: &[usize], trailers| Body {
+        framing: Framing::Chunked,
+        pieces: data(pieces),
+        trailers,
+    };
+    let grpc = |request: Body, response: Body, streams: bool| Case {
+        method: "POST",
+        request,
+        interim: Vec::new(),
+        status: 200,
+        response,
+        streams,
+        cut: Cut::Nothing,
+    };
+    let none = || Vec::new();
+    vec![
+        // Unary, a server's stream, a client's stream, both, trailers alone.
+        grpc(chunked(&[69], none()), chunked(&[69], trailers()), false),
+        grpc(
+            chunked(&[69], none()),
+            chunked(&[5, 5000, 70_000, 1], trailers()),
+            false,
+        ),
+        grpc(
+            chunked(&[5, 5000, 70_000, 1], none()),
+            chunked(&[69], trailers()),
+            false,
+        ),
+        grpc(
+            chunked(&[5, 6, 7, 800, 9], none()),
+            chunked(&[1, 2, 3000, 4, 5], trailers()),
+            true,
+        ),
+        grpc(chunked(&[69], none()), chunked(&[], trailers()), false),
+        grpc(chunked(&[], trailers()), chunked(&[], none()), false),
+        // An answer without a body: what gRPC calls trailers only, where the status stands in the head.
+        Case {
+            response: Body::none(),
+            ..grpc(chunked(&[69], none()), Body::none(), false)
+        },
+        Case {
+            interim: vec![103, 103],
+            ..grpc(chunked(&[69], none()), chunked(&[69], trailers()), false)
+        },
+    ]
+}
+
+macro_rules! pairs {
+    ($($name:ident = $first:ident $second:ident;)*) => {
+        $(#[test]
+        fn $name() {
+            through(Protocol::$first, Protocol::$second, CASES);
+        })*
+
+        #[test]
+        #[ignore = "for long: make soak"]
+        fn through_all_pairs_for_long() {
+            $(through(Protocol::$first, Protocol::$second, MANY_CASES);)*
+        }
+    };
+}
+
+pairs! {
+    from_http1_to_http1 = Http1 Http1;
+    from_http1_to_links = Http1 Link;
+    from_http1_to_http2 = Http1 Http2;
+    from_links_to_http1 = Link Http1;
+    from_links_to_links = Link Link;
+    from_links_to_http2 = Link Http2;
+    from_http2_to_http1 = Http2 Http1;
+    from_http2_to_links = Http2 Link;
+    from_http2_to_http2 = Http2 Http2;
+}

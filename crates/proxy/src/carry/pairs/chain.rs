@@ -1,0 +1,185 @@
+//! Three nodes in a row.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heddle_model::{
+    AppProtocol, Balancer, Balancing, Endpoint as Target, Mesh, Mode, Node, NodeName, Service,
+    ServiceAccountName, ServiceName, ServicePort, SpiffeId, Workload, WorkloadName,
+};
+use heddle_telemetry::Registry;
+use heddle_transport::fixture::{Authority, DAY, NOW};
+use heddle_transport::{Clock, Denied, Identities, Protocol, Trust};
+
+use super::case::Case;
+use super::peers::{Endpoint, ask};
+use crate::{Entry, Proxy, Settings};
+
+/// The workload that passes on what it is sent, and its Service.
+pub(super) const RELAY: &str = "relay";
+
+/// Nodes, and what runs there.
+const NODES: [(&str, &str); 3] = [("calling", "shop"), ("between", RELAY), ("called", "echo")];
+
+pub(super) struct Chain {
+    endpoint: Endpoint,
+    door: SocketAddr,
+    _proxies: Vec<Proxy>,
+}
+
+impl Chain {
+    /// Nodes of which the first calls the second by one protocol, and that the third by another.
+    pub(super) fn new(first: Protocol, second: Protocol) -> Chain {
+        let endpoint = Endpoint::new();
+        let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let sockets: Vec<TcpListener> = NODES.iter().map(|_| listen()).collect();
+        let addresses = sockets.iter().map(|socket| socket.local_addr().unwrap());
+        let mesh = mesh(endpoint.address, &addresses.collect::<Vec<_>>());
+        let authority = Authority::new();
+        let trust = Trust::new(
+            domain(),
+            std::slice::from_ref(&authority.root),
+            Denied::default(),
+        );
+        let trust = Arc::new(trust.unwrap());
+        let door = listen();
+        let address = door.local_addr().unwrap();
+        let mut door = Some(door);
+        let mut proxies = Vec::new();
+        for ((name, workload), (socket, between_nodes)) in NODES
+            .into_iter()
+            .zip(sockets.into_iter().zip([first, second, Protocol::Link]))
+        {
+            let registry = Arc::new(Registry::new());
+            let mut settings = Settings {
+                between_nodes,
+                ..Settings::default()
+            };
+            settings.timeouts.response_head = Duration::from_secs(5);
+            let proxy = Proxy::start(settings, Arc::clone(&registry), None).unwrap();
+            proxy.identify(Arc::new(identities(&authority, &trust, name, workload)));
+            proxy.apply(&mesh.for_node(&node(name)));
+            proxy.listen(1, socket, Entry::Mesh);
+            if let Some(door) = door.take() {
+                let entry = Entry::Service {
+                    caller: WorkloadName::new("test", workload).ok(),
+                    service: ServiceName::new("test", RELAY).unwrap(),
+                    port: 80,
+                };
+                proxy.listen(2, door, entry);
+            }
+            serves(&registry);
+            proxies.push(proxy);
+        }
+        Chain {
+            endpoint,
+            door: address,
+            _proxies: proxies,
+        }
+    }
+
+    /// Has one exchange take place.
+    pub(super) fn carry(&self, case: &Case) -> Result<(), String> {
+        let number = self.endpoint.expects(case);
+        let client = ask(self.door, case, number);
+        case.check(&self.endpoint.seen(case, number), &client)
+    }
+}
+
+/// Waits until a proxy serves its mesh.
+fn serves(registry: &Registry) {
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        let mut text = String::new();
+        registry.render(&mut text);
+        if text.contains("heddle_worker_config_generation{worker=\"0\"} 1") {
+            return;
+        }
+        assert!(Instant::now() < patience, "{text}");
+        std::thread::yield_now();
+    }
+}
+
+fn domain() -> heddle_model::TrustDomain {
+    Mesh::default().trust_domain
+}
+
+fn node(name: &str) -> NodeName {
+    NodeName::parse(name).unwrap()
+}
+
+fn account(name: &str) -> ServiceAccountName {
+    ServiceAccountName::new("test", name).unwrap()
+}
+
+fn identities(authority: &Authority, trust: &Arc<Trust>, name: &str, workload: &str) -> Identities {
+    let leaf = |id: &SpiffeId| authority.leaf(id, NOW - DAY, NOW + DAY);
+    let own = leaf(&SpiffeId::node(domain(), node(name)));
+    let leaves = [leaf(&SpiffeId::workload(domain(), account(workload)))];
+    let clock = Arc::new(Clock::with(0, || NOW));
+    Identities::new(Arc::clone(trust), clock, own, leaves).unwrap()
+}
+
+fn mesh(endpoint: SocketAddr, addresses: &[SocketAddr]) -> Mesh {
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+    let placed = |name: &str| {
+        NODES
+            .iter()
+            .find(|(_, workload)| *workload == name)
+            .unwrap()
+            .0
+    };
+    let service = |name: &str, address: SocketAddr| Service {
+        name: ServiceName::new("test", name).unwrap(),
+        headless: false,
+        addresses: Vec::new(),
+        balancer: Balancer::RoundRobin,
+        balancing: Balancing::default(),
+        ports: vec![ServicePort {
+            name: None,
+            port: 80,
+            protocol: AppProtocol::Http,
+            endpoints: vec![Target {
+                address,
+                weight: 1,
+                max_requests: None,
+                workload: WorkloadName::new("test", name).ok(),
+                account: Some(account(name)),
+                node: Some(node(placed(name))),
+            }],
+            routes: None,
+            consumer_routes: BTreeMap::new(),
+        }],
+    };
+    let workload = |name: &str| Workload {
+        name: WorkloadName::new("test", name).unwrap(),
+        labels: BTreeMap::new(),
+        service_account: account(name),
+        address: nowhere.ip(),
+        more_addresses: Vec::new(),
+        ports: Vec::new(),
+        weight: 1,
+        node: Some(node(placed(name))),
+        mode: Mode::Permissive,
+        policies: Vec::new(),
+        probes: Vec::new(),
+        command: None,
+    };
+    let nodes = NODES.iter().zip(addresses);
+    let mut nodes: Vec<Node> = nodes
+        .map(|((name, _), &address)| Node {
+            name: node(name),
+            address,
+        })
+        .collect();
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    Mesh {
+        generation: 1,
+        services: vec![service("echo", endpoint), service(RELAY, nowhere)],
+        workloads: ["echo", RELAY, "shop"].map(workload).into(),
+        nodes,
+        ..Mesh::default()
+    }
+}

@@ -1,0 +1,106 @@
+//! What only ends say that speak HTTP/2 of their own: lengths and trailers in one message, ends in frames of their own.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::server::SendResponse;
+use http::{HeaderMap, HeaderValue};
+
+use super::*;
+
+/// A request to a server, whose answer is to be given.
+async fn asked() -> (h2::client::ResponseFuture, SendResponse<Bytes>) {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let shaken = tokio::join!(h2::client::handshake(near), h2::server::handshake(far));
+    let (sender, driver): (SendRequest<Bytes>, _) = shaken.0.unwrap();
+    let mut server: h2::server::Connection<_, Bytes> = shaken.1.unwrap();
+    tokio::spawn(driver);
+    let mut sender = sender.ready().await.unwrap();
+    let request = http::Request::get("http://a/").body(()).unwrap();
+    let (answer, _) = sender.send_request(request, true).unwrap();
+    let (_, respond) = server.accept().await.unwrap().unwrap();
+    tokio::spawn(async move { while server.accept().await.is_some() {} });
+    (answer, respond)
+}
+
+/// Everything that is received of an answer: text and data, and its trailers.
+async fn received(answer: h2::client::ResponseFuture) -> (Vec<u8>, Vec<u8>) {
+    let shared = Shared::new(0);
+    let mut incoming = Incoming::Answer(answer, Method::Get);
+    let mut all = Vec::new();
+    loop {
+        let put = &mut |bytes: &[u8]| {
+            all.extend_from_slice(bytes);
+            Ok(())
+        };
+        let moved = poll_fn(|cx| incoming.poll_take(cx, &shared, 1, put)).await;
+        if moved.unwrap() == 0 {
+            break;
+        }
+    }
+    let mut trailers = Vec::new();
+    for (name, value) in incoming.take_trailers().iter().flat_map(|all| all.iter()) {
+        head::field(&mut trailers, name.as_str(), value.as_bytes());
+    }
+    assert!(incoming.is_whole());
+    (all, trailers)
+}
+
+fn trailers() -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    trailers
+}
+
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
+
+#[tokio::test]
+async fn trailers_come_behind_a_body_of_a_length() {
+    let (answer, mut respond) = asked().await;
+    let head = http::Response::builder().header("content-length", 2);
+    let mut stream = respond
+        .send_response(head.body(()).unwrap(), false)
+        .unwrap();
+    stream.send_data(Bytes::from_static(b"ok"), false).unwrap();
+    stream.send_trailers(trailers()).unwrap();
+    let (all, said) = received(answer).await;
+    assert_eq!(all, [HEAD, b"ok"].concat());
+    assert_eq!(said, b"grpc-status: 0\r\n");
+}
+
+#[tokio::test]
+async fn a_body_ends_in_a_frame_without_data() {
+    let (answer, mut respond) = asked().await;
+    let head = http::Response::builder().body(()).unwrap();
+    let mut stream = respond.send_response(head, false).unwrap();
+    stream.send_data(Bytes::new(), false).unwrap();
+    stream.send_data(Bytes::from_static(b"ok"), false).unwrap();
+    stream.send_data(Bytes::new(), true).unwrap();
+    let (all, said) = received(answer).await;
+    let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    assert_eq!(all, [&head[..], b"ok"].concat());
+    assert_eq!(said, b"");
+}
+
+#[tokio::test]
+async fn a_body_that_is_open_goes_on_with_trailers() {
+    for is_open in [true, false] {
+        let (answer, respond) = asked().await;
+        let shared = Shared::new(0);
+        let mut message = Message::from(HEAD);
+        if is_open {
+            message.leave_open();
+        }
+        let mut outgoing = Outgoing::Answer(respond, Method::Get);
+        outgoing.answer(&shared, &message).unwrap();
+        let data = poll_fn(|cx| outgoing.poll_put(cx, &shared, [&b"ok"[..]].into_iter(), 2));
+        assert_eq!(data.await.unwrap(), 2);
+        outgoing.add_trailer(b"grpc-status", b"0");
+        outgoing.end_body(&shared).unwrap();
+        let mut body = answer.await.unwrap().into_body();
+        assert_eq!(body.data().await.unwrap().unwrap(), "ok");
+        let said = body.trailers().await.unwrap();
+        assert_eq!(said, is_open.then(trailers));
+    }
+}
