@@ -15,7 +15,7 @@ suffix="$version-${host%%-*}-linux"
 export RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=."
 cargo build --locked --profile dist --target "$host" --package heddle --package heddle-lab
 # By itself: of libraries that it shares it gets what it asks for, not what the others do.
-cargo build --locked --profile dist --target "$host" --package heddle-node
+cargo build --locked --profile dist --target "$host" --package heddle-node-program
 
 mkdir -p dist
 rm -f dist/heddle-* dist/SHA256SUMS

@@ -3,21 +3,19 @@
 //! Both ends are in this process, and everything in it is counted; a test of its own for that reason. What
 //! callers cost besides (series of metrics, tickets for TLS sessions) is there before: each has had a link that was
 //! closed. What the kernel holds beside it is said, not judged: it is the machine's, and of all that runs there.
-#![allow(unsafe_code, reason = "a global allocator can only be written with it")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 #[path = "allocations/mesh.rs"]
 mod mesh;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use heddle_counting::{Counting, Heap};
 use heddle_model::{
     Mesh, NodeName, Policy, ServiceAccountName, ServiceName, SpiffeId, WorkloadName,
 };
@@ -32,31 +30,6 @@ const LINKS: usize = 2_000;
 const MOST: i64 = 8 * 1024;
 /// How long it takes until an idle link has given up what it can.
 const AT_REST: Duration = Duration::from_secs(8);
-
-struct Counting;
-
-static HEAP: AtomicI64 = AtomicI64::new(0);
-
-// SAFETY: every call is passed to the system's allocator as it came, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HEAP.fetch_add(layout.size() as i64, Relaxed);
-        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        HEAP.fetch_sub(layout.size() as i64, Relaxed);
-        // SAFETY: `ptr` came from `System` with this layout, since `alloc` got it there.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        HEAP.fetch_add(new_size as i64 - layout.size() as i64, Relaxed);
-        // SAFETY: as for `dealloc`, and the caller promises that `new_size` is sound.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -211,7 +184,7 @@ fn an_idle_link_holds_little() {
     });
     thread::park_timeout(AT_REST);
     let kernel_before = kernel_memory();
-    let before = HEAP.load(Relaxed);
+    let before = Heap::of_process().bytes;
     call_all();
     let begun = Instant::now();
     while begun.elapsed() < AT_REST {
@@ -219,7 +192,7 @@ fn an_idle_link_holds_little() {
     }
     assert_eq!((here.links(), there.links()), (LINKS, LINKS));
     let of_one_end = |all: i64| all / (2 * LINKS as i64);
-    let each = of_one_end(HEAP.load(Relaxed) - before);
+    let each = of_one_end(Heap::of_process().bytes - before);
     println!("an idle link: {each} bytes of heap at one end, over {LINKS} links");
     let kernel = kernel_memory();
     println!(

@@ -1,33 +1,12 @@
 //! Counting and logging a request allocates nothing once its series exists.
-#![allow(unsafe_code)] // A counting allocator is the measure itself.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Duration;
 
+use heddle_counting::{Counting, Heap};
 use heddle_telemetry::{AccessLog, HttpLabels, Record, Registry, Target};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is passed to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from `System.alloc` with this layout.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static COUNTING: Counting = Counting;
 
 #[test]
 fn ten_thousand_requests_on_one_thread() {
@@ -68,7 +47,7 @@ fn ten_thousand_requests_on_one_thread() {
     };
     requests(100);
     assert!(log.wait_written(Duration::from_secs(20)));
-    let before = ALLOCATIONS.get();
+    let before = Heap::of_thread().allocations;
     requests(10_000);
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(Heap::of_thread().allocations - before, 0);
 }

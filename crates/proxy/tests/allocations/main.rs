@@ -2,17 +2,15 @@
 //!
 //! The whole process is counted, so the client and the endpoint of this test allocate nothing
 //! either. A test of its own: other tests in the process would be counted too.
-#![allow(unsafe_code, reason = "a global allocator can only be written with it")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use heddle_counting::{Counting, Heap};
 use heddle_model::{Mesh, NodeName, ServiceName, SpiffeId};
 use heddle_proxy::{Entry, Proxy, Settings};
 use heddle_telemetry::Registry;
@@ -20,30 +18,6 @@ use heddle_transport::fixture::{Authority, DAY, NOW, clock};
 use heddle_transport::{Denied, Identities, Trust};
 
 mod mesh;
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed to the system's allocator as it came, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: `ptr` came from `System` with this layout, since `alloc` got it there.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: as for `dealloc`, and the caller promises that `new_size` is sound.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -117,9 +91,9 @@ fn allocations(proxy: &Proxy) -> u64 {
     while Instant::now() < warm {
         rounds(50, &mut client, &mut buffer);
     }
-    let before = ALLOCATIONS.load(Relaxed);
+    let before = Heap::of_process().allocations;
     rounds(REQUESTS / 2, &mut client, &mut buffer);
-    ALLOCATIONS.load(Relaxed) - before
+    Heap::of_process().allocations - before
 }
 
 fn proxy(mesh: &Mesh) -> Proxy {

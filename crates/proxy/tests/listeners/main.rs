@@ -1,56 +1,22 @@
 //! What many listeners cost, of which a node has two for each pod, and what opening a connection costs.
 //!
 //! The whole process is counted: a test of its own.
-#![allow(unsafe_code, reason = "a global allocator can only be written with it")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use heddle_counting::{Counting, Heap};
 use heddle_model::{
     AppProtocol, Balancer, Endpoint, Mesh, Mode, Service, ServiceAccountName, ServiceName,
     ServicePort, Workload, WorkloadName,
 };
 use heddle_proxy::{Elasticity, Entry, OriginalDestination, Proxy, Settings};
 use heddle_telemetry::Registry;
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-static BYTES: AtomicI64 = AtomicI64::new(0);
-
-fn signed(size: usize) -> i64 {
-    i64::try_from(size).unwrap_or(i64::MAX)
-}
-
-// SAFETY: every call is passed to the system's allocator as it came, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        BYTES.fetch_add(signed(layout.size()), Relaxed);
-        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        BYTES.fetch_sub(signed(layout.size()), Relaxed);
-        // SAFETY: `ptr` came from `System` with this layout, since `alloc` got it there.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        BYTES.fetch_add(signed(new_size) - signed(layout.size()), Relaxed);
-        // SAFETY: as for `dealloc`, and the caller promises that `new_size` is sound.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -105,7 +71,7 @@ fn listener_bytes(workers: usize) -> i64 {
         .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
         .collect();
     expect(&registry, "heddle_listeners", 0);
-    let before = BYTES.load(Relaxed);
+    let before = Heap::of_process().bytes;
     for (id, socket) in (0..).zip(sockets) {
         let workload = workload(id / 2);
         let entry = match id % 2 {
@@ -115,8 +81,8 @@ fn listener_bytes(workers: usize) -> i64 {
         proxy.listen(id, socket, entry);
     }
     expect(&registry, "heddle_listeners", LISTENERS);
-    let taken = BYTES.load(Relaxed) - before;
-    taken / signed(LISTENERS as usize)
+    let taken = Heap::of_process().bytes - before;
+    taken / LISTENERS as i64
 }
 
 /// The Service that connections are going to.
@@ -196,9 +162,9 @@ fn connection_allocations(entry: Entry, mesh: &Mesh) -> f64 {
     while Instant::now() < warm {
         connect();
     }
-    let before = ALLOCATIONS.load(Relaxed);
+    let before = Heap::of_process().allocations;
     (0..CONNECTIONS).for_each(|_| connect());
-    (ALLOCATIONS.load(Relaxed) - before) as f64 / CONNECTIONS as f64
+    (Heap::of_process().allocations - before) as f64 / CONNECTIONS as f64
 }
 
 #[test]

@@ -1,50 +1,12 @@
 //! Header blocks: what they take on the wire, and what their two ends take in memory.
-#![allow(unsafe_code, reason = "a global allocator can only be written with it")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use heddle_counting::{Counting, Heap};
 use heddle_wire::link::heads::{Decoder, Encoder, HeadLimits};
 
 #[path = "../../examples/heads/traffic.rs"]
 mod traffic;
 
 use traffic::{DESTINATION, Exchange, MAKERS, Maker, Traffic};
-
-struct Counting;
-
-thread_local! {
-    /// Of this thread, so that tests beside each other are not counted together.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
-}
-
-fn count(allocations: u64, bytes: i64) {
-    // A thread that ends has no counters any more.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + allocations));
-    let _ = LIVE_BYTES.try_with(|live| live.set(live.get() + bytes));
-}
-
-// SAFETY: every call is passed to the system's allocator as it came, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(1, layout.size() as i64);
-        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        count(0, -(layout.size() as i64));
-        // SAFETY: `ptr` came from `System` with this layout, since `alloc` got it there.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        count(1, new_size as i64 - layout.size() as i64);
-        // SAFETY: as for `dealloc`, and the caller promises that `new_size` is sound.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -120,23 +82,23 @@ fn heads_that_came_before_allocate_nothing() {
             for exchange in &exchanges[..100] {
                 link.carry(exchange);
             }
-            let before = ALLOCATIONS.get();
+            let before = Heap::of_thread().allocations;
             for exchange in &exchanges[100..] {
                 link.carry(exchange);
             }
-            assert_eq!(ALLOCATIONS.get() - before, 0);
+            assert_eq!(Heap::of_thread().allocations - before, 0);
         }
     }
 }
 
 #[test]
 fn a_pair_that_was_never_used_takes_next_to_nothing() {
-    let before = LIVE_BYTES.get();
+    let before = Heap::of_thread().bytes;
     let pair = (
         Encoder::new(&HeadLimits::DEFAULT),
         Decoder::new(&HeadLimits::DEFAULT),
     );
-    assert_eq!(LIVE_BYTES.get(), before);
+    assert_eq!(Heap::of_thread().bytes, before);
     assert!(size_of_val(&pair) <= 100, "{}", size_of_val(&pair));
 }
 
@@ -149,7 +111,7 @@ fn tables_take_what_they_cost_and_what_is_dropped_is_given_back() {
     let mut encoder = Encoder::new(&limits);
     let mut decoder = Decoder::new(&limits);
     let (mut block, mut head) = (Vec::with_capacity(65536), Vec::with_capacity(65536));
-    let before = LIVE_BYTES.get();
+    let before = Heap::of_thread().bytes;
     let mut send = |encoder: &mut Encoder, decoder: &mut Decoder, request: &str| {
         block.clear();
         head.clear();
@@ -170,7 +132,7 @@ fn tables_take_what_they_cost_and_what_is_dropped_is_given_back() {
         }
     }
     assert!(decoder.bytes() <= limits.all_bytes && decoder.bytes() > limits.all_bytes / 2);
-    let live = LIVE_BYTES.get() - before;
+    let live = Heap::of_thread().bytes - before;
     let most = i64::from(limits.all_bytes) * 5 / 2;
     assert!(live <= most, "{live} bytes for both ends");
 
@@ -179,6 +141,6 @@ fn tables_take_what_they_cost_and_what_is_dropped_is_given_back() {
         send(&mut encoder, &mut decoder, "GET / HTTP/1.1\r\na: b\r\n\r\n");
     }
     assert_eq!((encoder.templates(), decoder.templates()), (1, 1));
-    let live = LIVE_BYTES.get() - before;
+    let live = Heap::of_thread().bytes - before;
     assert!(live < 15_000, "{live} bytes for both ends");
 }

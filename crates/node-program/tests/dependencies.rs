@@ -24,7 +24,8 @@ const NEVER: [(&str, &str); 11] = [
 #[test]
 fn a_node_is_built_without_what_it_has_no_use_for() {
     let tree = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--offline", "--package", "heddle-node"])
+        .args(["tree", "--locked", "--offline"])
+        .args(["--package", "heddle-node-program"])
         .args(["--edges", "normal", "--prefix", "none", "--format", "{p}"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
