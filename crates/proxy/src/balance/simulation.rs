@@ -31,7 +31,7 @@ struct Scene {
 
 /// What came of it.
 #[derive(Debug, Default)]
-struct Outcome {
+struct RunSummary {
     served: [u64; 3],
     most_used: [u32; 3],
     longest_wait_us: u64,
@@ -41,7 +41,7 @@ struct Outcome {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum SimEvent {
     /// A client asks.
     Asks,
     /// A client's request is done.
@@ -51,38 +51,38 @@ enum What {
 }
 
 /// Notes which client was woken.
-struct Bell {
+struct ClientWaker {
     client: usize,
     woken: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Wake for Bell {
+impl Wake for ClientWaker {
     fn wake(self: Arc<Self>) {
         self.woken.lock().unwrap().push(self.client);
     }
 }
 
-struct World {
+struct ClientsAndRooms {
     rooms: Arc<Rooms>,
     schedule: Schedule,
     random: Random,
     now_us: u64,
     /// The next first: time, client, what.
-    events: BinaryHeap<std::cmp::Reverse<(u64, usize, What)>>,
+    events: BinaryHeap<std::cmp::Reverse<(u64, usize, SimEvent)>>,
     /// At which provider, with which permit and for how long.
     served: HashMap<usize, RequestPermit>,
     /// Clients that wait, and since when.
     waiting: HashMap<usize, (LinePlace, u64)>,
     woken: Arc<Mutex<Vec<usize>>>,
-    outcome: Outcome,
+    outcome: RunSummary,
 }
 
-impl World {
+impl ClientsAndRooms {
     fn ms(&self) -> Millis {
         self.now_us / 1_000 + 1
     }
 
-    fn at(&mut self, after_us: u64, client: usize, what: What) {
+    fn at(&mut self, after_us: u64, client: usize, what: SimEvent) {
         let event = (self.now_us + after_us, client, what);
         self.events.push(std::cmp::Reverse(event));
     }
@@ -102,7 +102,7 @@ impl World {
         self.outcome.served[at] += 1;
         self.outcome.worked_us += takes;
         self.served.insert(client, permit);
-        self.at(takes, client, What::Done);
+        self.at(takes, client, SimEvent::Done);
     }
 
     fn ask(&mut self, client: usize, scene: &Scene) {
@@ -124,14 +124,14 @@ impl World {
             }
         }
         let woken = Arc::clone(&self.woken);
-        let waker = Waker::from(Arc::new(Bell { client, woken }));
+        let waker = Waker::from(Arc::new(ClientWaker { client, woken }));
         match join(Wants::Any(Arc::clone(&self.rooms)), &waker, now) {
             Joined::Permitted(permit) => self.begin(client, permit, scene),
             Joined::Waiting(waiting) => {
                 self.waiting.insert(client, (waiting, self.now_us));
                 if self.random.below(100) < scene.impatient_percent {
                     let after = self.random.below(SERVICE_US);
-                    self.at(after, client, What::Tires);
+                    self.at(after, client, SimEvent::Tires);
                 }
             }
             Joined::Full => panic!("the queue has room for all"),
@@ -171,8 +171,8 @@ impl World {
     }
 }
 
-fn run(scene: &Scene) -> Outcome {
-    let mut world = World {
+fn run(scene: &Scene) -> RunSummary {
+    let mut world = ClientsAndRooms {
         rooms: rooms(&LIMITS, scene.clients),
         schedule: Schedule::new(&LIMITS),
         random: Random::new(scene.seed),
@@ -181,34 +181,34 @@ fn run(scene: &Scene) -> Outcome {
         served: HashMap::new(),
         waiting: HashMap::new(),
         woken: Arc::default(),
-        outcome: Outcome::default(),
+        outcome: RunSummary::default(),
     };
     for client in 0..scene.clients {
         let after = world.random.below(1_000);
-        world.at(after, client, What::Asks);
+        world.at(after, client, SimEvent::Asks);
     }
     while let Some(std::cmp::Reverse((at, client, what))) = world.events.pop() {
         if at > scene.duration_us {
             // What is not done when time is over is not counted.
-            if what == What::Done {
+            if what == SimEvent::Done {
                 world.outcome.worked_us -= at - scene.duration_us;
             }
             continue;
         }
         world.now_us = at;
         match what {
-            What::Asks => world.ask(client, scene),
-            What::Done => {
+            SimEvent::Asks => world.ask(client, scene),
+            SimEvent::Done => {
                 drop(world.served.remove(&client));
                 world.begin_woken(scene);
                 world.ask(client, scene);
             }
-            What::Tires => {
+            SimEvent::Tires => {
                 if world.waiting.remove(&client).is_some() {
                     world.outcome.gave_up += 1;
                     // It may have been handed a permit, which goes on.
                     world.begin_woken(scene);
-                    world.at(SERVICE_US, client, What::Asks);
+                    world.at(SERVICE_US, client, SimEvent::Asks);
                 }
             }
         }

@@ -5,15 +5,15 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::Inlet;
 
 #[derive(Default)]
-struct Bell(AtomicUsize);
+struct RingCount(AtomicUsize);
 
-impl Wake for Bell {
+impl Wake for RingCount {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-impl Bell {
+impl RingCount {
     fn rung(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
@@ -23,7 +23,7 @@ impl Bell {
 #[test]
 fn a_batch_wakes_once_and_is_taken_at_once() {
     let inlet = Inlet::new(8);
-    let bell = Arc::new(Bell::default());
+    let bell = Arc::new(RingCount::default());
     let waker = Waker::from(Arc::clone(&bell));
     let cx = Context::from_waker(&waker);
     let mut out = Vec::new();
@@ -80,7 +80,7 @@ fn nothing_is_lost_between_threads() {
                 })
             })
             .collect();
-        let bell = Arc::new(Bell::default());
+        let bell = Arc::new(RingCount::default());
         let waker = Waker::from(Arc::clone(&bell));
         let cx = Context::from_waker(&waker);
         let mut seen = Vec::new();

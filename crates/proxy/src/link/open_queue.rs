@@ -76,9 +76,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Bell(AtomicUsize);
+    struct CountingWaker(AtomicUsize);
 
-    impl Wake for Bell {
+    impl Wake for CountingWaker {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_stream_that_came_first_is_called_first_and_alone() {
-        let bells: [Arc<Bell>; 3] = Default::default();
+        let bells: [Arc<CountingWaker>; 3] = Default::default();
         let wakers = bells.each_ref().map(|bell| Waker::from(Arc::clone(bell)));
         let rung = || bells.each_ref().map(|bell| bell.0.load(Ordering::Relaxed));
         let mut line = OpenQueue::default();

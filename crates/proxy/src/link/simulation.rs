@@ -96,7 +96,7 @@ fn parse(heard: &[u8]) -> Option<(usize, usize, usize)> {
 }
 
 /// What is read of a stream, and what is still to be written.
-struct Half {
+struct EndOfStream {
     stream: Stream,
     heard: Vec<u8>,
     outbox: Chain,
@@ -104,9 +104,9 @@ struct Half {
     is_deaf: bool,
 }
 
-impl Half {
+impl EndOfStream {
     fn new(stream: Stream) -> Self {
-        Half {
+        EndOfStream {
             stream,
             heard: Vec::new(),
             outbox: Chain::new(),
@@ -153,16 +153,16 @@ impl Half {
 }
 
 /// One request.
-struct Caller {
+struct SimClient {
     id: usize,
     length: usize,
-    half: Half,
+    half: EndOfStream,
     ended: bool,
 }
 
 /// What a server does with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Plan {
+enum ServerPlan {
     /// Answers when everything has come, and takes the next.
     Serve,
     /// Answers at once, and reads on until the other end has ended.
@@ -177,8 +177,8 @@ enum Plan {
 
 /// One that takes requests, one after the other.
 struct Server {
-    half: Half,
-    request: Option<(usize, usize, Plan)>,
+    half: EndOfStream,
+    request: Option<(usize, usize, ServerPlan)>,
     answered: bool,
     ended: bool,
 }
@@ -186,7 +186,7 @@ struct Server {
 impl Server {
     fn new(stream: Stream) -> Self {
         Server {
-            half: Half::new(stream),
+            half: EndOfStream::new(stream),
             request: None,
             answered: false,
             ended: false,
@@ -194,14 +194,14 @@ impl Server {
     }
 }
 
-struct World {
+struct BothEnds {
     chance: Choices<'static>,
     pool: Pool,
     ends: [Rc<Link>; 2],
     /// Bytes on their way up and down.
     ways: [Vec<u8>; 2],
     now_ms: u64,
-    callers: Vec<Caller>,
+    callers: Vec<SimClient>,
     servers: Vec<Server>,
     /// What was done with the requests that a server has looked at: whether they were answered whole.
     fates: HashMap<usize, bool>,
@@ -211,7 +211,7 @@ struct World {
     whole: usize,
 }
 
-impl World {
+impl BothEnds {
     fn new(seed: u64) -> Self {
         let pool = Pool::new(1024, 100_000);
         let name = |name| heddle_model::ServiceAccountName::new("test", name).expect("a name");
@@ -237,7 +237,7 @@ impl World {
         for end in &ends {
             end.session.borrow_mut().connected(0);
         }
-        World {
+        BothEnds {
             chance: Choices::seed(seed),
             pool,
             ends,
@@ -265,9 +265,9 @@ impl World {
             destination: destination.into(),
             scope: 0,
         };
-        let mut half = Half::new(Stream::unopened(&self.ends[0], target, true));
+        let mut half = EndOfStream::new(Stream::unopened(&self.ends[0], target, true));
         half.say(&self.pool, &message("POST / HTTP/1.1", id, length));
-        self.callers.push(Caller {
+        self.callers.push(SimClient {
             id,
             length,
             half,
@@ -333,12 +333,12 @@ impl World {
             };
             half.heard.drain(..end);
             let plans = [
-                Plan::Serve,
-                Plan::Serve,
-                Plan::Early,
-                Plan::Switch,
-                Plan::Drop,
-                Plan::Cut,
+                ServerPlan::Serve,
+                ServerPlan::Serve,
+                ServerPlan::Early,
+                ServerPlan::Switch,
+                ServerPlan::Drop,
+                ServerPlan::Cut,
             ];
             let plan = plans[self.chance.below(plans.len())];
             server.request = Some((id, length, plan));
@@ -352,14 +352,14 @@ impl World {
             "a body is its own"
         );
         let is_due = match plan {
-            Plan::Drop => return false,
-            Plan::Cut => {
+            ServerPlan::Drop => return false,
+            ServerPlan::Cut => {
                 half.stream.reset_on_close(true);
                 return false;
             }
-            Plan::Early => true,
-            Plan::Serve => half.heard.len() == length,
-            Plan::Switch => matches!(over, Some(Ok(()))),
+            ServerPlan::Early => true,
+            ServerPlan::Serve => half.heard.len() == length,
+            ServerPlan::Switch => matches!(over, Some(Ok(()))),
         };
         if is_due && !server.answered {
             server.answered = true;
@@ -371,7 +371,7 @@ impl World {
             }
             server.ended = true;
             self.fates.insert(id, true);
-            if plan == Plan::Serve {
+            if plan == ServerPlan::Serve {
                 half.stream.end_message();
                 half.heard.clear();
                 self.reused += 1;
@@ -455,7 +455,7 @@ impl World {
 fn however_a_stream_ends_the_next_of_its_slot_is_served() {
     let (mut whole, mut reused) = (0, 0);
     for seed in 0..20 {
-        let ran = World::new(seed).run(150);
+        let ran = BothEnds::new(seed).run(150);
         whole += ran.0;
         reused += ran.1;
     }

@@ -20,9 +20,9 @@ fn model(test: impl Fn() + Send + Sync + 'static) {
 }
 
 #[derive(Default)]
-struct Bell(AtomicUsize);
+struct CountedWakes(AtomicUsize);
 
-impl Wake for Bell {
+impl Wake for CountedWakes {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -30,13 +30,13 @@ impl Wake for Bell {
 
 /// A request that waits.
 struct Waiter {
-    bell: Arc<Bell>,
+    bell: Arc<CountedWakes>,
     joined: Joined,
 }
 
 impl Waiter {
     fn of(rooms: &Arc<Rooms>) -> Waiter {
-        let bell = Arc::new(Bell::default());
+        let bell = Arc::new(CountedWakes::default());
         let waker = Waker::from(Arc::clone(&bell));
         let joined = join(Wants::Any(Arc::clone(rooms)), &waker, 1);
         Waiter { bell, joined }

@@ -81,14 +81,14 @@ async fn no_endpoint_takes_all_the_room_for_idle_connections() {
 }
 
 /// Idle connections to one endpoint.
-struct Kept {
+struct KeptSide {
     upstreams: Upstreams,
     endpoint: Rc<Endpoint>,
     listener: TcpListener,
 }
 
-impl Kept {
-    fn new(idle_per_endpoint: usize) -> Kept {
+impl KeptSide {
+    fn new(idle_per_endpoint: usize) -> KeptSide {
         let stats = Registry::new().worker(Reason::CODES, &[]);
         let bounds = Bounds {
             idle_per_endpoint,
@@ -97,7 +97,7 @@ impl Kept {
         let upstreams = Upstreams::new(bounds, 0, stats);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = upstreams.endpoint(&Place::here(listener.local_addr().unwrap()));
-        Kept {
+        KeptSide {
             upstreams,
             endpoint,
             listener,
@@ -133,7 +133,7 @@ impl Kept {
 
 #[tokio::test]
 async fn callers_share_no_connection_and_the_one_used_last_goes_first() {
-    let kept = Kept::new(16);
+    let kept = KeptSide::new(16);
     let own = [kept.give(1).await, kept.give(1).await];
     let other = kept.give(2).await;
     assert_eq!(kept.take(1), Some(own[1]));
@@ -144,7 +144,7 @@ async fn callers_share_no_connection_and_the_one_used_last_goes_first() {
 
 #[tokio::test]
 async fn no_caller_takes_more_than_half_of_the_room_from_others() {
-    let kept = Kept::new(8);
+    let kept = KeptSide::new(8);
     for _ in 0..8 {
         kept.give(1).await;
     }

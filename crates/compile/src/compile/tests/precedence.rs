@@ -81,18 +81,18 @@ fn routes() -> impl Strategy<Value = Vec<Route>> {
 
 /// A request, as far as matching goes.
 #[derive(Debug, Clone)]
-struct Request {
+struct Asked {
     path: &'static str,
     method: &'static str,
     headers: Vec<(String, String)>,
     query: Vec<(String, String)>,
 }
 
-fn request() -> impl Strategy<Value = Request> {
+fn request() -> impl Strategy<Value = Asked> {
     let path = prop::sample::select(vec!["/", "/a", "/b", "/a/b", "/a/b/c", "/a/b/c/d", "/ab"]);
     let method = prop::sample::select(vec!["GET", "POST", "PUT"]);
     (path, method, pairs(&["x", "y"]), pairs(&["p", "q"])).prop_map(
-        |(path, method, headers, query)| Request {
+        |(path, method, headers, query)| Asked {
             path,
             method,
             headers,
@@ -101,7 +101,7 @@ fn request() -> impl Strategy<Value = Request> {
     )
 }
 
-fn matches(matcher: &RouteMatch, request: &Request) -> bool {
+fn matches(matcher: &RouteMatch, request: &Asked) -> bool {
     matcher.path.matches(request.path)
         && matcher
             .method
@@ -118,13 +118,13 @@ fn matches(matcher: &RouteMatch, request: &Request) -> bool {
 }
 
 /// A candidate in the model: the match, and where it is written.
-type Candidate<'a> = (&'a Route, usize, usize, &'a RouteMatch);
+type Competitor<'a> = (&'a Route, usize, usize, &'a RouteMatch);
 
 /// Keeps the candidates with the highest score, unless that would leave none.
 fn keep_best<'a>(
-    candidates: Vec<Candidate<'a>>,
-    score: impl Fn(&Candidate<'a>) -> i64,
-) -> Vec<Candidate<'a>> {
+    candidates: Vec<Competitor<'a>>,
+    score: impl Fn(&Competitor<'a>) -> i64,
+) -> Vec<Competitor<'a>> {
     let best = candidates.iter().map(&score).max();
     candidates
         .into_iter()
@@ -134,8 +134,8 @@ fn keep_best<'a>(
 
 /// "Across all rules specified on applicable Routes, precedence must be given to the match having:
 /// …": each sentence narrows the matches down, and one is left.
-fn winner<'a>(routes: &'a [Route], request: &Request) -> Option<(&'a str, usize)> {
-    let mut candidates: Vec<Candidate<'a>> = Vec::new();
+fn winner<'a>(routes: &'a [Route], request: &Asked) -> Option<(&'a str, usize)> {
+    let mut candidates: Vec<Competitor<'a>> = Vec::new();
     for route in routes {
         for (rule_index, rule) in route.rules.iter().enumerate() {
             for (position, matcher) in rule.matches.iter().enumerate() {

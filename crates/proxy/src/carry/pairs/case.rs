@@ -50,7 +50,7 @@ pub(super) struct Case {
 
 /// How what was said came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum Ending {
     Whole,
     Cut,
 }
@@ -66,7 +66,7 @@ pub(super) struct Seen {
     pub(super) what: String,
     pub(super) data: Vec<u8>,
     pub(super) trailers: Vec<(String, String)>,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: Ending,
 }
 
 /// Pieces by their lengths.
@@ -153,12 +153,12 @@ impl Case {
         let (request, response) = (self.request.data(), self.response.data());
         for seen in endpoint {
             is_of("request", seen, &request, &self.request.trailers)?;
-            if seen.outcome == Outcome::Whole && seen.what != self.method {
+            if seen.outcome == Ending::Whole && seen.what != self.method {
                 return Err(format!("the method is {}", seen.what));
             }
         }
         let whole = endpoint.iter();
-        let whole = whole.filter(|seen| seen.outcome == Outcome::Whole).count();
+        let whole = whole.filter(|seen| seen.outcome == Ending::Whole).count();
         let is_said = |at: usize, pieces: Vec<Vec<u8>>| at >= pieces.concat().len();
         match self.cut {
             Cut::Client(at) if !is_said(at, self.request(0)) && whole > 0 => {
@@ -198,18 +198,18 @@ impl Case {
         }
         is_of("answer", client, data, trailers)?;
         match (stops, client.outcome) {
-            (Some(_), Outcome::Whole) if self.method != "HEAD" => {
+            (Some(_), Ending::Whole) if self.method != "HEAD" => {
                 Err("an answer that was cut is whole at its client".into())
             }
             (Some(_), _) => Ok(()),
-            (None, Outcome::Cut) => Err("the answer is cut".into()),
+            (None, Ending::Cut) => Err("the answer is cut".into()),
             _ if client.interim != self.interim => {
                 Err(format!("interim answers are {:?}", client.interim))
             }
             _ if client.what != self.status.to_string() => {
                 Err(format!("the status is {:?}", client.what))
             }
-            (None, Outcome::Whole) => Ok(()),
+            (None, Ending::Whole) => Ok(()),
         }
     }
 
@@ -240,8 +240,7 @@ fn is_of(
     trailers: &[(String, String)],
 ) -> Result<(), String> {
     begins(what, seen, data)?;
-    if seen.outcome == Outcome::Whole
-        && (seen.data.len(), &*seen.trailers) != (data.len(), trailers)
+    if seen.outcome == Ending::Whole && (seen.data.len(), &*seen.trailers) != (data.len(), trailers)
     {
         return Err(format!(
             "of the {what} came {} of {} bytes, and the trailers {:?}",

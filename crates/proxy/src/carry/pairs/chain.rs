@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_model::{
-    AppProtocol, Balancer, Balancing, Endpoint as Target, Mesh, Mode, Node, NodeName, Service,
+    AppProtocol, Balancer, Balancing, Endpoint, Mesh, Mode, Node, NodeName, Service,
     ServiceAccountName, ServiceName, ServicePort, SpiffeId, Workload, WorkloadName,
 };
 use heddle_telemetry::Registry;
@@ -14,7 +14,7 @@ use heddle_transport::fixture::{Authority, DAY, NOW};
 use heddle_transport::{Clock, Denied, Identities, Protocol, Trust};
 
 use super::case::Case;
-use super::peers::{Endpoint, ask};
+use super::peers::{ScriptedEndpoint, ask};
 use crate::{Entry, Proxy, Settings};
 
 /// The workload that passes on what it is sent, and its Service.
@@ -24,7 +24,7 @@ pub(super) const RELAY: &str = "relay";
 const NODES: [(&str, &str); 3] = [("calling", "shop"), ("between", RELAY), ("called", "echo")];
 
 pub(super) struct Chain {
-    endpoint: Endpoint,
+    endpoint: ScriptedEndpoint,
     door: SocketAddr,
     _proxies: Vec<Proxy>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Chain {
 impl Chain {
     /// Nodes of which the first calls the second by one protocol, and that the third by another.
     pub(super) fn new(first: Protocol, second: Protocol) -> Chain {
-        let endpoint = Endpoint::new();
+        let endpoint = ScriptedEndpoint::new();
         let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
         let sockets: Vec<TcpListener> = NODES.iter().map(|_| listen()).collect();
         let addresses = sockets.iter().map(|socket| socket.local_addr().unwrap());
@@ -141,7 +141,7 @@ fn mesh(endpoint: SocketAddr, addresses: &[SocketAddr]) -> Mesh {
             name: None,
             port: 80,
             protocol: AppProtocol::Http,
-            endpoints: vec![Target {
+            endpoints: vec![Endpoint {
                 address,
                 weight: 1,
                 max_requests: None,

@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::case::{Case, Cut, Outcome, Seen};
+use super::case::{Case, Cut, Ending, Seen};
 use super::reader::Reader;
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An endpoint that answers each request as the case under way says.
-pub(super) struct Endpoint {
+pub(super) struct ScriptedEndpoint {
     pub(super) address: SocketAddr,
     case: Arc<Mutex<(usize, Option<Case>)>>,
     seen: Receiver<Seen>,
 }
 
-impl Endpoint {
-    pub(super) fn new() -> Endpoint {
+impl ScriptedEndpoint {
+    pub(super) fn new() -> ScriptedEndpoint {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let case: Arc<Mutex<(usize, Option<Case>)>> = Arc::default();
@@ -34,7 +34,7 @@ impl Endpoint {
                 thread::spawn(move || serve(&stream, &case, &say));
             }
         });
-        Endpoint {
+        ScriptedEndpoint {
             address,
             case,
             seen,
@@ -87,7 +87,7 @@ fn serve(stream: &TcpStream, case: &Mutex<(usize, Option<Case>)>, say: &SyncSend
         }
         let mut seen = reader.body(&head, || answer.goes_on());
         (seen.number, seen.what) = (number, method);
-        let is_whole = seen.outcome == Outcome::Whole;
+        let is_whole = seen.outcome == Ending::Whole;
         // A case that is over has no more use for it.
         let _over = say.send(seen);
         if !is_whole {
@@ -207,7 +207,7 @@ fn answer(stream: &TcpStream, is_head: bool) -> Seen {
         }
         let seen = match is_head {
             true => Seen {
-                outcome: Outcome::Whole,
+                outcome: Ending::Whole,
                 ..Seen::nothing()
             },
             false => reader.body(&head, || {}),
@@ -232,7 +232,7 @@ impl Seen {
             what: String::new(),
             data: Vec::new(),
             trailers: Vec::new(),
-            outcome: Outcome::Cut,
+            outcome: Ending::Cut,
         }
     }
 }

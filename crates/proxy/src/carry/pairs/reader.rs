@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::TcpStream;
 
-use super::case::{Outcome, Seen};
+use super::case::{Ending, Seen};
 
 pub(super) struct Reader<'a> {
     stream: &'a TcpStream,
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
             what: String::new(),
             data: Vec::new(),
             trailers: Vec::new(),
-            outcome: Outcome::Cut,
+            outcome: Ending::Cut,
         };
         let field = |name: &str| {
             head.iter().find_map(|line| {
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
             self.rest(&mut seen)
         };
         if ended.is_ok() {
-            seen.outcome = Outcome::Whole;
+            seen.outcome = Ending::Whole;
         }
         seen
     }

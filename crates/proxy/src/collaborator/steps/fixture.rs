@@ -9,12 +9,12 @@ use super::{CONTINUE, Step, StepContext, Stop};
 use crate::collaborator::wait::Wait;
 
 #[derive(Default)]
-struct Gate {
+struct WaitGate {
     is_open: bool,
     waker: Option<Waker>,
 }
 
-static GATES: Mutex<BTreeMap<Vec<u8>, Gate>> = Mutex::new(BTreeMap::new());
+static GATES: Mutex<BTreeMap<Vec<u8>, WaitGate>> = Mutex::new(BTreeMap::new());
 
 /// Whether a request waits before the gate.
 pub(super) fn has_waiting(name: &str) -> bool {

@@ -19,16 +19,16 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// Workers that share a load evenly. A load of 1 is what one of them can carry.
-struct Node {
+struct BusyNode {
     controller: Controller,
     workers: usize,
     clock: Duration,
     changes: Vec<(Duration, CrewChange)>,
 }
 
-impl Node {
+impl BusyNode {
     fn new(wanted: Elasticity) -> Self {
-        Node {
+        BusyNode {
             workers: wanted.min.max(1),
             controller: Controller::new(wanted),
             clock: Duration::ZERO,
@@ -62,7 +62,7 @@ impl Node {
 
 #[test]
 fn overload_brings_a_worker_within_a_second_and_quiet_takes_it_within_three() {
-    let mut node = Node::new(up_to(2));
+    let mut node = BusyNode::new(up_to(2));
     for cycle in 0..10_000 {
         let start = node.clock;
         node.run(1.4, seconds(3));
@@ -81,7 +81,7 @@ fn overload_brings_a_worker_within_a_second_and_quiet_takes_it_within_three() {
 
 #[test]
 fn a_load_for_many_workers_does_not_take_a_second_for_each() {
-    let mut node = Node::new(up_to(8));
+    let mut node = BusyNode::new(up_to(8));
     node.run(8.0, seconds(4));
     assert_eq!(node.workers, 8);
     node.run(0.0, seconds(8));
@@ -90,7 +90,7 @@ fn a_load_for_many_workers_does_not_take_a_second_for_each() {
 
 #[test]
 fn a_burst_shorter_than_the_patience_changes_nothing() {
-    let mut node = Node::new(up_to(4));
+    let mut node = BusyNode::new(up_to(4));
     for _ in 0..100 {
         node.run(1.0, Duration::from_millis(300));
         node.run(0.3, Duration::from_millis(700));
@@ -100,7 +100,7 @@ fn a_burst_shorter_than_the_patience_changes_nothing() {
 
 #[test]
 fn a_load_that_wavers_above_the_threshold_is_seen() {
-    let mut node = Node::new(up_to(2));
+    let mut node = BusyNode::new(up_to(2));
     node.run_uneven(seconds(2), |tick, workers| {
         vec![if tick % 4 == 3 { 0.7 } else { 1.0 }; workers]
     });
@@ -161,7 +161,7 @@ proptest! {
         load in 0.0..10.0f64,
         max in 1usize..10,
     ) {
-        let mut node = Node::new(up_to(max));
+        let mut node = BusyNode::new(up_to(max));
         node.run(before, seconds(10));
         let (changes, workers) = (node.changes.len(), node.workers);
         node.run(load, seconds(20));
@@ -184,7 +184,7 @@ proptest! {
         (min, more) in (1usize..4, 0usize..5),
     ) {
         let wanted = Elasticity { min, max: min + more, ..Elasticity::default() };
-        let mut node = Node::new(wanted);
+        let mut node = BusyNode::new(wanted);
         let count = u32::try_from(ticks.len()).unwrap();
         node.run_uneven(TICK * count, |tick, workers| {
             let mut busy = ticks[tick][..workers].to_vec();
@@ -201,7 +201,7 @@ proptest! {
 #[test]
 fn workers_that_are_busy_and_may_not_become_more_are_said_to_be_short_now_and_then() {
     for max in [1, 2] {
-        let mut node = Node::new(up_to(max));
+        let mut node = BusyNode::new(up_to(max));
         let mut shortage = Shortage::default();
         let mut said = Vec::new();
         for second in 0..200_u64 {
@@ -223,7 +223,7 @@ fn workers_that_are_busy_and_may_not_become_more_are_said_to_be_short_now_and_th
         assert!(said[0] >= 5 && said[0] < 8, "{said:?}");
         assert!(said.windows(2).all(|two| two[1] - two[0] >= 60), "{said:?}");
     }
-    let mut quiet = Node::new(up_to(1));
+    let mut quiet = BusyNode::new(up_to(1));
     quiet.run(0.7, seconds(60));
     assert!(!quiet.controller.is_short());
 }

@@ -20,7 +20,7 @@ const BESIDE_AGAIN: u32 = 50;
 const MOST_LINKS: usize = 2;
 
 #[derive(Debug, Clone)]
-struct Link {
+struct SimLink {
     caller: usize,
     worker: usize,
     /// Its requests go on over it, and what they cost is seen late.
@@ -33,7 +33,7 @@ struct Link {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Caller {
+struct SimCaller {
     /// Of one Worker's time.
     demand: f64,
     keeps_two: bool,
@@ -41,10 +41,10 @@ struct Caller {
     takes: u32,
 }
 
-struct World {
+struct WorkersAndLoads {
     now: u32,
-    callers: Vec<Caller>,
-    links: Vec<Link>,
+    callers: Vec<SimCaller>,
+    links: Vec<SimLink>,
     workers: usize,
     loads: Loads,
     stealing: Stealing,
@@ -53,10 +53,10 @@ struct World {
     asked: u32,
 }
 
-impl World {
+impl WorkersAndLoads {
     /// Every caller has one link, with the first Worker.
-    fn new(callers: Vec<Caller>, workers: usize) -> Self {
-        let links = (0..callers.len()).map(|caller| Link {
+    fn new(callers: Vec<SimCaller>, workers: usize) -> Self {
+        let links = (0..callers.len()).map(|caller| SimLink {
             caller,
             worker: 0,
             begins: true,
@@ -65,7 +65,7 @@ impl World {
             asked: None,
             flows: 0.0,
         });
-        World {
+        WorkersAndLoads {
             now: 20,
             links: links.collect(),
             callers,
@@ -83,7 +83,7 @@ impl World {
         for link in self.links.iter().filter(|link| link.begins) {
             sharing[link.caller] += 1;
         }
-        let cost = |link: &Link| match link.begins {
+        let cost = |link: &SimLink| match link.begins {
             true => self.callers[link.caller].demand / f64::from(sharing[link.caller]),
             false => 0.0,
         };
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    fn standing(&self, link: &Link) -> Standing {
+    fn standing(&self, link: &SimLink) -> Standing {
         let keeps_two = self.callers[link.caller].keeps_two;
         if self.now - link.born < FRESH {
             return Standing::Resting;
@@ -169,10 +169,10 @@ impl World {
         };
         self.coming.retain(|(at, _)| *at > now);
         for asked in due {
-            let Link {
+            let SimLink {
                 caller, asked: why, ..
             } = self.links[asked].clone();
-            let of_caller = |link: &&Link| link.caller == caller && link.begins;
+            let of_caller = |link: &&SimLink| link.caller == caller && link.begins;
             let has = self.links.iter().filter(of_caller).count();
             match why {
                 Some((Another::Beside, _)) if has >= MOST_LINKS => continue,
@@ -183,7 +183,7 @@ impl World {
                 continue;
             }
             let worker = self.loads.place(|_| false).expect("a worker");
-            self.links.push(Link {
+            self.links.push(SimLink {
                 worker,
                 begins: true,
                 seen: 0.0,
@@ -208,8 +208,8 @@ impl World {
     }
 }
 
-fn caller(demand: f64) -> Caller {
-    Caller {
+fn caller(demand: f64) -> SimCaller {
+    SimCaller {
         demand,
         keeps_two: true,
         takes: 2,
@@ -220,7 +220,7 @@ fn caller(demand: f64) -> Caller {
 fn twenty_callers_and_one_alike_are_shared_within_three_seconds_and_then_left_alone() {
     for callers in [1, 2, 3, 20, 300] {
         let each = caller(1.2 / f64::from(callers));
-        let mut world = World::new(vec![each; callers as usize], 2);
+        let mut world = WorkersAndLoads::new(vec![each; callers as usize], 2);
         world.run(30);
         let gap = world.gap();
         assert!(gap <= GAP, "{callers} callers: {gap} after three seconds");
@@ -231,21 +231,21 @@ fn twenty_callers_and_one_alike_are_shared_within_three_seconds_and_then_left_al
 
 #[test]
 fn one_caller_that_keeps_one_link_is_not_asked_to_carry_it_to_and_fro() {
-    let alone = Caller {
+    let alone = SimCaller {
         keeps_two: false,
         ..caller(0.9)
     };
-    let mut world = World::new(vec![alone], 2);
+    let mut world = WorkersAndLoads::new(vec![alone], 2);
     assert_eq!(world.run(600), 0);
 }
 
 #[test]
 fn a_link_of_flows_is_not_asked_for() {
-    let mut world = World::new(vec![caller(0.0)], 2);
+    let mut world = WorkersAndLoads::new(vec![caller(0.0)], 2);
     world.links[0].flows = 0.9;
     assert_eq!(world.run(600), 0);
     // Flows stay, and requests beside them go.
-    let mut world = World::new(vec![caller(0.3)], 2);
+    let mut world = WorkersAndLoads::new(vec![caller(0.3)], 2);
     world.links[0].flows = 0.6;
     world.run(30);
     assert_eq!(world.busy(), [0.6, 0.3]);
@@ -262,11 +262,11 @@ proptest! {
     ) {
         let sum: u32 = demands.iter().map(|(demand, _)| demand).sum();
         let scale = f64::from(all) / 10.0 / f64::from(sum);
-        let callers = demands.iter().map(|&(demand, takes)| Caller {
+        let callers = demands.iter().map(|&(demand, takes)| SimCaller {
             takes,
             ..caller(f64::from(demand) * scale)
         });
-        let mut world = World::new(callers.collect(), 2);
+        let mut world = WorkersAndLoads::new(callers.collect(), 2);
         let links = 2 * demands.len() as u32;
         let asked = world.run(150);
         prop_assert!(asked <= 2 * links, "{asked} were asked for {links} links");
@@ -285,11 +285,11 @@ proptest! {
     ) {
         let sum: u32 = demands.iter().map(|(demand, _)| demand).sum();
         let scale = 0.7 * workers as f64 / f64::from(sum);
-        let callers = demands.iter().map(|&(demand, keeps_two)| Caller {
+        let callers = demands.iter().map(|&(demand, keeps_two)| SimCaller {
             keeps_two,
             ..caller(f64::from(demand) * scale)
         });
-        let mut world = World::new(callers.collect(), workers);
+        let mut world = WorkersAndLoads::new(callers.collect(), workers);
         world.run(300);
         let later = world.run(300);
         prop_assert!(later <= 40, "{later} were asked in half a minute, for {:?}", world.busy());

@@ -7,16 +7,16 @@ use super::{FLOOR, GAP, Loads, Stealing};
 const TICK: Duration = Duration::from_millis(100);
 
 /// Workers whose connections each cost a fixed share of one.
-struct Node {
+struct NodeOfWorkers {
     loads: Loads,
     stealing: Stealing,
     connections: Vec<Vec<f64>>,
     moved: usize,
 }
 
-impl Node {
+impl NodeOfWorkers {
     fn new(connections: Vec<Vec<f64>>) -> Self {
-        Node {
+        NodeOfWorkers {
             loads: Loads::default(),
             stealing: Stealing::default(),
             connections,
@@ -59,7 +59,7 @@ impl Node {
 
 #[test]
 fn busy_connections_that_began_on_one_worker_are_shared_within_two_seconds() {
-    let mut node = Node::new(vec![vec![1.4 / 64.0; 64], vec![]]);
+    let mut node = NodeOfWorkers::new(vec![vec![1.4 / 64.0; 64], vec![]]);
     for _ in 0..20 {
         node.tick();
     }
@@ -73,7 +73,7 @@ fn busy_connections_that_began_on_one_worker_are_shared_within_two_seconds() {
 fn one_large_connection_stays_and_the_small_ones_make_room_for_it() {
     let mut connections = vec![0.01; 40];
     connections.push(0.6);
-    let mut node = Node::new(vec![connections, vec![]]);
+    let mut node = NodeOfWorkers::new(vec![connections, vec![]]);
     for _ in 0..100 {
         node.tick();
     }
@@ -83,7 +83,7 @@ fn one_large_connection_stays_and_the_small_ones_make_room_for_it() {
 
 #[test]
 fn little_load_is_left_alone() {
-    let mut node = Node::new(vec![vec![(FLOOR - 0.01) / 10.0; 10], vec![]]);
+    let mut node = NodeOfWorkers::new(vec![vec![(FLOOR - 0.01) / 10.0; 10], vec![]]);
     for _ in 0..100 {
         node.tick();
     }
@@ -109,7 +109,7 @@ proptest! {
         connections in proptest::collection::vec(
             proptest::collection::vec(0.0..0.3f64, 0..12), 2..6),
     ) {
-        let mut node = Node::new(connections);
+        let mut node = NodeOfWorkers::new(connections);
         for _ in 0..400 {
             node.tick();
         }

@@ -5,14 +5,14 @@ mod properties;
 mod refusals;
 mod vectors;
 
-use pair::Pair;
+use pair::CoderPair;
 
 const REQUEST: &str = "GET /reviews/7?details=full HTTP/1.1\r\nHost: reviews\r\nAccept: */*\r\n\
     X-Request-Id: 123e4567-e89b-12d3-a456-426614174000\r\n\r\n";
 
 #[test]
 fn a_head_that_came_before_is_a_byte() {
-    let mut pair = Pair::new(HeadLimits::DEFAULT);
+    let mut pair = CoderPair::new(HeadLimits::DEFAULT);
     let first = pair.send(1, "where", REQUEST);
     assert!(first > REQUEST.len());
     for _ in 0..3 {
@@ -23,7 +23,7 @@ fn a_head_that_came_before_is_a_byte() {
 
 #[test]
 fn what_differs_becomes_a_slot() {
-    let mut pair = Pair::new(HeadLimits::DEFAULT);
+    let mut pair = CoderPair::new(HeadLimits::DEFAULT);
     let request = |n: u32| {
         REQUEST
             .replace("/7?", &format!("/{n}?"))
@@ -39,7 +39,7 @@ fn what_differs_becomes_a_slot() {
 
 #[test]
 fn scopes_and_destinations_share_no_template() {
-    let mut pair = Pair::new(HeadLimits::DEFAULT);
+    let mut pair = CoderPair::new(HeadLimits::DEFAULT);
     pair.send(1, "where", REQUEST);
     pair.send(2, "where", REQUEST);
     pair.send(1, "elsewhere", REQUEST);
@@ -51,7 +51,7 @@ fn scopes_and_destinations_share_no_template() {
 
 #[test]
 fn secrets_are_said_every_time() {
-    let mut pair = Pair::new(HeadLimits::DEFAULT);
+    let mut pair = CoderPair::new(HeadLimits::DEFAULT);
     for name in [
         "Cookie",
         "authorization",
@@ -70,7 +70,7 @@ fn secrets_are_said_every_time() {
 
 #[test]
 fn values_that_come_again_are_remembered() {
-    let mut pair = Pair::new(HeadLimits::DEFAULT);
+    let mut pair = CoderPair::new(HeadLimits::DEFAULT);
     let request = |n: usize| format!("GET / HTTP/1.1\r\nUser-Agent: Browser {n}\r\nB: c\r\n\r\n");
     for n in 0..9 {
         pair.send(1, "where", request(n));
@@ -86,8 +86,8 @@ fn values_that_come_again_are_remembered() {
 
 #[test]
 fn values_that_never_come_again_are_not_remembered_for_long() {
-    let mut pair = Pair::new(HeadLimits::DEFAULT);
-    let send = |pair: &mut Pair, n: u32| {
+    let mut pair = CoderPair::new(HeadLimits::DEFAULT);
+    let send = |pair: &mut CoderPair, n: u32| {
         pair.send(
             1,
             "where",
@@ -103,7 +103,7 @@ fn values_that_never_come_again_are_not_remembered_for_long() {
 
 #[test]
 fn targets_with_other_parts_have_templates_of_their_own_but_not_many() {
-    let mut pair = Pair::new(HeadLimits::DEFAULT);
+    let mut pair = CoderPair::new(HeadLimits::DEFAULT);
     let mut send = |target: &str| {
         let bytes = pair.send(
             1,
@@ -139,7 +139,7 @@ fn targets_with_other_parts_have_templates_of_their_own_but_not_many() {
 
 #[test]
 fn another_destination_begins_with_what_was_learnt() {
-    let mut pair = Pair::new(HeadLimits::DEFAULT);
+    let mut pair = CoderPair::new(HeadLimits::DEFAULT);
     for n in 0..4 {
         pair.send(1, "where", REQUEST.replace("/7?", &format!("/{n}?")));
     }
@@ -150,7 +150,7 @@ fn another_destination_begins_with_what_was_learnt() {
 
 #[test]
 fn the_template_used_least_gives_way() {
-    let mut pair = Pair::new(HeadLimits {
+    let mut pair = CoderPair::new(HeadLimits {
         templates: 3,
         ..HeadLimits::DEFAULT
     });
@@ -166,7 +166,7 @@ fn the_template_used_least_gives_way() {
 
 #[test]
 fn templates_of_old_are_dropped() {
-    let mut pair = Pair::new(HeadLimits::DEFAULT);
+    let mut pair = CoderPair::new(HeadLimits::DEFAULT);
     let request = |name: &str| format!("GET / HTTP/1.1\r\n{name}: a\r\n\r\n");
     for name in ["A", "B", "C"] {
         pair.send(1, "where", request(name));

@@ -68,7 +68,7 @@ const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
 const DESTINATION: &[u8] = b"web.shop";
 
 /// Two ends whose bytes arrive at once, and their owners.
-struct Pair {
+struct SessionPair {
     client: Session,
     server: Session,
     at_client: Owner,
@@ -76,7 +76,7 @@ struct Pair {
     now_ms: u64,
 }
 
-impl Pair {
+impl SessionPair {
     /// Both ends, connected, with both HELLOs said.
     fn new(client: LinkLimits, server: LinkLimits) -> Self {
         let mut pair = Self::unconnected(client, server);
@@ -153,8 +153,8 @@ fn sent(session: &mut Session, now_ms: u64) -> Vec<u8> {
     bytes
 }
 
-fn pair() -> Pair {
-    Pair::new(LinkLimits::INITIAL, LinkLimits::INITIAL)
+fn pair() -> SessionPair {
+    SessionPair::new(LinkLimits::INITIAL, LinkLimits::INITIAL)
 }
 
 const EXCHANGE: Opened = Opened::Exchange { wants_answer: true };

@@ -2,7 +2,7 @@
 
 use super::super::*;
 
-pub(super) struct Pair {
+pub(super) struct CoderPair {
     pub(super) encoder: Encoder,
     pub(super) decoder: Decoder,
     limits: HeadLimits,
@@ -10,7 +10,7 @@ pub(super) struct Pair {
     pub(super) block: Vec<u8>,
 }
 
-impl Pair {
+impl CoderPair {
     pub(super) fn new(limits: HeadLimits) -> Self {
         Self {
             encoder: Encoder::new(&limits),

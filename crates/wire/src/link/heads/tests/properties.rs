@@ -5,7 +5,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::pair::Pair;
+use super::pair::CoderPair;
 use super::*;
 
 /// Values of every kind that slots know, nearly such, and others.
@@ -93,7 +93,7 @@ proptest! {
         limits in limits(),
         heads in vec((0u32..2, select(vec!["", "a", "b"]), head(), 0u8..20), 0..30),
     ) {
-        let mut pair = Pair::new(limits);
+        let mut pair = CoderPair::new(limits);
         for (scope, destination, head, age) in heads {
             if check::head(head.as_bytes()).is_err() {
                 continue;
@@ -107,7 +107,7 @@ proptest! {
 
     #[test]
     fn the_same_head_is_short_the_second_time(head in head()) {
-        let mut pair = Pair::new(HeadLimits::DEFAULT);
+        let mut pair = CoderPair::new(HeadLimits::DEFAULT);
         if check::head(head.as_bytes()).is_err() {
             return Ok(());
         }
@@ -124,7 +124,7 @@ proptest! {
         first in head(),
         blocks in vec(vec(any::<u8>(), 0..60), 0..20),
     ) {
-        let mut pair = Pair::new(limits);
+        let mut pair = CoderPair::new(limits);
         if check::head(first.as_bytes()).is_ok() {
             pair.send(1, "a", &first);
         }

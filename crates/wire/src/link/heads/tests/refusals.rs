@@ -323,7 +323,7 @@ fn no_templates_at_all() {
         templates: 0,
         ..HeadLimits::DEFAULT
     };
-    let mut pair = Pair::new(limits);
+    let mut pair = CoderPair::new(limits);
     for _ in 0..2 {
         pair.send(1, "a", REQUEST);
         assert_eq!(pair.block[0], 0x20);

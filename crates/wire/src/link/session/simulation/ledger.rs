@@ -24,14 +24,14 @@ impl Side {
 
 /// What a stream is to be.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Plan {
+pub(super) struct LedgerPlan {
     id: usize,
     fill: usize,
     pub(super) is_flow: bool,
     pub(super) wants_answer: bool,
 }
 
-impl Plan {
+impl LedgerPlan {
     /// A flow is known again by its destination, an exchange by its head.
     pub(super) fn destination(&self) -> Vec<u8> {
         if self.is_flow {
@@ -83,7 +83,7 @@ struct View {
 
 #[derive(Debug, Default)]
 struct Record {
-    plan: Plan,
+    plan: LedgerPlan,
     views: [View; 2],
     refused: bool,
     /// Bytes that both ends send once more before they end it.
@@ -142,7 +142,7 @@ impl Ledger {
     }
 
     /// What could be opened next.
-    pub(super) fn draw(&self, choices: &mut Choices<'_>) -> Plan {
+    pub(super) fn draw(&self, choices: &mut Choices<'_>) -> LedgerPlan {
         let fill = match choices.below(16) {
             0 => choices.below(60_000),
             1 => choices.below(3000),
@@ -150,7 +150,7 @@ impl Ledger {
             _ => 5,
         };
         let kind = choices.below(6);
-        Plan {
+        LedgerPlan {
             id: self.records.len(),
             fill,
             is_flow: kind == 4,
@@ -158,7 +158,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn open(&mut self, serial: Serial, plan: Plan) {
+    pub(super) fn open(&mut self, serial: Serial, plan: LedgerPlan) {
         let id = self.records.len();
         let mut record = Record {
             last_bytes: [id.is_multiple_of(2), id.is_multiple_of(3)],

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn asking(what: Another, keeps_two: bool) -> Pair {
-    let mut pair = Pair::unconnected(LinkLimits::INITIAL, LinkLimits::INITIAL);
+fn asking(what: Another, keeps_two: bool) -> SessionPair {
+    let mut pair = SessionPair::unconnected(LinkLimits::INITIAL, LinkLimits::INITIAL);
     if keeps_two {
         pair.client = pair.client.keeping_two();
     }

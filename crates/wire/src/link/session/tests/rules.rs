@@ -237,7 +237,7 @@ fn greetings_are_looked_at() {
         ("not at all", frame(FrameKind::Ack, 0, 0, b"")),
     ];
     for (what, bytes) in to_client {
-        let mut pair = Pair::unconnected(LinkLimits::INITIAL, LinkLimits::INITIAL);
+        let mut pair = SessionPair::unconnected(LinkLimits::INITIAL, LinkLimits::INITIAL);
         pair.connect();
         pair.client_bytes();
         assert!(pair.client_takes(&bytes).is_err(), "{what}");
@@ -284,7 +284,7 @@ fn streams_beyond_the_limit_are_refused_and_forgotten() {
         max_streams: 1,
         ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::unconnected(LinkLimits::INITIAL, one_stream);
+    let mut pair = SessionPair::unconnected(LinkLimits::INITIAL, one_stream);
     pair.connect();
     for _ in 0..3 {
         let opened = pair.client.open(0, DESTINATION, REQUEST, true);
@@ -308,7 +308,7 @@ fn a_client_that_keeps_opening_what_is_refused_is_given_up() {
         max_streams: 1,
         ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::new(LinkLimits::INITIAL, one_stream);
+    let mut pair = SessionPair::new(LinkLimits::INITIAL, one_stream);
     let taken = (1..3000).try_for_each(|number| pair.server_takes(&flow(number)));
     assert!(taken.is_err());
     assert_eq!(pair.server.streams.len(), 1025);
@@ -320,7 +320,7 @@ fn who_never_acknowledges_is_given_up() {
         link_window: 8192,
         ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::new(small, LinkLimits::INITIAL);
+    let mut pair = SessionPair::new(small, LinkLimits::INITIAL);
     let mut number = 0;
     let taken = loop {
         number += 1;
@@ -444,7 +444,7 @@ fn what_was_never_sent_is_told_apart() {
 
 #[test]
 fn of_a_session_that_the_server_has_not_heard_nothing_is_lost() {
-    let mut pair = Pair::unconnected(LinkLimits::INITIAL, LinkLimits::INITIAL);
+    let mut pair = SessionPair::unconnected(LinkLimits::INITIAL, LinkLimits::INITIAL);
     pair.client
         .open_flow(DESTINATION)
         .expect("before there is a connection");
@@ -470,7 +470,7 @@ fn the_other_end_does_not_decide_how_much_is_kept() {
         template_bytes: u32::MAX,
         ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::new(greedy, LinkLimits::INITIAL);
+    let mut pair = SessionPair::new(greedy, LinkLimits::INITIAL);
     assert_eq!(pair.server.theirs.max_head, LinkLimits::INITIAL.max_head);
     // … and makes the server answer, and acknowledges nothing, then it is given up before much is kept.
     for number in 1..1_000_000 {

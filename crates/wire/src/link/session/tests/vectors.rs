@@ -12,7 +12,7 @@ type Said = (bool, Vec<u8>);
 
 /// Two ends whose every frame is written down.
 struct Script {
-    pair: Pair,
+    pair: SessionPair,
     said: Vec<Said>,
     text: String,
 }
@@ -20,7 +20,7 @@ struct Script {
 impl Script {
     fn new(client: LinkLimits, server: LinkLimits) -> Self {
         Self {
-            pair: Pair::unconnected(client, server),
+            pair: SessionPair::unconnected(client, server),
             said: Vec::new(),
             text: String::new(),
         }

@@ -8,7 +8,7 @@ fn a_stream_has_its_share_of_the_links_window() {
         link_window: 8192,
         ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::new(small, LinkLimits::INITIAL);
+    let mut pair = SessionPair::new(small, LinkLimits::INITIAL);
     let one = pair.client.open_flow(DESTINATION).expect("one");
     let two = pair.client.open_flow(DESTINATION).expect("two");
     let sent = pair.client.send(one, &[7; 20_000]);
@@ -35,7 +35,7 @@ fn however_much_is_sent_answers_begin() {
         link_window: 8192,
         ..LinkLimits::INITIAL
     };
-    let mut pair = Pair::new(small, LinkLimits::INITIAL);
+    let mut pair = SessionPair::new(small, LinkLimits::INITIAL);
     let one = pair
         .client
         .open(0, DESTINATION, REQUEST, true)
