@@ -30,7 +30,7 @@ check: ## make test, and the dependencies' licences and advisories: before a rel
 	@$(SETUP) build test deny
 	@scripts/test.sh deny
 
-bench: ## measure the proxy beside its peers, which it installs (ARGS=--quick: shorter; BENCH=elastic, elastic-between-nodes, mtls, link, identities, concurrency, and as root node-memory, node-cpu, node-qps, node-latency)
+bench: ## measure the proxy beside its peers, which it installs (ARGS=--quick: shorter; BENCH=elastic, elastic-between-nodes, mtls, grpc, link, identities, concurrency, and as root node-memory, node-cpu, node-qps, node-latency)
 	@$(SETUP) build
 	@cargo build --locked --release --package heddle --package heddle-lab
 	@PATH="$(RELEASE):$$PATH" heddle-lab bench $(or $(BENCH),proxy) $(ARGS)

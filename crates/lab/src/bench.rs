@@ -1,12 +1,13 @@
 //! Experiments that measure Heddle beside other proxies.
 //!
-//! `proxy`, `mtls`, `link`, `identities`, `elastic`, `between`,
+//! `proxy`, `mtls`, `grpc`, `link`, `identities`, `elastic`, `between`,
 //! `concurrency` and `node` are the experiments; the rest are their instruments. The load generator, the upstream and the
 //! confinement of every process are processes of this same program.
 
 use clap::Subcommand;
 
 pub(crate) use confine::{Confine, run as become_confined};
+pub(crate) use grpc::{GrpcForward, GrpcLoad, answer_calls, forward_calls, offer_calls};
 pub(crate) use handshakes::{Handshakes, run as shake_hands};
 pub(crate) use load::{Load, run as offer_load};
 pub(crate) use provider::{Provider, run as serve_provider};
@@ -23,6 +24,7 @@ mod confine;
 mod cost;
 mod elastic;
 mod findings;
+mod grpc;
 mod handshakes;
 mod http;
 mod identities;
@@ -57,6 +59,8 @@ pub(crate) enum BenchCommand {
     Cost(cost::CostOptions),
     /// Two nodes of each kind with mutual TLS and a policy between them, likewise.
     Mtls(mtls::MutualTls),
+    /// Unary calls of gRPC through a proxy made of the crate h2 alone, likewise.
+    Grpc(grpc::Grpc),
     /// What is between two nodes: bytes, CPU and latency of several ways, likewise.
     Link(link::Link),
     /// What identities cost: memory of many, and many at once.
@@ -86,6 +90,7 @@ pub(crate) fn run(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Proxy(options) => proxy::run(options),
         BenchCommand::Cost(options) => cost::run(options),
         BenchCommand::Mtls(options) => mtls::run(options),
+        BenchCommand::Grpc(options) => grpc::run(options),
         BenchCommand::Link(options) => link::run(options),
         BenchCommand::Identities(options) => identities::run(options),
         BenchCommand::Elastic(options) => elastic::run(options),

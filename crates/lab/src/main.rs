@@ -40,6 +40,15 @@ enum HiddenPart {
     /// Provides a service that takes its time, and so many requests at once.
     #[command(hide = true)]
     Provider(bench::Provider),
+    /// Offers calls of gRPC to a proxy and prints what came of them.
+    #[command(hide = true)]
+    GrpcLoad(bench::GrpcLoad),
+    /// Answers calls of gRPC.
+    #[command(hide = true)]
+    GrpcUpstream,
+    /// Forwards calls of gRPC with the crate h2 alone.
+    #[command(hide = true)]
+    GrpcForward(bench::GrpcForward),
     /// Shakes hands with a node, over and over.
     #[command(hide = true)]
     Handshakes(bench::Handshakes),
@@ -59,6 +68,9 @@ fn main() -> ExitCode {
         Command::Part(HiddenPart::Load(options)) => bench::offer_load(&options),
         Command::Part(HiddenPart::Upstream(options)) => bench::serve_upstream(&options),
         Command::Part(HiddenPart::Provider(options)) => bench::serve_provider(&options),
+        Command::Part(HiddenPart::GrpcLoad(options)) => bench::offer_calls(&options),
+        Command::Part(HiddenPart::GrpcUpstream) => bench::answer_calls(),
+        Command::Part(HiddenPart::GrpcForward(options)) => bench::forward_calls(&options),
         Command::Part(HiddenPart::Handshakes(options)) => bench::shake_hands(&options),
         Command::Part(HiddenPart::Ask(options)) => demo::ask(&options),
         Command::Part(HiddenPart::Confine(options)) => bench::become_confined(&options),

@@ -95,7 +95,8 @@ pub(crate) fn run(options: &Handshakes) -> anyhow::Result<()> {
     std::io::stdout().write_all(&line).context("stdout")
 }
 
-fn wait_until(due: Instant) {
+/// Sleeps until that time.
+pub(super) fn wait_until(due: Instant) {
     while let Some(left) = due.checked_duration_since(Instant::now()) {
         thread::park_timeout(left);
     }

@@ -17,23 +17,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use hdrhistogram::Histogram;
 use rustix::event::epoll;
 use serde::{Deserialize, Serialize};
 
 use super::account;
 use connection::{Connection, Failure, Progress};
 use request::{Request, Shape};
-use schedule::Schedule;
 
 pub(super) use request::Head;
+pub(super) use schedule::Schedule;
+pub(super) use tally::{Tally, WindowEdge, edge};
 
 mod connection;
 mod request;
 mod schedule;
-
-/// Errors after which a run ends: something is broken, not merely loaded.
-const MAX_ERRORS: u64 = 1_000;
+mod tally;
 
 /// A run must carry that part of the rate that it was offered. Arrivals are random: short windows of few
 /// requests miss the rate by a few per cent.
@@ -63,30 +61,37 @@ pub(crate) struct Load {
     /// How the path ends, instead of with the bytes that are asked for.
     #[arg(long)]
     path_end: Option<String>,
-    /// Requests per second offered; without it each connection sends as fast as it is answered.
-    #[arg(long)]
-    rate: Option<f64>,
-    /// Seconds of load before the window.
-    #[arg(long, default_value_t = 0.3)]
-    warm_up: f64,
-    /// Seconds of the window.
-    #[arg(long, default_value_t = 2.0)]
-    seconds: f64,
-    /// End after this many requests instead of by time; no warm-up.
-    #[arg(long)]
-    requests: Option<u64>,
-    /// `NAME=PID`: read the accounts of this process tree over the window; those of one name are added up.
-    #[arg(long = "watch")]
-    watched: Vec<Watched>,
+    #[command(flatten)]
+    pace: Pace,
     /// `SECONDS@RATE` or `SECONDS@max`, in turn, over and over: each prints `phase UNIX_MS` as it begins.
     #[arg(long = "phase", conflicts_with_all = ["rate", "requests"])]
     phases: Vec<LoadPhase>,
     /// Only every so many-th connection carries requests; the others stay open and idle.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     active_every: u32,
+}
+
+/// How much load, for how long, and whose accounts are read meanwhile.
+#[derive(Args, Clone)]
+pub(super) struct Pace {
+    /// Requests per second offered; without it each connection sends as fast as it is answered.
+    #[arg(long)]
+    pub(super) rate: Option<f64>,
+    /// Seconds of load before the window.
+    #[arg(long, default_value_t = 0.3)]
+    pub(super) warm_up: f64,
+    /// Seconds of the window.
+    #[arg(long, default_value_t = 2.0)]
+    pub(super) seconds: f64,
+    /// End after this many requests instead of by time; no warm-up.
+    #[arg(long)]
+    pub(super) requests: Option<u64>,
+    /// `NAME=PID`: read the accounts of this process tree over the window; those of one name are added up.
+    #[arg(long = "watch")]
+    pub(super) watched: Vec<Watched>,
     /// Seed of the arrivals.
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(super) seed: u64,
 }
 
 /// A time at one rate, or as fast as it goes.
@@ -113,9 +118,9 @@ impl std::str::FromStr for LoadPhase {
 
 /// Where to send, and in whose name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    authority: String,
-    address: SocketAddr,
+pub(super) struct Target {
+    pub(super) authority: String,
+    pub(super) address: SocketAddr,
 }
 
 impl std::str::FromStr for Target {
@@ -136,7 +141,7 @@ impl std::str::FromStr for Target {
 
 /// A process tree to account for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Watched {
+pub(super) struct Watched {
     name: String,
     pid: u32,
 }
@@ -232,17 +237,8 @@ struct Generator {
     /// Requests still to be started, when the run is bounded by their number.
     budget: Option<u64>,
     in_flight: usize,
-    latencies: Histogram<u64>,
-    completed: u64,
-    errors: BTreeMap<&'static str, u64>,
+    tally: Tally,
     scratch: Vec<u8>,
-}
-
-/// The accounts at one edge of the window.
-struct WindowEdge {
-    at: Instant,
-    readings: Vec<(String, account::Reading)>,
-    cores: account::Cores,
 }
 
 impl Generator {
@@ -268,7 +264,7 @@ impl Generator {
         let active = (0..connections.len()).step_by(options.active_every as usize);
         let rate = match options.phases.first() {
             Some(phase) => phase.rate.or(Some(1.0)),
-            None => options.rate,
+            None => options.pace.rate,
         };
         Ok(Generator {
             epoll,
@@ -276,13 +272,10 @@ impl Generator {
             body_bytes: options.body_bytes,
             active: active.clone().collect(),
             flat_out: false,
-            schedule: rate.map(|rate| Schedule::new(rate, active, options.seed)),
-            budget: options.requests,
+            schedule: rate.map(|rate| Schedule::new(rate, active, options.pace.seed)),
+            budget: options.pace.requests,
             in_flight: 0,
-            // 1 µs to 60 s, two significant digits: under 1 % of error
-            latencies: Histogram::new_with_bounds(1, 60_000_000, 2)?,
-            completed: 0,
-            errors: BTreeMap::new(),
+            tally: Tally::new()?,
             // as much as a body of one MiB arrives in at once
             scratch: vec![
                 0;
@@ -307,26 +300,30 @@ impl Generator {
         if !options.phases.is_empty() {
             return self.run_phases(options);
         }
-        let start = if options.requests.is_some() {
-            let start = edge(&options.watched)?;
+        let start = if options.pace.requests.is_some() {
+            let start = edge(&options.pace.watched)?;
             self.until(None)?;
             start
         } else {
-            self.until(Some(started + Duration::from_secs_f64(options.warm_up)))?;
-            self.latencies.clear();
-            self.completed = 0;
-            let start = edge(&options.watched)?;
-            self.until(Some(start.at + Duration::from_secs_f64(options.seconds)))?;
+            self.until(Some(
+                started + Duration::from_secs_f64(options.pace.warm_up),
+            ))?;
+            self.tally.begin_window();
+            let start = edge(&options.pace.watched)?;
+            self.until(Some(
+                start.at + Duration::from_secs_f64(options.pace.seconds),
+            ))?;
             start
         };
-        let end = edge(&options.watched)?;
-        self.outcome(&start, &end, options)
+        let end = edge(&options.pace.watched)?;
+        self.tally
+            .outcome(&start, &end, &options.pace.watched, self.schedule.as_ref())
     }
 
     /// Works through the phases, over and over, until the time is up.
     fn run_phases(mut self, options: &Load) -> anyhow::Result<Outcome> {
-        let start = edge(&options.watched)?;
-        let end = start.at + Duration::from_secs_f64(options.seconds);
+        let start = edge(&options.pace.watched)?;
+        let end = start.at + Duration::from_secs_f64(options.pace.seconds);
         for phase in options.phases.iter().cycle() {
             let now = Instant::now();
             if now >= end {
@@ -336,8 +333,9 @@ impl Generator {
             self.change(phase.rate, now);
             self.until(Some(end.min(now + Duration::from_secs_f64(phase.seconds))))?;
         }
-        let end = edge(&options.watched)?;
-        self.outcome(&start, &end, options)
+        let end = edge(&options.pace.watched)?;
+        self.tally
+            .outcome(&start, &end, &options.pace.watched, self.schedule.as_ref())
     }
 
     /// Goes on at another rate, or as fast as it goes.
@@ -365,8 +363,7 @@ impl Generator {
             {
                 return Ok(());
             }
-            let errors: u64 = self.errors.values().sum();
-            anyhow::ensure!(errors < MAX_ERRORS, "too many errors: {:?}", self.errors);
+            self.tally.check()?;
             while let Some((index, due)) = self.schedule.as_mut().and_then(|s| s.next_due(now)) {
                 self.begin(index, due);
             }
@@ -404,15 +401,11 @@ impl Generator {
         match connection.receive(&mut self.scratch, self.body_bytes) {
             Ok(Progress::Waiting) => return Ok(()),
             Ok(Progress::Answered { due }) => {
-                let now = Instant::now();
-                let took = now.saturating_duration_since(due).as_micros();
-                self.latencies
-                    .saturating_record(u64::try_from(took).unwrap_or(u64::MAX).max(1));
-                self.completed += 1;
+                self.tally.answered(due);
                 self.in_flight -= 1;
             }
             Err(failure) => {
-                *self.errors.entry(failure.name()).or_default() += 1;
+                self.tally.failed(failure.name());
                 if connection.busy() {
                     self.in_flight -= 1;
                 }
@@ -435,83 +428,11 @@ impl Generator {
         epoll::add(&self.epoll, &*connection, data, epoll::EventFlags::IN)?;
         Ok(())
     }
-
-    fn outcome(
-        self,
-        start: &WindowEdge,
-        end: &WindowEdge,
-        options: &Load,
-    ) -> anyhow::Result<Outcome> {
-        let mut errors: BTreeMap<String, u64> = self
-            .errors
-            .iter()
-            .map(|(kind, count)| ((*kind).to_owned(), *count))
-            .collect();
-        let backlog = self.schedule.as_ref().map_or(0, Schedule::worst_backlog);
-        if let Some(lost) = self
-            .schedule
-            .as_ref()
-            .map(Schedule::lost)
-            .filter(|lost| *lost > 0)
-        {
-            errors.insert("not sent, too many already due".to_owned(), lost);
-        }
-        let pairs = start.readings.iter().zip(&end.readings);
-        let mut cpu: BTreeMap<String, account::Usage> = BTreeMap::new();
-        for ((name, start), (_, end)) in pairs {
-            *cpu.entry(name.clone()).or_default() += account::between(start, end);
-        }
-        let mut memory: BTreeMap<String, account::Memory> = BTreeMap::new();
-        for watched in &options.watched {
-            *memory.entry(watched.name.clone()).or_default() += account::memory(watched.pid)?;
-        }
-        let quantile = |quantile: f64| self.latencies.value_at_quantile(quantile) as f64;
-        Ok(Outcome {
-            seconds: end.at.duration_since(start.at).as_secs_f64(),
-            requests: self.completed,
-            mean_us: self.latencies.mean(),
-            p50_us: quantile(0.5),
-            p90_us: quantile(0.9),
-            p99_us: quantile(0.99),
-            p999_us: quantile(0.999),
-            max_us: self.latencies.max() as f64,
-            backlog,
-            cpu,
-            threads: threads(options, start, end),
-            memory,
-            cores: end.cores.busy_since(&start.cores),
-            errors,
-        })
-    }
-}
-
-fn threads(options: &Load, start: &WindowEdge, end: &WindowEdge) -> BTreeMap<String, u64> {
-    let mut by_name = BTreeMap::new();
-    let pairs = start.readings.iter().zip(&end.readings);
-    for (watched, ((_, start), (_, end))) in options.watched.iter().zip(pairs) {
-        for (name, ns) in account::by_thread(watched.pid, start, end) {
-            *by_name.entry(name).or_default() += ns;
-        }
-    }
-    by_name
 }
 
 fn unix_ms() -> anyhow::Result<u128> {
     let now = std::time::SystemTime::now();
     Ok(now.duration_since(std::time::UNIX_EPOCH)?.as_millis())
-}
-
-fn edge(watched: &[Watched]) -> anyhow::Result<WindowEdge> {
-    let mut readings = Vec::with_capacity(watched.len() + 1);
-    for watched in watched {
-        readings.push((watched.name.clone(), account::read(watched.pid)?));
-    }
-    readings.push(("client".to_owned(), account::read(std::process::id())?));
-    Ok(WindowEdge {
-        at: Instant::now(),
-        readings,
-        cores: account::cores()?,
-    })
 }
 
 #[cfg(test)]

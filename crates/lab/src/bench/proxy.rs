@@ -33,6 +33,19 @@ pub(crate) struct Proxy {
 /// What the user may say to every experiment that measures Heddle beside its peers.
 #[derive(Args, Clone)]
 pub(crate) struct Comparison {
+    #[command(flatten)]
+    extent: Extent,
+    /// Another Heddle to measure beside, such as an older build.
+    #[arg(long = "peer", value_name = "NAME=PATH", value_parser = named_path)]
+    peers: Vec<(String, PathBuf)>,
+    /// The Heddle to measure; the one beside this program unless said.
+    #[arg(long, value_name = "PATH")]
+    heddle: Option<PathBuf>,
+}
+
+/// How much of a comparison is measured, and where its figures go.
+#[derive(Args, Clone)]
+pub(crate) struct Extent {
     /// Three short rounds of the main cells instead of five of all.
     #[arg(long)]
     quick: bool,
@@ -42,12 +55,6 @@ pub(crate) struct Comparison {
     /// Draw the main figures into FILE.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Another Heddle to measure beside, such as an older build.
-    #[arg(long = "peer", value_name = "NAME=PATH", value_parser = named_path)]
-    peers: Vec<(String, PathBuf)>,
-    /// The Heddle to measure; the one beside this program unless said.
-    #[arg(long, value_name = "PATH")]
-    heddle: Option<PathBuf>,
     /// Only these systems (for a closer look; ratios need both sides).
     #[arg(long, value_name = "NAME", value_delimiter = ',', hide = true)]
     only: Vec<String>,
@@ -90,37 +97,71 @@ pub(super) fn run(options: &Proxy) -> anyhow::Result<()> {
     compare(&options.comparison, traffic)
 }
 
-/// Measures and reports what it costs to carry that.
+/// Measures and reports what it costs Heddle and its peers to carry that.
 ///
 /// # Errors
 /// When a peer or tool is missing, the machine is too small, a system does not do what the others do, or
 /// a file cannot be written.
 pub(super) fn compare(options: &Comparison, traffic: Traffic) -> anyhow::Result<()> {
-    let peers = install::peers()?;
-    let machine = Machine::prepare(options.isolated)?;
-    anyhow::ensure!(
-        machine.cores >= 2,
-        "this experiment needs two cores, one for the proxy alone"
-    );
     let mut notes = Vec::new();
-    let systems = systems(options, traffic, &peers, &mut notes)?;
-    let plan = if options.quick {
-        ProxyPlan::quick()
-    } else {
-        ProxyPlan::full()
-    };
-    let plan = plan.carrying(traffic);
-    let runs = experiment::run(&plan, &systems, &mut notes)?;
-    let report = Report::new(machine, &systems, &runs, plan.main(), options.quick, notes);
-    let report = match traffic {
-        Traffic::Http | Traffic::Opaque => report,
-        Traffic::MutualTls => report.about("mtls"),
-    };
-    table::print(&report);
-    write_files(options, &report, &runs)
+    let choose = |peers: &Peers| systems(options, traffic, peers, &mut notes);
+    let (machine, systems) = options.extent.prepare(choose)?;
+    options.extent.measure(traffic, machine, &systems, notes)
 }
 
-fn write_files(options: &Comparison, report: &Report, runs: &[Run]) -> anyhow::Result<()> {
+impl Extent {
+    /// Gets the peers, makes the machine ready, and leaves of the systems those that are wanted.
+    ///
+    /// # Errors
+    /// When a peer or tool is missing, the machine is too small, or no system is left.
+    pub(super) fn prepare(
+        &self,
+        systems: impl FnOnce(&Peers) -> anyhow::Result<Vec<System>>,
+    ) -> anyhow::Result<(Machine, Vec<System>)> {
+        let peers = install::peers()?;
+        let machine = Machine::prepare(self.isolated)?;
+        anyhow::ensure!(
+            machine.cores >= 2,
+            "this experiment needs two cores, one for the proxy alone"
+        );
+        let mut systems = systems(&peers)?;
+        if !self.only.is_empty() {
+            systems.retain(|system| self.only.contains(&system.name));
+        }
+        anyhow::ensure!(!systems.is_empty(), "nothing to measure");
+        Ok((machine, systems))
+    }
+
+    /// Measures these systems side by side, and reports.
+    ///
+    /// # Errors
+    /// When a system does not start or does not do what the others do, or a file cannot be written.
+    pub(super) fn measure(
+        &self,
+        traffic: Traffic,
+        machine: Machine,
+        systems: &[System],
+        mut notes: Vec<String>,
+    ) -> anyhow::Result<()> {
+        let plan = if self.quick {
+            ProxyPlan::quick()
+        } else {
+            ProxyPlan::full()
+        };
+        let plan = plan.carrying(traffic);
+        let runs = experiment::run(&plan, systems, &mut notes)?;
+        let report = Report::new(machine, systems, &runs, plan.main(), self.quick, notes);
+        let report = match traffic {
+            Traffic::Http | Traffic::Opaque => report,
+            Traffic::MutualTls => report.about("mtls", "mtls"),
+            Traffic::Grpc => report.about("grpc", "h2"),
+        };
+        table::print(&report);
+        write_files(self, &report, &runs)
+    }
+}
+
+fn write_files(options: &Extent, report: &Report, runs: &[Run]) -> anyhow::Result<()> {
     if let Some(file) = &options.json {
         let text = serde_json::to_string_pretty(report)?;
         std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -168,14 +209,10 @@ fn systems(
         "two systems have the same name"
     );
     systems.retain(|system| match traffic {
-        Traffic::Http => true,
+        Traffic::Http | Traffic::Grpc => true,
         Traffic::Opaque => system.kind != ProxyKind::Nginx,
         Traffic::MutualTls => matches!(system.kind, ProxyKind::Heddle | ProxyKind::Envoy),
     });
-    if !options.only.is_empty() {
-        systems.retain(|system| options.only.contains(&system.name));
-    }
-    anyhow::ensure!(!systems.is_empty(), "nothing to measure");
     Ok(systems)
 }
 

@@ -182,9 +182,10 @@ impl Report {
 }
 
 impl Report {
-    /// The same of another scenario, whose name its ratios bear: `cpu_vs_envoy` is `cpu_mtls_vs_envoy`.
-    pub(super) fn about(mut self, scenario: &'static str) -> Report {
-        let renamed = |name: String| name.replacen("_vs_", &format!("_{scenario}_vs_"), 1);
+    /// The same of another scenario, whose ratios bear a word for what they are about: `cpu_vs_envoy` is
+    /// `cpu_mtls_vs_envoy`.
+    pub(super) fn about(mut self, scenario: &'static str, word: &str) -> Report {
+        let renamed = |name: String| name.replacen("_vs_", &format!("_{word}_vs_"), 1);
         let spreads = std::mem::take(&mut self.ratio_spreads).into_iter();
         self.ratio_spreads = spreads.map(|(name, s)| (renamed(name), s)).collect();
         let ratios = std::mem::take(&mut self.ratios).into_iter();
@@ -260,12 +261,12 @@ fn disturbance(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// Ratios of the first Heddle to all other systems.
+/// Ratios of the first Heddle, or of what forwards in its place, to all other systems.
 fn ratios(systems: &[System], runs: &[Run], main: Cell) -> BTreeMap<String, Spread> {
     let mut found = BTreeMap::new();
     let Some(ours) = systems
         .iter()
-        .find(|system| system.kind == ProxyKind::Heddle)
+        .find(|system| matches!(system.kind, ProxyKind::Heddle | ProxyKind::H2))
     else {
         return found;
     };

@@ -57,9 +57,13 @@ impl<'a> Stage<'a> {
                 .collect(),
         };
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+        let upstream = match traffic {
+            Traffic::Grpc => Serving::of(&["grpc-upstream"], &client, dir.path()),
+            _ => Serving::start(addresses, &client, dir.path()),
+        };
         Ok(Stage {
             systems,
-            upstream: Serving::start(addresses, &client, dir.path())?,
+            upstream: upstream?,
             client,
             dir,
             lab: std::env::current_exe()?,
@@ -111,8 +115,12 @@ impl<'a> Stage<'a> {
     /// The command line of the load generator, without how long and how fast.
     pub(super) fn load_command(&self, targets: &[String], cell: Cell) -> Vec<OsString> {
         let mut command = vec![self.lab.clone().into_os_string()];
+        let load = match self.traffic {
+            Traffic::Grpc => "grpc-load",
+            _ => "load",
+        };
         command.extend(words([
-            "load",
+            load,
             "--connections",
             &cell.connections.to_string(),
         ]));

@@ -35,6 +35,8 @@ pub(super) enum ProxyKind {
     Envoy,
     Haproxy,
     Nginx,
+    /// What the lab forwards with the crate `h2`, and nothing else.
+    H2,
 }
 
 /// A proxy to measure.
@@ -58,6 +60,8 @@ pub(super) enum Traffic {
     /// HTTP/1.1 through two proxies of the same kind, with mutual TLS between them and a policy at the
     /// second.
     MutualTls,
+    /// Unary calls of gRPC over HTTP/2 in the clear, through one proxy.
+    Grpc,
 }
 
 /// What a proxy has to route.
@@ -177,7 +181,7 @@ impl System {
     /// When the program cannot be run.
     pub(super) fn new(name: &str, kind: ProxyKind, program: &Path) -> anyhow::Result<System> {
         let flag = match kind {
-            ProxyKind::Heddle | ProxyKind::Envoy => "--version",
+            ProxyKind::Heddle | ProxyKind::Envoy | ProxyKind::H2 => "--version",
             ProxyKind::Haproxy | ProxyKind::Nginx => "-v",
         };
         let output = Command::new(program)
@@ -226,6 +230,7 @@ impl System {
             ProxyKind::Envoy => "envoy.yaml",
             ProxyKind::Haproxy => "haproxy.cfg",
             ProxyKind::Nginx => "nginx.conf",
+            ProxyKind::H2 => "forward.yaml",
         };
         let template = self.template(work)?;
         fs::create_dir(path.join("mesh"))?;
@@ -250,16 +255,30 @@ impl System {
 
     /// Its configuration for that work.
     fn template(&self, work: &Work) -> anyhow::Result<&'static str> {
-        let opaque = work.traffic == Traffic::Opaque;
-        Ok(match (self.kind, opaque) {
-            (ProxyKind::Heddle, false) => include_str!("../../peers/heddle.yaml.j2"),
-            (ProxyKind::Heddle, true) => include_str!("../../peers/heddle-tcp.yaml.j2"),
-            (ProxyKind::Envoy, false) => include_str!("../../peers/envoy.yaml.j2"),
-            (ProxyKind::Envoy, true) => include_str!("../../peers/envoy-tcp.yaml.j2"),
-            (ProxyKind::Haproxy, false) => include_str!("../../peers/haproxy.cfg.j2"),
-            (ProxyKind::Haproxy, true) => include_str!("../../peers/haproxy-tcp.cfg.j2"),
-            (ProxyKind::Nginx, false) => include_str!("../../peers/nginx.conf.j2"),
-            (ProxyKind::Nginx, true) => anyhow::bail!("nginx-light passes no bytes on"),
+        use ProxyKind::{Envoy, H2, Haproxy, Heddle, Nginx};
+        Ok(match (self.kind, work.traffic) {
+            (Heddle, Traffic::Http | Traffic::MutualTls) => {
+                include_str!("../../peers/heddle.yaml.j2")
+            }
+            (Heddle, Traffic::Opaque) => include_str!("../../peers/heddle-tcp.yaml.j2"),
+            (Envoy, Traffic::Http | Traffic::MutualTls) => {
+                include_str!("../../peers/envoy.yaml.j2")
+            }
+            (Envoy, Traffic::Opaque) => include_str!("../../peers/envoy-tcp.yaml.j2"),
+            (Envoy, Traffic::Grpc) => include_str!("../../peers/envoy-grpc.yaml.j2"),
+            (Haproxy, Traffic::Http | Traffic::MutualTls) => {
+                include_str!("../../peers/haproxy.cfg.j2")
+            }
+            (Haproxy, Traffic::Opaque) => include_str!("../../peers/haproxy-tcp.cfg.j2"),
+            (Haproxy, Traffic::Grpc) => include_str!("../../peers/haproxy-grpc.cfg.j2"),
+            (Nginx, Traffic::Http | Traffic::MutualTls) => {
+                include_str!("../../peers/nginx.conf.j2")
+            }
+            (Nginx, Traffic::Opaque) => anyhow::bail!("nginx-light passes no bytes on"),
+            (H2, Traffic::Grpc) => include_str!("../../peers/forward.yaml.j2"),
+            (Heddle | Nginx, Traffic::Grpc) | (H2, _) => {
+                anyhow::bail!("{} does not carry {:?}", self.name, work.traffic)
+            }
         })
     }
 
@@ -292,6 +311,7 @@ impl System {
                 command
             }
             ProxyKind::Haproxy => words(["-db".as_ref(), "-f".as_ref(), config]),
+            ProxyKind::H2 => words(["grpc-forward".as_ref(), "--config".as_ref(), config]),
             ProxyKind::Nginx => words(["-p".as_ref(), dir.as_os_str(), "-c".as_ref(), config]),
         }
     }

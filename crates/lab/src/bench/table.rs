@@ -85,7 +85,7 @@ fn sections() -> Vec<(&'static str, Measure, Vec<Cells>)> {
             throughput.clone(),
         ),
         (
-            "As fast as it goes, a whole core (calibration, one round)",
+            "As fast as it goes, a whole core (calibration)",
             Measure::WholeCore,
             throughput,
         ),

@@ -59,8 +59,17 @@ impl Serving {
         place: &Confinement,
         dir: &Path,
     ) -> anyhow::Result<Serving> {
+        let part = ["upstream", "--addresses", &addresses.to_string()];
+        Serving::of(&part, place, dir)
+    }
+
+    /// Starts a part of this program that serves, and says on which port.
+    ///
+    /// # Errors
+    /// When it does not start; its log is quoted.
+    pub(super) fn of(part: &[&str], place: &Confinement, dir: &Path) -> anyhow::Result<Serving> {
         let mut command = vec![std::env::current_exe()?.into_os_string()];
-        command.extend(words(["upstream", "--addresses", &addresses.to_string()]));
+        command.extend(words(part));
         let log = dir.join("upstream.log");
         let mut child = Child::start("upstream", place, &command, &log, true)?;
         let mut line = String::new();

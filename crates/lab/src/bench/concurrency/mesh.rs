@@ -34,7 +34,7 @@ pub(super) fn start(
             heddles(system, registered, place, &root, dir)
         }
         ProxyKind::Envoy => envoys(system, providers, room, place, &root, dir),
-        ProxyKind::Haproxy | ProxyKind::Nginx => {
+        ProxyKind::Haproxy | ProxyKind::Nginx | ProxyKind::H2 => {
             anyhow::bail!("{} is not measured here", system.name)
         }
     }

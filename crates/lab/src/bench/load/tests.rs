@@ -34,15 +34,17 @@ fn options(port: u16) -> Load {
         send_bytes: 0,
         changing: false,
         path_end: None,
-        rate: None,
-        warm_up: 0.0,
-        seconds: 0.2,
-        requests: None,
-        watched: vec![Watched {
-            name: "proxy".to_owned(),
-            pid: std::process::id(),
-        }],
-        seed: 1,
+        pace: Pace {
+            rate: None,
+            warm_up: 0.0,
+            seconds: 0.2,
+            requests: None,
+            watched: vec![Watched {
+                name: "proxy".to_owned(),
+                pid: std::process::id(),
+            }],
+            seed: 1,
+        },
     }
 }
 
@@ -57,8 +59,11 @@ fn a_budget_of_requests_is_kept_to_the_last_one() {
     let port = crate::bench::upstream::in_background();
     for rate in [None, Some(20_000.0)] {
         let outcome = outcome(&Load {
-            requests: Some(1_000),
-            rate,
+            pace: Pace {
+                requests: Some(1_000),
+                rate,
+                ..options(port).pace
+            },
             ..options(port)
         });
         assert_eq!((outcome.requests, outcome.errors.len()), (1_000, 0));
@@ -73,7 +78,10 @@ fn a_closed_loop_and_a_fixed_rate_fill_their_window() {
     assert!(closed.requests > 0 && closed.seconds >= 0.2 && closed.errors.is_empty());
     assert!(closed.cpu["client"].cpu_ns > 0 && closed.memory["proxy"].rss_kib > 0);
     let fixed = outcome(&Load {
-        rate: Some(500.0),
+        pace: Pace {
+            rate: Some(500.0),
+            ..options(port).pace
+        },
         ..options(port)
     });
     // 100 arrivals are expected; 40 would be six standard deviations off.
@@ -86,7 +94,10 @@ fn answers_of_another_length_are_errors() {
     // More than the upstream gives to any client.
     let outcome = outcome(&Load {
         body_bytes: 1 << 30,
-        requests: Some(3),
+        pace: Pace {
+            requests: Some(3),
+            ..options(port).pace
+        },
         ..options(port)
     });
     assert_eq!(outcome.errors.get("wrong body length"), Some(&3));
@@ -102,7 +113,10 @@ fn bodies_go_both_ways() {
             send_bytes: 4096,
             body_bytes: 4096,
             changing: true,
-            requests: Some(200),
+            pace: Pace {
+                requests: Some(200),
+                ..options(port).pace
+            },
             ..options(port)
         });
         assert_eq!((outcome.requests, outcome.errors.len()), (200, 0));

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::plan::{OFFERED_SHARE, ProxyPlan};
+use super::plan::ProxyPlan;
 use super::proof;
 use crate::bench::account::Memory;
 use crate::bench::child::words;
@@ -96,6 +96,8 @@ impl Experiment<'_> {
             for round in 0..self.plan.count_rounds.min(self.plan.rounds) {
                 self.meshes(round)?;
             }
+        }
+        if matches!(self.plan.traffic, Traffic::Http | Traffic::Grpc) {
             self.instructions();
         }
         Ok(())
@@ -128,7 +130,7 @@ impl Experiment<'_> {
                 "no system carried {cell}: {:?}",
                 self.problems()
             );
-            rates.push((slowest * OFFERED_SHARE).max(1.0));
+            rates.push((slowest * self.plan.offered_share).max(1.0));
         }
         Ok(rates)
     }
@@ -184,6 +186,9 @@ impl Experiment<'_> {
         for &index in order {
             self.half_a_core(round, index, &running[index])?;
         }
+        for &index in order.iter().filter(|_| self.plan.whole_cores) {
+            self.whole_core(round, index, &running[index]);
+        }
         Ok(())
     }
 
@@ -196,6 +201,14 @@ impl Experiment<'_> {
             Label::new(round, index, Measure::FixedRate, cell).at(rate),
             outcome,
         );
+    }
+
+    fn whole_core(&mut self, round: usize, index: usize, proxy: &Running) {
+        self.say(index, "a whole core");
+        let cell = self.plan.main();
+        let seconds = self.plan.main_window_s / 2.0;
+        let outcome = self.stage.load(proxy, cell, None, seconds);
+        self.record(Label::new(round, index, Measure::WholeCore, cell), outcome);
     }
 
     fn half_a_core(&mut self, round: usize, index: usize, proxy: &Running) -> anyhow::Result<()> {
@@ -271,12 +284,12 @@ impl Experiment<'_> {
         Ok(())
     }
 
-    /// Instructions are counted for Heddle alone: they compare versions of it, not programs.
+    /// Instructions are counted for what is built here alone: they compare versions of it, not programs.
     fn instructions(&mut self) {
         let work = self.stage.work(1, 1);
         let cell = self.plan.main();
         for (index, system) in self.stage.systems.iter().enumerate() {
-            if system.kind != ProxyKind::Heddle {
+            if !matches!(system.kind, ProxyKind::Heddle | ProxyKind::H2) {
                 continue;
             }
             self.say(index, "instructions");

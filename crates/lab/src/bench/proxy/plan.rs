@@ -3,9 +3,6 @@
 use crate::bench::report::Cell;
 use crate::bench::systems::Traffic;
 
-/// The part of the slowest system's best that all are offered.
-pub(super) const OFFERED_SHARE: f64 = 0.7;
-
 /// What is measured, and for how long. Times are in seconds.
 pub(super) struct ProxyPlan {
     pub(super) rounds: usize,
@@ -18,13 +15,23 @@ pub(super) struct ProxyPlan {
     pub(super) window_s: f64,
     /// Rounds in which memory and system calls are read; they hardly vary.
     pub(super) count_rounds: usize,
-    /// What is carried. Memory of a mesh and instructions are measured for HTTP alone.
+    /// The part of the slowest system's best that all are offered.
+    pub(super) offered_share: f64,
+    /// Whether each round sees what a whole core carries, beside what half a one does.
+    pub(super) whole_cores: bool,
+    /// What is carried. Memory of a mesh is measured for HTTP alone, instructions not for pairs.
     pub(super) traffic: Traffic,
 }
 
 const SMALL: u64 = 128;
 const MEDIUM: u64 = 4 << 10;
 const LARGE: u64 = 1 << 20;
+
+/// The one cell of gRPC: its connections carry many calls at once, each of a small message.
+const CALLS: Cell = Cell {
+    connections: 8,
+    body_bytes: 64,
+};
 
 impl ProxyPlan {
     /// About a quarter of an hour.
@@ -43,6 +50,8 @@ impl ProxyPlan {
             main_window_s: 3.0,
             window_s: 2.0,
             count_rounds: 3,
+            offered_share: 0.7,
+            whole_cores: false,
             traffic: Traffic::Http,
         }
     }
@@ -69,16 +78,28 @@ impl ProxyPlan {
             main_window_s: 2.0,
             window_s: 1.2,
             count_rounds: 1,
+            offered_share: 0.7,
+            whole_cores: false,
             traffic: Traffic::Http,
         }
     }
 
     /// The same for other traffic. For opaque connections the main cell alone, since what a proxy does
     /// not read does not matter to it; for pairs each of the main cell's two sizes by itself.
+    /// What is of gRPC has a cell of its own.
     pub(super) fn carrying(self, traffic: Traffic) -> ProxyPlan {
+        if traffic == Traffic::Grpc {
+            return ProxyPlan {
+                cells: vec![CALLS],
+                offered_share: 0.5,
+                whole_cores: true,
+                traffic,
+                ..self
+            };
+        }
         let main = self.main();
         let worth_it = |cell: &Cell| match traffic {
-            Traffic::Http => true,
+            Traffic::Http | Traffic::Grpc => true,
             Traffic::Opaque => *cell == main,
             Traffic::MutualTls => {
                 cell.connections == main.connections || cell.body_bytes == main.body_bytes
@@ -107,8 +128,9 @@ impl ProxyPlan {
 
     /// How many steps the progress bar has for so many systems.
     pub(super) fn steps(&self, systems: usize) -> usize {
-        // the other cells, and the main one twice in two measures
-        let per_round = self.cells.len() - 1 + 4;
+        // the other cells, and the main one twice in each of its measures
+        let measures = if self.whole_cores { 3 } else { 2 };
+        let per_round = self.cells.len() - 1 + 2 * measures;
         // system calls twice, memory once
         let counted = 3 * self.count_rounds.min(self.rounds);
         systems * (self.cells.len() + self.rounds * per_round + counted)

@@ -19,3 +19,10 @@ fn plans_have_the_main_cell_and_enough_rounds() {
     }
     assert_eq!(ProxyPlan::full().cells.len(), 9);
 }
+
+#[test]
+fn calls_have_one_cell_and_a_rate_that_all_can_do() {
+    let plan = ProxyPlan::full().carrying(Traffic::Grpc);
+    assert_eq!(plan.cells, [plan.main()]);
+    assert!(plan.whole_cores && plan.offered_share <= 0.5);
+}

@@ -38,7 +38,7 @@ impl System {
         match self.kind {
             ProxyKind::Envoy => self.envoys(work, place, root, dir),
             ProxyKind::Heddle => self.heddles(work, place, root, dir),
-            ProxyKind::Haproxy | ProxyKind::Nginx => {
+            ProxyKind::Haproxy | ProxyKind::Nginx | ProxyKind::H2 => {
                 bail!("{} is not measured in pairs", self.name)
             }
         }

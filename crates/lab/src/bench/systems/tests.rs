@@ -145,3 +145,25 @@ fn pairs_may_take_bodies_and_speak_http2_between_them() {
     let heddle = rendered_for(include_str!("../../../peers/heddle.yaml.j2"), &work);
     assert!(heddle.contains("methods: [GET, POST]"), "{heddle}");
 }
+
+#[test]
+fn peers_that_forward_calls_speak_http2_on_both_sides() {
+    let envoy = rendered(include_str!("../../../peers/envoy-grpc.yaml.j2"));
+    assert_eq!(
+        envoy.matches("http2_protocol_options").count(),
+        2,
+        "{envoy}"
+    );
+    assert!(envoy.contains("codec_type: HTTP2") && envoy.contains("reject_all: true"));
+    let haproxy = rendered(include_str!("../../../peers/haproxy-grpc.cfg.j2"));
+    assert_eq!(haproxy.matches("proto h2").count(), 4, "{haproxy}");
+    assert!(haproxy.contains("nbthread 1") && haproxy.contains("http-reuse always"));
+    let forwarder = rendered(include_str!("../../../peers/forward.yaml.j2"));
+    for text in [envoy, haproxy, forwarder] {
+        assert!(!text.contains("{{") && !text.contains("{%"), "{text}");
+        assert!(
+            text.contains("127.1.0.1") && text.contains("9000"),
+            "{text}"
+        );
+    }
+}
