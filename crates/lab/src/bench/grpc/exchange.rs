@@ -177,3 +177,6 @@ impl Pump {
 fn reason(error: &h2::Error) -> Reason {
     error.reason().unwrap_or(Reason::CANCEL)
 }
+
+#[cfg(test)]
+mod tests;
