@@ -307,10 +307,14 @@ impl Connection {
 
     /// Whether the request in `scratch.out` may go to the endpoint.
     fn authorize(&self, exchange: &Exchange, endpoint: SocketAddr) -> Result<(), Failure> {
-        self.alarm.carries(Live {
+        let flow = Live {
             endpoint,
             bytes: false,
-        });
+        };
+        self.alarm.carries(flow);
+        if exchange.attempts > 0 && !self.is_allowed_now(exchange, flow) {
+            return Err(Reason::PolicyRevoked.into());
+        }
         let guards = &exchange.decision.bound.snapshot.guards;
         if guards.is_empty() {
             return Ok(());
@@ -318,6 +322,14 @@ impl Connection {
         let Scratch { out, judged, .. } = &mut *self.worker.scratch.borrow_mut();
         let dry_runs = &self.worker.stats.policy_dry_run_differences;
         guards.allow_request(&self.door, endpoint, out.head(), judged, dry_runs)
+    }
+
+    /// Whether the configuration of now allows what the one that the request began with led to: a try may have taken
+    /// long, and a policy that came meanwhile has looked at another endpoint.
+    pub(super) fn is_allowed_now(&self, exchange: &Exchange, flow: Live) -> bool {
+        let now = self.worker.bound();
+        Arc::ptr_eq(&now.snapshot, &exchange.decision.bound.snapshot)
+            || now.snapshot.guards.allow_live(&self.door, flow)
     }
 
     async fn connect(

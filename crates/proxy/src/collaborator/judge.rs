@@ -124,7 +124,10 @@ impl Connection {
                 Retry::Safe => !self.door.is_fixed(),
                 // The connection was an old one, so that most likely the endpoint never saw the request; and its
                 // method promises that twice is as good as once (RFC 9110 section 9.2.2).
-                Retry::IfIdempotent => attempt.reused && exchange.request.method.is_idempotent(),
+                Retry::IfIdempotent => {
+                    let is_unseen = attempt.reused && exchange.response.interim == 0;
+                    is_unseen && exchange.request.method.is_idempotent()
+                }
                 Retry::Never => false,
             }
     }

@@ -225,9 +225,7 @@ impl Connection {
             endpoint: endpoint.address,
             bytes: false,
         };
-        if !Rc::ptr_eq(&now, &exchange.decision.bound)
-            && !now.snapshot.guards.allow_live(&self.door, flow)
-        {
+        if !self.is_allowed_now(exchange, flow) {
             return Err(Reason::PolicyRevoked.into());
         }
         Ok(Lease::with(Rc::clone(endpoint), Some(permit)))

@@ -1,5 +1,5 @@
-//! Which trailers go on: what a rule matched, a route took out or a policy judged in the head must not come back
-//! behind the body, where a server may take it for a field of the head.
+//! Which trailers go on: what a route sets or takes out, or a policy judges in the head, must not come back behind the
+//! body, where a server may take it for a field of the head.
 
 use std::net::SocketAddr;
 

@@ -231,7 +231,11 @@ fn hex(bytes: &[u8]) -> Vec<u8> {
 
 /// The bytes that hexadecimal digits stand for; `None` for anything else.
 pub(super) fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
-    let value = |digit: &u8| (*digit as char).to_digit(16);
+    // In one spelling: two would be two destinations.
+    let value = |digit: &u8| match digit {
+        b'A'..=b'F' => None,
+        digit => (*digit as char).to_digit(16),
+    };
     let pairs = digits.chunks(2).map(|pair| match pair {
         [high, low] => u8::try_from(value(high)? << 4 | value(low)?).ok(),
         _ => None,

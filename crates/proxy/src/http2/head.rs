@@ -11,7 +11,7 @@ use heddle_wire::http1::{
     Field, FieldKind, Framing, Limits, MAX_FIELDS, Method, RequestHead, ResponseHead, Span,
     TargetForm,
 };
-use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{StatusCode, Uri, request, response};
 
@@ -137,7 +137,13 @@ impl<'a> Values<'a> {
     fn add(&self, field: &Field, fields: &mut HeaderMap) -> Option<()> {
         let stays = match field.kind {
             FieldKind::TransferEncoding => true,
-            FieldKind::Te => !field.value.of(self.text).eq_ignore_ascii_case(b"trailers"),
+            FieldKind::Te => {
+                // In the one spelling that HTTP/2 knows, and once (RFC 9113 section 8.2.2).
+                if field.value.of(self.text).eq_ignore_ascii_case(b"trailers") {
+                    fields.insert(TE, HeaderValue::from_static("trailers"));
+                }
+                true
+            }
             kind => kind.is_hop_by_hop(),
         };
         let name = HeaderName::from_bytes(field.name.of(self.text)).ok()?;

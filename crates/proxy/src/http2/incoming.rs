@@ -146,10 +146,6 @@ impl Incoming {
         };
         let data = match ready!(stream.poll_data(cx)).transpose() {
             Ok(data) => data,
-            Err(error) if needs_no_more(&error) => {
-                *self = Incoming::Ended(None);
-                return Poll::Ready(Ok(0));
-            }
             Err(error) => return Poll::Ready(Err(shared.error(&error))),
         };
         let mut moved = 0;
@@ -176,7 +172,6 @@ impl Incoming {
         };
         let trailers = match ready!(stream.poll_trailers(cx)) {
             Ok(trailers) => trailers.map(Box::new),
-            Err(error) if needs_no_more(&error) => None,
             Err(error) => return Poll::Ready(Err(shared.error(&error))),
         };
         *self = Incoming::Ended(trailers);
@@ -195,9 +190,4 @@ impl Incoming {
             _ => None,
         }
     }
-}
-
-/// Whether an end has answered and needs no more of the request (RFC 9113 section 8.1).
-fn needs_no_more(error: &h2::Error) -> bool {
-    error.is_reset() && error.reason() == Some(h2::Reason::NO_ERROR)
 }

@@ -225,7 +225,8 @@ fn poll_room(
             None => {
                 return Poll::Ready(Err(match stream.poll_reset(cx) {
                     Poll::Ready(Err(error)) => shared.error(&error),
-                    _ => lost(),
+                    // The other end has given it up, and may have seen what was sent.
+                    _ => StreamFailure::over().into(),
                 }));
             }
         }

@@ -91,6 +91,7 @@ impl ExchangeSlots {
         let before = like.len();
         like.retain(|other| !Rc::ptr_eq(other, slot));
         self.count.set(self.count.get() + like.len() - before);
+        // Of a destination that is called no more nothing is left.
         if like.is_empty() {
             waiting.remove(&slot.destination);
         }
@@ -137,9 +138,7 @@ impl ExchangeSlot {
 
     /// Its Collaborator leaves. A request that was just given to it was not looked at: it may be sent again.
     pub(super) fn leave(self: &Rc<Self>, slots: &ExchangeSlots, shared: &Shared) {
-        if self.waits.get() {
-            slots.remove(self);
-        }
+        slots.remove(self);
         if let Some((_, mut respond)) = self.next.take() {
             respond.send_reset(Reason::REFUSED_STREAM);
             shared.ended();

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use heddle_model::{
     AppProtocol, HttpMatch, Mesh, Mode, PathMatch, Policy, PolicyAction, PolicyName, PolicyRule,
@@ -11,8 +13,11 @@ use heddle_model::{
     WorkloadPort,
 };
 use heddle_proxy::{Entry, Settings};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
+};
 
-use crate::support::{Bed, Client, Upstream, mesh, serve};
+use crate::support::{Bed, Client, PATIENCE, Upstream, mesh, serve};
 
 /// Callers beside the unidentified one.
 pub(crate) const CALLERS: [&str; 2] = ["shop", "intruder"];
@@ -358,4 +363,69 @@ fn a_dry_run_changes_nothing() {
     assert_eq!(bed.get("shop"), 200);
     let differences = "heddle_policy_dry_run_differences_total";
     bed.bed.expect_metric(differences, &[], 1.0);
+}
+
+/// A listener that takes no connection: its queue is full. It is there as long as what comes with it.
+fn taking_none() -> (SocketAddr, Vec<OwnedFd>) {
+    let socket = || {
+        socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::NONBLOCK,
+            None,
+        )
+    };
+    let listener = socket().unwrap();
+    bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    listen(&listener, 0).unwrap();
+    let address = SocketAddr::try_from(getsockname(&listener).unwrap()).unwrap();
+    let mut held = vec![listener];
+    for _ in 0..4 {
+        let client = socket().unwrap();
+        // It goes on connecting.
+        let _begun = connect(&client, &address);
+        held.push(client);
+    }
+    (address, held)
+}
+
+#[test]
+fn a_request_that_is_tried_again_is_judged_by_the_policies_of_now() {
+    let ((away, _held), there) = (taking_none(), serve(|_| "ok".into()));
+    let mut mesh = guarded(there, AppProtocol::Http);
+    let mut first = mesh.services[0].ports[0].endpoints[0].clone();
+    first.address = away;
+    first.workload = Some(WorkloadName::new("test", "first").unwrap());
+    first.account = Some(account("first"));
+    let endpoints = &mut mesh.services[0].ports[0].endpoints;
+    endpoints.push(first);
+    endpoints.sort_by_key(|endpoint| endpoint.address);
+    mesh.workloads.push(workload("first", away));
+    mesh.workloads.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut settings = Settings::default();
+    settings.timeouts.connect = Duration::from_millis(1_500);
+    let nodes = Guarded::with(settings, &mesh);
+    let mut clients = [(); 2].map(|()| nodes.client("intruder"));
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    }
+    // One of them is answered, the other waits for the endpoint that takes no connection.
+    let answered = |client: &Client| {
+        let wait = Some(Duration::from_millis(300));
+        client.stream.set_read_timeout(wait).unwrap();
+        client.stream.peek(&mut [0; 1]).is_ok()
+    };
+    clients.sort_by_key(|client| answered(client));
+    let [waiting, other] = &mut clients;
+    assert_eq!(other.response().body, b"ok");
+    let mesh = with(mesh, allow("shop"));
+    nodes.bed.proxy.apply(&mesh);
+    let generation = mesh.generation as f64;
+    nodes
+        .bed
+        .expect_metric("heddle_worker_config_generation", &[], generation);
+    waiting.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let answer = waiting.response();
+    assert_eq!(answer.status(), 403);
+    assert_eq!(answer.field("heddle-reason"), Some("policy_revoked"));
 }

@@ -84,6 +84,36 @@ async fn a_body_ends_in_a_frame_without_data() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_given_up_is_not_whole_whatever_the_reason() {
+    for (is_whole, reason) in [
+        (true, h2::Reason::NO_ERROR),
+        (false, h2::Reason::NO_ERROR),
+        (false, h2::Reason::CANCEL),
+    ] {
+        let (answer, mut respond) = asked().await;
+        let head = http::Response::builder().body(()).unwrap();
+        let mut stream = respond.send_response(head, false).unwrap();
+        stream
+            .send_data(Bytes::from_static(b"ok"), is_whole)
+            .unwrap();
+        // What is said before is heard before.
+        tokio::task::yield_now().await;
+        stream.send_reset(reason);
+        let shared = Shared::new(0);
+        let mut incoming = Incoming::Answer(answer, Method::Get);
+        let ended = loop {
+            let put = &mut |_: &[u8]| Ok(());
+            match poll_fn(|cx| incoming.poll_take(cx, &shared, 1, put)).await {
+                Ok(0) => break true,
+                Ok(_) => {}
+                Err(_) => break false,
+            }
+        };
+        assert_eq!(ended, is_whole, "{reason:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_is_open_goes_on_with_trailers() {
     for is_open in [true, false] {
         let (answer, respond) = asked().await;

@@ -60,6 +60,17 @@ fn what_is_about_one_connection_stays() {
 }
 
 #[test]
+fn trailers_are_welcome_in_one_spelling_and_once() {
+    assert_eq!(
+        through(
+            "GET / HTTP/1.1\r\nHost: a\r\nTE: Trailers\r\nA: b\r\nTE: trailers\r\n\r\n",
+            true
+        ),
+        said("GET / HTTP/1.1\r\nhost: a\r\nte: trailers\r\na: b\r\n\r\n"),
+    );
+}
+
+#[test]
 fn cookies_are_one_line_again() {
     assert_eq!(
         through(
