@@ -19,7 +19,7 @@ help: ## list the commands
 
 demo: ## run a small bookstore mesh of two nodes here for a minute, as root in pods (ARGS=--stay: until Ctrl-C)
 	@$(SETUP) build
-	@cargo build --locked --profile fast --package heddle --package heddle-lab --package bookstore
+	@cargo build --locked --profile fast --package heddle --package heddle-lab-program --package bookstore
 	@PATH="$(CARGO_TARGET_DIR)/fast:$$PATH" heddle-lab demo $(ARGS)
 
 test: ## everything that CI runs: format, lints, docs, tests, instruction counts, what a request costs, fuzz smoke, demo
@@ -32,7 +32,7 @@ check: ## make test, and the dependencies' licences and advisories: before a rel
 
 bench: ## measure the proxy beside its peers, which it installs (ARGS=--quick: shorter; BENCH=elastic, elastic-between-nodes, mtls, grpc, link, identities, concurrency, and as root node-memory, node-cpu, node-qps, node-latency)
 	@$(SETUP) build
-	@cargo build --locked --release --package heddle --package heddle-lab
+	@cargo build --locked --release --package heddle --package heddle-lab-program
 	@PATH="$(RELEASE):$$PATH" heddle-lab bench $(or $(BENCH),proxy) $(ARGS)
 
 dist: ## stripped static binaries with their checksums, in dist/
@@ -42,7 +42,7 @@ dist: ## stripped static binaries with their checksums, in dist/
 soak: ## slow proofs: 13,500 messages through every pair of what carries them, ten gigabytes through a connection that moves a thousand times, links cut a thousand times, two thousand idle links, valid requests among 40,000 broken connections, floods of connections; as root a holder killed twenty times under load
 	@$(SETUP) build
 	@cargo test --locked --release --package heddle-proxy --lib --test data_path --test links_memory --test floods -- --ignored --nocapture --test-threads 1
-	@cargo build --locked --release --package heddle --package heddle-lab
+	@cargo build --locked --release --package heddle --package heddle-lab-program
 	@cargo test --locked --release --package heddle-tests --test transparent -- --ignored --exact --nocapture holder_deaths::twenty_holders_killed_under_load
 
 fuzz: ## fuzz every parser (ARGS=SECONDS for each target)

@@ -13,7 +13,7 @@ suffix="$version-${host%%-*}-linux"
 
 # An explicit --target keeps the flag away from build scripts and procedural macros.
 export RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=."
-cargo build --locked --profile dist --target "$host" --package heddle --package heddle-lab
+cargo build --locked --profile dist --target "$host" --package heddle --package heddle-lab-program
 # By itself: of libraries that it shares it gets what it asks for, not what the others do.
 cargo build --locked --profile dist --target "$host" --package heddle-node-program
 

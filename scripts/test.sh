@@ -42,8 +42,8 @@ interleavings() {
         tee "$log_of_interleavings"
 }
 # What the demo shows is what is measured: both are optimised a little, and compiled in a part of the time of a release.
-fast() { cargo build --locked --quiet --profile fast --package heddle --package heddle-lab --package bookstore; }
-cost() { PATH="$binaries:$PATH" heddle-lab bench cost --expect crates/lab/cost.txt; }
+fast() { cargo build --locked --quiet --profile fast --package heddle --package heddle-lab-program --package bookstore; }
+cost() { PATH="$binaries:$PATH" heddle-lab bench cost --expect crates/bench/cost.txt; }
 demo() { PATH="$binaries:$PATH" heddle-lab demo --seconds 12; }
 # The advisory database is fetched from the network: without it, the rest is still checked.
 dependencies() {

@@ -26,7 +26,7 @@ use mesh::BetweenStage;
 
 /// What the user may say to `bench elastic-between-nodes`.
 #[derive(Args, Clone)]
-pub(crate) struct Between {
+pub struct Between {
     /// Two short rounds instead of five.
     #[arg(long)]
     quick: bool,

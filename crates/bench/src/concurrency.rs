@@ -32,7 +32,7 @@ mod stage;
 
 /// What the user may say to `bench concurrency`.
 #[derive(Args, Clone)]
-pub(crate) struct Concurrency {
+pub struct Concurrency {
     /// Four short runs instead of ten.
     #[arg(long)]
     quick: bool,

@@ -17,7 +17,7 @@ use rustix::thread::CpuSet;
 
 /// What `heddle-lab confine` is told.
 #[derive(Args)]
-pub(crate) struct Confine {
+pub struct Confine {
     /// The only core to run on.
     #[arg(long)]
     core: Option<usize>,
@@ -33,7 +33,7 @@ pub(crate) struct Confine {
 }
 
 /// Becomes the program; returns only if that fails.
-pub(crate) fn run(options: &Confine) -> anyhow::Result<()> {
+pub fn run(options: &Confine) -> anyhow::Result<()> {
     // SIGTERM and not SIGKILL: nginx's master has to take its worker along.
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     // The parent may have died before that line.

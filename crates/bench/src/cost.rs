@@ -20,7 +20,7 @@ use super::systems::{ProxyKind, System, Traffic};
 
 /// What the user may say to `bench cost`.
 #[derive(Args, Clone)]
-pub(crate) struct CostOptions {
+pub struct CostOptions {
     /// Fail when a figure is above the one in FILE by more than its tolerance.
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,

@@ -22,7 +22,7 @@ use stage::ElasticStage;
 
 /// What the user may say to `bench elastic`.
 #[derive(Args, Clone)]
-pub(crate) struct Elastic {
+pub struct Elastic {
     /// Three cycles and rounds instead of twenty and five.
     #[arg(long)]
     quick: bool,

@@ -21,9 +21,9 @@ use super::install::Peers;
 use super::proxy::Extent;
 use super::systems::{ProxyKind, System, Traffic};
 
-pub(crate) use forward::{GrpcForward, run as forward_calls};
-pub(crate) use load::{GrpcLoad, run as offer_calls};
-pub(crate) use server::run as answer_calls;
+pub use forward::{GrpcForward, run as forward_calls};
+pub use load::{GrpcLoad, run as offer_calls};
+pub use server::run as answer_calls;
 
 mod call;
 mod exchange;
@@ -75,7 +75,7 @@ fn calling() -> h2::client::Builder {
 
 /// What the user may say to `bench grpc`.
 #[derive(Args, Clone)]
-pub(crate) struct Grpc {
+pub struct Grpc {
     #[command(flatten)]
     extent: Extent,
 }
@@ -94,7 +94,7 @@ pub(super) fn run(options: &Grpc) -> anyhow::Result<()> {
 
 fn systems(peers: &Peers) -> anyhow::Result<Vec<System>> {
     let lab = std::env::current_exe()?;
-    let lock = include_str!("../../../../Cargo.lock");
+    let lock = include_str!("../../../Cargo.lock");
     let forwarder = System {
         version: locked_version(lock, "h2").unwrap_or("unknown").to_owned(),
         ..System::new("h2", ProxyKind::H2, &lab)?

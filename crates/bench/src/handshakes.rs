@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What `heddle-lab handshakes` is told.
 #[derive(Args, Clone)]
-pub(crate) struct Handshakes {
+pub struct Handshakes {
     /// The server to call.
     #[arg(long, value_name = "ADDRESS:PORT")]
     to: SocketAddr,
@@ -65,7 +65,7 @@ pub(super) struct Shaken {
 }
 
 /// Shakes hands until the time is up, and prints what became of it as one line of JSON.
-pub(crate) fn run(options: &Handshakes) -> anyhow::Result<()> {
+pub fn run(options: &Handshakes) -> anyhow::Result<()> {
     let config = Arc::new(config(options)?);
     let name = ServerName::try_from(options.name.clone()).context("--name")?;
     let found = Mutex::new(HandshakeResults::new()?);

@@ -18,7 +18,7 @@ mod storm;
 
 /// What the user may say to `bench identities`.
 #[derive(Args, Clone)]
-pub(crate) struct Identities {
+pub struct Identities {
     /// One round of memory and three of the storm instead of three and five.
     #[arg(long)]
     quick: bool,

@@ -6,12 +6,12 @@
 
 use clap::Subcommand;
 
-pub(crate) use confine::{Confine, run as become_confined};
-pub(crate) use grpc::{GrpcForward, GrpcLoad, answer_calls, forward_calls, offer_calls};
-pub(crate) use handshakes::{Handshakes, run as shake_hands};
-pub(crate) use load::{Load, run as offer_load};
-pub(crate) use provider::{Provider, run as serve_provider};
-pub(crate) use upstream::{Upstream, run as serve_upstream};
+pub use confine::{Confine, run as become_confined};
+pub use grpc::{GrpcForward, GrpcLoad, answer_calls, forward_calls, offer_calls};
+pub use handshakes::{Handshakes, run as shake_hands};
+pub use load::{Load, run as offer_load};
+pub use provider::{Provider, run as serve_provider};
+pub use upstream::{Upstream, run as serve_upstream};
 
 mod account;
 mod ask;
@@ -52,7 +52,7 @@ mod wire;
 
 /// The experiments.
 #[derive(Subcommand)]
-pub(crate) enum BenchCommand {
+pub enum BenchCommand {
     /// One proxy of each kind, the same work, the same machine, interleaved.
     Proxy(proxy::Proxy),
     /// What a request and an idle proxy cost, held against a record.
@@ -85,7 +85,7 @@ pub(crate) enum BenchCommand {
 ///
 /// # Errors
 /// When something it needs is missing or does not start.
-pub(crate) fn run(command: &BenchCommand) -> anyhow::Result<()> {
+pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
     match command {
         BenchCommand::Proxy(options) => proxy::run(options),
         BenchCommand::Cost(options) => cost::run(options),

@@ -28,7 +28,7 @@ mod way;
 
 /// What the user may say to `bench link`.
 #[derive(Args, Clone)]
-pub(crate) struct Link {
+pub struct Link {
     /// Two short rounds of four kinds of requests instead of five of eight.
     #[arg(long)]
     quick: bool,

@@ -39,7 +39,7 @@ const CARRIED_SHARE: f64 = 0.93;
 
 /// What `heddle-lab load` is told.
 #[derive(Args, Clone)]
-pub(crate) struct Load {
+pub struct Load {
     /// `AUTHORITY@ADDRESS:PORT` to send to; connections take these in turn.
     #[arg(long = "target", required = true)]
     targets: Vec<Target>,
@@ -216,7 +216,7 @@ impl Outcome {
 }
 
 /// Runs the load and prints the outcome as one line of JSON.
-pub(crate) fn run(options: &Load) -> anyhow::Result<()> {
+pub fn run(options: &Load) -> anyhow::Result<()> {
     // The kernel may otherwise fire timers 50 µs late, which the latencies would show.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
     let outcome = Generator::new(options)?.run(options)?;

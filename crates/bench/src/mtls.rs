@@ -14,7 +14,7 @@ use super::systems::Traffic;
 
 /// What the user may say to `bench mtls`.
 #[derive(Args, Clone)]
-pub(crate) struct MutualTls {
+pub struct MutualTls {
     #[command(flatten)]
     comparison: Comparison,
 }

@@ -45,7 +45,7 @@ struct Tools {
 
 /// What the user may say to `bench node-…`.
 #[derive(Args, Clone)]
-pub(crate) struct NodeBenchOptions {
+pub struct NodeBenchOptions {
     /// A minute or two instead of five and more: shorter windows, fewer rounds.
     #[arg(long)]
     quick: bool,

@@ -33,7 +33,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// What `heddle-lab provider` is told.
 #[derive(Args)]
-pub(crate) struct Provider {
+pub struct Provider {
     /// Where to serve; port 0 for any.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
@@ -68,7 +68,7 @@ impl Counts {
 ///
 /// # Errors
 /// When it cannot listen.
-pub(crate) fn run(options: &Provider) -> anyhow::Result<()> {
+pub fn run(options: &Provider) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -22,7 +22,7 @@ mod proof;
 
 /// What the user may say to `bench proxy`.
 #[derive(Args, Clone)]
-pub(crate) struct Proxy {
+pub struct Proxy {
     /// Connections that are passed on as bytes, without nginx.
     #[arg(long)]
     opaque: bool,

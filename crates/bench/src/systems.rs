@@ -258,24 +258,24 @@ impl System {
         use ProxyKind::{Envoy, H2, Haproxy, Heddle, Nginx};
         Ok(match (self.kind, work.traffic) {
             (Heddle, Traffic::Http | Traffic::MutualTls) => {
-                include_str!("../../peers/heddle.yaml.j2")
+                include_str!("../peers/heddle.yaml.j2")
             }
-            (Heddle, Traffic::Opaque) => include_str!("../../peers/heddle-tcp.yaml.j2"),
+            (Heddle, Traffic::Opaque) => include_str!("../peers/heddle-tcp.yaml.j2"),
             (Envoy, Traffic::Http | Traffic::MutualTls) => {
-                include_str!("../../peers/envoy.yaml.j2")
+                include_str!("../peers/envoy.yaml.j2")
             }
-            (Envoy, Traffic::Opaque) => include_str!("../../peers/envoy-tcp.yaml.j2"),
-            (Envoy, Traffic::Grpc) => include_str!("../../peers/envoy-grpc.yaml.j2"),
+            (Envoy, Traffic::Opaque) => include_str!("../peers/envoy-tcp.yaml.j2"),
+            (Envoy, Traffic::Grpc) => include_str!("../peers/envoy-grpc.yaml.j2"),
             (Haproxy, Traffic::Http | Traffic::MutualTls) => {
-                include_str!("../../peers/haproxy.cfg.j2")
+                include_str!("../peers/haproxy.cfg.j2")
             }
-            (Haproxy, Traffic::Opaque) => include_str!("../../peers/haproxy-tcp.cfg.j2"),
-            (Haproxy, Traffic::Grpc) => include_str!("../../peers/haproxy-grpc.cfg.j2"),
+            (Haproxy, Traffic::Opaque) => include_str!("../peers/haproxy-tcp.cfg.j2"),
+            (Haproxy, Traffic::Grpc) => include_str!("../peers/haproxy-grpc.cfg.j2"),
             (Nginx, Traffic::Http | Traffic::MutualTls) => {
-                include_str!("../../peers/nginx.conf.j2")
+                include_str!("../peers/nginx.conf.j2")
             }
             (Nginx, Traffic::Opaque) => anyhow::bail!("nginx-light passes no bytes on"),
-            (H2, Traffic::Grpc) => include_str!("../../peers/forward.yaml.j2"),
+            (H2, Traffic::Grpc) => include_str!("../peers/forward.yaml.j2"),
             (Heddle | Nginx, Traffic::Grpc) | (H2, _) => {
                 anyhow::bail!("{} does not carry {:?}", self.name, work.traffic)
             }

@@ -26,7 +26,7 @@ const BEFORE_DATE: &str = "HTTP/1.1 200 OK\r\nDate: ";
 
 /// What `heddle-lab upstream` is told.
 #[derive(Args)]
-pub(crate) struct Upstream {
+pub struct Upstream {
     /// How many addresses of 127.1.0.0/16 to serve on, all with the same port.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     addresses: u32,
@@ -96,7 +96,7 @@ struct AcceptedConnection {
 }
 
 /// Serves until the process is stopped. Prints the port on a line of its own once it listens.
-pub(crate) fn run(options: &Upstream) -> anyhow::Result<()> {
+pub fn run(options: &Upstream) -> anyhow::Result<()> {
     let mut server = match options.listen {
         Some(address) => Server::empty().and_then(|mut server| {
             server.listen(address)?;

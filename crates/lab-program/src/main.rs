@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use heddle_bench as bench;
 use heddle_lab::lab;
 
-mod bench;
 mod demo;
 
 /// Nodes and pods on one machine, demonstrations and experiments for Heddle, beside its peers.

@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::sharing::Times;
 use super::{BetweenPlan, CALLERS, Transport};
-use crate::bench::findings::{Findings, failures, shown};
-use crate::bench::load::Outcome;
-use crate::bench::statistics;
+use crate::findings::{Findings, failures, shown};
+use crate::load::Outcome;
+use crate::statistics;
 
 /// What one run found.
 #[derive(Debug, Clone, Serialize)]

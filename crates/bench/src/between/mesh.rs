@@ -9,14 +9,14 @@ use anyhow::Context;
 
 use super::sharing::{Sharing, Times, watched};
 use super::{BetweenPlan, Transport};
-use crate::bench::ask;
-use crate::bench::authority::Authority;
-use crate::bench::child::{Child, Confinement, words};
-use crate::bench::load::Outcome;
-use crate::bench::nodes::{self, Apart, FAR, Nodes, Site};
-use crate::bench::stage::parse;
-use crate::bench::systems::{READY_WITHIN, System, Work, render};
-use crate::bench::upstream::Serving;
+use crate::ask;
+use crate::authority::Authority;
+use crate::child::{Child, Confinement, words};
+use crate::load::Outcome;
+use crate::nodes::{self, Apart, FAR, Nodes, Site};
+use crate::stage::parse;
+use crate::systems::{READY_WITHIN, System, Work, render};
+use crate::upstream::Serving;
 
 /// Connections of the load generator, whichever callers they are of.
 const CONNECTIONS: u32 = 64;
@@ -71,7 +71,7 @@ impl BetweenStage {
         let work = Work::new(1, 1, self.upstream.port);
         let service = &work.services[0];
         let manifest = render(
-            include_str!("../../../peers/heddle-callers.yaml.j2"),
+            include_str!("../../peers/heddle-callers.yaml.j2"),
             minijinja::context! { callers, service },
         )?;
         nodes::write_manifest(dir, &manifest)?;

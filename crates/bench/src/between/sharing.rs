@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::bench::account;
+use crate::account;
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(100);

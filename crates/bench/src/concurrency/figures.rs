@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::bench::load::Outcome;
-use crate::bench::statistics::{less_extremes, mean};
+use crate::load::Outcome;
+use crate::statistics::{less_extremes, mean};
 
 /// One run. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -72,7 +72,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::bench::account::Usage;
+    use crate::account::Usage;
 
     fn run(qps: f64, max_ms: f64, errors: u64) -> ConcurrencyRun {
         ConcurrencyRun {

@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use super::plan::{Room, SIZES};
 use super::provider::{ProviderEndpoint, SERVICE};
 use super::registry::{Abilities, Registered};
-use crate::bench::ask;
-use crate::bench::authority::{Authority, identity};
-use crate::bench::child::{Child, Confinement};
-use crate::bench::nodes::{self, MeshProcesses, NEAR, Site, free_address};
-use crate::bench::systems::{ProxyKind, READY_WITHIN, Running, System, render};
+use crate::ask;
+use crate::authority::{Authority, identity};
+use crate::child::{Child, Confinement};
+use crate::nodes::{self, MeshProcesses, NEAR, Site, free_address};
+use crate::systems::{ProxyKind, READY_WITHIN, Running, System, render};
 
 /// Who calls the Service.
 const CONSUMER: &str = "consumer";
@@ -139,7 +139,7 @@ fn envoy_of_consumer(
     dir: &tempfile::TempDir,
 ) -> anyhow::Result<String> {
     render(
-        include_str!("../../../peers/envoy-consumer.yaml.j2"),
+        include_str!("../../peers/envoy-consumer.yaml.j2"),
         minijinja::context! {
             providers,
             told => room.told,
@@ -159,7 +159,7 @@ fn envoy_of_provider(
     dir: &tempfile::TempDir,
 ) -> anyhow::Result<String> {
     render(
-        include_str!("../../../peers/envoy-provider.yaml.j2"),
+        include_str!("../../peers/envoy-provider.yaml.j2"),
         minijinja::context! {
             provider,
             told => room.told,
@@ -179,8 +179,8 @@ fn comes_through(target: &str) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::concurrency::plan::ROOMS;
-    use crate::bench::concurrency::provider::manifest;
+    use crate::concurrency::plan::ROOMS;
+    use crate::concurrency::provider::manifest;
 
     fn providers(room: &Room) -> Vec<ProviderEndpoint> {
         let provider = |(index, size): (usize, &super::super::plan::Size)| ProviderEndpoint {

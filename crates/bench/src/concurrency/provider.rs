@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::Serialize;
 
-use crate::bench::systems::render;
+use crate::systems::render;
 
 /// The Service of all providers.
 pub(super) const SERVICE: &str = "provider";
@@ -25,7 +25,7 @@ pub(super) fn manifest(
     open: bool,
 ) -> anyhow::Result<String> {
     render(
-        include_str!("../../../peers/heddle-concurrency.yaml.j2"),
+        include_str!("../../peers/heddle-concurrency.yaml.j2"),
         minijinja::context! { providers, told, open },
     )
 }

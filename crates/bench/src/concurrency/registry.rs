@@ -11,9 +11,9 @@ use anyhow::Context;
 
 use super::plan::{ROOMS, Room};
 use super::provider::{ProviderEndpoint, SERVICE, manifest};
-use crate::bench::child::{Child, Confinement, words};
-use crate::bench::install;
-use crate::bench::nodes::{free_address, write_manifest};
+use crate::child::{Child, Confinement, words};
+use crate::install;
+use crate::nodes::{free_address, write_manifest};
 
 /// How long etcd may take until it answers.
 const ETCD_WITHIN: Duration = Duration::from_secs(20);
@@ -149,7 +149,7 @@ fn start_etcd(program: &Path, dir: &Path) -> anyhow::Result<(Child, SocketAddr)>
     ]));
     let mut etcd = Child::start("etcd", &beside(), &command, &dir.join("etcd.log"), false)?;
     etcd.wait_until(ETCD_WITHIN, || {
-        let health = crate::bench::ask::get(client, "/health").ok()?;
+        let health = crate::ask::get(client, "/health").ok()?;
         health.contains("true").then_some(())
     })?;
     Ok((etcd, client))

@@ -11,8 +11,8 @@ use super::mesh;
 use super::plan::{ConcurrencyPlan, LENGTHENED, MOST_OF_A_CORE, ROOMS, Room, WAIT_MS};
 use super::registry::Abilities;
 use super::stage::{ConcurrencyStage, LoadProfile};
-use crate::bench::findings::Findings;
-use crate::bench::systems::{Running, System};
+use crate::findings::Findings;
+use crate::systems::{Running, System};
 
 /// Connections and system: the settings of a room.
 type Setting = (u32, usize);
@@ -269,7 +269,7 @@ impl ConcurrencyPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::concurrency::plan::SIZES;
+    use crate::concurrency::plan::SIZES;
 
     #[test]
     fn the_setting_of_the_names_is_measured() {

@@ -9,12 +9,12 @@ use anyhow::Context;
 
 use super::plan::{Room, SIZES};
 use super::provider::ProviderEndpoint;
-use crate::bench::cgroup::QuotaGroup;
-use crate::bench::child::{Child, Confinement, words};
-use crate::bench::load::Outcome;
-use crate::bench::provider::{ANSWER_BYTES, Counts};
-use crate::bench::stage::parse;
-use crate::bench::systems::{Running, System};
+use crate::cgroup::QuotaGroup;
+use crate::child::{Child, Confinement, words};
+use crate::load::Outcome;
+use crate::provider::{ANSWER_BYTES, Counts};
+use crate::stage::parse;
+use crate::systems::{Running, System};
 
 /// How late a load generator may be.
 const LATE: Duration = Duration::from_secs(20);

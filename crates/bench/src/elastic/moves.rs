@@ -15,9 +15,9 @@ use heddle_telemetry::Registry;
 use serde_json::json;
 
 use super::stage::ElasticStage;
-use crate::bench::findings::{Findings, failures, shown};
-use crate::bench::load::Outcome;
-use crate::bench::{account, statistics};
+use crate::findings::{Findings, failures, shown};
+use crate::load::Outcome;
+use crate::{account, statistics};
 
 /// Idle connections, and how often each moves in a round.
 const CONNECTIONS: usize = 200;

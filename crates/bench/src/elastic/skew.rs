@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::stage::ElasticStage;
-use crate::bench::findings::{Findings, failures, shown};
-use crate::bench::load::Outcome;
-use crate::bench::statistics;
+use crate::findings::{Findings, failures, shown};
+use crate::load::Outcome;
+use crate::statistics;
 
 /// What Heddle may use, so that load generator and upstream have their share of two cores.
 const HELD_TO_CORES: f64 = 0.8;

@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Deserialize;
 
-use crate::bench::cgroup::QuotaGroup;
-use crate::bench::child::{Child, Confinement, words};
-use crate::bench::load::Outcome;
-use crate::bench::systems::{ProxyKind, Running, System, Work};
-use crate::bench::upstream::{self, Serving};
+use crate::cgroup::QuotaGroup;
+use crate::child::{Child, Confinement, words};
+use crate::load::Outcome;
+use crate::systems::{ProxyKind, Running, System, Work};
+use crate::upstream::{self, Serving};
 
 /// How late a load generator may be.
 const LATE: Duration = Duration::from_secs(20);

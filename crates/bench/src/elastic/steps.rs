@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::stage::{self, ElasticStage};
 use super::timeline::{Timeline, WorkerSample};
-use crate::bench::findings::{Findings, failures};
-use crate::bench::statistics;
+use crate::findings::{Findings, failures};
+use crate::statistics;
 
 /// Seconds of each phase: quiet, then as fast as it goes.
 const QUIET_S: f64 = 4.5;

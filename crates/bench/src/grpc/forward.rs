@@ -18,7 +18,7 @@ use super::{called, calling, exchange};
 
 /// What `heddle-lab grpc-forward` is told.
 #[derive(Args)]
-pub(crate) struct GrpcForward {
+pub struct GrpcForward {
     /// Where to listen, and where to send.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -36,7 +36,7 @@ pub(super) struct Forwarding {
 ///
 /// # Errors
 /// When its file is wrong, it cannot listen, or the upstream is or goes away.
-pub(crate) fn run(options: &GrpcForward) -> anyhow::Result<()> {
+pub fn run(options: &GrpcForward) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(&options.config)
         .with_context(|| format!("cannot read {}", options.config.display()))?;
     let forwarding: Forwarding = serde_saphyr::from_str(&text)?;

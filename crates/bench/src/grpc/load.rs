@@ -23,12 +23,12 @@ use tokio::task::LocalSet;
 
 use super::call::{self, Calls};
 use super::calling;
-use crate::bench::handshakes::wait_until;
-use crate::bench::load::{Outcome, Pace, Schedule, Tally, Target, WindowEdge, edge};
+use crate::handshakes::wait_until;
+use crate::load::{Outcome, Pace, Schedule, Tally, Target, WindowEdge, edge};
 
 /// What `heddle-lab grpc-load` is told.
 #[derive(Args, Clone)]
-pub(crate) struct GrpcLoad {
+pub struct GrpcLoad {
     /// `AUTHORITY@ADDRESS:PORT` to send to; connections take these in turn.
     #[arg(long = "target", required = true)]
     pub(super) targets: Vec<Target>,
@@ -49,7 +49,7 @@ pub(crate) struct GrpcLoad {
 ///
 /// # Errors
 /// When there is no connection, or too much fails.
-pub(crate) fn run(options: &GrpcLoad) -> anyhow::Result<()> {
+pub fn run(options: &GrpcLoad) -> anyhow::Result<()> {
     // The kernel may otherwise fire timers 50 µs late, which the latencies would show.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
     let mut line = serde_json::to_vec(&offer(options)?)?;

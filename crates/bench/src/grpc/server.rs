@@ -12,13 +12,13 @@ use http::Request;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{call, called};
-use crate::bench::upstream;
+use crate::upstream;
 
 /// Serves until the process is stopped. Prints the port on a line of its own once it listens.
 ///
 /// # Errors
 /// When it cannot listen.
-pub(crate) fn run() -> anyhow::Result<()> {
+pub fn run() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -5,8 +5,8 @@ use tokio::net::TcpListener;
 use super::forward::Forwarding;
 use super::load::{GrpcLoad, offer};
 use super::*;
-use crate::bench::load::{Outcome, Pace};
-use crate::bench::systems::render;
+use crate::load::{Outcome, Pace};
+use crate::systems::render;
 
 /// Runs what serves in a thread that lasts as long as the test process; where it listens.
 fn in_background<Serving>(serve: impl FnOnce(TcpListener) -> Serving + Send + 'static) -> SocketAddr
@@ -81,8 +81,8 @@ fn the_version_of_a_crate_is_the_locked_one() {
 
 #[test]
 fn the_proxys_file_says_where_it_listens_and_sends() {
-    let template = include_str!("../../../peers/forward.yaml.j2");
-    let services = crate::bench::systems::Work::new(1, 1, 9000).services;
+    let template = include_str!("../../peers/forward.yaml.j2");
+    let services = crate::systems::Work::new(1, 1, 9000).services;
     let context = minijinja::context! { services, listen => "127.0.0.1:8000" };
     let text = render(template, context).expect("renders");
     let read: Forwarding = serde_saphyr::from_str(&text).expect("reads");

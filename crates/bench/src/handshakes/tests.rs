@@ -3,7 +3,7 @@ use std::net::TcpListener;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use super::*;
-use crate::bench::authority::Authority;
+use crate::authority::Authority;
 
 fn options(dir: &std::path::Path, to: SocketAddr) -> Handshakes {
     Handshakes {

@@ -10,15 +10,15 @@ use anyhow::Context;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 
-use crate::bench::account;
-use crate::bench::ask;
-use crate::bench::authority::Authority;
-use crate::bench::child::Confinement;
-use crate::bench::findings::{Findings, shown};
-use crate::bench::nodes::{self, Nodes, Site};
-use crate::bench::statistics;
-use crate::bench::systems::{System, Work, render};
-use crate::bench::upstream::Serving;
+use crate::account;
+use crate::ask;
+use crate::authority::Authority;
+use crate::child::Confinement;
+use crate::findings::{Findings, shown};
+use crate::nodes::{self, Nodes, Site};
+use crate::statistics;
+use crate::systems::{System, Work, render};
+use crate::upstream::Serving;
 
 /// Service accounts on each node.
 const ACCOUNTS: u32 = 45;
@@ -83,7 +83,7 @@ fn grow(heddle: &System, protocol: &str) -> anyhow::Result<Grown> {
     let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
     let upstream = Serving::start(ACCOUNTS, &Confinement::default(), dir.path())?;
     let work = Work::new(ACCOUNTS, 1, upstream.port);
-    let template = include_str!("../../../peers/heddle-identities.yaml.j2");
+    let template = include_str!("../../peers/heddle-identities.yaml.j2");
     let manifest = render(
         template,
         minijinja::context! { services => work.services, protocol },

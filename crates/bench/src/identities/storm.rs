@@ -8,15 +8,15 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 
-use crate::bench::authority::{Authority, identity};
-use crate::bench::child::{Child, Confinement, words};
-use crate::bench::findings::{Findings, failures, shown};
-use crate::bench::handshakes::Shaken;
-use crate::bench::load::Outcome;
-use crate::bench::report::Cell;
-use crate::bench::stage::Stage;
-use crate::bench::statistics;
-use crate::bench::systems::{System, Traffic};
+use crate::authority::{Authority, identity};
+use crate::child::{Child, Confinement, words};
+use crate::findings::{Findings, failures, shown};
+use crate::handshakes::Shaken;
+use crate::load::Outcome;
+use crate::report::Cell;
+use crate::stage::Stage;
+use crate::statistics;
+use crate::systems::{System, Traffic};
 
 /// Handshakes per second, by callers with a certificate of the mesh.
 const HANDSHAKES: u32 = 500;

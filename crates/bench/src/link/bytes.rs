@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use crate::bench::meter::{Meter, Moved, OnSockets, on_sockets};
+use crate::meter::{Meter, Moved, OnSockets, on_sockets};
 
 /// How long after the last answer it is until everything was said: longer than either end of a link waits
 /// before it acknowledges what it has received.

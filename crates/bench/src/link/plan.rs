@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::bench::load::Head;
+use crate::load::Head;
 
 /// A kind of request: whose head, how much body in each direction, and whether it changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

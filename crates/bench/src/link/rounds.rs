@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::bytes::ByteReading;
 use super::plan::{LinkPlan, RequestKind};
 use super::way::{Way, Ways};
-use crate::bench::child::{Child, words};
-use crate::bench::findings::Findings;
-use crate::bench::load::{Head, Outcome};
-use crate::bench::report::Cell;
-use crate::bench::sheet::Sheet;
-use crate::bench::stage::{self, Stage};
-use crate::bench::systems::{Running, Traffic, Work};
+use crate::child::{Child, words};
+use crate::findings::Findings;
+use crate::load::{Head, Outcome};
+use crate::report::Cell;
+use crate::sheet::Sheet;
+use crate::stage::{self, Stage};
+use crate::systems::{Running, Traffic, Work};
 
 /// Half a core for both proxies: little enough that they saturate before load generator and upstream.
 const HELD_TO_CORES: f64 = 0.5;

@@ -3,8 +3,8 @@
 use super::plan::{CHANGING, CONSTANT, RequestKind};
 use super::rounds::quiet_cell;
 use super::way::{Way, name_of_other};
-use crate::bench::findings::Findings;
-use crate::bench::sheet::Sheet;
+use crate::findings::Findings;
+use crate::sheet::Sheet;
 
 /// What a ratio should be.
 #[derive(Debug, Clone, Copy, PartialEq)]

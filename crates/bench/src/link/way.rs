@@ -7,10 +7,10 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use crate::bench::authority::Authority;
-use crate::bench::child::Confinement;
-use crate::bench::findings::Findings;
-use crate::bench::systems::{ProxyKind, Running, System, Work};
+use crate::authority::Authority;
+use crate::child::Confinement;
+use crate::findings::Findings;
+use crate::systems::{ProxyKind, Running, System, Work};
 
 /// How a request gets from the near proxy to the far one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

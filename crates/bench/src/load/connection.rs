@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use super::request::Request;
-use crate::bench::http;
+use crate::http;
 
 /// The largest response head that is waited for, in bytes.
 const MAX_HEAD: usize = 64 << 10;

@@ -12,7 +12,7 @@ use heddle_model::Random;
 /// Due requests without a connection beyond which further ones are dropped and counted.
 const MAX_BACKLOG: usize = 200_000;
 
-pub(in crate::bench) struct Schedule {
+pub(crate) struct Schedule {
     mean_gap_s: f64,
     next: Option<Instant>,
     /// Free connections; the one that has been free longest goes first, so that all are used.
@@ -25,11 +25,7 @@ pub(in crate::bench) struct Schedule {
 
 impl Schedule {
     /// Arrivals at `rate` per second for these connections, all of them free.
-    pub(in crate::bench) fn new(
-        rate: f64,
-        connections: impl Iterator<Item = usize>,
-        seed: u64,
-    ) -> Schedule {
+    pub(crate) fn new(rate: f64, connections: impl Iterator<Item = usize>, seed: u64) -> Schedule {
         Schedule {
             mean_gap_s: 1.0 / rate.max(0.001),
             next: None,
@@ -42,12 +38,12 @@ impl Schedule {
     }
 
     /// Lets the first request be due at that time.
-    pub(in crate::bench) fn start(&mut self, at: Instant) {
+    pub(crate) fn start(&mut self, at: Instant) {
         self.next = Some(at);
     }
 
     /// The next request to send now, if one is due and a connection is free.
-    pub(in crate::bench) fn next_due(&mut self, now: Instant) -> Option<(usize, Instant)> {
+    pub(crate) fn next_due(&mut self, now: Instant) -> Option<(usize, Instant)> {
         while let Some(next) = self.next.filter(|next| *next <= now) {
             if self.due.len() < MAX_BACKLOG {
                 self.due.push_back(next);
@@ -69,35 +65,35 @@ impl Schedule {
     }
 
     /// When to look again, if no connection becomes free before.
-    pub(in crate::bench) fn wakes(&self) -> Option<Instant> {
+    pub(crate) fn wakes(&self) -> Option<Instant> {
         self.next
     }
 
     /// Arrivals stop, and what was due is forgotten; returns the connections that are free.
-    pub(in crate::bench) fn stop(&mut self) -> Vec<usize> {
+    pub(crate) fn stop(&mut self) -> Vec<usize> {
         self.next = None;
         self.due.clear();
         self.free.drain(..).collect()
     }
 
     /// Arrivals go on at another rate.
-    pub(in crate::bench) fn resume(&mut self, rate: f64, at: Instant) {
+    pub(crate) fn resume(&mut self, rate: f64, at: Instant) {
         self.mean_gap_s = 1.0 / rate.max(0.001);
         self.next = Some(at);
     }
 
     /// A connection has had its answer.
-    pub(in crate::bench) fn freed(&mut self, index: usize) {
+    pub(crate) fn freed(&mut self, index: usize) {
         self.free.push_back(index);
     }
 
     /// The most requests that waited for a connection at one time.
-    pub(in crate::bench) fn worst_backlog(&self) -> usize {
+    pub(crate) fn worst_backlog(&self) -> usize {
         self.worst_backlog
     }
 
     /// Requests that were due and never sent.
-    pub(in crate::bench) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 

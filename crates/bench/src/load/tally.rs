@@ -6,13 +6,13 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 
 use super::{Outcome, Schedule, Watched};
-use crate::bench::account;
+use crate::account;
 
 /// Errors after which a run ends: something is broken, not merely loaded.
 const MAX_ERRORS: u64 = 1_000;
 
 /// What has come of a run so far.
-pub(in crate::bench) struct Tally {
+pub(crate) struct Tally {
     /// In microseconds.
     latencies: Histogram<u64>,
     completed: u64,
@@ -20,14 +20,14 @@ pub(in crate::bench) struct Tally {
 }
 
 /// The accounts at one edge of the window.
-pub(in crate::bench) struct WindowEdge {
-    pub(in crate::bench) at: Instant,
+pub(crate) struct WindowEdge {
+    pub(crate) at: Instant,
     readings: Vec<(String, account::Reading)>,
     cores: account::Cores,
 }
 
 impl Tally {
-    pub(in crate::bench) fn new() -> anyhow::Result<Tally> {
+    pub(crate) fn new() -> anyhow::Result<Tally> {
         Ok(Tally {
             // 1 µs to 60 s, two significant digits: under 1 % of error
             latencies: Histogram::new_with_bounds(1, 60_000_000, 2)?,
@@ -37,13 +37,13 @@ impl Tally {
     }
 
     /// Forgets the answers of the warm-up; what failed in it still counts.
-    pub(in crate::bench) fn begin_window(&mut self) {
+    pub(crate) fn begin_window(&mut self) {
         self.latencies.clear();
         self.completed = 0;
     }
 
     /// A request that was due at that time has its answer.
-    pub(in crate::bench) fn answered(&mut self, due: Instant) {
+    pub(crate) fn answered(&mut self, due: Instant) {
         let took = Instant::now().saturating_duration_since(due).as_micros();
         self.latencies
             .saturating_record(u64::try_from(took).unwrap_or(u64::MAX).max(1));
@@ -51,7 +51,7 @@ impl Tally {
     }
 
     /// A request has none, or a wrong one.
-    pub(in crate::bench) fn failed(&mut self, kind: &'static str) {
+    pub(crate) fn failed(&mut self, kind: &'static str) {
         *self.errors.entry(kind).or_default() += 1;
     }
 
@@ -59,7 +59,7 @@ impl Tally {
     ///
     /// # Errors
     /// Too much has failed.
-    pub(in crate::bench) fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         let errors: u64 = self.errors.values().sum();
         anyhow::ensure!(errors < MAX_ERRORS, "too many errors: {:?}", self.errors);
         Ok(())
@@ -69,7 +69,7 @@ impl Tally {
     ///
     /// # Errors
     /// When one of them is gone.
-    pub(in crate::bench) fn outcome(
+    pub(crate) fn outcome(
         self,
         start: &WindowEdge,
         end: &WindowEdge,
@@ -129,7 +129,7 @@ fn threads(watched: &[Watched], start: &WindowEdge, end: &WindowEdge) -> BTreeMa
 ///
 /// # Errors
 /// When one of them is gone.
-pub(in crate::bench) fn edge(watched: &[Watched]) -> anyhow::Result<WindowEdge> {
+pub(crate) fn edge(watched: &[Watched]) -> anyhow::Result<WindowEdge> {
     let mut readings = Vec::with_capacity(watched.len() + 1);
     for watched in watched {
         readings.push((watched.name.clone(), account::read(watched.pid)?));

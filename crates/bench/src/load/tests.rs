@@ -20,7 +20,7 @@ fn targets_and_watched_processes_are_parsed() {
 
 /// What `heddle-lab load` would be told, against an upstream without a proxy.
 fn options(port: u16) -> Load {
-    let address = (crate::bench::upstream::address(0), port).into();
+    let address = (crate::upstream::address(0), port).into();
     Load {
         phases: Vec::new(),
         active_every: 1,
@@ -56,7 +56,7 @@ fn outcome(options: &Load) -> Outcome {
 
 #[test]
 fn a_budget_of_requests_is_kept_to_the_last_one() {
-    let port = crate::bench::upstream::in_background();
+    let port = crate::upstream::in_background();
     for rate in [None, Some(20_000.0)] {
         let outcome = outcome(&Load {
             pace: Pace {
@@ -73,7 +73,7 @@ fn a_budget_of_requests_is_kept_to_the_last_one() {
 
 #[test]
 fn a_closed_loop_and_a_fixed_rate_fill_their_window() {
-    let port = crate::bench::upstream::in_background();
+    let port = crate::upstream::in_background();
     let closed = outcome(&options(port));
     assert!(closed.requests > 0 && closed.seconds >= 0.2 && closed.errors.is_empty());
     assert!(closed.cpu["client"].cpu_ns > 0 && closed.memory["proxy"].rss_kib > 0);
@@ -90,7 +90,7 @@ fn a_closed_loop_and_a_fixed_rate_fill_their_window() {
 
 #[test]
 fn answers_of_another_length_are_errors() {
-    let port = crate::bench::upstream::in_background();
+    let port = crate::upstream::in_background();
     // More than the upstream gives to any client.
     let outcome = outcome(&Load {
         body_bytes: 1 << 30,
@@ -106,7 +106,7 @@ fn answers_of_another_length_are_errors() {
 
 #[test]
 fn bodies_go_both_ways() {
-    let port = crate::bench::upstream::in_background();
+    let port = crate::upstream::in_background();
     for head in [Head::Browser, Head::Grpc] {
         let outcome = outcome(&Load {
             head,

@@ -19,7 +19,7 @@ const TITLES: [&str; 2] = [
 ///
 /// # Errors
 /// Not root, something is missing, or a lab cannot be made.
-pub(in crate::bench) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
+pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-cpu", &Kind::ALL)?;
     let mut figures = Figures::default();
     let measured = measure(&experiment, &mut figures);

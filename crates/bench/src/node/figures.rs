@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::chart::{Line, Panel};
 use super::kind::Kind;
-use crate::bench::findings::Findings;
-use crate::bench::sheet::Column;
-use crate::bench::statistics::{self, Spread};
+use crate::findings::Findings;
+use crate::sheet::Column;
+use crate::statistics::{self, Spread};
 
 /// Figures by name, system and place on the axis; round after round.
 #[derive(Debug, Default)]

@@ -50,7 +50,7 @@ const FAR: ServerLocation = ServerLocation {
 ///
 /// # Errors
 /// Not root, something is missing, or a lab cannot be made.
-pub(in crate::bench) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
+pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-latency", &Kind::ALL)?;
     let mut figures = Figures::default();
     let places = if options.quick { &QUICK[..] } else { &FULL[..] };

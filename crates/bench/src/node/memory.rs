@@ -25,7 +25,7 @@ const TITLE: &str = "memory of all proxies of a node (MiB)";
 ///
 /// # Errors
 /// Not root, something is missing, or a lab cannot be made.
-pub(in crate::bench) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
+pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-memory", &Kind::CARRIED)?;
     let mut figures = Figures::default();
     let measured = measure(&experiment, &mut figures);

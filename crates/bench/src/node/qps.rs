@@ -21,7 +21,7 @@ const CONNECTIONS: &str = "32";
 ///
 /// # Errors
 /// Not root, something is missing, or a lab cannot be made.
-pub(in crate::bench) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
+pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-qps", &Kind::ALL)?;
     let mut figures = Figures::default();
     let measured = measure(&experiment, &mut figures);
@@ -51,7 +51,7 @@ fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result
                 .proxies()
                 .into_iter()
                 .filter(|(pod, _)| pod == "near0");
-            let tree = own.flat_map(|(_, pid)| crate::bench::account::tree(pid));
+            let tree = own.flat_map(|(_, pid)| crate::account::tree(pid));
             let tree: Vec<u32> = tree.collect();
             anyhow::ensure!(!tree.is_empty(), "near0 has no proxy of its own");
             scene.pod_group("near0", "one").take_in(&tree)?;

@@ -6,7 +6,7 @@ use super::NodeExperiment;
 use super::figures::Figures;
 use super::kind::Kind;
 use super::scene::{Scene, SceneShape};
-use crate::bench::load::Outcome;
+use crate::load::Outcome;
 
 /// The part of all processors that may be busy with something else where the whole machine is accounted for.
 const OTHERS_SHARE: f64 = 0.15;
@@ -81,7 +81,7 @@ pub(super) const BESIDE: [(usize, Kind); 2] = [(0, Kind::Pod), (1, Kind::Envoy)]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::account::Usage;
+    use crate::account::Usage;
 
     #[test]
     fn the_whole_machine_counts_only_where_it_is_quiet() {

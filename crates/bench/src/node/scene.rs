@@ -15,8 +15,8 @@ use super::group::LabGroup;
 use super::kind::Kind;
 use super::sidecar::{Sidecar, SidecarMesh};
 use super::{PORT, Tools};
-use crate::bench::load::Outcome;
-use crate::bench::stage;
+use crate::load::Outcome;
+use crate::stage;
 
 /// The namespace of everything.
 const NAMESPACE: &str = "lab";

@@ -11,8 +11,8 @@ use minijinja::context;
 use serde::Serialize;
 
 use super::{PORT, Tools};
-use crate::bench::authority::{self, Authority};
-use crate::bench::systems::render;
+use crate::authority::{self, Authority};
+use crate::systems::render;
 
 /// What tells an Envoy's own connections from its pod's.
 const MARK: u32 = 1337;
@@ -97,7 +97,7 @@ impl SidecarMesh<'_> {
         let services: Vec<&SidecarService> = self.services.iter().filter(known).collect();
         let config = self.folder.join(format!("{name}.yaml"));
         let text = render(
-            include_str!("../../../peers/envoy-sidecar.yaml.j2"),
+            include_str!("../../peers/envoy-sidecar.yaml.j2"),
             context! { pod => name, services, port => PORT, mark => MARK, dir => self.folder.display().to_string() },
         )?;
         fs::write(&config, text)?;
@@ -119,7 +119,7 @@ impl SidecarMesh<'_> {
 
     fn redirect(&self, pod: &Pod<'_>) -> anyhow::Result<()> {
         let rules = render(
-            include_str!("../../../peers/envoy-redirect.nft.j2"),
+            include_str!("../../peers/envoy-redirect.nft.j2"),
             context! { mark => MARK },
         )?;
         let mut nft = pod.command(self.nft)?;

@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::*;
-use crate::bench::machine::Machine;
-use crate::bench::report::{Cell, Run};
-use crate::bench::systems::{ProxyKind, System};
+use crate::machine::Machine;
+use crate::report::{Cell, Run};
+use crate::systems::{ProxyKind, System};
 
 const MAIN: Cell = Cell {
     connections: 64,

@@ -5,15 +5,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::plan::ProxyPlan;
 use super::proof;
-use crate::bench::account::Memory;
-use crate::bench::child::words;
-use crate::bench::instructions;
-use crate::bench::load::Outcome;
-use crate::bench::report::{Cell, Measure, Run};
-use crate::bench::stage::{self, Stage};
-use crate::bench::syscalls::Method;
-use crate::bench::systems::{ProxyKind, Running, System, Traffic};
-use crate::bench::wire::Wire;
+use crate::account::Memory;
+use crate::child::words;
+use crate::instructions;
+use crate::load::Outcome;
+use crate::report::{Cell, Measure, Run};
+use crate::stage::{self, Stage};
+use crate::syscalls::Method;
+use crate::systems::{ProxyKind, Running, System, Traffic};
+use crate::wire::Wire;
 
 /// Half a core: little enough that the proxy saturates before the load generator and the upstream.
 const HELD_TO_CORES: f64 = 0.5;

@@ -1,7 +1,7 @@
 //! How long the experiment runs, and over which cells.
 
-use crate::bench::report::Cell;
-use crate::bench::systems::Traffic;
+use crate::report::Cell;
+use crate::systems::Traffic;
 
 /// What is measured, and for how long. Times are in seconds.
 pub(super) struct ProxyPlan {

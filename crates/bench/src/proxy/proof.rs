@@ -3,9 +3,9 @@
 
 use anyhow::{Context, bail};
 
-use crate::bench::ask;
-use crate::bench::systems::{ALLOWED, REFUSED, Running, System, Work};
-use crate::bench::wire::{Passed, Wire, chosen_suite, readable};
+use crate::ask;
+use crate::systems::{ALLOWED, REFUSED, Running, System, Work};
+use crate::wire::{Passed, Wire, chosen_suite, readable};
 
 /// A field of the requests by which they are told on the wire.
 const MARK: &str = "f3b9c0d2-readable-on-the-wire";

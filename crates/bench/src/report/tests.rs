@@ -94,7 +94,7 @@ fn a_row_without_a_valid_round_has_no_value() {
 #[test]
 fn figures_of_a_load_are_per_request_and_per_core() {
     let mut run = run(0, "heddle", 0.0);
-    let usage = crate::bench::account::Usage {
+    let usage = crate::account::Usage {
         cpu_ns: 1_000_000_000,
         user_share: 0.25,
     };

@@ -9,16 +9,16 @@ use super::{
     Endpoint, ProxyKind, READY_WITHIN, Running, Service, System, Work, configuration,
     targets_from_status,
 };
-use crate::bench::ask;
-use crate::bench::authority::Authority;
-use crate::bench::child::{Child, Confinement};
-use crate::bench::meter::Meter;
-use crate::bench::nodes::{self, NEAR, Nodes, Site, free_address};
+use crate::ask;
+use crate::authority::Authority;
+use crate::child::{Child, Confinement};
+use crate::meter::Meter;
+use crate::nodes::{self, NEAR, Nodes, Site, free_address};
 
 /// What the policy at the second proxy lets the first one's identity do, and nothing else.
-pub(in crate::bench) const ALLOWED: (&str, &str) = ("GET", "/api/v1/items/128");
+pub(crate) const ALLOWED: (&str, &str) = ("GET", "/api/v1/items/128");
 /// What it refuses with 403, though the first proxy passes it on.
-pub(in crate::bench) const REFUSED: [(&str, &str); 2] = [
+pub(crate) const REFUSED: [(&str, &str); 2] = [
     ("GET", "/api/v2/items/128"),
     ("DELETE", "/api/v1/items/128"),
 ];
@@ -28,7 +28,7 @@ impl System {
     ///
     /// # Errors
     /// When one does not start, or no request comes through in time.
-    pub(in crate::bench) fn start_pair(
+    pub(crate) fn start_pair(
         &self,
         work: &Work,
         place: &Confinement,
@@ -74,7 +74,7 @@ impl System {
         };
         let far = start(
             "far",
-            include_str!("../../../peers/envoy-far.yaml.j2"),
+            include_str!("../../peers/envoy-far.yaml.j2"),
             work,
             between,
             free_address()?,
@@ -82,7 +82,7 @@ impl System {
         let onward = work.by_way_of(between)?;
         let mut near = start(
             "near",
-            include_str!("../../../peers/envoy.yaml.j2"),
+            include_str!("../../peers/envoy.yaml.j2"),
             &onward,
             listen,
             admin,
@@ -104,7 +104,7 @@ impl System {
         authority: &Authority,
         dir: tempfile::TempDir,
     ) -> anyhow::Result<Running> {
-        let template = include_str!("../../../peers/heddle.yaml.j2");
+        let template = include_str!("../../peers/heddle.yaml.j2");
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         nodes::write_manifest(
             dir.path(),

@@ -7,19 +7,15 @@ use anyhow::Context;
 
 use super::pair::comes_through;
 use super::{READY_WITHIN, Running, System, Work};
-use crate::bench::ask;
-use crate::bench::child::Confinement;
+use crate::ask;
+use crate::child::Confinement;
 
 impl System {
     /// Starts two and waits until a request comes through both.
     ///
     /// # Errors
     /// When one does not start, or no request comes through in time.
-    pub(in crate::bench) fn start_row(
-        &self,
-        work: &Work,
-        place: &Confinement,
-    ) -> anyhow::Result<Running> {
+    pub(crate) fn start_row(&self, work: &Work, place: &Confinement) -> anyhow::Result<Running> {
         let far = self.start(work, place, &[])?;
         let target = far.targets.first().context("no target")?;
         let between: SocketAddr = ask::target(target)?.1;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::bench::authority;
+use crate::authority;
 
 fn rendered(template: &str) -> String {
     rendered_for(template, &Work::new(2, 3, 9000))
@@ -14,10 +14,10 @@ fn rendered_for(template: &str, work: &Work) -> String {
 #[test]
 fn every_peer_gets_every_endpoint_once_and_one_for_the_canary() {
     for template in [
-        include_str!("../../../peers/nginx.conf.j2"),
-        include_str!("../../../peers/haproxy.cfg.j2"),
-        include_str!("../../../peers/envoy.yaml.j2"),
-        include_str!("../../../peers/heddle.yaml.j2"),
+        include_str!("../../peers/nginx.conf.j2"),
+        include_str!("../../peers/haproxy.cfg.j2"),
+        include_str!("../../peers/envoy.yaml.j2"),
+        include_str!("../../peers/heddle.yaml.j2"),
     ] {
         let text = rendered(template);
         assert!(!text.contains("{{") && !text.contains("{%"), "{text}");
@@ -35,14 +35,14 @@ fn every_peer_gets_every_endpoint_once_and_one_for_the_canary() {
 
 #[test]
 fn the_peers_do_the_same_work() {
-    let nginx = rendered(include_str!("../../../peers/nginx.conf.j2"));
+    let nginx = rendered(include_str!("../../peers/nginx.conf.j2"));
     assert!(nginx.contains("keepalive 512") && nginx.contains("access_log off"));
     assert!(nginx.contains("stub_status") && nginx.contains("worker_processes 1"));
     assert!(nginx.contains("proxy_set_header X-Forwarded-For $remote_addr"));
-    let haproxy = rendered(include_str!("../../../peers/haproxy.cfg.j2"));
+    let haproxy = rendered(include_str!("../../peers/haproxy.cfg.j2"));
     assert!(haproxy.contains("nbthread 1") && haproxy.contains("http-reuse always"));
     assert!(haproxy.contains("set-header X-Forwarded-For %[src]"));
-    let envoy = rendered(include_str!("../../../peers/envoy.yaml.j2"));
+    let envoy = rendered(include_str!("../../peers/envoy.yaml.j2"));
     assert!(envoy.contains("use_remote_address: true") && envoy.contains("normalize_path: true"));
     for text in [nginx, haproxy, envoy] {
         assert!(
@@ -103,20 +103,20 @@ fn both_kinds_of_pairs_get_the_same_policy_and_identities() {
         ..Work::new(1, 1, 9000)
     };
     let identity = |account| authority::identity(account).expect("a name").to_string();
-    let near = rendered_for(include_str!("../../../peers/envoy.yaml.j2"), &work);
+    let near = rendered_for(include_str!("../../peers/envoy.yaml.j2"), &work);
     assert_eq!(near.matches("UpstreamTlsContext").count(), 2, "{near}");
     assert!(near.contains(&identity("far")) && near.contains("/run/lab/near.key"));
-    let far = rendered_for(include_str!("../../../peers/envoy-far.yaml.j2"), &work);
+    let far = rendered_for(include_str!("../../peers/envoy-far.yaml.j2"), &work);
     assert!(far.contains(&identity("near")) && far.contains("/run/lab/far.key"));
     assert!(far.contains("require_client_certificate: true"));
-    let heddle = rendered_for(include_str!("../../../peers/heddle.yaml.j2"), &work);
+    let heddle = rendered_for(include_str!("../../peers/heddle.yaml.j2"), &work);
     assert!(heddle.contains("nodeName: near") && heddle.contains("nodeName: far"));
     assert!(heddle.contains("serviceAccount: { name: near }"));
     for text in [near, far, heddle] {
         assert!(!text.contains("{{") && !text.contains("{%"), "{text}");
     }
     assert!(
-        !rendered_for(include_str!("../../../peers/envoy-far.yaml.j2"), &work).contains("or_rules")
+        !rendered_for(include_str!("../../peers/envoy-far.yaml.j2"), &work).contains("or_rules")
     );
     let (method, path) = ALLOWED;
     assert!(method == "GET" && path.starts_with("/api/v1/"));
@@ -134,31 +134,31 @@ fn pairs_may_take_bodies_and_speak_http2_between_them() {
         http2: true,
         ..Work::new(1, 1, 9000)
     };
-    let near = rendered_for(include_str!("../../../peers/envoy.yaml.j2"), &work);
+    let near = rendered_for(include_str!("../../peers/envoy.yaml.j2"), &work);
     assert_eq!(near.matches("http2_protocol_options").count(), 2, "{near}");
     assert!(near.contains("codec_type: HTTP1") && near.contains("alpn_protocols: [h2]"));
-    let far = rendered_for(include_str!("../../../peers/envoy-far.yaml.j2"), &work);
+    let far = rendered_for(include_str!("../../peers/envoy-far.yaml.j2"), &work);
     assert!(
         far.contains("codec_type: HTTP2") && far.contains("exact: POST"),
         "{far}"
     );
-    let heddle = rendered_for(include_str!("../../../peers/heddle.yaml.j2"), &work);
+    let heddle = rendered_for(include_str!("../../peers/heddle.yaml.j2"), &work);
     assert!(heddle.contains("methods: [GET, POST]"), "{heddle}");
 }
 
 #[test]
 fn peers_that_forward_calls_speak_http2_on_both_sides() {
-    let envoy = rendered(include_str!("../../../peers/envoy-grpc.yaml.j2"));
+    let envoy = rendered(include_str!("../../peers/envoy-grpc.yaml.j2"));
     assert_eq!(
         envoy.matches("http2_protocol_options").count(),
         2,
         "{envoy}"
     );
     assert!(envoy.contains("codec_type: HTTP2") && envoy.contains("reject_all: true"));
-    let haproxy = rendered(include_str!("../../../peers/haproxy-grpc.cfg.j2"));
+    let haproxy = rendered(include_str!("../../peers/haproxy-grpc.cfg.j2"));
     assert_eq!(haproxy.matches("proto h2").count(), 4, "{haproxy}");
     assert!(haproxy.contains("nbthread 1") && haproxy.contains("http-reuse always"));
-    let forwarder = rendered(include_str!("../../../peers/forward.yaml.j2"));
+    let forwarder = rendered(include_str!("../../peers/forward.yaml.j2"));
     for text in [envoy, haproxy, forwarder] {
         assert!(!text.contains("{{") && !text.contains("{%"), "{text}");
         assert!(

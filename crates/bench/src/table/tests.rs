@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::bench::report::Cell;
+use crate::report::Cell;
 
 fn row(system: &str, cpu: &[f64], problem: Option<&str>) -> Row {
     let spread = Spread::of(cpu).expect("figures");

@@ -56,7 +56,10 @@ fn of_repository(path: &str) -> String {
 fn what_heddle_lab_up_takes_is_valid_and_said_to_be_for_a_lab() {
     // The manifests of a lab alone, with the file of the lab beside them, and with what the demo adds to them.
     let with_extras = Folder::new();
-    for folder in ["examples/lab/bookstore", "crates/lab/src/demo/manifests"] {
+    for folder in [
+        "examples/lab/bookstore",
+        "crates/lab-program/src/demo/manifests",
+    ] {
         for file in std::fs::read_dir(of_repository(folder)).expect("a folder") {
             let path = file.expect("an entry").path();
             let name = path.file_name().and_then(|name| name.to_str());

@@ -28,7 +28,7 @@ fn connections_to_a_port_are_counted_from_one_side() {
 #[test]
 fn every_pair_of_the_manifest_has_accounts_of_its_own() {
     let work = Work::new(ACCOUNTS, 1, 9000);
-    let template = include_str!("../../../../peers/heddle-identities.yaml.j2");
+    let template = include_str!("../../../peers/heddle-identities.yaml.j2");
     let context = minijinja::context! { services => work.services, protocol => "tcp" };
     let text = render(template, context).expect("renders");
     let count = |text: &str, what: &str| text.matches(what).count();

@@ -1,7 +1,7 @@
 use std::net::TcpListener;
 
 use super::*;
-use crate::bench::load::request::{Head, Shape};
+use crate::load::request::{Head, Shape};
 
 /// A connection that nothing was sent on, waiting for an answer.
 fn awaiting() -> (Connection, Instant, TcpListener) {

@@ -13,7 +13,7 @@ use anyhow::Context;
 use super::super::figures::Figures;
 use super::super::kind::Kind;
 use super::super::scene::Scene;
-use crate::bench::account;
+use crate::account;
 
 /// What there is in KiB, unless said otherwise.
 #[derive(Debug, Default, Clone, Copy)]
