@@ -142,7 +142,7 @@ spec: {{{families}selector: {{app: {name}}}, ports: [{ports}]}}
         let programs = Programs::find().expect("heddle-lab, by cargo build -p heddle-lab");
         assert!(
             programs.heddle.is_some(),
-            "there is no heddle beside this test: cargo build -p heddle -p heddle-lab"
+            "there is no heddle beside this test: cargo build -p heddle -p heddle-lab-program"
         );
         static LABS: AtomicU32 = AtomicU32::new(0);
         let number = LABS.fetch_add(1, Ordering::Relaxed);
