@@ -272,14 +272,14 @@ impl Connection {
             response.keep_alive && (attempt.from_node || exchange.request.is_over_after(response));
         upstream.side.inbox.consume(head_bytes);
         // As long as nothing is sent, an answer that turns out malformed can still be replaced.
-        let mut download = Pump::new(response.framing);
+        exchange.response.download = Pump::new(response.framing);
+        let download = &mut exchange.response.download;
         match exchange.request.http10 {
             true => download.goes_plain(upstream.side.has_frames()),
             false => download.goes(upstream.side.has_frames(), self.client.has_frames()),
         }
         let approved = download.begin(&mut upstream.side, out);
         let approved = approved.map_err(Failure::response)?;
-        exchange.response.download = download;
         exchange.response.status = Some(response.status);
         exchange.response.ends_at_close = decode || response.framing == Framing::UntilClose;
         if exchange.response.ends_at_close {

@@ -112,7 +112,16 @@ impl Connection {
         attempt: &mut Attempt,
     ) -> Result<Upstream, Failure> {
         let endpoint = Rc::clone(attempt.lease.endpoint());
-        let idle = self.stream_or_idle(exchange, &endpoint)?;
+        let idle = match self.stream(exchange, &endpoint)? {
+            Some(stream) => {
+                self.prepare_body(&mut exchange.request, stream.side.has_frames())?;
+                Some(stream)
+            }
+            None => {
+                self.prepare_body(&mut exchange.request, false)?;
+                self.take_idle(exchange, &endpoint)
+            }
+        };
         // One that was made for this client has just been made.
         attempt.reused = idle
             .as_ref()
@@ -152,20 +161,13 @@ impl Connection {
         Ok(upstream)
     }
 
-    /// A stream to the endpoint's node or an idle connection to the endpoint, with the body made ready for it. `None`:
-    /// there has to be a new connection.
-    fn stream_or_idle(
-        &mut self,
-        exchange: &mut Exchange,
-        endpoint: &Rc<Endpoint>,
-    ) -> Result<Option<Upstream>, Failure> {
-        let stream = self.stream(exchange, endpoint)?;
-        let has_frames = |stream: &Upstream| stream.side.has_frames();
-        let to_frames = stream.as_ref().is_some_and(has_frames);
-        let upload = &mut exchange.request.upload;
-        upload.goes(self.client.has_frames(), to_frames);
-        self.load_body(&mut exchange.request)?;
-        Ok(stream.or_else(|| self.take_idle(exchange, endpoint)))
+    /// Makes the body ready for a side that has frames, or has none.
+    fn prepare_body(&self, request: &mut ClientRequest, to_frames: bool) -> Result<(), Failure> {
+        if request.upload.is_read() {
+            return Ok(());
+        }
+        request.upload.goes(self.client.has_frames(), to_frames);
+        self.load_body(request)
     }
 
     /// Keeps what stands in `scratch.out` while others use the scratch.
@@ -398,9 +400,6 @@ impl Connection {
     /// Appends the body to the head in `scratch.out` if all of it is there and it is short: it goes out along with it,
     /// and stands in the inbox to be sent again until an answer begins. Sending would copy it anyway.
     fn load_body(&self, request: &mut ClientRequest) -> Result<(), Failure> {
-        if request.upload.is_read() {
-            return Ok(());
-        }
         let inbox = &self.client.inbox;
         let out = &mut self.worker.scratch.borrow_mut().out;
         let room = COPY_BYTES.saturating_sub(out.bytes.len());

@@ -93,7 +93,7 @@ impl Pump {
         if self.owes_end {
             out.leave_open();
         }
-        let is_whole = source.is_whole();
+        let is_whole = self.reframe == Reframe::Chunks && source.is_whole();
         let inbox = &mut source.inbox;
         match self.reframe {
             Reframe::Keep | Reframe::Frames => self.approve(inbox),
