@@ -304,6 +304,7 @@ pub(crate) fn enter(
     mut client: Side,
     peer: SocketAddr,
 ) -> Stage {
+    // No node passes on what another one sends; those of one test do.
     #[cfg(test)]
     let door = pairs::relayed(door);
     match worker.bound().snapshot.spoken(&door) {

@@ -158,14 +158,14 @@ async fn when_a_copy_of_a_node_goes_the_node_is_still_there() {
     assert!(control.nodes.also_at(&node("n1")).is_empty());
     // After a restart it is looked for there, too.
     while control.authority.members(super::at(NOW))[0].address != Some(there) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::task::yield_now().await;
     }
 
     // The other way round: an old presence that ends changes nothing.
     let _copied = copy.watch_mesh(&elsewhere).await.unwrap();
     drop(watch);
     while !control.nodes.also_at(&node("n1")).is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::task::yield_now().await;
     }
     assert_eq!(at(&control.nodes.reached()), Some(away));
 }

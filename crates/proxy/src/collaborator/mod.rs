@@ -12,7 +12,6 @@
 //! |---|---|---|
 //! | arrive | a head is whole, refused or late | [`arrive`] |
 //! | steps | a backend is found or the answer is ours | [`steps`], [`wait`] |
-
 //! | forward | an endpoint has room and the request is sent | [`room`], [`forward`] |
 //! | answer | the response's head is there and is passed on | [`answer`] |
 //! | pump | both bodies are through | [`crate::pump`] |
