@@ -50,6 +50,8 @@ mod route;
 mod settings;
 mod side;
 mod sync;
+#[cfg(test)]
+mod testing;
 mod upstream;
 mod worker;
 

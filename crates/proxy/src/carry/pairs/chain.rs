@@ -1,20 +1,17 @@
 //! Three nodes in a row.
 
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use heddle_model::{
-    AppProtocol, Balancer, Balancing, Endpoint, Mesh, Mode, Node, NodeName, Service,
-    ServiceAccountName, ServiceName, ServicePort, SpiffeId, Workload, WorkloadName,
-};
+use heddle_model::{Mesh, Node, NodeName, ServiceName, SpiffeId, WorkloadName};
 use heddle_telemetry::Registry;
 use heddle_transport::fixture::{Authority, DAY, NOW};
 use heddle_transport::{Clock, Denied, Identities, Protocol, Trust};
 
 use super::case::Case;
 use super::peers::{ScriptedEndpoint, ask};
+use crate::testing::{account, service, workload};
 use crate::{Entry, Proxy, Settings};
 
 /// The workload that passes on what it is sent, and its Service.
@@ -110,10 +107,6 @@ fn node(name: &str) -> NodeName {
     NodeName::parse(name).unwrap()
 }
 
-fn account(name: &str) -> ServiceAccountName {
-    ServiceAccountName::new("test", name).unwrap()
-}
-
 fn identities(authority: &Authority, trust: &Arc<Trust>, name: &str, workload: &str) -> Identities {
     let leaf = |id: &SpiffeId| authority.leaf(id, NOW - DAY, NOW + DAY);
     let own = leaf(&SpiffeId::node(domain(), node(name)));
@@ -125,47 +118,9 @@ fn identities(authority: &Authority, trust: &Arc<Trust>, name: &str, workload: &
 fn mesh(endpoint: SocketAddr, addresses: &[SocketAddr]) -> Mesh {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
     let placed = |name: &str| {
-        NODES
-            .iter()
-            .find(|(_, workload)| *workload == name)
-            .unwrap()
-            .0
-    };
-    let service = |name: &str, address: SocketAddr| Service {
-        name: ServiceName::new("test", name).unwrap(),
-        headless: false,
-        addresses: Vec::new(),
-        balancer: Balancer::RoundRobin,
-        balancing: Balancing::default(),
-        ports: vec![ServicePort {
-            name: None,
-            port: 80,
-            protocol: AppProtocol::Http,
-            endpoints: vec![Endpoint {
-                address,
-                weight: 1,
-                max_requests: None,
-                workload: WorkloadName::new("test", name).ok(),
-                account: Some(account(name)),
-                node: Some(node(placed(name))),
-            }],
-            routes: None,
-            consumer_routes: BTreeMap::new(),
-        }],
-    };
-    let workload = |name: &str| Workload {
-        name: WorkloadName::new("test", name).unwrap(),
-        labels: BTreeMap::new(),
-        service_account: account(name),
-        address: nowhere.ip(),
-        more_addresses: Vec::new(),
-        ports: Vec::new(),
-        weight: 1,
-        node: Some(node(placed(name))),
-        mode: Mode::Permissive,
-        policies: Vec::new(),
-        probes: Vec::new(),
-        command: None,
+        let mut nodes = NODES.iter();
+        let (at, _) = nodes.find(|(_, workload)| *workload == name)?;
+        Some(node(at))
     };
     let nodes = NODES.iter().zip(addresses);
     let mut nodes: Vec<Node> = nodes
@@ -175,6 +130,8 @@ fn mesh(endpoint: SocketAddr, addresses: &[SocketAddr]) -> Mesh {
         })
         .collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    let service = |name, address| service(name, address, placed(name));
+    let workload = |name| workload(name, nowhere, placed(name));
     Mesh {
         generation: 1,
         services: vec![service("echo", endpoint), service(RELAY, nowhere)],

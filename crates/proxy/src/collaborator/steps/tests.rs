@@ -1,6 +1,5 @@
 //! Requests that wait at a step, and what becomes of them meanwhile.
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -8,13 +7,11 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heddle_model::{
-    AppProtocol, Balancer, Balancing, Endpoint, Mesh, Mode, Policy, PolicyAction, PolicyName,
-    PolicyRule, Service, ServiceAccountName, ServiceName, ServicePort, Workload, WorkloadName,
-};
+use heddle_model::{Mesh, Policy, PolicyAction, PolicyName, PolicyRule, ServiceName};
 use heddle_telemetry::Registry;
 
 use super::fixture;
+use crate::testing::{service, workload};
 use crate::{Entry, Proxy, Settings};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -48,46 +45,12 @@ fn endpoint(name: &'static str) -> (SocketAddr, Receiver<String>) {
 
 /// A mesh with one Service before one workload, and its policies.
 fn mesh(endpoint: SocketAddr, policies: Vec<Policy>) -> Mesh {
-    let account = ServiceAccountName::new("test", "echo").unwrap();
-    let workload = WorkloadName::new("test", "echo").unwrap();
+    let mut echo = workload("echo", endpoint, None);
+    echo.policies = policies.iter().map(|policy| policy.name.clone()).collect();
     Mesh {
         generation: 1,
-        services: vec![Service {
-            name: ServiceName::parse("test/echo").unwrap(),
-            headless: false,
-            addresses: Vec::new(),
-            balancer: Balancer::RoundRobin,
-            balancing: Balancing::default(),
-            ports: vec![ServicePort {
-                name: None,
-                port: 80,
-                protocol: AppProtocol::Http,
-                endpoints: vec![Endpoint {
-                    address: endpoint,
-                    weight: 1,
-                    max_requests: None,
-                    workload: Some(workload.clone()),
-                    account: Some(account.clone()),
-                    node: None,
-                }],
-                routes: None,
-                consumer_routes: BTreeMap::new(),
-            }],
-        }],
-        workloads: vec![Workload {
-            name: workload,
-            labels: BTreeMap::new(),
-            service_account: account,
-            address: endpoint.ip(),
-            more_addresses: Vec::new(),
-            ports: Vec::new(),
-            weight: 1,
-            node: None,
-            mode: Mode::Permissive,
-            policies: policies.iter().map(|policy| policy.name.clone()).collect(),
-            probes: Vec::new(),
-            command: None,
-        }],
+        services: vec![service("echo", endpoint, None)],
+        workloads: vec![echo],
         policies: policies.into_iter().map(Arc::new).collect(),
         ..Mesh::default()
     }
