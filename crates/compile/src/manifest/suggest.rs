@@ -29,25 +29,9 @@ fn likely(word: &str, candidate: &str) -> Option<usize> {
 /// Edits between two words, without regard to case: insertions, deletions, substitutions and
 /// swaps of neighbours each count 1 (optimal string alignment).
 pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().map(|c| c.to_ascii_lowercase()).collect();
-    let b: Vec<char> = b.chars().map(|c| c.to_ascii_lowercase()).collect();
-    if a.len() > LONGEST || b.len() > LONGEST {
+    let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
+    if a.chars().count().max(b.chars().count()) > LONGEST {
         return if a == b { 0 } else { usize::MAX };
     }
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let substitution = usize::from(a[i - 1] != b[j - 1]);
-            row[j] = (last[j] + 1)
-                .min(row[j - 1] + 1)
-                .min(last[j - 1] + substitution);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before_last[j - 2] + 1);
-            }
-        }
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
+    strsim::osa_distance(&a, &b)
 }
