@@ -1,6 +1,7 @@
 //! Tables on a terminal.
 
 use heddle_model::printable;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::status::{ListenerKind, ListenerStatus};
 
@@ -19,7 +20,7 @@ pub fn render<const N: usize>(
         .collect();
     let widths: [usize; N] = std::array::from_fn(|column| {
         rows.iter()
-            .map(|row| row[column].chars().count())
+            .map(|row| row[column].width())
             .max()
             .unwrap_or(0)
     });
@@ -27,7 +28,9 @@ pub fn render<const N: usize>(
     for row in rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(widths) {
-            line.push_str(&format!("{cell:width$}  "));
+            // The formatter would count characters, of which some are two columns wide and some none.
+            line.push_str(cell);
+            line.push_str(&" ".repeat(width - cell.width() + 2));
         }
         out.push_str(line.trim_end());
         out.push('\n');
@@ -111,6 +114,12 @@ mod tests {
         assert_eq!(
             render(["X"], [["a\n\u{1b}".to_owned()]]),
             "X\na\\n\\u{1b}\n"
+        );
+        // Two columns each, and an accent of its own that takes none.
+        let rows = [["書店", "b"], ["e\u{301}", "b"]].map(|row| row.map(str::to_owned));
+        assert_eq!(
+            render(["X", "Y"], rows),
+            "X     Y\n書店  b\ne\u{301}     b\n"
         );
     }
 
