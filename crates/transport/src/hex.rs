@@ -1,30 +1,21 @@
 //! Bytes in hexadecimal.
 
-use std::fmt::Write as _;
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
 /// Two digits for each byte, in lower case.
 pub fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing into a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    HEXLOWER.encode(bytes)
 }
 
 /// The opposite of [`encode`]; upper case is taken too. `None` for any other length or character.
 pub fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits = text.as_bytes();
-    if digits.len() != N * 2 {
-        return None;
-    }
-    let digit = |byte: u8| char::from(byte).to_digit(16);
     let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let [high, low] = pair else { return None };
-        *byte = u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?;
-    }
-    Some(bytes)
+    // It panics for another length.
+    let is_whole = text.len() == N * 2
+        && HEXLOWER_PERMISSIVE
+            .decode_mut(text.as_bytes(), &mut bytes)
+            .is_ok();
+    is_whole.then_some(bytes)
 }
 
 #[cfg(test)]
