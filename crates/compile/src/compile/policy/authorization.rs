@@ -107,13 +107,7 @@ fn targets(
         return None;
     }
     let namespace = &context.object.namespace;
-    let candidates = selector::of_namespace(context.workloads, namespace);
-    let Some(left) = looks_left.checked_sub(candidates.len()) else {
-        let reason = "there are too many policies in namespaces with many workloads";
-        scope.error(&at, reason, "put rules into fewer policies");
-        return None;
-    };
-    *looks_left = left;
+    let candidates = selector::candidates(context, &at, looks_left, scope)?;
     let selected: Vec<WorkloadName> = candidates
         .iter()
         .filter(|workload| selector::selects(selector, &workload.labels))

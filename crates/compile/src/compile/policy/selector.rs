@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use heddle_model::{Namespace, Workload};
+use heddle_model::Workload;
 
+use super::PolicyContext;
 use crate::compile::{Scope, did_you_mean};
 use crate::manifest::node::FieldPath;
 use crate::manifest::policy::{LabelExpression, LabelSelector};
@@ -54,12 +55,25 @@ pub(super) fn check(selector: &LabelSelector, at: &FieldPath, scope: &mut Scope<
     good
 }
 
-/// The workloads of a namespace, which stand together in a list that is sorted by name.
-pub(super) fn of_namespace<'w>(workloads: &'w [Workload], namespace: &Namespace) -> &'w [Workload] {
-    let start = workloads.partition_point(|workload| workload.name.namespace < *namespace);
-    let rest = workloads.get(start..).unwrap_or_default();
+/// The workloads of the policy's namespace, which stand together in a list that is sorted by name. None when that is
+/// more than may still be looked at, which is reported.
+pub(super) fn candidates<'w>(
+    context: &PolicyContext<'w>,
+    at: &FieldPath,
+    looks_left: &mut usize,
+    scope: &mut Scope<'_>,
+) -> Option<&'w [Workload]> {
+    let (all, namespace) = (context.workloads, &context.object.namespace);
+    let start = all.partition_point(|workload| workload.name.namespace < *namespace);
+    let rest = all.get(start..).unwrap_or_default();
     let end = rest.partition_point(|workload| workload.name.namespace == *namespace);
-    rest.get(..end).unwrap_or_default()
+    let Some(left) = looks_left.checked_sub(end) else {
+        let reason = "there are too many policies in namespaces with many workloads";
+        scope.error(at, reason, "put rules into fewer policies");
+        return None;
+    };
+    *looks_left = left;
+    rest.get(..end)
 }
 
 /// Whether a selector that was checked selects what has these labels. An empty one selects all.

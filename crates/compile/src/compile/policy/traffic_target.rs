@@ -84,13 +84,7 @@ fn destination(
         );
         return None;
     }
-    let candidates = selector::of_namespace(context.workloads, own);
-    let Some(left) = looks_left.checked_sub(candidates.len()) else {
-        let reason = "there are too many policies in namespaces with many workloads";
-        scope.error(&at, reason, "put rules into fewer policies");
-        return None;
-    };
-    *looks_left = left;
+    let candidates = selector::candidates(context, &at, looks_left, scope)?;
     let selected: Vec<WorkloadName> = candidates
         .iter()
         .filter(|workload| workload.service_account == account)
