@@ -16,12 +16,6 @@ pub(crate) const BOUNDS_US: [u64; 17] = [
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
 
-/// The same bounds in seconds, as they are written in the exposition.
-pub(crate) const BOUNDS_S: [&str; 17] = [
-    "0.00005", "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05",
-    "0.1", "0.25", "0.5", "1", "2.5", "5", "10",
-];
-
 /// One bucket for each bound and one for what is above all of them.
 pub(crate) const BUCKETS: usize = BOUNDS_US.len() + 1;
 
@@ -71,6 +65,12 @@ impl Histogram {
     pub fn sum_us(&self) -> u64 {
         self.sum_us.get()
     }
+}
+
+/// The upper bound of a bucket in seconds; nothing is above the last one.
+pub(crate) fn bound_s(bucket: usize) -> f64 {
+    let bound = BOUNDS_US.get(bucket);
+    bound.map_or(f64::INFINITY, |us| *us as f64 / 1e6)
 }
 
 #[inline]

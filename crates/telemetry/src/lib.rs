@@ -10,30 +10,29 @@
 //! writes the log, and when it cannot keep up, lines are dropped and counted.
 //!
 //! ```text
-//! Worker ── HttpSeries, WorkerStats ──► Registry ── render ──► /metrics
+//! Worker ── HttpSeries, WorkerStats ──► Registry ─ snapshot ─► /metrics
 //!        └─ LogSink ── full buffers ──► writer thread ──► file or standard output
 //!                  ◄── empty buffers ──
 //! ```
 //!
-//! The exposition is Prometheus' text format 0.0.4, written by [`text`]: about a hundred lines,
-//! because the encoders on offer want to own the metric values, and ours are summed over Workers
-//! at the moment of rendering.
+//! The exposition is OpenMetrics text ([`exposition`]): `prometheus-client` writes it, but owns none
+//! of the values, since ours are summed over Workers at the moment of rendering.
 
 mod access_log;
+pub mod exposition;
 mod histogram;
 mod http;
 pub mod process;
 mod registry;
 mod seldom;
 mod tcp;
-pub mod text;
 mod value;
 mod worker;
 
 pub use access_log::{AccessLog, LogSink, Record, Target};
 pub use histogram::Histogram;
 pub use http::{HttpLabels, HttpSeries, STATUS_CLASSES, status_class};
-pub use registry::{MAX_LABEL_SETS, Registry};
+pub use registry::{MAX_LABEL_SETS, Registry, Snapshot};
 pub use seldom::Seldom;
 pub use tcp::{TcpLabels, TcpSeries};
 pub use value::{Counter, Gauge};

@@ -1,14 +1,16 @@
 //! What the process costs, from `/proc/self`, under the names that Prometheus' client libraries
 //! use.
 
+use std::fmt;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{RawDir, SeekFrom, seek};
 use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::text::{Encoder, Kind};
+use crate::exposition::{DescriptorEncoder, counter, gauge};
 
 /// Longest file of `/proc/self` that is read, in bytes: beyond it stands nothing that is wanted.
 const MAX_FILE: usize = 8 * 1024;
@@ -20,6 +22,8 @@ pub struct Probe {
     stat: Option<File>,
     status: Option<File>,
     fds: Option<File>,
+    /// Worked out once: a clock that is set must not look like a process that started again.
+    started_ms: Option<u64>,
 }
 
 /// What the process costs now. `None` is what cannot be known.
@@ -27,6 +31,8 @@ pub struct Probe {
 pub struct Usage {
     /// User and system time of all threads, in microseconds.
     pub cpu_us: Option<u64>,
+    /// When the process started, in milliseconds since 1970.
+    pub started_ms: Option<u64>,
     /// Resident memory in bytes.
     pub resident_bytes: Option<u64>,
     /// Threads now.
@@ -41,8 +47,19 @@ impl Probe {
     /// Opens what is there to be read. Holds three descriptors.
     pub fn open() -> Self {
         let open = |path| File::open(path).ok();
+        let stat = open("/proc/self/stat");
+        let now_ms = |clock| {
+            let now = clock_gettime(clock);
+            now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
+        };
+        // The kernel says when in the time since it booted, which goes on while the machine sleeps.
+        let booted_ms = now_ms(ClockId::Realtime).checked_sub(now_ms(ClockId::Boottime));
+        let after_ms = stat.as_ref().and_then(text).as_deref().and_then(started_ms);
         Probe {
-            stat: open("/proc/self/stat"),
+            started_ms: booted_ms
+                .zip(after_ms)
+                .map(|(booted, after)| booted + after),
+            stat,
             status: open("/proc/self/status"),
             fds: open("/proc/self/fd"),
         }
@@ -59,6 +76,7 @@ impl Probe {
                 .and_then(text)
                 .as_deref()
                 .and_then(cpu_us),
+            started_ms: self.started_ms,
             resident_bytes: field("VmRSS:").map(|kib| kib * 1024),
             threads: field("Threads:"),
             open_fds: self.fds.as_ref().and_then(count),
@@ -68,13 +86,18 @@ impl Probe {
 }
 
 impl Usage {
-    /// Appends `process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_threads`,
-    /// `process_open_fds` and `process_max_fds`, those that are known.
-    pub fn render(self, encoder: &mut Encoder<'_>) {
-        if let Some(cpu_us) = self.cpu_us {
-            let name = "process_cpu_seconds_total";
-            encoder.family(name, Kind::Counter, "User and system time.");
-            encoder.seconds(name, &[], cpu_us);
+    /// Writes what is known as `process_cpu_seconds_total` and so on.
+    ///
+    /// # Errors
+    /// When what the encoder writes to takes no more.
+    pub fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if let Some(us) = self.cpu_us {
+            let help = "User and system time.";
+            counter(encoder, "process_cpu_seconds_total", help, us as f64 / 1e6)?;
+        }
+        if let Some(ms) = self.started_ms {
+            let help = "When the process started, in seconds since 1970.";
+            gauge(encoder, "process_start_time_seconds", help, ms as f64 / 1e3)?;
         }
         for (name, help, value) in [
             (
@@ -91,10 +114,10 @@ impl Usage {
             ),
         ] {
             if let Some(value) = value {
-                encoder.family(name, Kind::Gauge, help);
-                encoder.count(name, &[], value);
+                gauge(encoder, name, help, value)?;
             }
         }
+        Ok(())
     }
 }
 
@@ -122,15 +145,21 @@ fn count(folder: &File) -> Option<u64> {
     Some(count)
 }
 
-/// Fields 14 and 15 of `proc(5)` stat, in ticks of 10 ms (`USER_HZ` is 100 on every Linux that
-/// user space sees). The command name before them may hold anything, so count from the last `)`.
+/// Fields 14 and 15 of `proc(5)` stat.
 fn cpu_us(stat: &str) -> Option<u64> {
+    Some((ticks(stat, 14)? + ticks(stat, 15)?) * 10_000)
+}
+
+/// Field 22 of it, in milliseconds after the machine booted.
+fn started_ms(stat: &str) -> Option<u64> {
+    Some(ticks(stat, 22)? * 10)
+}
+
+/// A field that is a number of ticks of 10 ms (`USER_HZ` is 100 on every Linux that user space sees).
+/// The command name, field 2, may hold anything, so count from the last `)`.
+fn ticks(stat: &str, field: usize) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
-    let ticks = |index| -> Option<u64> {
-        let mut fields = rest.split_ascii_whitespace();
-        fields.nth(index)?.parse().ok()
-    };
-    Some((ticks(11)? + ticks(12)?) * 10_000)
+    rest.split_ascii_whitespace().nth(field - 3)?.parse().ok()
 }
 
 fn field(status: &str, name: &str) -> Option<u64> {
@@ -140,13 +169,16 @@ fn field(status: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{SystemTime, UNIX_EPOCH};
+
     use super::*;
 
     #[test]
     fn a_command_name_cannot_shift_the_fields() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 25 5 0 0 20 0 1 0 99 1 1";
         assert_eq!(cpu_us(stat), Some(300_000));
-        assert_eq!(cpu_us("nothing"), None);
+        assert_eq!(started_ms(stat), Some(990));
+        assert_eq!((cpu_us("nothing"), started_ms("nothing")), (None, None));
     }
 
     #[test]
@@ -159,6 +191,11 @@ mod tests {
             "{usage:?}"
         );
         assert!(usage.max_fds >= usage.open_fds, "{usage:?}");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after");
+        let age_s = now
+            .as_secs()
+            .checked_sub(usage.started_ms.expect("a start") / 1_000);
+        assert!(age_s < Some(3_600), "{usage:?}");
         // Read again, it is what it is then.
         let before = usage.open_fds.unwrap_or_default();
         let more: Vec<File> = (0..500)
@@ -170,14 +207,12 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_left_out() {
-        let mut out = String::new();
-        Usage {
+        let usage = Usage {
             threads: Some(3),
             ..Usage::default()
-        }
-        .render(&mut Encoder::new(&mut out));
-        let named = |name| out.contains(name);
-        assert!(named("process_threads 3\n"), "{out}");
-        assert!(!named("process_open_fds") && !named("process_cpu"), "{out}");
+        };
+        let out = crate::exposition::render(move |encoder| usage.encode(encoder));
+        let help = "# HELP process_threads Threads.\n# TYPE process_threads gauge\n";
+        assert_eq!(out, format!("{help}process_threads 3\n# EOF\n"));
     }
 }

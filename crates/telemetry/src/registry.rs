@@ -11,6 +11,8 @@ mod render;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use render::Snapshot;
+
 use crate::{HttpLabels, HttpSeries, ManagerStats, TcpLabels, TcpSeries, WorkerStats};
 
 /// How many label sets are told apart. Beyond it, source and route become `other`; beyond a

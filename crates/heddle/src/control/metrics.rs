@@ -1,45 +1,49 @@
 //! The metrics of a control plane. No label names a node: there may be thousands.
 
+use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use heddle_control::Counters;
-use heddle_telemetry::text::{Encoder, Kind};
+use heddle_telemetry::exposition::{DescriptorEncoder, counter, counters, gauge, gauges};
 
 use super::door::Door;
 use crate::order::{ControlStatus, RootStage};
 
-/// Appends them to the exposition.
-pub(super) fn render(out: &mut String, status: &ControlStatus, counters: &Counters, door: &Door) {
-    let mut encoder = Encoder::new(out);
-    let name = "heddle_build_info";
-    encoder.family(name, Kind::Gauge, "Always 1; the labels say what runs.");
-    encoder.count(name, &[("version", &status.version)], 1);
-    gauges(&mut encoder, status, door);
-    counts(&mut encoder, counters);
+/// Writes them.
+pub(super) fn encode(
+    encoder: &mut DescriptorEncoder<'_>,
+    status: &ControlStatus,
+    counts: &Counters,
+    door: &Door,
+) -> fmt::Result {
+    let version = [([("version", status.version.as_str())], 1_u64)];
+    let help = "Always 1; the labels say what runs.";
+    gauges(encoder, "heddle_build_info", help, version)?;
+    levels(encoder, status, door)?;
+    events(encoder, counts)?;
     if let Some(registry) = &status.registry {
-        registry.render(&mut encoder);
+        registry.encode(encoder)?;
     }
+    let refused = door.refused();
+    let refused = refused.map(|(reason, count)| ([("reason", reason)], count));
     let name = "heddle_control_handshakes_refused_total";
     let help = "Handshakes that were refused, by reason: who is not believed, or broke the rules.";
-    encoder.family(name, Kind::Counter, help);
-    for (reason, count) in door.refused() {
-        encoder.count(name, &[("reason", reason)], count);
-    }
-    let name = "heddle_control_rotation_stage";
-    let help = "Where a rotation of roots stands: 1 at the stage it is at.";
-    encoder.family(name, Kind::Gauge, help);
-    for (label, stage) in [
+    counters(encoder, name, help, refused)?;
+    let stages = [
         ("steady", RootStage::Steady),
         ("begun", RootStage::Begun),
         ("switched", RootStage::Switched),
-    ] {
+    ];
+    let stages = stages.map(|(label, stage)| {
         let is_there = status.root.stage == stage;
-        encoder.count(name, &[("stage", label)], u64::from(is_there));
-    }
+        ([("stage", label)], u64::from(is_there))
+    });
+    let help = "Where a rotation of roots stands: 1 at the stage it is at.";
+    gauges(encoder, "heddle_control_rotation_stage", help, stages)
 }
 
-fn gauges(encoder: &mut Encoder<'_>, status: &ControlStatus, door: &Door) {
+fn levels(encoder: &mut DescriptorEncoder<'_>, status: &ControlStatus, door: &Door) -> fmt::Result {
     let config = &status.config;
     let present = status.nodes.iter().filter(|node| node.address.is_some());
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
@@ -110,61 +114,61 @@ fn gauges(encoder: &mut Encoder<'_>, status: &ControlStatus, door: &Door) {
             count(status.denied),
         ),
     ] {
-        encoder.family(name, Kind::Gauge, help);
-        encoder.count(name, &[], value);
+        gauge(encoder, name, help, value)?;
     }
+    Ok(())
 }
 
-fn counts(encoder: &mut Encoder<'_>, counters: &Counters) {
+fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result {
     let families: [(&str, &str, &AtomicU64); 9] = [
         (
             "heddle_control_connections_total",
             "Connections that were served.",
-            &counters.connections,
+            &counts.connections,
         ),
         (
             "heddle_control_handshakes_failed_total",
             "Handshakes that came to nothing: refused, broken off, or too slow.",
-            &counters.handshakes_failed,
+            &counts.handshakes_failed,
         ),
         (
             "heddle_control_unidentified_refused_total",
             "Connections without a certificate that were closed because there were too many.",
-            &counters.unidentified_refused,
+            &counts.unidentified_refused,
         ),
         (
             "heddle_control_joins_total",
             "Nodes that joined.",
-            &counters.joined,
+            &counts.joined,
         ),
         (
             "heddle_control_joins_refused_total",
             "Attempts to join that were refused; the log has the reason.",
-            &counters.joins_refused,
+            &counts.joins_refused,
         ),
         (
             "heddle_control_joins_limited_total",
             "Attempts to join that were not looked at, because too many had failed before.",
-            &counters.joins_limited,
+            &counts.joins_limited,
         ),
         (
             "heddle_control_leaves_issued_total",
             "Certificates that nodes were issued after they joined.",
-            &counters.issued,
+            &counts.issued,
         ),
         (
             "heddle_control_leaves_refused_total",
             "Certificates that they were not issued; the log has the reason.",
-            &counters.issues_refused,
+            &counts.issues_refused,
         ),
         (
             "heddle_control_meshes_sent_total",
             "Parts of the mesh that nodes were sent.",
-            &counters.meshes_sent,
+            &counts.meshes_sent,
         ),
     ];
     for (name, help, value) in families {
-        encoder.family(name, Kind::Counter, help);
-        encoder.count(name, &[], value.load(Relaxed));
+        counter(encoder, name, help, value.load(Relaxed))?;
     }
+    Ok(())
 }

@@ -13,8 +13,8 @@ use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_node::admin::{Answer, Ask, Question};
 use heddle_node::settings::Settings;
 use heddle_node::status::{ConfigDump, ConfigStatus, UsageStatus};
+use heddle_telemetry::exposition;
 use heddle_telemetry::process::Probe;
-use heddle_telemetry::text;
 use heddle_transport::Clock;
 use tokio::sync::watch;
 
@@ -256,14 +256,16 @@ impl Plane {
     }
 
     fn metrics(&self) -> Answer {
-        let mut body = String::new();
-        let counters = &self.parts.counters;
-        metrics::render(&mut body, &self.status(), counters, &self.parts.door);
-        self.probe.read().render(&mut text::Encoder::new(&mut body));
+        let (status, usage) = (self.status(), self.probe.read());
+        let counters = Arc::clone(&self.parts.counters);
+        let door = Arc::clone(&self.parts.door);
         Answer {
             status: 200,
-            content_type: text::CONTENT_TYPE,
-            body,
+            content_type: exposition::CONTENT_TYPE,
+            body: exposition::render(move |encoder| {
+                metrics::encode(encoder, &status, &counters, &door)?;
+                usage.encode(encoder)
+            }),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Folder, Heddle, as_str, eventually, get, heddle, text};
+use crate::harness::{Folder, Heddle, as_str, eventually, families, get, heddle, text};
 use crate::node::TestNode;
 
 mod trust;
@@ -413,11 +413,7 @@ fn every_metric_is_listed() {
     let folder = mesh();
     let (control, _) = Heddle::control(&folder, &[]);
     let (_, metrics) = get(control.metrics(), "x", "/metrics");
-    let families = metrics
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE "));
-    for line in families {
-        let (name, kind) = line.split_once(' ').expect("a kind");
+    for (name, kind) in families(&metrics) {
         assert!(
             PAGES.contains(&format!("| `{name}` | {kind} |")),
             "{name} is missing"

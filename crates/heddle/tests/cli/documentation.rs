@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use heddle_proxy::Reason;
 use heddle_wire::http1::REJECTS;
 
-use crate::harness::{Folder, Heddle, as_str, backend, eventually, get, service, text};
+use crate::harness::{Folder, Heddle, as_str, backend, eventually, families, get, service, text};
 
 const PAGE: &str = include_str!("../../../../docs/operations.md");
 const POLICY: &str = include_str!("../../../../docs/policy.md");
@@ -112,11 +112,7 @@ fn every_metric_is_listed() {
     folder.write("a.yaml", &service("listed", "web", backend("x")));
     let heddle = Heddle::up(&folder, &[]);
     let (_, metrics) = get(heddle.metrics(), "x", "/metrics");
-    for line in metrics
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE "))
-    {
-        let (name, kind) = line.split_once(' ').expect("a kind");
+    for (name, kind) in families(&metrics) {
         assert!(
             PAGE.contains(&format!("| `{name}` | {kind} |")),
             "{name} is missing"

@@ -326,6 +326,21 @@ pub(crate) fn get(at: SocketAddr, host: &str, target: &str) -> (u16, String) {
     answer(stream)
 }
 
+/// The names that queries have for the metrics of a whole page, and their kinds.
+pub(crate) fn families(page: &str) -> Vec<(String, &str)> {
+    let families = page.strip_suffix("# EOF\n").expect("an end");
+    assert!(!families.contains("# EOF"), "one end");
+    let types = families
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    types
+        .map(|(name, kind)| match kind {
+            "counter" => (format!("{name}_total"), kind),
+            _ => (name.to_owned(), kind),
+        })
+        .collect()
+}
+
 /// Reads an answer whose end is the connection's.
 pub(crate) fn answer(mut stream: TcpStream) -> (u16, String) {
     let mut text = String::new();

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::etcd::{Etcd, Registrar};
-use crate::harness::{Folder, Heddle, as_str, backend, eventually, get, heddle, text};
+use crate::harness::{Folder, Heddle, as_str, backend, eventually, families, get, heddle, text};
 
 mod outages;
 mod refused;
@@ -329,11 +329,9 @@ fn a_control_plane_places_who_registers_on_a_node() {
     assert!(metrics.contains("\nheddle_registry_connected 1\n"));
     assert!(metrics.contains("\nheddle_registry_providers_called 1\n"));
     const PAGE: &str = include_str!("../../../../docs/operations.md");
-    let families = metrics
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE "));
-    for line in families.filter(|line| line.starts_with("heddle_registry")) {
-        let (name, kind) = line.split_once(' ').expect("a kind");
+    let mut families = families(&metrics);
+    families.retain(|(name, _)| name.starts_with("heddle_registry"));
+    for (name, kind) in families {
         assert!(PAGE.contains(&format!("| `{name}` | {kind} |")), "{name}");
     }
     let status = &control.status()["registry"];

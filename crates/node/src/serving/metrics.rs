@@ -1,17 +1,17 @@
 //! The metrics of the process itself, beside those of its requests.
 
+use std::fmt;
+
 use heddle_intercept::hooks::FullTables;
-use heddle_telemetry::process::Usage;
-use heddle_telemetry::text::{Encoder, Kind};
+use heddle_telemetry::exposition::{DescriptorEncoder, counter, counters, gauge, gauges};
 
 use crate::status::{IdentityStatus, InterceptionStatus, ProcessStatus, Status};
 
-/// Appends them to the exposition.
-pub(super) fn render(out: &mut String, status: &Status, usage: Usage) {
-    let mut encoder = Encoder::new(out);
-    let name = "heddle_build_info";
-    encoder.family(name, Kind::Gauge, "Always 1; the labels say what runs.");
-    encoder.count(name, &[("version", &status.version)], 1);
+/// Writes them.
+pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
+    let version = [([("version", status.version.as_str())], 1_u64)];
+    let help = "Always 1; the labels say what runs.";
+    gauges(encoder, "heddle_build_info", help, version)?;
     let config = &status.config;
     for (name, help, value) in [
         (
@@ -45,116 +45,96 @@ pub(super) fn render(out: &mut String, status: &Status, usage: Usage) {
             config.listener_problems.len() as u64,
         ),
     ] {
-        encoder.family(name, Kind::Gauge, help);
-        encoder.count(name, &[], value);
+        gauge(encoder, name, help, value)?;
     }
-    workloads(&mut encoder, status);
+    workloads(encoder, status)?;
     if let Some(identity) = &status.identity {
-        identities(&mut encoder, identity);
+        identities(encoder, identity)?;
     }
     if let Some(registry) = &status.registry {
-        registry.render(&mut encoder);
+        registry.encode(encoder)?;
     }
-    if let Some(interception) = &status.interception {
-        pods(&mut encoder, interception);
+    match &status.interception {
+        Some(interception) => pods(encoder, interception),
+        None => Ok(()),
     }
-    usage.render(&mut encoder);
 }
 
-fn pods(encoder: &mut Encoder<'_>, status: &InterceptionStatus) {
-    let name = "heddle_pods";
+fn pods(encoder: &mut DescriptorEncoder<'_>, status: &InterceptionStatus) -> fmt::Result {
+    let pods = [("serving", status.serving), ("held", status.held)];
+    let pods = pods.map(|(state, pods)| ([("state", state)], pods));
     let help = "Enrolled pods, by whether the proxy serves them.";
-    encoder.family(name, Kind::Gauge, help);
-    for (state, pods) in [("serving", status.serving), ("held", status.held)] {
-        encoder.count(name, &[("state", state)], pods);
-    }
-    let name = "heddle_hook_tables_full_total";
-    let help = "Connections for which a table of the hooks had no room.";
-    encoder.family(name, Kind::Counter, help);
+    gauges(encoder, "heddle_pods", help, pods)?;
     let FullTables { handshakes, visits } = status.full;
-    for (table, times) in [("handshakes", handshakes), ("visits", visits)] {
-        encoder.count(name, &[("table", table)], times);
-    }
+    let full = [("handshakes", handshakes), ("visits", visits)];
+    let full = full.map(|(table, times)| ([("table", table)], times));
+    let help = "Connections for which a table of the hooks had no room.";
+    counters(encoder, "heddle_hook_tables_full_total", help, full)
 }
 
 /// Identities that have a series of their own.
 const MAX_IDENTITIES: usize = 1_000;
 
-fn identities(encoder: &mut Encoder<'_>, status: &IdentityStatus) {
+fn identities(encoder: &mut DescriptorEncoder<'_>, status: &IdentityStatus) -> fmt::Result {
+    let held = status.identities.iter().filter_map(|held| {
+        let id = held.spiffe_id.as_str();
+        Some(([("spiffe_id", id)], held.not_after?))
+    });
     let name = "heddle_identity_expiry_timestamp_seconds";
     let help = "When the certificate of an identity expires, of a thousand identities at most.";
-    encoder.family(name, Kind::Gauge, help);
-    let held = status
-        .identities
-        .iter()
-        .filter_map(|held| Some((held.spiffe_id.as_str(), held.not_after?)));
-    for (id, not_after) in held.take(MAX_IDENTITIES) {
-        encoder.count(name, &[("spiffe_id", id)], not_after);
-    }
-    for (name, kind, help, value) in [
-        (
-            "heddle_identity_renewals_total",
-            Kind::Counter,
-            "Certificates that took the place of others.",
-            status.renewals,
-        ),
-        (
-            "heddle_identity_renewal_failures_total",
-            Kind::Counter,
-            "Attempts to get a certificate that came to nothing.",
-            status.renewal_failures,
-        ),
-        (
-            "heddle_control_connected",
-            Kind::Gauge,
-            "Whether the control plane is reached.",
-            u64::from(status.control.connected),
-        ),
-        (
-            "heddle_clock_degraded",
-            Kind::Gauge,
-            "Whether the system's clock shows less than what was once certain.",
-            u64::from(status.clock.degraded),
-        ),
-    ] {
-        encoder.family(name, kind, help);
-        encoder.count(name, &[], value);
-    }
+    gauges(encoder, name, help, held.take(MAX_IDENTITIES))?;
+    counter(
+        encoder,
+        "heddle_identity_renewals_total",
+        "Certificates that took the place of others.",
+        status.renewals,
+    )?;
+    counter(
+        encoder,
+        "heddle_identity_renewal_failures_total",
+        "Attempts to get a certificate that came to nothing.",
+        status.renewal_failures,
+    )?;
+    gauge(
+        encoder,
+        "heddle_control_connected",
+        "Whether the control plane is reached.",
+        u64::from(status.control.connected),
+    )?;
+    gauge(
+        encoder,
+        "heddle_clock_degraded",
+        "Whether the system's clock shows less than what was once certain.",
+        u64::from(status.clock.degraded),
+    )
 }
 
-fn workloads(encoder: &mut Encoder<'_>, status: &Status) {
-    let processes: Vec<(&str, &ProcessStatus)> = status
-        .workloads
-        .iter()
-        .filter_map(|workload| Some((workload.name.as_str(), workload.process.as_ref()?)))
+fn workloads(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
+    let all = status.workloads.iter();
+    let processes: Vec<([(&str, &str); 1], &ProcessStatus)> = all
+        .filter_map(|workload| {
+            let labels = [("workload", workload.name.as_str())];
+            Some((labels, workload.process.as_ref()?))
+        })
         .collect();
-    let name = "heddle_workload_up";
-    encoder.family(name, Kind::Gauge, "Whether the workload's process runs.");
-    for (workload, process) in &processes {
-        encoder.count(
-            name,
-            &[("workload", workload)],
-            u64::from(process.pid.is_some()),
-        );
-    }
-    let name = "heddle_workload_restarts_total";
-    encoder.family(
-        name,
-        Kind::Counter,
-        "Runs of the workload's process after the first.",
-    );
-    for (workload, process) in &processes {
-        encoder.count(name, &[("workload", workload)], process.restarts);
-    }
+    let up = processes.iter();
+    let up = up.map(|(labels, process)| (*labels, u64::from(process.pid.is_some())));
+    let help = "Whether the workload's process runs.";
+    gauges(encoder, "heddle_workload_up", help, up)?;
+    let restarts = processes.iter();
+    let restarts = restarts.map(|(labels, process)| (*labels, process.restarts));
+    let help = "Runs of the workload's process after the first.";
+    counters(encoder, "heddle_workload_restarts_total", help, restarts)
 }
 
 #[cfg(test)]
 mod tests {
+    use heddle_telemetry::exposition;
+
     use super::*;
 
     #[test]
     fn full_tables_of_the_hooks_are_counted() {
-        let mut text = String::new();
         let status = InterceptionStatus {
             holder_socket: "/x".into(),
             serving: 1,
@@ -164,7 +144,7 @@ mod tests {
                 visits: 3,
             },
         };
-        pods(&mut Encoder::new(&mut text), &status);
+        let text = exposition::render(move |encoder| pods(encoder, &status));
         for line in [
             "heddle_hook_tables_full_total{table=\"handshakes\"} 2\n",
             "heddle_hook_tables_full_total{table=\"visits\"} 3\n",

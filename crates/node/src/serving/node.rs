@@ -11,7 +11,7 @@ use heddle_intercept::Event;
 use heddle_model::{Mesh, ServiceName, WorkloadName};
 use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;
-use heddle_telemetry::{AccessLog, Registry, text};
+use heddle_telemetry::{AccessLog, Registry, exposition};
 use heddle_transport::Identities;
 
 use super::addresses::Slot;
@@ -426,13 +426,16 @@ impl Node {
     }
 
     fn metrics(&self) -> Answer {
-        let mut body = String::new();
-        self.registry.render(&mut body);
-        metrics::render(&mut body, &self.status(), self.probe.read());
+        let (counted, status) = (self.registry.snapshot(), self.status());
+        let usage = self.probe.read();
         Answer {
             status: 200,
-            content_type: text::CONTENT_TYPE,
-            body,
+            content_type: exposition::CONTENT_TYPE,
+            body: exposition::render(move |encoder| {
+                counted.encode(encoder)?;
+                metrics::encode(encoder, &status)?;
+                usage.encode(encoder)
+            }),
         }
     }
 }

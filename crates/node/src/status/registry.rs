@@ -1,8 +1,9 @@
 //! What is said of a registry that is followed beside a folder, by `heddle up` and by a control plane alike.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use heddle_telemetry::text::{Encoder, Kind};
+use heddle_telemetry::exposition::{DescriptorEncoder, gauge, gauges};
 use serde::{Deserialize, Serialize};
 
 /// The registry that is followed beside the folder.
@@ -57,9 +58,12 @@ pub struct LeftOutStatus {
 }
 
 impl RegistryStatus {
-    /// Appends the metrics of a registry to the exposition.
-    pub fn render(&self, encoder: &mut Encoder<'_>) {
-        let called = self.services.iter().map(|service| service.called).sum();
+    /// Writes the metrics of a registry.
+    ///
+    /// # Errors
+    /// When what the encoder writes to takes no more.
+    pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let called: usize = self.services.iter().map(|service| service.called).sum();
         for (name, help, value) in [
             (
                 "heddle_registry_connected",
@@ -77,23 +81,22 @@ impl RegistryStatus {
                 called,
             ),
         ] {
-            encoder.family(name, Kind::Gauge, help);
-            encoder.count(name, &[], value as u64);
+            gauge(encoder, name, help, value)?;
         }
-        let name = "heddle_registry_problems";
-        let help = "What in the registry is wrong, left out, or called by no Service, by reason.";
-        encoder.family(name, Kind::Gauge, help);
-        for reason in &self.reasons {
+        let problems = self.reasons.iter().map(|reason| {
             let count = self.problems_by_reason.get(*reason);
-            let count = count.copied().unwrap_or_default();
-            encoder.count(name, &[("reason", reason)], count as u64);
-        }
+            ([("reason", *reason)], count.copied().unwrap_or_default())
+        });
+        let help = "What in the registry is wrong, left out, or called by no Service, by reason.";
+        gauges(encoder, "heddle_registry_problems", help, problems)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use heddle_telemetry::exposition;
 
     use super::*;
 
@@ -111,8 +114,7 @@ mod tests {
             reasons: vec!["no_lease", "taken", "uncalled"],
             ..RegistryStatus::default()
         };
-        let mut text = String::new();
-        status.render(&mut Encoder::new(&mut text));
+        let text = exposition::render(move |encoder| status.encode(encoder));
         for line in [
             "# TYPE heddle_registry_connected gauge",
             "heddle_registry_connected 1",
@@ -124,6 +126,6 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line}\n{text}");
         }
         let reasons = text.matches("heddle_registry_problems{").count();
-        assert_eq!(reasons, status.reasons.len());
+        assert_eq!(reasons, 3);
     }
 }

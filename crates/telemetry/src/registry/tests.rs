@@ -41,21 +41,15 @@ fn two_workers_are_one_sum() {
     );
     assert_eq!(value("heddle_http_request_bytes_total", ""), "11");
     assert_eq!(value("heddle_http_response_bytes_total", ""), "22");
+    let bounds = "0.00005 0.0001 0.00025 0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 \
+        1.0 2.5 5.0 10.0 +Inf";
     let bucket = |le| {
-        value(
-            "heddle_http_request_duration_seconds_bucket",
-            &format!(r#",le="{le}""#),
-        )
+        let name = "heddle_http_request_duration_seconds_bucket";
+        metrics.value(&format!(r#"{name}{{le="{le}",{of}}}"#))
     };
-    assert_eq!(
-        [
-            bucket("0.00005"),
-            bucket("0.0005"),
-            bucket("10"),
-            bucket("+Inf")
-        ],
-        ["1", "2", "2", "3"]
-    );
+    let buckets: Vec<_> = bounds.split_whitespace().map(bucket).collect();
+    assert_eq!(buckets[..4], ["1", "1", "1", "2"]);
+    assert_eq!(buckets[16..], ["2", "3"]);
     assert_eq!(value("heddle_http_request_duration_seconds_count", ""), "3");
     assert_eq!(
         value("heddle_http_request_duration_seconds_sum", ""),
@@ -196,49 +190,53 @@ fn a_worker_that_has_ended_keeps_its_counts_and_shows_no_level() {
     assert_eq!(rendered(&registry).value(generation), "0");
 }
 
+#[test]
+fn a_sum_of_a_year_is_exact_to_a_microsecond() {
+    let registry = Registry::new();
+    let year_us = 365 * 86_400 * 1_000_000 + 1;
+    registry
+        .http_series(labels("a", "b", "c"))
+        .record(200, year_us, 0, 0);
+    let of = r#"source="a",destination_service="b",route="c""#;
+    let metrics = rendered(&registry);
+    let sum = metrics.value(&format!("heddle_http_request_duration_seconds_sum{{{of}}}"));
+    assert_eq!(sum, "31536000.000001");
+}
+
 /// The exposition read back by the rules of the format; panics where it breaks them.
 struct Exposition(BTreeMap<String, String>);
 
 impl Exposition {
     fn parse(text: &str) -> Self {
-        assert!(text.ends_with('\n'));
+        let lines = text.strip_suffix("# EOF\n").expect("an end").lines();
         let mut samples = BTreeMap::new();
         let mut families = BTreeSet::new();
-        let (mut family, mut kind) = (String::new(), String::new());
-        let mut lines = text.lines();
-        while let Some(line) = lines.next() {
-            if let Some(help) = line.strip_prefix("# HELP ") {
-                let name = help.split(' ').next().expect("a name");
-                let of_type = lines
-                    .next()
-                    .and_then(|l| l.strip_prefix("# TYPE "))
-                    .expect("TYPE after HELP");
-                let (typed, of_kind) = of_type.split_once(' ').expect("a kind");
-                assert_eq!(typed, name);
+        let (mut help, mut family, mut suffixes) = ("", "", &[""] as &[&str]);
+        for line in lines {
+            if let Some(of) = line.strip_prefix("# HELP ") {
+                help = of.split(' ').next().expect("a name");
+            } else if let Some(of) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = of.split_once(' ').expect("a kind");
+                assert_eq!(name, help, "TYPE after HELP");
                 assert!(name.starts_with("heddle_"), "{name}");
-                assert_eq!(
-                    of_kind == "counter",
-                    name.ends_with("_total"),
-                    "{name} is a {of_kind}"
-                );
-                assert!(families.insert(name.to_owned()), "{name} comes twice");
-                (family, kind) = (name.to_owned(), of_kind.to_owned());
-                continue;
-            }
-            let (sample, value) = line.rsplit_once(' ').expect("a value");
-            assert!(value.parse::<f64>().is_ok(), "{line}");
-            let name = sample.split('{').next().expect("a name");
-            let suffix = name
-                .strip_prefix(family.as_str())
-                .unwrap_or_else(|| panic!("{line} is not of {family}"));
-            let allowed: &[&str] = if kind == "histogram" {
-                &["_bucket", "_sum", "_count"]
+                assert!(families.insert(name), "{name} comes twice");
+                suffixes = match kind {
+                    "counter" => &["_total"],
+                    "gauge" => &[""],
+                    "histogram" => &["_bucket", "_sum", "_count"],
+                    _ => panic!("{line}"),
+                };
+                family = name;
             } else {
-                &[""]
-            };
-            assert!(allowed.contains(&suffix), "{line} is not of {family}");
-            let twice = samples.insert(sample.to_owned(), value.to_owned());
-            assert!(twice.is_none(), "{sample} comes twice");
+                let (sample, value) = line.rsplit_once(' ').expect("a value");
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                let name = sample.split('{').next().expect("a name");
+                let suffix = name.strip_prefix(family);
+                let is_of_family = suffix.is_some_and(|suffix| suffixes.contains(&suffix));
+                assert!(is_of_family, "{line} is not of {family}");
+                let twice = samples.insert(sample.to_owned(), value.to_owned());
+                assert!(twice.is_none(), "{sample} comes twice");
+            }
         }
         Exposition(samples)
     }

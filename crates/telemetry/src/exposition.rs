@@ -1,0 +1,131 @@
+//! Metrics as OpenMetrics 1.0 text
+//! (<https://prometheus.io/docs/specs/om/open_metrics_spec/>), written by `prometheus-client`.
+//!
+//! [`render`] makes a document of what is written for it, family by family, with the functions of
+//! this module. They take the names that queries have: the name of a counter ends in `_total`.
+//! Each returns the error of what the encoder writes to; a string has none.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder, text,
+};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::Registry;
+
+pub use prometheus_client::encoding::DescriptorEncoder;
+
+/// The `Content-Type` of what [`render`] writes.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The document with the families that `write` writes, and its end.
+///
+/// `write` owns what it reads: the library keeps it like any other collector of metrics.
+pub fn render<W>(write: W) -> String
+where
+    W: Fn(&mut DescriptorEncoder<'_>) -> fmt::Result + Send + Sync + 'static,
+{
+    let mut all = Registry::default();
+    all.register_collector(Box::new(Families(write)));
+    let mut out = String::new();
+    let written = text::encode(&mut out, &all);
+    debug_assert!(written.is_ok(), "a string takes everything");
+    out
+}
+
+struct Families<W>(W);
+
+impl<W> fmt::Debug for Families<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Families")
+    }
+}
+
+impl<W> Collector for Families<W>
+where
+    W: Fn(&mut DescriptorEncoder<'_>) -> fmt::Result + Send + Sync + 'static,
+{
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        (self.0)(&mut encoder)
+    }
+}
+
+/// A counter without labels.
+pub fn counter(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: impl EncodeCounterValue,
+) -> fmt::Result {
+    let family = family(encoder, name, help, MetricType::Counter)?;
+    ConstCounter::new(value).encode(family)
+}
+
+/// A gauge without labels.
+pub fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: impl EncodeGaugeValue,
+) -> fmt::Result {
+    let family = family(encoder, name, help, MetricType::Gauge)?;
+    ConstGauge::new(value).encode(family)
+}
+
+/// A counter for each label set. The set is not empty, else the sample would have `{}`.
+pub fn counters<L: EncodeLabelSet, V: EncodeCounterValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: impl IntoIterator<Item = (L, V)>,
+) -> fmt::Result {
+    let samples = samples.into_iter();
+    let samples = samples.map(|(labels, value)| (labels, ConstCounter::new(value)));
+    labelled(encoder, name, help, samples)
+}
+
+/// A gauge for each label set, likewise.
+pub fn gauges<L: EncodeLabelSet, V: EncodeGaugeValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: impl IntoIterator<Item = (L, V)>,
+) -> fmt::Result {
+    let samples = samples.into_iter();
+    let samples = samples.map(|(labels, value)| (labels, ConstGauge::new(value)));
+    labelled(encoder, name, help, samples)
+}
+
+/// A sample for each label set, whatever kind it is.
+fn labelled<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: impl Iterator<Item = (L, M)>,
+) -> fmt::Result {
+    let mut family = family(encoder, name, help, M::TYPE)?;
+    for (labels, value) in samples {
+        value.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// Begins a family. Its own name has no `_total`: the encoder writes that for each sample of a counter.
+fn family<'e>(
+    encoder: &'e mut DescriptorEncoder<'_>,
+    name: &'e str,
+    help: &str,
+    kind: MetricType,
+) -> Result<MetricEncoder<'e>, fmt::Error> {
+    let own = name.strip_suffix("_total");
+    debug_assert_eq!(own.is_some(), matches!(kind, MetricType::Counter), "{name}");
+    // Values of labels are escaped by the encoder, help is not.
+    debug_assert!(!help.contains(['\\', '"', '\n']), "{help}");
+    encoder.encode_descriptor(own.unwrap_or(name), help, None, kind)
+}
